@@ -1,0 +1,75 @@
+"""The `evaltap` command: one parser, one module for each command, loaded only when it is called.
+
+Exit codes, the same for every command: 0 pass, 1 quality below the bar, 2 bad input or
+configuration, 3 incomplete (judge unavailable, evidence missing, inconclusive).
+This is the only module that may mount both rooms, and it does so lazily.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from evaltap.schemas.errors import EvaltapError
+
+COMMANDS = {
+    "demo": "run a small support agent, record it twice, land, score and explain the result",
+    "record": "turn telemetry or eval cases into eval cases in a file or on a log",
+    "consume": "land the cases of a log in a DuckDB file and score them",
+    "score": "score eval cases from files or a DuckDB file",
+    "runs": "list the scoring runs of a DuckDB file",
+    "show": "show one case with its scores and reasons",
+    "report": "summarise scores: by metric, worst cases, what was not evaluated and why",
+    "export": "write the landed cases of a DuckDB file as one eval set",
+    "fmt": "rewrite eval-set, metrics and result files in canonical form",
+}
+
+
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser, with the options of `command` (of every command when None)."""
+    parser = argparse.ArgumentParser(
+        prog="evaltap",
+        description="Record LLM-agent traffic as eval cases and score them offline.",
+        epilog="example: evaltap demo",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for name, summary in COMMANDS.items():
+        child = commands.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if command is None or command == name:
+            importlib.import_module(f"evaltap.evaluator.commands.{name}").configure(child)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; a user's mistake is a message, never a traceback."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    command = next((word for word in arguments if not word.startswith("-")), "")
+    parser = build_parser(command if command in COMMANDS else "")
+    options = parser.parse_args(arguments)
+    if options.version:
+        from importlib.metadata import version
+
+        print(f"evaltap {version('evaltap')}")
+        return 0
+    if options.command is None:
+        parser.print_help()
+        return 2
+    try:
+        return int(options.run(options))
+    except EvaltapError as error:
+        print(f"evaltap {options.command}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(f"evaltap {options.command}: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone; say nothing more to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

@@ -1,0 +1,137 @@
+"""The neutral vocabulary that every source speaks and the one assembler understands.
+
+A source (a runner plugin, the span reader, the plain API, a file) turns what its framework
+shows into these records; it never builds eval cases itself.  Each observation names its run by
+`run_id`, unique in the process, and carries its time in nanoseconds since the epoch.  Order of
+arrival is free: the assembler sorts by time, then by arrival.
+
+`None` always means *not seen*; an empty string is content that was seen and is empty.  Why
+something was not seen is said in `capture`, with the words of `evaltap.schemas` (missing,
+truncated, redacted, synthesized, ambiguous), keyed by the case field it concerns.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+RunStatus = Literal["ok", "error", "incomplete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong: the error's type (class name or code) and its message, either may be unknown."""
+
+    type: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a run was seen: becomes `EvalCase.source`."""
+
+    service: str | None = None
+    framework: str | None = None
+    convention: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """A run of the agent began: one user message in, one answer out."""
+
+    run_id: str
+    time_ns: int
+    session_id: str | None = None
+    app_name: str | None = None
+    user_id: str | None = None
+    agent_name: str | None = None
+    state: Mapping[str, Any] | None = None
+    origin: Origin = Origin()
+    trace_id: str | None = None
+    root_span_id: str | None = None
+    invocation_id: str | None = None
+    """The turn's id in the case; the run id when absent."""
+    capture: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """The user message that this run answers; the first one of a run counts."""
+
+    run_id: str
+    time_ns: int
+    content: str | None
+    capture: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCalled:
+    """One call of a language model within the run (usage and text, not its tool calls)."""
+
+    run_id: str
+    time_ns: int
+    model: str | None = None
+    text: str | None = None
+    """Assistant text of a call that is not the final answer: an intermediate response."""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    span_id: str | None = None
+    agent_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCalled:
+    """The agent called a tool.  `call_id` is the model's id for the call where there is one."""
+
+    run_id: str
+    time_ns: int
+    call_id: str
+    name: str
+    arguments: Any = None
+    """JSON value; `None` when not seen, with the reason in `capture`."""
+    agent_name: str | None = None
+    parent_call_id: str | None = None
+    """The enclosing agent-as-tool call, when a sub-agent made this call."""
+    id_known: bool = True
+    """False when `call_id` was made up by the source and must not appear in the case."""
+    capture: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReturned:
+    """A tool call ended, with a result or a failure."""
+
+    run_id: str
+    time_ns: int
+    call_id: str
+    result: Any = None
+    failure: Failure | None = None
+    duration_ms: float | None = None
+    capture: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Responded:
+    """The run's final answer to the user; the last one of a run counts."""
+
+    run_id: str
+    time_ns: int
+    content: str | None
+    capture: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """The run is over.  Without it the assembler closes a run by idle time and calls it incomplete."""
+
+    run_id: str
+    time_ns: int
+    status: RunStatus = "ok"
+    failure: Failure | None = None
+    close_reason: str = "run_ended"
+    """run_ended | root_span_ended | idle_timeout | shutdown | evicted."""
+
+
+Observation = (
+    RunStarted | UserMessage | ModelCalled | ToolCalled | ToolReturned | Responded | RunEnded
+)
