@@ -1,0 +1,1 @@
+"""Where records come from: one protocol, one module for each kind of log."""

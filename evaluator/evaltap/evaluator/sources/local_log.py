@@ -1,0 +1,108 @@
+"""Read the local log, also while recorders in other processes append to it."""
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from evaltap.evaluator.sources.base import Bounds, Partition, SourceBatch, SourceRecord
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.local_log import LocalLog, LogMissing, open_log
+
+CHECK_SECONDS = 0.02
+"""How often a waiting poll looks whether another process has appended."""
+
+
+class LocalLogSource:
+    """Records of the local log at `path`, from the oldest on unless told otherwise by `seek`.
+
+    The partition carries the log's own id, not its path: a log that was moved goes on, a new log
+    at an old path starts anew.  With `must_exist=False` the file may appear later.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, must_exist: bool = True) -> None:
+        self.path = Path(path)
+        self._closed = threading.Event()
+        self._wanted: dict[Partition, int] = {}
+        self._next: int | None = None
+        self._log: LocalLog | None = None
+        self._must_exist = must_exist
+        if must_exist:
+            self._open()
+
+    @property
+    def partition(self) -> Partition:
+        """The one partition of this log; its topic is `local:` and the log's id."""
+        return _partition(self._open())
+
+    def seek(self, offsets: Mapping[Partition, int]) -> None:
+        """Go on at the offset of this log's partition, from its oldest record without one."""
+        self._wanted = dict(offsets)
+        self._next = None
+
+    def poll(self, max_records: int, timeout_seconds: float) -> SourceBatch:
+        """Return up to `max_records` records; waits up to `timeout_seconds` when there are none."""
+        deadline = time.monotonic() + timeout_seconds
+        while not self._closed.is_set():
+            batch = self._read(max_records)
+            if batch.records:
+                return batch
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return batch
+            self._closed.wait(min(CHECK_SECONDS, remaining))
+        return SourceBatch()
+
+    def bounds(self) -> Mapping[Partition, Bounds]:
+        """Return the offsets that the log holds now; nothing while there is no file."""
+        try:
+            log = self._open()
+            return {_partition(log): Bounds(log.start_offset(), log.end_offset())}
+        except LogMissing:
+            if self._must_exist:
+                raise
+            return {}
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._closed.set()
+        log, self._log = self._log, None
+        if log is not None:
+            log.close()
+
+    def _read(self, max_records: int) -> SourceBatch:
+        try:
+            log = self._open()
+            partition = _partition(log)
+            if self._next is None:
+                self._next = self._wanted.get(partition, 0)
+            rows = log.read(self._next, max_records)
+        except LogMissing:
+            if self._must_exist:
+                raise
+            return SourceBatch()
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+        if rows:
+            self._next = rows[-1][0] + 1
+        records = tuple(SourceRecord(partition, offset, record) for offset, record in rows)
+        return SourceBatch(records, {partition: self._next} if rows else {})
+
+    def _open(self) -> LocalLog:
+        if self._log is None:
+            self._log = open_log(self.path, mode="read")
+        return self._log
+
+    def _unreadable(self, error: sqlite3.Error) -> InputError:
+        return InputError(
+            f"cannot read the log {self.path} ({error}): if the file is damaged, move it away; "
+            "what was landed before is safe in the DuckDB file"
+        )
+
+
+def _partition(log: LocalLog) -> Partition:
+    return Partition(f"local:{log.log_id}")
