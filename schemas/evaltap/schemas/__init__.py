@@ -1,0 +1,93 @@
+"""The contract between recorder and evaluator: data models, file formats, wire format.
+
+Models load pydantic; importing this package does not (names are resolved when they are used), so
+that an agent's process carries only what it needs.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evaltap.schemas.case import (
+        CaseData,
+        CaseRubric,
+        CaseSource,
+        EvalCase,
+        EvalSet,
+        Invocation,
+        Rubric,
+        SessionInput,
+        Telemetry,
+        Tool,
+    )
+    from evaltap.schemas.documents import (
+        iter_cases,
+        read_eval_set,
+        read_metrics,
+        read_result,
+        write_document,
+    )
+    from evaltap.schemas.errors import ConfigurationError, EvaltapError, FormatError, InputError
+    from evaltap.schemas.message import Message
+    from evaltap.schemas.metric import Criterion, EvalMetric, JudgeModel
+    from evaltap.schemas.result import EvalCaseResult, EvalMetricResult, EvalSetResult
+
+_HOMES = {
+    "case": (
+        "CaseData",
+        "CaseRubric",
+        "CaseSource",
+        "EvalCase",
+        "EvalSet",
+        "Invocation",
+        "Rubric",
+        "SessionInput",
+        "Telemetry",
+        "Tool",
+    ),
+    "documents": ("iter_cases", "read_eval_set", "read_metrics", "read_result", "write_document"),
+    "errors": ("ConfigurationError", "EvaltapError", "FormatError", "InputError"),
+    "message": ("Message",),
+    "metric": ("Criterion", "EvalMetric", "JudgeModel"),
+    "result": ("EvalCaseResult", "EvalMetricResult", "EvalSetResult"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "CaseData",
+    "CaseRubric",
+    "CaseSource",
+    "ConfigurationError",
+    "Criterion",
+    "EvalCase",
+    "EvalCaseResult",
+    "EvalMetric",
+    "EvalMetricResult",
+    "EvalSet",
+    "EvalSetResult",
+    "EvaltapError",
+    "FormatError",
+    "InputError",
+    "Invocation",
+    "JudgeModel",
+    "Message",
+    "Rubric",
+    "SessionInput",
+    "Telemetry",
+    "Tool",
+    "iter_cases",
+    "read_eval_set",
+    "read_metrics",
+    "read_result",
+    "write_document",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,256 @@
+"""Reading and writing the files: eval sets, metrics, results, JSON Lines of cases, ADK eval sets.
+
+Readers raise FormatError with the file, the place in it and the remedy.  Writers make the parent
+folders, write `<path>.tmp` and rename it, so a reader never sees half a file.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from evaltap.schemas import adk, canonical
+from evaltap.schemas.base import WireModel
+from evaltap.schemas.case import CaseData, EvalCase, EvalSet
+from evaltap.schemas.errors import FormatError, InputError
+from evaltap.schemas.metric import EvalMetric
+from evaltap.schemas.result import EvalSetResult
+
+DocumentKind: TypeAlias = Literal["eval set", "ADK eval set", "metrics", "result"]
+
+Model = TypeVar("Model", bound=WireModel)
+
+CASE_FORMS = "an .evalset.json file, or JSON Lines with one eval case a line"
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return a file's content; raise InputError saying why it cannot be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a folder; expected a file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check permissions") from None
+
+
+def read_eval_set(path: Path) -> EvalSet:
+    """Read an eval set in tRPC-Agent-Go's or Google ADK's form."""
+    data = canonical.loads(read_bytes(path), path=str(path))
+    if adk.is_adk_eval_set(data):
+        return adk.from_adk(data, path=str(path))
+    if isinstance(data, dict) and not _has_key(data, "evalCases", "evalSetId"):
+        raise FormatError(
+            f"an object with keys {_some(data)}; expected an eval set with `evalSetId` and `evalCases`",
+            path=str(path),
+        )
+    return parse(EvalSet, data, path=str(path))
+
+
+def read_metrics(path: Path) -> list[EvalMetric]:
+    """Read a metrics file: a JSON array of metrics, each with a name and a criterion."""
+    data = canonical.loads(read_bytes(path), path=str(path))
+    if not isinstance(data, list):
+        raise FormatError(
+            f"found {describe(data)}; expected a JSON array of metrics", path=str(path)
+        )
+    metrics = [parse(EvalMetric, item, path=str(path), place=f"[{i}]") for i, item in enumerate(data)]
+    for index, metric in enumerate(metrics):
+        if not metric.metric_name:
+            raise FormatError(
+                "a metric without `metricName`; add one", path=str(path), place=f"[{index}]"
+            )
+        if metric.criterion is None:
+            raise FormatError(
+                f"metric {metric.metric_name!r} has no `criterion`; add one"
+                ' (for example {"toolTrajectory": {"defaultStrategy": {"name": {}, "arguments": {}}}})',
+                path=str(path),
+                place=f"[{index}]",
+            )
+    return metrics
+
+
+def read_result(path: Path) -> EvalSetResult:
+    """Read a result file, also the older form that is a JSON string holding the object."""
+    data = canonical.loads(read_bytes(path), path=str(path))
+    if isinstance(data, str):
+        data = canonical.loads(data.encode(), path=str(path), place="the JSON inside the string")
+    return parse(EvalSetResult, data, path=str(path))
+
+
+def iter_case_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield (line number, line) of the non-blank lines of a JSON Lines file, without loading it."""
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield number, line
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def iter_cases(path: Path) -> Iterator[CaseData]:
+    """Yield the eval cases of a file (eval set or JSON Lines) as canonical case data.
+
+    A JSON Lines file is read line by line, so memory does not grow with it.
+    """
+    if is_json_lines(path):
+        for number, line in iter_case_lines(path):
+            yield case_data(
+                canonical.loads(line, path=str(path), place=f"line {number}"),
+                path=str(path),
+                place=f"line {number}",
+            )
+    else:
+        for case in read_eval_set(path).eval_cases:
+            yield case.model_dump(by_alias=True)
+
+
+def is_json_lines(path: Path) -> bool:
+    """Tell JSON Lines from one JSON document: the first line alone is a whole JSON object of a case."""
+    if path.suffix in {".jsonl", ".ndjson"}:
+        return True
+    try:
+        with path.open("rb") as file:
+            first = file.readline(1 << 20).strip()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; expected {CASE_FORMS}") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    try:
+        data = canonical.loads(first)
+    except FormatError:
+        return False
+    return isinstance(data, dict) and _has_key(data, "evalId")
+
+
+def case_data(data: Any, *, path: str = "", place: str = "") -> CaseData:
+    """Validate decoded JSON as an eval case and return its canonical form."""
+    case = parse(EvalCase, data, path=path, place=place)
+    if not case.eval_id:
+        raise FormatError("a case without `evalId`; add one", path=path, place=place)
+    return case.model_dump(by_alias=True)
+
+
+def parse(model: type[Model], data: Any, *, path: str = "", place: str = "") -> Model:
+    """Validate decoded JSON; raise FormatError naming the first wrong place and type."""
+    if not isinstance(data, dict):
+        wanted = model.__name__
+        raise FormatError(
+            f"found {describe(data)}; expected an object ({wanted})", path=path, place=place
+        )
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        inner = _json_path(first["loc"])
+        where = "".join((place, "." if place and not inner.startswith("[") else "", inner))
+        found = describe(first["input"])
+        raise FormatError(
+            f"found {found}; {_expected(first['type'], first['msg'])}", path=path, place=where
+        ) from None
+
+
+def _json_path(location: tuple[int | str, ...]) -> str:
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f"{'.' if text else ''}{part}"
+    return text
+
+
+def _expected(kind: str, message: str) -> str:
+    wanted = {
+        "string_type": "a string",
+        "float_type": "a number",
+        "int_type": "a whole number",
+        "bool_type": "true or false",
+        "list_type": "a list",
+        "dict_type": "an object",
+        "model_type": "an object",
+    }.get(kind)
+    return f"expected {wanted}" if wanted else message[:1].lower() + message[1:]
+
+
+def describe(value: Any) -> str:
+    """Name a JSON value's kind, with a short excerpt of small ones."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    if isinstance(value, str):
+        return f"the string {value[:40]!r}{'…' if len(value) > 40 else ''}"
+    if isinstance(value, BaseModel):
+        return "an object"
+    return f"a list of {len(value)}" if isinstance(value, list) else "an object"
+
+
+def _some(data: Mapping[str, Any]) -> str:
+    names = ", ".join(f"`{key}`" for key in list(data)[:4])
+    return names + (", …" if len(data) > 4 else "") if names else "(none)"
+
+
+def _has_key(data: Mapping[str, Any], *names: str) -> bool:
+    folded = {key.casefold() for key in data}
+    return any(name.casefold() in folded for name in names)
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def canonical_bytes(document: WireModel | list[EvalMetric]) -> bytes:
+    """Return the canonical text of an eval set, a metrics list or a result."""
+    if isinstance(document, list):
+        return canonical.dumps([metric.model_dump(by_alias=True) for metric in document])
+    return canonical.dumps(document.model_dump(by_alias=True))
+
+
+def write_document(path: Path, document: WireModel | list[EvalMetric]) -> None:
+    """Write a document in canonical form."""
+    write_bytes(path, canonical_bytes(document))
+
+
+def write_eval_set(path: Path, data: Mapping[str, Any]) -> None:
+    """Write an eval set given as plain JSON data."""
+    write_document(path, parse(EvalSet, dict(data)))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace a file in one step; raise InputError saying why that failed."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def document_kind(data: Any) -> DocumentKind:
+    """Tell which kind of document decoded JSON is; raise FormatError when it is none."""
+    if isinstance(data, list):
+        return "metrics"
+    if isinstance(data, str):
+        return "result"
+    if isinstance(data, dict):
+        if adk.is_adk_eval_set(data):
+            return "ADK eval set"
+        if _has_key(data, "evalCaseResults", "evalSetResultId"):
+            return "result"
+        if _has_key(data, "evalCases", "evalSetId"):
+            return "eval set"
+    kinds = ", ".join(get_args(DocumentKind))
+    raise FormatError(f"found {describe(data)} of no known kind; expected one of: {kinds}")
+
+
+READERS: Mapping[str, Callable[[Path], WireModel | list[EvalMetric]]] = {
+    "eval set": read_eval_set,
+    "ADK eval set": read_eval_set,
+    "metrics": read_metrics,
+    "result": read_result,
+}
+
