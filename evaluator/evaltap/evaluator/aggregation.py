@@ -1,0 +1,63 @@
+"""From samples to a turn, from turns to a metric, from metrics to a case: pure functions.
+
+Semantics are tRPC-Agent-Go's, with one difference: what could not be scored has no score instead of
+a zero, and it stays visible as its own status.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from evaltap.evaluator.context import MetricScore, Status, TurnScore, Vote
+
+
+def status_of(score: float, threshold: float) -> Status:
+    """Return passed when the score reaches the threshold; the same rule for turns and cases."""
+    return Status.PASSED if score >= threshold else Status.FAILED
+
+
+def majority(votes: Sequence[Vote], threshold: float) -> Vote:
+    """Return the vote that stands for all samples of a turn.
+
+    Votes without evaluation are left out.  Strictly more passes than failures choose the first
+    passing vote, anything else (a tie, too) the first failing one; with nothing evaluated it is
+    the first vote.  Raises ValueError when there are no votes.
+    """
+    if not votes:
+        raise ValueError("no votes to count; expected at least one sample")
+    passing = [vote for vote in votes if vote.score is not None and vote.score >= threshold]
+    failing = [vote for vote in votes if vote.score is not None and vote.score < threshold]
+    if len(passing) > len(failing):
+        return passing[0]
+    return failing[0] if failing else votes[0]
+
+
+def average(turns: tuple[TurnScore, ...], threshold: float) -> MetricScore:
+    """Return the metric's score: the mean over the turns that were evaluated.
+
+    A turn in error makes the whole metric an error without a score, because a mean over the rest
+    would hide it.  No evaluated turn means not evaluated.
+    """
+    total, scored, reasons, failed = 0.0, 0, [], False
+    for turn in turns:
+        reasons.append(turn.reason)
+        if turn.score is not None:
+            total += turn.score
+            scored += 1
+        elif turn.status is Status.ERROR:
+            failed = True
+    reason = ";".join(reasons)
+    if failed:
+        return MetricScore(Status.ERROR, None, reason, turns)
+    if not scored:
+        return MetricScore(Status.NOT_EVALUATED, None, reason or "no turns to evaluate", turns)
+    score = total / scored
+    return MetricScore(
+        Status.PASSED if score >= threshold else Status.FAILED, score, reason, turns
+    )
+
+
+def summarize(statuses: Iterable[Status]) -> Status:
+    """Return the status of a case: failed over passed over not evaluated; an error is a failure."""
+    seen = set(statuses)
+    if Status.FAILED in seen or Status.ERROR in seen:
+        return Status.FAILED
+    return Status.PASSED if Status.PASSED in seen else Status.NOT_EVALUATED

@@ -1,0 +1,163 @@
+"""What an evaluator is given and what it returns: plain frozen values, no I/O.
+
+A turn is read through `Turn`, a thin view of the invocation's JSON data; nothing is copied, because
+millions of turns pass here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.judge import Judge
+    from evaltap.schemas.metric import EvalMetric, JudgeModel
+
+JudgeProvider = Callable[["JudgeModel | None"], "Judge"]
+"""Return the judge for a metric's `judgeModel`; raise `JudgeNotConfigured` when there is none."""
+
+_NO_DATA: Final[Mapping[str, Any]] = {}
+_ABSENT_EVIDENCE: Final = frozenset({"missing", "redacted", "truncated"})
+
+
+class Turn:
+    """A read-only view of one invocation in canonical JSON form; `None` data is an absent turn."""
+
+    __slots__ = ("absent", "data")
+
+    def __init__(self, data: Mapping[str, Any] | None) -> None:
+        self.absent: bool = data is None
+        self.data: Mapping[str, Any] = _NO_DATA if data is None else data
+
+    @property
+    def invocation_id(self) -> str:
+        """The invocation's id, empty when it has none."""
+        return self.data.get("invocationId") or ""
+
+    @property
+    def user_text(self) -> str | None:
+        """What the user said, None when there is no user message."""
+        message = self.data.get("userContent")
+        return None if message is None else message.get("content") or ""
+
+    @property
+    def final_text(self) -> str | None:
+        """The text of the final response, None when there is no final response."""
+        message = self.data.get("finalResponse")
+        return None if message is None else message.get("content") or ""
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The tool calls in the order they were made; a null entry of the file stays None."""
+        return self.data.get("tools") or []
+
+    @property
+    def capture(self) -> Mapping[str, str]:
+        """The fields that do not simply hold what happened, and why not."""
+        return self.data.get("capture") or _NO_DATA
+
+    def lacks(self, field: str) -> str | None:
+        """Return why `field` is no evidence (`finalResponse is redacted`), None when it is."""
+        capture = self.data.get("capture")
+        state = capture.get(field) if capture else None
+        return f"{field} is {state}" if state in _ABSENT_EVIDENCE else None
+
+    def __repr__(self) -> str:
+        return f"Turn({self.invocation_id!r})"
+
+
+class Status(StrEnum):
+    """How a metric or a case came out."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_EVALUATED = "not_evaluated"
+    """The evidence or the judge is missing; nothing was tried."""
+    ERROR = "error"
+    """It was tried and could not be done; there is no score, and the reason says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RubricVerdict:
+    """The answer to one rubric or rule: a score in [0, 1] and the reason for it."""
+
+    id: str
+    score: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """One sample of the judge: its verdict, or why it has none, and what it cost."""
+
+    sample: int
+    status: Status
+    score: float | None
+    reason: str
+    rubric_scores: tuple[RubricVerdict, ...] = ()
+    model: str = ""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    latency: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnScore:
+    """One turn under one metric; `score` is None unless the status is passed or failed."""
+
+    status: Status
+    score: float | None = None
+    reason: str = ""
+    value: float | bool | str | None = None
+    """The typed score: numeric, boolean or categorical."""
+    rubric_scores: tuple[RubricVerdict, ...] = ()
+    votes: tuple[Vote, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MetricScore:
+    """A whole case under one metric, with one row for each turn."""
+
+    status: Status
+    score: float | None
+    reason: str
+    turns: tuple[TurnScore, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatorFailure:
+    """Why an evaluator has no result at all; failure is a value, so other metrics keep theirs."""
+
+    reason: str
+    error_type: str
+
+
+def no_judge(_: "JudgeModel | None") -> "Judge":
+    """Answer that no judge is available: the provider of `Services()`."""
+    from evaltap.evaluator.errors import JudgeNotConfigured
+
+    raise JudgeNotConfigured("no judge service was given to the evaluator")
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What evaluators may reach besides the case; each service is optional and has a default."""
+
+    judge: JudgeProvider = no_judge
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationContext:
+    """Everything an evaluator may look at for one case and one metric.
+
+    `actual` and `expected` have one turn each for the same position; expected turns may be
+    placeholders that hold only the user's message.  `metric` carries the rubrics that the case
+    adds.
+    """
+
+    case: Mapping[str, Any]
+    actual: Sequence[Turn]
+    expected: Sequence[Turn]
+    metric: "EvalMetric"
+    services: Services

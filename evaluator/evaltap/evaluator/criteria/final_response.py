@@ -1,0 +1,66 @@
+"""The final response criterion: all of its text, JSON, ROUGE and XML parts must hold."""
+
+from collections.abc import Callable
+
+from evaltap.evaluator.context import Turn
+from evaltap.evaluator.criteria.json_value import JsonCheck, RawJson, compile_json
+from evaltap.evaluator.criteria.rouge import compile_rouge
+from evaltap.evaluator.criteria.text import compile_text, reject_custom
+from evaltap.evaluator.criteria.xml import compile_xml
+from evaltap.schemas.metric import FinalResponseCriterion
+
+PartCheck = Callable[[str, str], str | None]
+
+
+class FinalResponseMatcher:
+    """A compiled criterion; use it from any thread.
+
+    Raises MetricError when a part names a custom comparison or tokenizer.
+    """
+
+    def __init__(self, criterion: FinalResponseCriterion) -> None:
+        reject_custom(criterion.compare_name, "finalResponse")
+        given = (criterion.json_, criterion.text, criterion.rouge, criterion.xml)
+        self._configured = any(part is not None for part in given)
+        self._parts = _compile_parts(criterion)
+
+    def mismatch(self, actual: Turn, expected: Turn) -> str | None:
+        """Return why the final responses do not match, None when they do.
+
+        An expected response that is absent counts as an empty text.
+        """
+        if not self._configured:
+            return "final response criterion is empty: must configure text, json, rouge, or xml"
+        if actual.absent or expected.absent:
+            return "actual or expected invocation is nil"
+        said, wanted = actual.final_text, expected.final_text
+        if said is None:
+            return None if wanted is None else "actual final response is nil"
+        reasons = [
+            f"{name} mismatch: {reason}"
+            for name, check in self._parts
+            if (reason := check(said, wanted or "")) is not None
+        ]
+        return "; ".join(reasons) if reasons else None
+
+    def lacking(self, turn: Turn) -> str | None:
+        """Return why the final response is no evidence, None when it is or nothing is compared."""
+        return turn.lacks("finalResponse") if self._parts else None
+
+
+def _compile_parts(criterion: FinalResponseCriterion) -> list[tuple[str, PartCheck]]:
+    parts: list[tuple[str, PartCheck]] = []
+    if criterion.json_ is not None and not criterion.json_.ignore:
+        parts.append(("json", _on_raw(compile_json(criterion.json_))))
+    if criterion.text is not None and not criterion.text.ignore:
+        parts.append(("text", compile_text(criterion.text)))
+    if criterion.rouge is not None and not criterion.rouge.ignore:
+        parts.append(("rouge", compile_rouge(criterion.rouge)))
+    if criterion.xml is not None and not criterion.xml.ignore:
+        check_xml = compile_xml(criterion.xml)
+        parts.append(("xml", lambda actual, _expected: check_xml(actual)))
+    return parts
+
+
+def _on_raw(check: JsonCheck) -> PartCheck:
+    return lambda actual, expected: check(RawJson(actual), RawJson(expected))

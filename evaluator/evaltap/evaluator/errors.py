@@ -1,0 +1,58 @@
+"""The errors of the scoring core that a caller would react to.
+
+EvaltapError
+├── ConfigurationError
+│   ├── MetricError              a metric cannot be built from its criterion: mend the metrics file
+│   └── UnknownEvaluatorError    no installed evaluator has that name: install it or mend the name
+└── JudgeError                   the judge gave no verdict (exit 3: incomplete, nobody is at fault)
+    ├── JudgeNotConfigured       no judge is named: set one
+    ├── JudgeUnavailable         not reachable, overloaded or too slow: try again later
+    ├── JudgeRejected            the endpoint refused the request: mend key, model or parameters
+    └── JudgeInvalid             it answered, but not with a verdict
+
+What goes wrong while a case is scored is not raised but returned, as `EvaluatorFailure`.
+"""
+
+from evaltap.schemas.errors import ConfigurationError, EvaltapError
+
+
+class MetricError(ConfigurationError):
+    """Report a metric that cannot be built: what was found, what was expected, what to do."""
+
+    def __init__(self, message: str, *, metric_name: str = "") -> None:
+        self.metric_name = metric_name
+        super().__init__(f"metric '{metric_name}': {message}" if metric_name else message)
+
+
+class UnknownEvaluatorError(ConfigurationError):
+    """Report an evaluator name that nothing installed answers to."""
+
+    def __init__(self, name: str, installed: list[str]) -> None:
+        self.name = name
+        self.installed = installed
+        super().__init__(
+            f"no evaluator named '{name}'; installed: {', '.join(installed) or 'none'}; "
+            "correct the name or install the package that provides it"
+        )
+
+
+class JudgeError(EvaltapError):
+    """Base of what keeps a judge from giving a verdict; the score is then NULL, never 0."""
+
+    exit_code = 3
+
+
+class JudgeNotConfigured(JudgeError):
+    """Report that no judge model is named, or neither its base URL nor its key."""
+
+
+class JudgeUnavailable(JudgeError):
+    """Report a judge that could not be reached, was overloaded or did not answer in time."""
+
+
+class JudgeRejected(JudgeError):
+    """Report a request that the judge's endpoint refused (key, model or parameters)."""
+
+
+class JudgeInvalid(JudgeError):
+    """Report an answer that holds no usable verdict."""

@@ -1,0 +1,188 @@
+"""One case in, one result in the file form out: the call on which everything public is built."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evaltap.evaluator.context import Services, Status, Turn, TurnScore
+from evaltap.evaluator.layout import CaseProblem, Conversation, lay_out
+from evaltap.evaluator.registry import Registry
+from evaltap.evaluator.scoring import CaseScore, CaseScorer, MetricOutcome, OnUnknownMetric
+from evaltap.schemas.case import EvalCase, Invocation
+from evaltap.schemas.metric import Criterion, EvalMetric
+from evaltap.schemas.result import (
+    EvalCaseResult,
+    EvalMetricResult,
+    EvalMetricResultDetails,
+    EvalMetricResultPerInvocation,
+    RubricScore,
+    ScoreValue,
+    without_key,
+)
+
+
+def evaluate_case(
+    case: EvalCase | Mapping[str, Any],
+    metrics: Sequence[EvalMetric],
+    *,
+    eval_set_id: str = "",
+    run_id: int = 0,
+    services: Services | None = None,
+    registry: Registry | None = None,
+    unknown_metrics: OnUnknownMetric = "error",
+) -> EvalCaseResult:
+    """Score one recorded case and return its result as tRPC-Agent-Go writes it.
+
+    What is wrong with the case or with one metric is in the result: the case is `failed` with its
+    `error_message`, and every metric that could be scored keeps its rows.  Raises
+    UnknownEvaluatorError for a metric that nothing installed evaluates, unless `unknown_metrics` is
+    "skip".  To score many cases, make a `CaseScorer` once and pass its scores to `case_result`.
+    """
+    scorer = CaseScorer(
+        metrics,
+        services=services,
+        registry=registry,
+        unknown_metrics=unknown_metrics,
+        broken_metrics="fail",
+    )
+    data = case_data(case)
+    return case_result(data, scorer.score(data), eval_set_id=eval_set_id, run_id=run_id)
+
+
+async def evaluate_case_async(
+    case: EvalCase | Mapping[str, Any],
+    metrics: Sequence[EvalMetric],
+    *,
+    eval_set_id: str = "",
+    run_id: int = 0,
+    services: Services | None = None,
+    registry: Registry | None = None,
+    unknown_metrics: OnUnknownMetric = "error",
+) -> EvalCaseResult:
+    """Score one case like `evaluate_case`, in a worker thread, so that the loop stays free."""
+    return await asyncio.to_thread(
+        evaluate_case,
+        case,
+        metrics,
+        eval_set_id=eval_set_id,
+        run_id=run_id,
+        services=services,
+        registry=registry,
+        unknown_metrics=unknown_metrics,
+    )
+
+
+def case_data(case: EvalCase | Mapping[str, Any]) -> dict[str, Any]:
+    """Return a case as plain JSON data."""
+    if isinstance(case, EvalCase):
+        return case.model_dump(by_alias=True)
+    return dict(case)
+
+
+def case_result(
+    case: Mapping[str, Any], score: CaseScore, *, eval_set_id: str = "", run_id: int = 0
+) -> EvalCaseResult:
+    """Return the result of a scored case in the file form, with one row for each turn."""
+    session = case.get("sessionInput") or {}
+    return EvalCaseResult(
+        eval_set_id=eval_set_id,
+        eval_id=score.eval_id,
+        run_id=run_id,
+        score=score.score or 0.0,
+        final_eval_status=score.status,
+        error_message=score.error_message,
+        overall_eval_metric_results=[_overall(outcome) for outcome in score.metrics],
+        eval_metric_result_per_invocation=_turn_rows(case, score.metrics),
+        session_id=session.get("sessionId") or score.eval_id,
+        user_id=session.get("userId") or "",
+    )
+
+
+def _overall(outcome: MetricOutcome) -> EvalMetricResult:
+    failure: dict[str, Any] = {}
+    if outcome.status is Status.ERROR:
+        failure["error"] = {"type": outcome.error_type, "message": outcome.reason}
+    rubrics = [row for turn in outcome.turns for row in _rubric_scores(turn)]
+    return EvalMetricResult(
+        metric_name=outcome.name,
+        score=outcome.score,
+        eval_status=_file_status(outcome.status),
+        threshold=outcome.threshold,
+        criterion=_criterion(outcome),
+        details=EvalMetricResultDetails(
+            reason=outcome.reason, score=outcome.score, rubric_scores=rubrics
+        ),
+        **failure,
+    )
+
+
+def _turn_rows(
+    case: Mapping[str, Any], outcomes: Sequence[MetricOutcome]
+) -> list[EvalMetricResultPerInvocation]:
+    try:
+        conversation = lay_out(case)
+    except (CaseProblem, TypeError, AttributeError, KeyError):
+        return []  # the case says so in its error message
+    scored = [outcome for outcome in outcomes if outcome.turns]
+    if not scored:
+        return []
+    return [_turn_row(conversation, index, scored) for index in range(len(conversation.actual))]
+
+
+def _turn_row(
+    conversation: Conversation, index: int, outcomes: Sequence[MetricOutcome]
+) -> EvalMetricResultPerInvocation:
+    return EvalMetricResultPerInvocation(
+        actual_invocation=_invocation(conversation.actual[index]),
+        expected_invocation=_invocation(conversation.expected[index]),
+        eval_metric_results=[_turn_result(outcome, outcome.turns[index]) for outcome in outcomes],
+    )
+
+
+def _turn_result(outcome: MetricOutcome, turn: TurnScore) -> EvalMetricResult:
+    failure: dict[str, Any] = {}
+    if turn.status is Status.ERROR:
+        failure["error"] = {"message": turn.reason}
+    return EvalMetricResult(
+        metric_name=outcome.name,
+        score=turn.score,
+        eval_status=_file_status(turn.status),
+        threshold=outcome.threshold,
+        criterion=_criterion(outcome),
+        details=EvalMetricResultDetails(
+            reason=turn.reason,
+            score=turn.score,
+            value=_value(turn.value),
+            rubric_scores=_rubric_scores(turn),
+        ),
+        **failure,
+    )
+
+
+def _file_status(status: Status) -> str:
+    # The format knows four statuses; evaltap's `error` shows as the row's `error` object.
+    return Status.NOT_EVALUATED if status is Status.ERROR else status
+
+
+def _criterion(outcome: MetricOutcome) -> Criterion | None:
+    criterion = outcome.metric.criterion
+    return None if criterion is None else without_key(criterion)
+
+
+def _rubric_scores(turn: TurnScore) -> list[RubricScore]:
+    rows = turn.rubric_scores
+    return [RubricScore(id=row.id, reason=row.reason, score=row.score) for row in rows]
+
+
+def _value(value: float | bool | str | None) -> ScoreValue | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return ScoreValue(kind="boolean", boolean=value)
+    if isinstance(value, str):
+        return ScoreValue(kind="categorical", categorical=value)
+    return ScoreValue(kind="numeric", numeric=value)
+
+
+def _invocation(turn: Turn) -> Invocation | None:
+    return None if turn.absent else Invocation.model_validate(turn.data)

@@ -1,0 +1,1 @@
+"""The evaluators that evaltap ships; each is found by name through its entry point."""

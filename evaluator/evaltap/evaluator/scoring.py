@@ -1,0 +1,206 @@
+"""Scoring of one case under a list of metrics: compiled once, called millions of times.
+
+Works on a case as plain JSON data, builds no model objects and touches nothing outside; safe to use
+from several threads when its evaluators are.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from evaltap.evaluator.aggregation import summarize
+from evaltap.evaluator.context import (
+    EvaluationContext,
+    EvaluatorFailure,
+    MetricScore,
+    Services,
+    Status,
+    TurnScore,
+)
+from evaltap.evaluator.errors import MetricError, UnknownEvaluatorError
+from evaltap.evaluator.layout import CaseProblem, Conversation, lay_out, with_case_rubrics
+from evaltap.evaluator.registry import Evaluator, Registry
+from evaltap.schemas.metric import EvalMetric
+
+OnUnknownMetric = Literal["error", "skip"]
+OnBrokenMetric = Literal["error", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricOutcome:
+    """One metric of one case; `error_type` is set when the evaluator failed."""
+
+    name: str
+    status: Status
+    score: float | None
+    threshold: float
+    reason: str
+    turns: tuple[TurnScore, ...]
+    evaluator_version: str
+    metric: EvalMetric
+    """The metric as it was applied, with the rubrics that the case adds."""
+    error_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseScore:
+    """One case under all metrics.
+
+    `score` is 1 for a passed case and 0 for a failed one, and None when nothing says either: no
+    metric was evaluated, or the case failed only because of errors.
+    """
+
+    eval_id: str
+    status: Status
+    score: float | None
+    error_message: str
+    metrics: tuple[MetricOutcome, ...]
+
+
+class CaseScorer:
+    """Scores cases under the metrics it was made for.
+
+    `unknown_metrics="skip"` leaves out metrics whose evaluator is not installed, as tRPC-Agent-Go
+    does; otherwise they raise UnknownEvaluatorError.  A metric that cannot be built raises
+    MetricError here, once; `broken_metrics="fail"` makes it fail each case instead.
+    """
+
+    def __init__(
+        self,
+        metrics: Sequence[EvalMetric],
+        *,
+        services: Services | None = None,
+        registry: Registry | None = None,
+        unknown_metrics: OnUnknownMetric = "error",
+        broken_metrics: OnBrokenMetric = "error",
+    ) -> None:
+        self._services = services or _default_services()
+        registry = registry or Registry()
+        self._bound: list[tuple[EvalMetric, Evaluator]] = []
+        for metric in metrics:
+            try:
+                evaluator = registry.build(metric)
+            except UnknownEvaluatorError:
+                if unknown_metrics == "error":
+                    raise
+                continue
+            except MetricError as error:
+                if broken_metrics == "error":
+                    raise
+                evaluator = _Broken(metric, error)
+            self._bound.append((metric, evaluator))
+
+    @property
+    def metrics(self) -> list[EvalMetric]:
+        """The metrics that are scored, in their order."""
+        return [metric for metric, _ in self._bound]
+
+    def versions(self) -> dict[str, str]:
+        """Return the evaluator version of each metric, by metric name."""
+        return {metric.metric_name: evaluator.version for metric, evaluator in self._bound}
+
+    def score(self, case: Mapping[str, Any]) -> CaseScore:
+        """Return the scores of one case; never raises because of what the case holds."""
+        eval_id = case.get("evalId") or ""
+        try:
+            conversation = lay_out(case)
+            rubrics = case.get("rubrics")
+            bound = self._with_rubrics(rubrics) if rubrics else self._bound
+        except (CaseProblem, TypeError, AttributeError, KeyError, ValueError) as problem:
+            # Besides what is known to be wrong, a case may have another shape than an eval case.
+            text = str(problem) if isinstance(problem, CaseProblem) else f"malformed: {problem}"
+            return CaseScore(eval_id, Status.FAILED, None, text, ())
+        outcomes = tuple(
+            [self._evaluate(case, conversation, metric, evaluator) for metric, evaluator in bound]
+        )
+        status = summarize([outcome.status for outcome in outcomes])
+        errors = [
+            f"metric {outcome.name}: {outcome.reason}"
+            for outcome in outcomes
+            if outcome.status is Status.ERROR
+        ]
+        score = _case_score(status, outcomes) if errors else _SCORES[status]
+        return CaseScore(eval_id, status, score, "; ".join(errors), outcomes)
+
+    def _with_rubrics(
+        self, rubrics: Sequence[Mapping[str, Any] | None]
+    ) -> list[tuple[EvalMetric, Evaluator]]:
+        extended = with_case_rubrics(self.metrics, rubrics)
+        evaluators = [evaluator for _, evaluator in self._bound]
+        return list(zip(extended, evaluators, strict=True))
+
+    def _evaluate(
+        self,
+        case: Mapping[str, Any],
+        conversation: Conversation,
+        metric: EvalMetric,
+        evaluator: Evaluator,
+    ) -> MetricOutcome:
+        context = EvaluationContext(
+            case, conversation.actual, conversation.expected, metric, self._services
+        )
+        result: MetricScore | EvaluatorFailure
+        try:
+            result = evaluator.evaluate(context)
+            if isinstance(result, MetricScore) and len(result.turns) != len(conversation.actual):
+                result = _wrong_rows(len(result.turns), len(conversation.actual))
+        except Exception as error:  # anyone's evaluator over anyone's data: one case, not the run
+            result = EvaluatorFailure(f"{type(error).__name__}: {error}", type(error).__name__)
+        name, threshold, version = metric.metric_name, metric.threshold, evaluator.version
+        if isinstance(result, EvaluatorFailure):
+            return MetricOutcome(
+                name,
+                Status.ERROR,
+                None,
+                threshold,
+                result.reason,
+                (),
+                version,
+                metric,
+                result.error_type,
+            )
+        return MetricOutcome(
+            name,
+            result.status,
+            result.score,
+            threshold,
+            result.reason,
+            result.turns,
+            version,
+            metric,
+        )
+
+
+class _Broken:
+    """Stands in for an evaluator that could not be built, and fails each case with that reason."""
+
+    version = ""
+
+    def __init__(self, metric: EvalMetric, error: MetricError) -> None:
+        self.name = metric.evaluator_name or metric.metric_name
+        self._failure = EvaluatorFailure(str(error), type(error).__name__)
+
+    def evaluate(self, context: EvaluationContext) -> EvaluatorFailure:
+        return self._failure
+
+
+_SCORES = {Status.PASSED: 1.0, Status.FAILED: 0.0, Status.NOT_EVALUATED: None}
+
+
+def _case_score(status: Status, outcomes: Sequence[MetricOutcome]) -> float | None:
+    """Return 0 only when a metric really failed; an error alone is no score."""
+    failed = any(outcome.status is Status.FAILED for outcome in outcomes)
+    return 0.0 if failed and status is Status.FAILED else None
+
+
+def _wrong_rows(found: int, expected: int) -> EvaluatorFailure:
+    return EvaluatorFailure(
+        f"the evaluator returned {found} turn rows, expected {expected}: one for each turn",
+        "RowCountMismatch",
+    )
+
+
+def _default_services() -> Services:
+    from evaltap.evaluator.judge import EnvironmentJudges
+
+    return Services(judge=EnvironmentJudges())
