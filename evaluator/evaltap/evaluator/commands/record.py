@@ -1,0 +1,112 @@
+"""`evaltap record`: turn telemetry or eval cases into eval cases in a file or on a log."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+OTLP_EXAMPLE = """examples:
+  evaltap record otlp traces.otlp.json logs.otlp.json --out support.evalset.json
+  evaltap record otlp traces.jsonl --log log.db --explain
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the sources that can be recorded from; each is a subcommand."""
+    sources = parser.add_subparsers(dest="source", metavar="SOURCE", required=True)
+    parser.epilog = "example: evaltap record otlp traces.otlp.json --out support.evalset.json"
+    _configure_otlp(
+        sources.add_parser(
+            "otlp",
+            help="OTLP/JSON files of traces and logs",
+            description="Make eval cases of the agent runs in OTLP/JSON files of traces and logs.",
+            epilog=OTLP_EXAMPLE,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
+
+
+def _configure_otlp(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="OTLP/JSON (one object or JSON Lines), any order"
+    )
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument("--out", metavar="FILE", help="write one eval set, a case for each session")
+    target.add_argument("--log", metavar="LOG", help="append each turn to a log, for consume")
+    parser.add_argument("--explain", action="store_true", help="list each turn and what is missing")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.set_defaults(run=record_otlp)
+
+
+def record_otlp(options: argparse.Namespace) -> int:
+    """Record the runs of OTLP files; raises EvaltapError for input that cannot be used."""
+    from importlib.metadata import version
+
+    from evaltap.recorder.files import ReadingReport, eval_set_of, read_cases
+    from evaltap.schemas.documents import write_eval_set
+
+    report = ReadingReport()
+    cases = list(read_cases(options.files, recorder_version=version("evaltap"), report=report))
+    if options.explain:
+        for line in explain(cases):
+            print(line, file=sys.stderr)
+    if options.out:
+        eval_set = eval_set_of(cases, _eval_set_id(options.out))
+        write_eval_set(Path(options.out), eval_set)
+        sessions = len(eval_set["evalCases"])
+    else:
+        _append(options.log, cases)
+        sessions = len({case["evalId"] for case in cases})
+    _summarise(report, sessions, options)
+    return 0
+
+
+def explain(cases: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a line for each turn: what it holds, and which fields were not simply captured."""
+    lines = []
+    for case in cases:
+        turn = case["actualConversation"][0]
+        flaws = [f"{key} {why}" for key, why in turn.get("capture", {}).items()]
+        for tool in turn.get("tools", ()):
+            flaws += [f"{tool['name']}.{key} {why}" for key, why in tool.get("capture", {}).items()]
+        status = turn.get("telemetry", {}).get("status", "incomplete")
+        convention = case.get("source", {}).get("convention", "unknown convention")
+        count = len(turn.get("tools", ()))
+        tools = f"{count} tool call{'s'[: count != 1]}"
+        lines.append(
+            f"{case['evalId']} {turn['invocationId']}: {status}, {tools},"
+            f" read as {convention}; {', '.join(flaws) or 'everything captured'}"
+        )
+    return lines
+
+
+def _summarise(report: Any, sessions: int, options: argparse.Namespace) -> None:
+    target = options.out or options.log
+    if options.json:
+        import orjson
+
+        fields = {name: getattr(report, name) for name in type(report).__slots__}
+        print(orjson.dumps({**fields, "sessions": sessions, "target": target}).decode())
+        return
+    unused = (
+        f", {report.traces_without_runs} without an agent run" if report.traces_without_runs else ""
+    )
+    print(
+        f"{report.turns} turn{'s'[: report.turns != 1]} in {sessions} session{'s'[: sessions != 1]}"
+        f" from {report.spans} spans and {report.log_records} log records"
+        f" ({report.traces} trace{'s'[: report.traces != 1]}{unused}) -> {target}",
+        file=sys.stderr,
+    )
+
+
+def _eval_set_id(path: str) -> str:
+    name = Path(path).name
+    for suffix in (".evalset.json", ".json"):
+        if name.endswith(suffix) and name != suffix:
+            return name.removesuffix(suffix)
+    return name
+
+
+def _append(log: str, cases: Sequence[dict[str, Any]]) -> None:
+    raise NotImplementedError

@@ -1,0 +1,246 @@
+"""The assembler: observations in, finished turns out, each as one eval case with one turn.
+
+Pure: no thread, no I/O, no clock; the caller passes the time.  Bounded: open runs, closed runs
+that may still be revised, and bytes held all have limits, and what falls to a limit is closed as
+incomplete with the reason, or counted.  The order in which the observations of a run arrive does
+not matter, nor do duplicates.  An observation that arrives after its run was closed revises the
+same turn (`source.revision` goes up); it never makes a second one.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+from evaltap.recorder.observation import Observation, RunEnded
+from evaltap.recorder.turn import case_of
+
+CaseData = dict[str, Any]
+"""An eval case in canonical JSON form, as plain data."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssemblerLimits:
+    """How much the assembler may hold, and for how long."""
+
+    max_open_runs: int = 10_000
+    """Runs begun and not ended; beyond it the one idle for longest is closed (evicted)."""
+    max_closed_runs: int = 1_000
+    """Closed runs kept for late observations; beyond it the oldest can no longer be revised."""
+    max_bytes: int = 256 * 1024 * 1024
+    """Estimated bytes of all observations held, open and closed."""
+    max_remembered_ids: int = 20_000
+    """Ids of runs closed and forgotten, so that what comes later is not taken for a new run."""
+    idle_seconds: float = 600.0
+    """A run without any observation for this long is closed (idle_timeout)."""
+    revise_seconds: float = 600.0
+    """How long a closed run is kept for late observations."""
+    quiet_seconds: float = 0.0
+    """Wait this long after the end of a run before closing it; 0 closes at once."""
+
+
+@dataclass(slots=True)
+class AssemblerCounters:
+    """What became of runs and observations; only ever grows."""
+
+    runs_closed: int = 0
+    runs_evicted: int = 0
+    runs_timed_out: int = 0
+    revisions: int = 0
+    late_dropped: int = 0
+    """Observations for a run that was closed and forgotten."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run's observations; `case` is what was last emitted for it."""
+
+    observations: list[Observation] = field(default_factory=list)
+    bytes: int = 0
+    last_seen_ns: int = 0
+    ended: bool = False
+    changed: bool = False
+    revision: int = 0
+    close_reason: str = ""
+    case: CaseData | None = None
+
+
+class Assembler:
+    """Builds turns; not thread-safe, to be used by one thread.
+
+    `recorder_version` is written into `source.recorderVersion` of each case.
+    """
+
+    def __init__(
+        self, limits: AssemblerLimits | None = None, *, recorder_version: str | None = None
+    ) -> None:
+        self.limits = limits or AssemblerLimits()
+        self.counters = AssemblerCounters()
+        self._version = recorder_version
+        self._open: OrderedDict[str, _Run] = OrderedDict()
+        self._closed: OrderedDict[str, _Run] = OrderedDict()
+        self._forgotten: OrderedDict[str, None] = OrderedDict()
+        self._bytes = 0
+
+    @property
+    def open_runs(self) -> int:
+        """The number of runs that are not closed yet."""
+        return len(self._open)
+
+    @property
+    def held_bytes(self) -> int:
+        """The estimated size of all observations held."""
+        return self._bytes
+
+    def feed(self, observation: Observation, now_ns: int | None = None) -> list[CaseData]:
+        """Take one observation and return the cases that it finished or revised (mostly none).
+
+        `now_ns` is the time of arrival; the observation's own time stands in for it when absent.
+        """
+        now = observation.time_ns if now_ns is None else now_ns
+        run_id = observation.run_id
+        if run_id in self._forgotten:
+            self.counters.late_dropped += 1
+            return []
+        closed = self._closed.get(run_id)
+        if closed is not None:
+            return self._feed_closed(closed, observation, now)
+        run = self._open.get(run_id)
+        if run is None:
+            run = self._open[run_id] = _Run()
+        self._add(run, observation, now)
+        self._open.move_to_end(run_id)
+        finished: list[CaseData] = []
+        if run.ended and self.limits.quiet_seconds <= 0:
+            finished += self._close(run_id, "")
+        return finished + self._make_room()
+
+    def expire(self, now_ns: int) -> list[CaseData]:
+        """Return the cases of runs due at `now_ns`: quiet after their end, or idle too long."""
+        finished: list[CaseData] = []
+        quiet_ns = int(self.limits.quiet_seconds * 1e9)
+        idle_ns = int(self.limits.idle_seconds * 1e9)
+        for run_id, run in list(self._open.items()):
+            silence = now_ns - run.last_seen_ns
+            if run.ended and silence >= quiet_ns:
+                finished += self._close(run_id, "")
+            elif not run.ended and silence >= idle_ns:
+                self.counters.runs_timed_out += 1
+                finished += self._close(run_id, "idle_timeout")
+        finished += self._revise_due(now_ns, quiet_ns)
+        return finished
+
+    def close_all(self, reason: str = "shutdown") -> list[CaseData]:
+        """Close every open run, oldest first, and revise what late observations changed."""
+        finished: list[CaseData] = []
+        for run_id in list(self._open):
+            finished += self._close(run_id, reason)
+        for run in self._closed.values():
+            finished += self._revise(run)
+        return finished
+
+    def _add(self, run: _Run, observation: Observation, now_ns: int) -> None:
+        run.observations.append(observation)
+        weight = weigh(observation)
+        run.bytes += weight
+        self._bytes += weight
+        run.last_seen_ns = max(run.last_seen_ns, now_ns)
+        run.ended = run.ended or isinstance(observation, RunEnded)
+
+    def _feed_closed(self, run: _Run, observation: Observation, now_ns: int) -> list[CaseData]:
+        self._add(run, observation, now_ns)
+        run.changed = True
+        revised = self._revise(run) if self.limits.quiet_seconds <= 0 else []
+        return revised + self._make_room()
+
+    def _close(self, run_id: str, reason: str) -> list[CaseData]:
+        run = self._open.pop(run_id)
+        self._closed[run_id] = run
+        self.counters.runs_closed += 1
+        run.revision = 1
+        run.close_reason = reason
+        run.case = self._case(run)
+        while len(self._closed) > self.limits.max_closed_runs:
+            self._forget()
+        return [run.case]
+
+    def _revise(self, run: _Run) -> list[CaseData]:
+        """Emit a closed run again when what arrived late makes a difference."""
+        if not run.changed:
+            return []
+        run.changed = False
+        if self._case(run) == run.case:
+            return []
+        run.revision += 1
+        run.case = self._case(run)
+        self.counters.revisions += 1
+        return [run.case]
+
+    def _revise_due(self, now_ns: int, quiet_ns: int) -> list[CaseData]:
+        finished: list[CaseData] = []
+        for run in self._closed.values():
+            if run.changed and now_ns - run.last_seen_ns >= quiet_ns:
+                finished += self._revise(run)
+        keep_ns = int(self.limits.revise_seconds * 1e9)
+        while self._closed:
+            oldest = next(iter(self._closed.values()))
+            if now_ns - oldest.last_seen_ns < keep_ns:
+                break
+            self._forget()
+        return finished
+
+    def _case(self, run: _Run) -> CaseData:
+        reason = "" if run.ended else run.close_reason
+        return case_of(
+            run.observations,
+            revision=run.revision,
+            close_reason=reason,
+            recorder_version=self._version,
+        )
+
+    def _make_room(self) -> list[CaseData]:
+        finished: list[CaseData] = []
+        while self._bytes > self.limits.max_bytes and self._closed:
+            self._forget()
+        while self._open and (
+            len(self._open) > self.limits.max_open_runs or self._bytes > self.limits.max_bytes
+        ):
+            self.counters.runs_evicted += 1
+            finished += self._close(next(iter(self._open)), "evicted")
+            while self._bytes > self.limits.max_bytes and self._closed:
+                self._forget()
+        return finished
+
+    def _forget(self) -> None:
+        run_id, run = self._closed.popitem(last=False)
+        self._bytes -= run.bytes
+        self._forgotten[run_id] = None
+        while len(self._forgotten) > self.limits.max_remembered_ids:
+            self._forgotten.popitem(last=False)
+
+
+_OVERHEAD = 200
+_VALUE = 32
+
+
+def weigh(item: object) -> int:
+    """Estimate the bytes that an observation, or a value in it, keeps alive."""
+    total = 0
+    pending: list[object] = [item]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, str):
+            total += _VALUE + len(value)
+        elif isinstance(value, Mapping):
+            total += _OVERHEAD
+            pending.extend(value.keys())
+            pending.extend(value.values())
+        elif isinstance(value, list | tuple):
+            total += _VALUE
+            pending.extend(value)
+        elif is_dataclass(value):
+            total += _OVERHEAD
+            pending.extend(getattr(value, item.name) for item in fields(value))
+        else:
+            total += _VALUE
+    return total

@@ -1,0 +1,60 @@
+"""Conventions for agent telemetry: one reader for each dialect, asked in a fixed order.
+
+To support another convention, write an object with `name` and `read` (see `reading.Dialect`) and
+put it into `DIALECTS` at the place of its authority: earlier dialects win, field by field.
+"""
+
+from collections.abc import Sequence
+
+from evaltap.recorder.conventions.adk import Adk
+from evaltap.recorder.conventions.claude_code import ClaudeCode
+from evaltap.recorder.conventions.genai import GenAI
+from evaltap.recorder.conventions.langfuse import Langfuse
+from evaltap.recorder.conventions.langsmith import LangSmith
+from evaltap.recorder.conventions.mcp import Mcp
+from evaltap.recorder.conventions.message_events import MessageEvents
+from evaltap.recorder.conventions.openinference import OpenInference
+from evaltap.recorder.conventions.pydantic_ai import PydanticAI
+from evaltap.recorder.conventions.reading import Dialect, Reading, merge
+from evaltap.recorder.conventions.traceloop import Traceloop
+from evaltap.recorder.conventions.vercel import Vercel
+from evaltap.recorder.telemetry import LogRecord, Span
+
+DIALECTS: tuple[Dialect, ...] = (
+    PydanticAI(),
+    Adk(),
+    LangSmith(),
+    Vercel(),
+    ClaudeCode(),
+    OpenInference(),
+    Traceloop(),
+    Mcp(),
+    GenAI(),
+    MessageEvents(),
+    Langfuse(),
+)
+"""All dialects, the most specific first."""
+
+_FRAMEWORKS = {
+    "gcp.vertex.agent": "google-adk",
+    "strands.telemetry.tracer": "strands",
+    "ai": "vercel-ai",
+    "agent_framework": "microsoft-agent-framework",
+}
+_INSTRUMENTATIONS = ("openinference.instrumentation.", "opentelemetry.instrumentation.")
+
+
+def read_span(span: Span, logs: Sequence[LogRecord] = ()) -> Reading | None:
+    """Return what all conventions together say about a span, None when none knows it."""
+    readings = (dialect.read(span, logs) for dialect in DIALECTS)
+    return merge(reading for reading in readings if reading is not None)
+
+
+def framework_of(scope: str) -> str | None:
+    """Return the name of the framework whose instrumentation scope this is."""
+    if scope in _FRAMEWORKS:
+        return _FRAMEWORKS[scope]
+    for prefix in _INSTRUMENTATIONS:
+        if scope.startswith(prefix):
+            return scope.removeprefix(prefix).replace("_", "-")
+    return scope or None

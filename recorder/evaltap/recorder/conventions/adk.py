@@ -1,0 +1,160 @@
+"""Google ADK spans: 1.x, 2.x schema 1 and schema 2, and the same shape under another prefix (tRPC).
+
+Source: the spans of google-adk 1.14 and 2.13.  Their `gen_ai.*` attributes are read by the GenAI
+dialect; here is what only ADK writes, and the repair of what it writes wrongly.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evaltap.recorder.conventions.genai import INPUT_MESSAGES
+from evaltap.recorder.conventions.messages import (
+    Evidence,
+    Message,
+    decode,
+    decode_messages,
+    read_messages,
+)
+from evaltap.recorder.conventions.reading import Kind, Reading, first_text
+from evaltap.recorder.telemetry import LogRecord, Span
+
+SCOPE = "gcp.vertex.agent"
+PREFIX = "gcp.vertex.agent"
+TRPC_SYSTEM_PREFIX = "trpc"
+MERGED_TOOLS = "(merged tools)"
+_SYNTHETIC_USER = "For context:"
+_NAMES: dict[str, Kind] = {
+    "invocation": "run",
+    "agent_run": "agent",
+    "invoke_agent": "agent",
+    "call_llm": "model",
+    "execute_tool": "tool",
+}
+
+
+class Adk:
+    """Reads `gcp.vertex.agent.*`, or the same under the prefix that `gen_ai.system` names."""
+
+    name = "google-adk"
+
+    def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
+        """Return the reading of a span of ADK's tracer, else None."""
+        prefix = _prefix(span)
+        if prefix is None:
+            return None
+        attributes = span.attributes
+        first_word, _, rest = span.name.partition(" ")
+        reading = Reading(self.name, kind=_NAMES.get(first_word))
+        if first_word in ("agent_run", "invoke_agent"):
+            reading.agent_name = rest.strip("[]") or None
+        reading.session_id = first_text(
+            attributes, f"{prefix}.session_id", f"{prefix}.runner.session_id"
+        )
+        reading.user_id = first_text(attributes, f"{prefix}.user_id", f"{prefix}.runner.user_id")
+        reading.app_name = first_text(attributes, f"{prefix}.runner.app_name")
+        reading.invocation_id = first_text(attributes, f"{prefix}.invocation_id")
+        if reading.kind == "model":
+            _read_model(reading, attributes, prefix)
+        elif reading.kind == "tool":
+            _read_tool(reading, span, prefix, rest)
+        elif reading.kind in ("run", "agent", None):
+            _read_run(reading, attributes, prefix)
+        if reading.input is None and INPUT_MESSAGES in attributes and reading.kind != "agent":
+            messages, _ = decode_messages(attributes[INPUT_MESSAGES])
+            reading.input = without_context(messages)
+        return reading
+
+
+def unwrap_result(value: Any) -> Any:
+    """Take a tool's own value out of ADK's envelope.
+
+    ADK sends `{"result": x}` to the model when a tool returns something that is not an object.  A
+    tool that itself returns an object with the single key `result` cannot be told apart.
+    """
+    if isinstance(value, Mapping) and set(value) == {"result"}:
+        return value["result"]
+    return value
+
+
+def without_context(messages: Sequence[Message] | None) -> tuple[Message, ...] | None:
+    """Leave out the user messages that ADK writes itself, to tell an agent what others did."""
+    kept = tuple(m for m in messages or () if not _is_synthetic(m))
+    return kept or None
+
+
+def _is_synthetic(message: Message) -> bool:
+    spoken = message.text
+    return (
+        message.role == "user"
+        and spoken is not None
+        and isinstance(spoken.value, str)
+        and spoken.value.startswith(_SYNTHETIC_USER)
+    )
+
+
+def _prefix(span: Span) -> str | None:
+    if span.scope == SCOPE or any(key.startswith(PREFIX) for key in span.attributes):
+        return PREFIX
+    system = span.attributes.get("gen_ai.system")
+    if isinstance(system, str) and system.startswith(TRPC_SYSTEM_PREFIX):
+        return system
+    return None
+
+
+def _read_model(reading: Reading, attributes: Mapping[str, Any], prefix: str) -> None:
+    request = _object(attributes.get(f"{prefix}.llm_request"), reading, "input")
+    reading.model = first_text(request, "model")
+    reading.input = without_context(read_messages(request.get("contents")))
+    response = _object(attributes.get(f"{prefix}.llm_response"), reading, "output")
+    content = response.get("content")
+    if isinstance(content, Mapping):
+        reading.output = read_messages([{**content, "role": "assistant"}]) or None
+
+
+def _read_tool(reading: Reading, span: Span, prefix: str, name: str) -> None:
+    attributes = span.attributes
+    if MERGED_TOOLS in (attributes.get("gen_ai.tool.name"), name) or name == "(merged)":
+        reading.kind = "dropped"
+        return
+    reading.tool_name = name or None
+    reading.arguments = _content(attributes.get(f"{prefix}.tool_call_args"))
+    given = attributes.get(f"{prefix}.tool_response", attributes.get("gen_ai.tool.call.result"))
+    result = _content(given) if given != "<not specified>" else None
+    if result is not None and isinstance(result.value, Mapping):
+        if {"id", "name", "response"} <= set(result.value):
+            result = Evidence(result.value["response"])
+        result = Evidence(unwrap_result(result.value))
+    reading.result = result
+
+
+def _read_run(reading: Reading, attributes: Mapping[str, Any], prefix: str) -> None:
+    """Read the input and output that tRPC's runner and agent spans carry."""
+    level = "runner" if f"{prefix}.runner.name" in attributes else "agent"
+    reading.user_fallback = _words(attributes.get(f"{prefix}.{level}.input"), "user")
+    reading.final_fallback = _words(attributes.get(f"{prefix}.{level}.output"), "assistant")
+    if level == "agent":
+        reading.agent_name = reading.agent_name or first_text(attributes, f"{prefix}.agent.name")
+
+
+def _words(value: Any, role: str) -> Evidence | None:
+    if value is None:
+        return None
+    evidence = decode(value)
+    if evidence.flaw or not isinstance(evidence.value, dict | list):
+        return Evidence(value if isinstance(value, str) else None, evidence.flaw)
+    messages = read_messages(evidence.value, role=role)
+    return messages[-1].text if messages else None
+
+
+def _content(value: Any) -> Evidence | None:
+    """Decode a tool's content; ADK writes `{}` where capture is off, which says nothing."""
+    if value is None or value == "{}":
+        return None
+    return decode(value)
+
+
+def _object(value: Any, reading: Reading, field: str) -> Mapping[str, Any]:
+    evidence = decode(value)
+    if evidence.flaw:
+        reading.flaws[field] = evidence.flaw
+    return evidence.value if isinstance(evidence.value, Mapping) else {}

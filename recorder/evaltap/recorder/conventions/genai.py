@@ -1,0 +1,174 @@
+"""OpenTelemetry GenAI conventions, from 1.26 to the present, on spans and in log records.
+
+Source: open-telemetry/semantic-conventions (gen-ai, to 1.41), semantic-conventions-genai (since).
+The set of operation names is open: what is not known here is classified by its attributes.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evaltap.recorder.conventions.messages import (
+    Evidence,
+    decode,
+    decode_messages,
+    without_fragments,
+)
+from evaltap.recorder.conventions.reading import (
+    Kind,
+    Reading,
+    first_text,
+    first_whole,
+    number,
+)
+from evaltap.recorder.telemetry import LogRecord, Span
+
+OPERATION = "gen_ai.operation.name"
+AGENT_NAME = "gen_ai.agent.name"
+WORKFLOW_NAME = "gen_ai.workflow.name"
+CONVERSATION_ID = "gen_ai.conversation.id"
+INPUT_MESSAGES = "gen_ai.input.messages"
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+TOOL_NAME = "gen_ai.tool.name"
+CALL_ID = "gen_ai.tool.call.id"
+ARGUMENTS = "gen_ai.tool.call.arguments"
+RESULT = "gen_ai.tool.call.result"
+REQUEST_MODEL = "gen_ai.request.model"
+RESPONSE_MODEL = "gen_ai.response.model"
+RESPONSE_ID = "gen_ai.response.id"
+INPUT_TOKENS = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
+OUTPUT_TOKENS = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+COSTS = ("gen_ai.usage.cost", "operation.cost", "gen_ai.cost.total_cost")
+DETAILS_EVENT = "gen_ai.client.inference.operation.details"
+TOOL_STATUS = "gen_ai.tool.status"
+
+_KINDS: dict[str, Kind] = {
+    "invoke_workflow": "run",
+    "handle_conversation_turn": "run",
+    "run_runner": "run",
+    "chain": "run",
+    "invoke_agent": "agent",
+    "run_agent": "agent",
+    "chat": "model",
+    "generate_content": "model",
+    "text_completion": "model",
+    "call_llm": "model",
+    "execute_tool": "tool",
+    "handoff": "handoff",
+    "create_agent": "other",
+    "embeddings": "other",
+    "execute_task": "other",
+    "plan": "other",
+    "rerank": "other",
+    "retrieval": "other",
+}
+_NOT_AN_ID = {"<not specified>", "unknown"}
+
+
+class GenAI:
+    """Reads `gen_ai.*` attributes of the span and of its operation-details events."""
+
+    name = "otel-genai"
+
+    def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
+        """Return the reading of a span that carries any `gen_ai.*` attribute."""
+        attributes = span.attributes
+        if not any(key.startswith("gen_ai.") for key in attributes):
+            return None
+        reading = Reading(
+            self.name,
+            kind=classify(attributes),
+            agent_name=first_text(attributes, AGENT_NAME),
+            app_name=first_text(attributes, WORKFLOW_NAME),
+            session_id=first_text(attributes, CONVERSATION_ID),
+            model=first_text(attributes, RESPONSE_MODEL, REQUEST_MODEL),
+            response_id=first_text(attributes, RESPONSE_ID),
+            input_tokens=first_whole(attributes, *INPUT_TOKENS),
+            output_tokens=first_whole(attributes, *OUTPUT_TOKENS),
+            cost_usd=next((cost for key in COSTS if (cost := number(attributes.get(key)))), None),
+            tool_name=first_text(attributes, TOOL_NAME),
+            call_id=_call_id(attributes),
+        )
+        if attributes.get("gen_ai.agent.name") is None and reading.kind == "agent":
+            reading.agent_name = span.name.removeprefix("invoke_agent ") or None
+        _read_content(reading, span, logs)
+        if reading.tool_name == "(merged tools)":
+            reading.kind = "dropped"
+        return reading
+
+
+def classify(attributes: Mapping[str, Any]) -> Kind | None:
+    """Return what the span stands for, by its operation name or else by what it carries."""
+    operation = attributes.get(OPERATION)
+    known = _KINDS.get(operation) if isinstance(operation, str) else None
+    if known is not None:
+        return known
+    if isinstance(operation, str) and ("memory" in operation or "embed" in operation):
+        return "other"
+    if CALL_ID in attributes or ARGUMENTS in attributes:
+        return "tool"
+    if RESPONSE_MODEL in attributes or RESPONSE_ID in attributes:
+        return "model"
+    if isinstance(operation, str) and REQUEST_MODEL in attributes and AGENT_NAME not in attributes:
+        return "model"
+    if isinstance(operation, str) and (AGENT_NAME in attributes or CONVERSATION_ID in attributes):
+        return "run"
+    return None
+
+
+def content_value(value: Any) -> Evidence | None:
+    """Return decoded tool arguments or results; None when the attribute is absent."""
+    if value is None:
+        return None
+    evidence = decode(value)
+    if isinstance(evidence.value, list) and len(evidence.value) == 1:
+        block = evidence.value[0]
+        if isinstance(block, dict) and set(block) <= {"text", "type"} and "text" in block:
+            return Evidence(block["text"])
+    return evidence
+
+
+def _call_id(attributes: Mapping[str, Any]) -> str | None:
+    found = first_text(attributes, CALL_ID)
+    return None if found in _NOT_AN_ID else found
+
+
+def _read_content(reading: Reading, span: Span, logs: Sequence[LogRecord]) -> None:
+    carriers: list[Mapping[str, Any]] = [span.attributes]
+    carriers += [event.attributes for event in span.events if event.name == DETAILS_EVENT]
+    carriers += [log.attributes for log in logs if log.event_name == DETAILS_EVENT]
+    for carrier in carriers:
+        _read_messages(reading, carrier)
+        if reading.arguments is None:
+            reading.arguments = content_value(carrier.get(ARGUMENTS))
+        if reading.result is None:
+            reading.result = content_value(carrier.get(RESULT))
+    if reading.kind == "model" and reading.output is not None:
+        reading.output = tuple(without_fragments(reading.output))
+    if reading.kind == "tool":
+        _read_tool_messages(reading)
+    elif reading.kind in ("run", "agent"):
+        # A runner may carry tool-less operation details; they are messages, not a tool's content.
+        reading.call_id = None
+
+
+def _read_messages(reading: Reading, carrier: Mapping[str, Any]) -> None:
+    if reading.input is None:
+        reading.input, flaw = decode_messages(carrier.get(INPUT_MESSAGES))
+        if flaw:
+            reading.flaws["input"] = flaw
+    if reading.output is None:
+        reading.output, flaw = decode_messages(carrier.get(OUTPUT_MESSAGES), role="assistant")
+        if flaw:
+            reading.flaws["output"] = flaw
+
+
+def _read_tool_messages(reading: Reading) -> None:
+    """Take a tool's arguments and result from messages when no attribute has them (Strands)."""
+    for message in reading.input or ():
+        for call in message.calls:
+            reading.arguments = reading.arguments or call.arguments
+            reading.call_id = reading.call_id or call.call_id
+    for message in reading.output or ():
+        for answer in message.answers:
+            reading.result = reading.result or answer.result
+

@@ -1,0 +1,127 @@
+"""Langfuse SDK spans: `langfuse.observation.*`, often beside another dialect on the same span.
+
+Source: the attribute names of the Langfuse Python SDK 3 to 5.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evaltap.recorder.conventions.messages import (
+    Evidence,
+    closing_text,
+    decode,
+    last_user_text,
+    read_messages,
+)
+from evaltap.recorder.conventions.reading import Kind, Reading, first_text, number, whole
+from evaltap.recorder.observation import Failure
+from evaltap.recorder.telemetry import LogRecord, Span
+
+PREFIX = "langfuse."
+TYPE = "langfuse.observation.type"
+INPUT = ("langfuse.observation.input", "langfuse.trace.input")
+OUTPUT = ("langfuse.observation.output", "langfuse.trace.output")
+LEVEL = "langfuse.observation.level"
+STATUS_MESSAGE = "langfuse.observation.status_message"
+MODEL = "langfuse.observation.model.name"
+USAGE = "langfuse.observation.usage_details"
+COST = "langfuse.observation.cost_details"
+AS_ROOT = ("langfuse.internal.as_root", "langfuse.internal.is_app_root")
+SESSION_ID = ("session.id", "langfuse.session.id")
+USER_ID = ("user.id", "langfuse.user.id", "enduser.id")
+_KINDS: dict[str, Kind] = {
+    "agent": "agent",
+    "chain": "run",
+    "generation": "model",
+    "tool": "tool",
+    "retriever": "other",
+    "embedding": "other",
+    "evaluator": "other",
+    "guardrail": "other",
+    "event": "other",
+}
+
+
+class Langfuse:
+    """Reads Langfuse observations, and the session and user attributes that many tools share."""
+
+    name = "langfuse"
+
+    def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
+        """Return the reading of a Langfuse span, or of any span that names a session or a user."""
+        attributes = span.attributes
+        session_id = first_text(attributes, *SESSION_ID)
+        user_id = first_text(attributes, *USER_ID)
+        if not any(key.startswith(PREFIX) for key in attributes):
+            if session_id is None and user_id is None:
+                return None
+            return Reading("", session_id=session_id, user_id=user_id)
+        reading = Reading(self.name, session_id=session_id, user_id=user_id)
+        reading.kind = _kind(span)
+        if reading.kind == "model":
+            _read_model(reading, attributes)
+        elif reading.kind == "tool":
+            reading.tool_name = span.name
+            reading.arguments = _value(attributes, INPUT)
+            reading.result = _value(attributes, OUTPUT)
+        elif reading.kind in ("run", "agent"):
+            reading.agent_name = span.name if reading.kind == "agent" else None
+            _read_run(reading, attributes)
+        if attributes.get(LEVEL) == "ERROR":
+            reading.failure = Failure(message=first_text(attributes, STATUS_MESSAGE))
+        return reading
+
+
+def _kind(span: Span) -> Kind | None:
+    stated = span.attributes.get(TYPE)
+    if isinstance(stated, str) and stated in _KINDS:
+        return _KINDS[stated]
+    is_root = span.parent_id is None or any(span.attributes.get(key) is True for key in AS_ROOT)
+    return "run" if stated == "span" and is_root else None
+
+
+def _read_model(reading: Reading, attributes: Mapping[str, Any]) -> None:
+    reading.model = first_text(attributes, MODEL)
+    entered, left = _value(attributes, INPUT), _value(attributes, OUTPUT)
+    reading.input = _messages(entered, "user")
+    reading.output = _messages(left, "assistant")
+    usage = decode(attributes.get(USAGE)).value
+    if isinstance(usage, dict):
+        reading.input_tokens = whole(usage.get("input", usage.get("prompt_tokens")))
+        reading.output_tokens = whole(usage.get("output", usage.get("completion_tokens")))
+    cost = decode(attributes.get(COST)).value
+    if isinstance(cost, dict):
+        reading.cost_usd = number(cost.get("total"))
+
+
+def _messages(evidence: Evidence | None, role: str) -> Any:
+    value = evidence.value if evidence is not None else None
+    if isinstance(value, dict) and isinstance(value.get("messages"), list):
+        value = value["messages"]
+    return read_messages(value, role=role) or None
+
+
+def _read_run(reading: Reading, attributes: Mapping[str, Any]) -> None:
+    entered, left = _value(attributes, INPUT), _value(attributes, OUTPUT)
+    if entered is not None:
+        reading.user = last_user_text(_messages(entered, "user") or ())
+        reading.user_fallback = _only_text(entered)
+    if left is not None:
+        reading.final = closing_text(_messages(left, "assistant") or ())
+        reading.final_fallback = _only_text(left)
+
+
+def _only_text(evidence: Evidence) -> Evidence | None:
+    value = evidence.value
+    if isinstance(value, dict) and set(value) == {"args", "kwargs"}:
+        value = [*(value["args"] or ()), *dict(value["kwargs"] or {}).values()]
+    elif isinstance(value, dict):
+        value = list(value.values())
+    elif not isinstance(value, list):
+        value = [value]
+    return Evidence(value[0]) if len(value) == 1 and isinstance(value[0], str) else None
+
+
+def _value(attributes: Mapping[str, Any], names: Sequence[str]) -> Evidence | None:
+    found = next((attributes[name] for name in names if name in attributes), None)
+    return decode(found) if found is not None else None

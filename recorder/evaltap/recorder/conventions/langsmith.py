@@ -1,0 +1,131 @@
+"""LangSmith's OpenTelemetry export: run inputs and outputs as JSON on every span.
+
+Source: the spans of langsmith's OTel exporter.  `gen_ai.prompt` and `gen_ai.completion` hold a
+run's inputs and outputs, whatever the run is.  `langsmith.trace.session_id` is LangSmith's
+*project*: it is never taken for a conversation.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evaltap.recorder.conventions.messages import (
+    Evidence,
+    Message,
+    closing_text,
+    decode,
+    last_user_text,
+    read_messages,
+)
+from evaltap.recorder.conventions.reading import Kind, Reading, first_text, whole
+from evaltap.recorder.observation import Failure
+from evaltap.recorder.telemetry import LogRecord, Span
+
+SPAN_KIND = "langsmith.span.kind"
+INPUTS = "gen_ai.prompt"
+OUTPUTS = "gen_ai.completion"
+METADATA = "langsmith.metadata."
+SESSION_METADATA = ("session_id", "thread_id", "conversation_id")
+_KINDS: dict[str, Kind] = {"chain": "run", "llm": "model", "tool": "tool"}
+
+
+class LangSmith:
+    """Reads spans with `langsmith.span.kind`."""
+
+    name = "langsmith"
+
+    def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
+        """Return the reading of a span that LangSmith wrote, else None."""
+        attributes = span.attributes
+        stated = attributes.get(SPAN_KIND)
+        if not isinstance(stated, str):
+            return None
+        reading = Reading(
+            self.name,
+            kind=_KINDS.get(stated.lower(), "other"),
+            session_id=first_text(attributes, *(f"{METADATA}{name}" for name in SESSION_METADATA)),
+            user_id=first_text(attributes, f"{METADATA}user_id"),
+            agent_name=first_text(attributes, f"{METADATA}lc_agent_name"),
+        )
+        entered, left = decode(attributes.get(INPUTS)), decode(attributes.get(OUTPUTS))
+        if reading.kind == "model":
+            _read_model(reading, attributes, entered, left)
+        elif reading.kind == "tool":
+            _read_tool(reading, span, entered, left)
+        elif reading.kind == "run":
+            _read_run(reading, entered, left)
+        return reading
+
+
+def _read_model(
+    reading: Reading, attributes: Mapping[str, Any], entered: Evidence, left: Evidence
+) -> None:
+    reading.input = _messages(entered.value) or None
+    reading.output = _generated(left.value) or None
+    for name, evidence in (("input", entered), ("output", left)):
+        if evidence.flaw:
+            reading.flaws[name] = evidence.flaw
+    usage = decode(attributes.get(f"{METADATA}usage_metadata")).value
+    if isinstance(usage, dict):
+        reading.input_tokens = whole(usage.get("input_tokens"))
+        reading.output_tokens = whole(usage.get("output_tokens"))
+
+
+def _messages(value: Any) -> tuple[Message, ...]:
+    inputs = value.get("messages") if isinstance(value, dict) else value
+    return read_messages(inputs) if isinstance(inputs, list) else ()
+
+
+def _generated(value: Any) -> tuple[Message, ...]:
+    """Find the messages that a model run put out: LangChain generations, or a bare message."""
+    if not isinstance(value, dict):
+        return read_messages(value, role="assistant") if isinstance(value, list) else ()
+    generations = value.get("generations")
+    while isinstance(generations, list) and generations:
+        generations = generations[0]
+    if isinstance(generations, dict):
+        message = generations.get("message")
+        if isinstance(message, dict):
+            return read_messages([message], role="assistant")
+        return read_messages([{"role": "assistant", "content": generations.get("text")}])
+    if isinstance(value.get("choices"), list):
+        return read_messages([choice for choice in value["choices"]], role="assistant")
+    if isinstance(value.get("output"), dict):
+        return read_messages([value["output"]], role="assistant")
+    return read_messages([value], role="assistant") or _messages(value)
+
+
+def _read_tool(reading: Reading, span: Span, entered: Evidence, left: Evidence) -> None:
+    attributes = span.attributes
+    reading.tool_name = first_text(attributes, "gen_ai.tool.name") or span.name
+    reading.call_id = first_text(attributes, "gen_ai.tool.call.id")
+    value = entered.value
+    if INPUTS in attributes:
+        if isinstance(value, dict) and set(value) == {"input"}:
+            value = decode(value["input"]).value
+        reading.arguments = Evidence(value, entered.flaw)
+    if OUTPUTS not in attributes:
+        return
+    value = left.value
+    if isinstance(value, dict) and set(value) == {"output"}:
+        value = value["output"]
+    reading.result = Evidence(value, left.flaw)
+    for message in read_messages([value]) if isinstance(value, dict) else ():
+        for answer in message.answers:
+            reading.call_id = reading.call_id or answer.call_id
+            reading.result = answer.result
+            if answer.failed:
+                words = answer.result.value if answer.result else None
+                reading.failure = Failure(message=words if isinstance(words, str) else None)
+
+
+def _read_run(reading: Reading, entered: Evidence, left: Evidence) -> None:
+    reading.user = last_user_text(_messages(entered.value))
+    value = entered.value
+    if isinstance(value, dict) and len(value) == 1:
+        only = next(iter(value.values()))
+        reading.user_fallback = Evidence(only) if isinstance(only, str) else None
+    reading.output = _messages(left.value) or None
+    reading.final = closing_text(reading.output or ())
+    value = left.value
+    if isinstance(value, dict) and set(value) == {"output"} and isinstance(value["output"], str):
+        reading.final_fallback = Evidence(value["output"])

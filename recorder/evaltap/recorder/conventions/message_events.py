@@ -1,0 +1,142 @@
+"""GenAI message events of the conventions up to 1.36, as span events or as log records.
+
+`gen_ai.{system,user,assistant,tool}.message` and `gen_ai.choice`, one event a message; and the even
+older `gen_ai.content.prompt` / `gen_ai.content.completion`.  Strands puts them on runs and tools
+too, where a tool's arguments and result are messages; ADK 1 writes Google GenAI contents as bodies.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from evaltap.recorder.conventions.genai import OPERATION, TOOL_STATUS, classify, content_value
+from evaltap.recorder.conventions.messages import (
+    Answer,
+    Call,
+    Evidence,
+    Message,
+    Text,
+    decode,
+    read_messages,
+)
+from evaltap.recorder.conventions.reading import Reading
+from evaltap.recorder.observation import Failure
+from evaltap.recorder.telemetry import LogRecord, Span
+
+_ROLES = {
+    "gen_ai.system.message": "system",
+    "gen_ai.user.message": "user",
+    "gen_ai.assistant.message": "assistant",
+    "gen_ai.tool.message": "tool",
+}
+CHOICE = "gen_ai.choice"
+OLD_PROMPT = "gen_ai.content.prompt"
+OLD_COMPLETION = "gen_ai.content.completion"
+
+
+class MessageEvents:
+    """Reads one-event-a-message content of any GenAI span."""
+
+    name = "otel-genai-events"
+
+    def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
+        """Return the messages that the events of this span carry, None when there are none."""
+        bodies = list(_bodies(span, logs))
+        if not bodies and TOOL_STATUS not in span.attributes:
+            return None
+        reading = Reading(self.name)
+        if OPERATION in span.attributes and classify(span.attributes) == "tool":
+            _read_tool(reading, bodies)
+            if span.attributes.get(TOOL_STATUS) == "error":
+                reading.failure = Failure(message=_error_text(reading.result))
+            return reading
+        reading.input = tuple(m for name, body in bodies for m in _input(name, body)) or None
+        reading.output = tuple(m for name, body in bodies for m in _output(name, body)) or None
+        return reading
+
+
+def _bodies(span: Span, logs: Sequence[LogRecord]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    known = {*_ROLES, CHOICE, OLD_PROMPT, OLD_COMPLETION}
+    for event in span.events:
+        if event.name in known:
+            yield event.name, event.attributes
+    for log in logs:
+        name = log.event_name or str(log.attributes.get("event.name") or "")
+        if name in known:
+            body = decode(log.body).value
+            yield name, body if isinstance(body, dict) else {"content": body}
+
+
+def _read_tool(reading: Reading, bodies: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    for name, body in bodies:
+        if name == CHOICE and reading.result is None:
+            reading.result = content_value(body.get("message"))
+        elif name == "gen_ai.tool.message" and reading.arguments is None:
+            reading.arguments = content_value(body.get("content"))
+
+
+def _input(name: str, body: Mapping[str, Any]) -> Iterator[Message]:
+    if name == OLD_PROMPT:
+        yield from read_messages(decode(body.get("gen_ai.prompt")).value)
+        return
+    role = _ROLES.get(name)
+    if role is None:
+        return
+    yield from _message(role, body)
+
+
+def _output(name: str, body: Mapping[str, Any]) -> Iterator[Message]:
+    if name == OLD_COMPLETION:
+        yield from read_messages(decode(body.get("gen_ai.completion")).value, role="assistant")
+    if name != CHOICE:
+        return
+    message = body.get("message")
+    if message is None:
+        # ADK 1 writes the content itself as the body of the choice.
+        yield from _message("assistant", body)
+        return
+    decoded = decode(message).value
+    if isinstance(decoded, dict):
+        yield from _message("assistant", decoded)
+    elif isinstance(decoded, list):
+        yield from _message("assistant", {"content": decoded})
+    elif decoded is not None:
+        yield Message("assistant", (Text(str(message)),))
+
+
+def _message(role: str, body: Mapping[str, Any]) -> Iterator[Message]:
+    content = body.get("content")
+    inner = decode(content).value if isinstance(content, str) else content
+    if isinstance(inner, dict) and ("parts" in inner or "role" in inner):
+        spoken = {**inner, "role": role if role != "user" else inner.get("role") or role}
+        yield from read_messages([spoken])
+        return
+    if role == "tool" and not _has_answer(inner):
+        call_id = body.get("id") or body.get("tool_call_id")
+        yield Message(
+            "tool",
+            (
+                Answer(
+                    call_id if isinstance(call_id, str) else None,
+                    None,
+                    content_value(content) if "content" in body else None,
+                ),
+            ),
+        )
+        return
+    blocks = inner if isinstance(inner, list) else content
+    if not isinstance(blocks, list) and blocks is not None and not isinstance(blocks, str):
+        blocks = str(blocks)
+    yield from read_messages(
+        [{"role": role, "content": blocks, "tool_calls": decode(body.get("tool_calls")).value}]
+    )
+
+
+def _has_answer(inner: Any) -> bool:
+    messages = (
+        read_messages([{"role": "user", "content": inner}]) if isinstance(inner, list) else ()
+    )
+    return any(isinstance(part, Answer | Call) for m in messages for part in m.parts)
+
+
+def _error_text(result: Evidence | None) -> str | None:
+    return result.value if result is not None and isinstance(result.value, str) else None

@@ -1,0 +1,383 @@
+"""Chat messages in any of the shapes that frameworks and providers write, read into one shape.
+
+Understood, by the evidence in the data and not by who wrote it: OpenTelemetry GenAI parts, OpenAI
+chat and responses items, Google GenAI contents, Anthropic and Bedrock content blocks, LangChain
+messages (flat, `data` envelope, serialised constructor) and AI SDK parts.
+
+`None` as text means that the part was there and its content was withheld.
+"""
+
+import ast
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+REDACTED = "__REDACTED__"
+"""What OpenInference writes in place of hidden content."""
+
+Flaw = Literal["truncated", "redacted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A value that telemetry showed, or why it cannot be used (`flaw`; `value` is then None)."""
+
+    value: Any
+    flaw: Flaw | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Something said."""
+
+    content: str | None
+    flaw: Flaw | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call that a model asked for."""
+
+    call_id: str | None
+    name: str | None
+    arguments: Evidence | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of a tool call, given back to a model."""
+
+    call_id: str | None
+    name: str | None
+    result: Evidence | None
+    failed: bool = False
+
+
+Part = Text | Call | Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation; `role` is user, assistant, tool, system or as written."""
+
+    role: str
+    parts: tuple[Part, ...]
+
+    @property
+    def calls(self) -> list[Call]:
+        """The tool calls that this message asks for."""
+        return [part for part in self.parts if isinstance(part, Call)]
+
+    @property
+    def answers(self) -> list[Answer]:
+        """The tool results that this message carries."""
+        return [part for part in self.parts if isinstance(part, Answer)]
+
+    @property
+    def text(self) -> Evidence | None:
+        """Its words: None when it has no text part at all."""
+        parts = [part for part in self.parts if isinstance(part, Text)]
+        if not parts:
+            return None
+        flaw: Flaw | None = next((part.flaw for part in parts if part.flaw), None)
+        words = [part.content for part in parts if part.content is not None]
+        if flaw or not words:
+            return Evidence(None, flaw)
+        return Evidence(("" if self.role == "assistant" else "\n").join(words))
+
+
+def decode(value: Any) -> Evidence:
+    """Decode a value that may be JSON text, JSON twice over, a Python literal or plain text.
+
+    Text that begins like JSON and breaks off was cut by an attribute length limit: truncated.
+    """
+    for _ in range(3):
+        if not isinstance(value, str):
+            break
+        if value == REDACTED:
+            return Evidence(None, "redacted")
+        text = value.strip()
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return _decode_literal(value, text)
+        except RecursionError:
+            return Evidence(None, "truncated")
+    return Evidence(value)
+
+
+def read_messages(value: Any, *, role: str = "user") -> tuple[Message, ...]:
+    """Read one message or a list of them from decoded JSON; what is not a message is left out."""
+    if isinstance(value, str):
+        return (Message(role, (_text(value),)),)
+    if isinstance(value, Mapping):
+        message = _message(value, role)
+        return (message,) if message is not None else ()
+    if not isinstance(value, list | tuple):
+        return ()
+    if value and all(_is_part(item) for item in value):
+        return (Message(role, _parts(value)),)
+    found: list[Message] = []
+    for item in value:
+        if isinstance(item, list | tuple):
+            found.extend(read_messages(item, role=role))
+        elif isinstance(item, Mapping):
+            message = _message(item, role)
+            if message is not None:
+                found.append(message)
+    return tuple(found)
+
+
+def decode_messages(
+    value: Any, *, role: str = "user"
+) -> tuple[tuple[Message, ...] | None, Flaw | None]:
+    """Decode and read messages; `(None, flaw)` when the value is absent or unusable."""
+    if value is None:
+        return None, None
+    evidence = decode(value)
+    if evidence.flaw:
+        return None, evidence.flaw
+    return read_messages(evidence.value, role=role) or None, None
+
+
+def last_user_text(messages: Iterable[Message]) -> Evidence | None:
+    """Return the words of the last user message that is not a tool result."""
+    for message in reversed(list(messages)):
+        if message.role == "user" and message.text is not None:
+            return message.text
+    return None
+
+
+def closing_text(messages: Sequence[Message]) -> Evidence | None:
+    """Return the assistant's words after the last tool call or tool result, if there are any."""
+    for message in reversed(messages):
+        if message.calls or message.answers or message.role in ("user", "tool"):
+            return None
+        if message.role == "assistant" and message.text is not None:
+            return message.text
+    return None
+
+
+def without_fragments(messages: Sequence[Message]) -> Sequence[Message]:
+    """Leave out the pieces of a streamed answer when the whole answer follows them (ADK)."""
+    if len(messages) < 2 or messages[-1].text is None:
+        return messages
+    pieces = [m.text.value for m in messages[:-1] if m.text is not None and not m.calls]
+    if "".join(str(piece or "") for piece in pieces) == messages[-1].text.value:
+        return [m for m in messages[:-1] if m.calls] + [messages[-1]]
+    return messages
+
+
+def _decode_literal(raw: str, text: str) -> Evidence:
+    if not text.startswith(("{", "[")):
+        return Evidence(raw)
+    try:
+        return Evidence(ast.literal_eval(text))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        closed = text.endswith("}" if text[0] == "{" else "]")
+        cut = text.startswith(('{"', '[{"', '["', "[[", "{'", "[{'", '[ {"')) and not closed
+        return Evidence(None, "truncated") if cut else Evidence(raw)
+
+
+_ROLES = {
+    "human": "user",
+    "ai": "assistant",
+    "model": "assistant",
+    "function": "tool",
+    "developer": "system",
+    "HumanMessage": "user",
+    "AIMessage": "assistant",
+    "AIMessageChunk": "assistant",
+    "SystemMessage": "system",
+    "ToolMessage": "tool",
+}
+
+
+def _message(item: Mapping[str, Any], role: str) -> Message | None:
+    if item.get("lc") and isinstance(item.get("kwargs"), Mapping):
+        name = str((item.get("id") or [""])[-1])
+        return _message({"role": _ROLES.get(name, role), **item["kwargs"]}, role)
+    if isinstance(item.get("data"), Mapping) and item.get("type") in _ROLES | {
+        "tool": "",
+        "system": "",
+    }:
+        return _message({"type": item["type"], **item["data"]}, role)
+    if isinstance(item.get("message"), Mapping) and "role" not in item:
+        return _message(item["message"], role)
+    kind = item.get("type")
+    if kind in ("function_call", "function_call_output", "tool_call", "tool_call_response"):
+        part = _part(item)
+        spoken = "assistant" if isinstance(part, Call) else "tool"
+        return Message(spoken, (part,)) if part is not None else None
+    given = item.get("role") or (kind if kind in _ROLES or kind in ("tool", "system") else None)
+    known = "content" in item or "parts" in item or "tool_calls" in item or "contents" in item
+    if given is None and not known:
+        return None
+    speaker = _ROLES.get(str(given), str(given)) if given is not None else role
+    if speaker == "tool" and "parts" not in item:
+        return Message("tool", (_tool_message(item),))
+    body = item.get("parts", item.get("content", item.get("contents")))
+    parts = _parts(body) if body is not None else ()
+    seen = {part.call_id for part in parts if isinstance(part, Call) and part.call_id}
+    extra = tuple(call for call in _calls(item) if call.call_id is None or call.call_id not in seen)
+    if extra and parts and all(isinstance(part, Text) and not part.content for part in parts):
+        parts = ()
+    return Message(speaker, parts + extra)
+
+
+def _tool_message(item: Mapping[str, Any]) -> Part:
+    content = item.get("content")
+    if isinstance(content, list) and len(content) == 1:
+        answer = _part(content[0])
+        if isinstance(answer, Answer):
+            return answer
+    return Answer(
+        _string(item.get("tool_call_id") or item.get("toolCallId") or item.get("id")),
+        _string(item.get("name")),
+        _answer_value(content) if "content" in item else None,
+        item.get("status") == "error",
+    )
+
+
+def _calls(item: Mapping[str, Any]) -> tuple[Call, ...]:
+    calls: list[Call] = []
+    for call in item.get("tool_calls") or ():
+        if isinstance(call, Mapping):
+            function = call.get("function")
+            source = function if isinstance(function, Mapping) else call
+            calls.append(
+                Call(
+                    _string(call.get("id") or call.get("call_id")),
+                    _string(source.get("name")),
+                    _first(source, "arguments", "args", "input"),
+                )
+            )
+    return tuple(calls)
+
+
+def _parts(body: Any) -> tuple[Part, ...]:
+    if isinstance(body, str):
+        return (_text(body),)
+    if isinstance(body, Mapping):
+        if isinstance(body.get("parts"), list):
+            return _parts(body["parts"])
+        body = [body]
+    if not isinstance(body, list | tuple):
+        return ()
+    return tuple(part for part in map(_part, body) if part is not None)
+
+
+def _is_part(item: Any) -> bool:
+    if not isinstance(item, Mapping) or "role" in item or "data" in item:
+        return False
+    return bool(_BLOCKS.keys() & item.keys()) or item.get("type") in _TYPED
+
+
+def _part(item: Any) -> Part | None:
+    if isinstance(item, str):
+        return _text(item)
+    if not isinstance(item, Mapping):
+        return None
+    if item.get("thought") is True:
+        return None
+    reader = _TYPED.get(str(item.get("type")))
+    if reader is not None:
+        return reader(item)
+    if "type" in item and "text" not in item:
+        return None
+    for key, read in _BLOCKS.items():
+        if item.get(key) is not None:
+            return read(item)
+    return None
+
+
+def _text(value: str) -> Text:
+    return Text(None, "redacted") if value == REDACTED else Text(value)
+
+
+def _text_part(item: Mapping[str, Any]) -> Part | None:
+    value = item.get("content", item.get("text"))
+    if value is None:
+        return Text(None)
+    return _text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def _call_part(item: Mapping[str, Any]) -> Part:
+    call_id = (
+        item.get("call_id") or item.get("toolCallId") or item.get("toolUseId") or item.get("id")
+    )
+    name = item.get("name") or item.get("toolName")
+    return Call(_string(call_id), _string(name), _first(item, "arguments", "args", "input"))
+
+
+def _answer_part(item: Mapping[str, Any]) -> Part:
+    call_id = (
+        item.get("call_id")
+        or item.get("tool_call_id")
+        or item.get("tool_use_id")
+        or item.get("toolCallId")
+        or item.get("toolUseId")
+        or item.get("id")
+    )
+    failed = item.get("is_error") is True or item.get("status") == "error"
+    value = next(
+        (item[key] for key in ("response", "result", "output", "content") if key in item), _ABSENT
+    )
+    result = None if value is _ABSENT else _answer_value(value)
+    return Answer(
+        _string(call_id), _string(item.get("name") or item.get("toolName")), result, failed
+    )
+
+
+_ABSENT = object()
+_TYPED: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
+    "text": _text_part,
+    "input_text": _text_part,
+    "output_text": _text_part,
+    "tool_call": _call_part,
+    "function_call": _call_part,
+    "tool_use": _call_part,
+    "tool-call": _call_part,
+    "server_tool_call": _call_part,
+    "tool_call_response": _answer_part,
+    "function_call_output": _answer_part,
+    "tool_result": _answer_part,
+    "tool-result": _answer_part,
+    "server_tool_call_response": _answer_part,
+}
+_BLOCKS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
+    "text": _text_part,
+    "function_call": lambda item: _call_part(item["function_call"]),
+    "functionCall": lambda item: _call_part(item["functionCall"]),
+    "toolUse": lambda item: _call_part(item["toolUse"]),
+    "function_response": lambda item: _answer_part(item["function_response"]),
+    "functionResponse": lambda item: _answer_part(item["functionResponse"]),
+    "toolResult": lambda item: _answer_part(item["toolResult"]),
+}
+
+
+def _first(item: Mapping[str, Any], *keys: str) -> Evidence | None:
+    for key in keys:
+        if key in item:
+            return decode(item[key]) if item[key] is not None else Evidence(None)
+    return None
+
+
+def _answer_value(value: Any) -> Evidence:
+    """Unwrap `[{"text": x}]` and `{"type": "text", "value": x}`, the envelopes of tool results."""
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
+        block = value[0]
+        if set(block) <= {"text", "type"} and "text" in block:
+            return Evidence(block["text"])
+        if set(block) == {"json"}:
+            return Evidence(block["json"])
+    if isinstance(value, Mapping) and set(value) == {"type", "value"}:
+        return Evidence(value["value"])
+    if value == REDACTED:
+        return Evidence(None, "redacted")
+    return Evidence(value)
+
+
+def _string(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,205 @@
+"""OpenInference spans (Arize): `openinference.span.kind` and what goes with it.
+
+Source: the OpenInference specification and the spans of its openai-agents, LangChain and ADK
+instrumentations.  Lists are flattened into numbered attributes whose numbers may start at 1 and
+have gaps, so they are ordered by number.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evaltap.recorder.conventions.messages import (
+    REDACTED,
+    Answer,
+    Call,
+    Evidence,
+    Message,
+    Part,
+    Text,
+    closing_text,
+    decode,
+    last_user_text,
+    read_messages,
+)
+from evaltap.recorder.conventions.numbered import Numbered, gather
+from evaltap.recorder.conventions.reading import (
+    Kind,
+    Reading,
+    first_text,
+    first_whole,
+    number,
+)
+from evaltap.recorder.observation import Failure
+from evaltap.recorder.telemetry import LogRecord, Span
+
+SPAN_KIND = "openinference.span.kind"
+INPUT_VALUE = "input.value"
+OUTPUT_VALUE = "output.value"
+METADATA = "metadata"
+SESSION_METADATA = ("session_id", "conversation_id", "thread_id")
+ADK_SCOPE = "gcp.vertex.agent"
+_HANDOFF = "handoff to "
+_KINDS: dict[str, Kind] = {"AGENT": "agent", "CHAIN": "run", "LLM": "model", "TOOL": "tool"}
+
+
+class OpenInference:
+    """Reads spans that say their OpenInference kind."""
+
+    name = "openinference"
+
+    def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
+        """Return the reading of a span with `openinference.span.kind`, else None."""
+        attributes = span.attributes
+        stated = attributes.get(SPAN_KIND)
+        if not isinstance(stated, str):
+            return None
+        kind: Kind = _KINDS.get(stated.upper(), "other")
+        metadata = decode(attributes.get(METADATA)).value
+        reading = Reading(
+            self.name,
+            kind=kind,
+            agent_name=first_text(attributes, "agent.name"),
+            session_id=first_text(attributes, "session.id")
+            or (first_text(metadata, *SESSION_METADATA) if isinstance(metadata, dict) else None),
+            user_id=first_text(attributes, "user.id"),
+        )
+        if kind == "model" and span.scope == ADK_SCOPE and span.name.startswith("invoke_agent"):
+            # ADK's own agent span, overwritten by every model call below it: only its name holds.
+            return Reading(self.name, session_id=reading.session_id, user_id=reading.user_id)
+        if kind == "model":
+            _read_model(reading, attributes)
+        elif kind == "tool":
+            _read_tool(reading, span)
+        elif kind in ("agent", "run"):
+            if kind == "agent" and reading.agent_name is None:
+                reading.agent_name = span.name
+            _read_run(reading, attributes)
+        return reading
+
+
+def _read_model(reading: Reading, attributes: Mapping[str, Any]) -> None:
+    reading.model = first_text(attributes, "llm.model_name")
+    reading.input_tokens = first_whole(attributes, "llm.token_count.prompt")
+    reading.output_tokens = first_whole(attributes, "llm.token_count.completion")
+    reading.cost_usd = number(attributes.get("llm.cost.total"))
+    reading.input = _messages(attributes, "llm.input_messages")
+    reading.output = _messages(attributes, "llm.output_messages")
+    for name, key in (("input", INPUT_VALUE), ("output", OUTPUT_VALUE)):
+        if attributes.get(key) == REDACTED:
+            reading.flaws[name] = "redacted"
+
+
+def _messages(attributes: Mapping[str, Any], prefix: str) -> tuple[Message, ...] | None:
+    found: list[Message] = []
+    for entry in gather(attributes, prefix):
+        message = entry.child("message")
+        role = message.text("role") or "user"
+        parts: list[Part] = []
+        if role in ("tool", "function"):
+            content = message.value("content")
+            result = decode(content) if content == REDACTED else Evidence(content)
+            parts.append(
+                Answer(
+                    message.text("tool_call_id"),
+                    message.text("name"),
+                    result if content is not None else None,
+                )
+            )
+        else:
+            parts.extend(_said(message))
+        parts.extend(_call(call.child("tool_call")) for call in message.items("tool_calls"))
+        found.append(
+            Message({"model": "assistant", "function": "tool"}.get(role, role), tuple(parts))
+        )
+    return tuple(found) or None
+
+
+def _said(message: Numbered) -> list[Part]:
+    whole = message.value("content")
+    if isinstance(whole, str):
+        return [Text(None, "redacted") if whole == REDACTED else Text(whole)]
+    words: list[Part] = []
+    for block in message.items("contents"):
+        content = block.child("message_content")
+        value = content.value("text")
+        if isinstance(value, str):
+            words.append(Text(None, "redacted") if value == REDACTED else Text(value))
+    return words
+
+
+def _call(call: Numbered) -> Call:
+    arguments = call.value("function.arguments")
+    # A call without arguments is written without the attribute; it was seen all the same.
+    seen = decode(arguments) if arguments is not None else Evidence({})
+    return Call(call.text("id"), call.text("function.name"), seen)
+
+
+def _read_tool(reading: Reading, span: Span) -> None:
+    attributes = span.attributes
+    reading.tool_name = first_text(attributes, "tool.name")
+    reading.call_id = first_text(attributes, "tool.id", "tool_call.id")
+    if reading.tool_name is None:
+        if span.name.startswith(_HANDOFF):
+            reading.kind = "handoff"
+            return
+        reading.tool_name = span.name.removeprefix("execute_tool ")
+    if INPUT_VALUE in attributes:
+        reading.arguments = decode(attributes[INPUT_VALUE])
+    elif span.scope == ADK_SCOPE or span.scope.endswith("google_adk"):
+        # The specification puts the schema into tool.parameters; this instrumentation, arguments.
+        parameters = attributes.get("tool.parameters")
+        reading.arguments = decode(parameters) if parameters is not None else None
+    if OUTPUT_VALUE in attributes:
+        _read_result(reading, decode(attributes[OUTPUT_VALUE]))
+
+
+def _read_result(reading: Reading, result: Evidence) -> None:
+    """Take the result out of LangChain's (ToolMessage) or ADK's (id, name, response) envelope."""
+    reading.result = result
+    value = result.value
+    if not isinstance(value, dict):
+        return
+    if {"id", "name", "response"} <= set(value):
+        response = value["response"]
+        alone = isinstance(response, dict) and set(response) == {"result"}
+        reading.result = Evidence(response["result"] if alone else response)
+        return
+    is_message = value.get("type") == "tool" or "tool_call_id" in value
+    for message in read_messages([value]) if is_message else ():
+        for answer in message.answers:
+            reading.call_id = reading.call_id or answer.call_id
+            reading.result = answer.result
+            if answer.failed:
+                words = answer.result.value if answer.result else None
+                reading.failure = Failure(message=words if isinstance(words, str) else None)
+
+
+def _read_run(reading: Reading, attributes: Mapping[str, Any]) -> None:
+    entered = decode(attributes.get(INPUT_VALUE))
+    if isinstance(entered.value, dict):
+        new = entered.value.get("new_message")
+        messages = read_messages(new if new is not None else entered.value.get("messages"))
+        reading.user = last_user_text(messages)
+        reading.session_id = reading.session_id or (
+            first_text(entered.value, "session_id") if new is not None else None
+        )
+    elif isinstance(entered.value, list):
+        reading.user = last_user_text(read_messages(entered.value))
+    elif isinstance(attributes.get(INPUT_VALUE), str) or entered.flaw:
+        reading.user_fallback = Evidence(
+            None if entered.flaw else attributes[INPUT_VALUE], entered.flaw
+        )
+    _read_run_output(reading, attributes)
+
+
+def _read_run_output(reading: Reading, attributes: Mapping[str, Any]) -> None:
+    left = decode(attributes.get(OUTPUT_VALUE))
+    value = left.value
+    if isinstance(value, dict) and isinstance(value.get("messages"), list):
+        reading.output = read_messages(value["messages"]) or None
+        reading.final = closing_text(reading.output or ())
+    elif isinstance(value, dict) and isinstance(value.get("content"), dict):
+        messages = read_messages([{**value["content"], "role": "assistant"}])
+        reading.final = closing_text(messages)
+    elif isinstance(value, str) or left.flaw:
+        reading.final_fallback = Evidence(None if left.flaw else value, left.flaw)

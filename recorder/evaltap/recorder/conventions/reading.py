@@ -1,0 +1,194 @@
+"""What one convention can tell about one span, and how several conventions' answers are merged.
+
+A dialect is an object with a `name` and a `read` method.  It looks at one span (and the log records
+written inside of it) and returns a `Reading`, or None when it finds no evidence of its own.  A
+span may speak several dialects at once; each *field* is taken from the first dialect that knows
+it, so a dialect leaves what it does not see as None and never repeats another's guess.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Protocol
+
+from evaltap.recorder.conventions.messages import Evidence, Flaw, Message
+from evaltap.recorder.observation import Failure
+from evaltap.recorder.telemetry import STATUS_ERROR, LogRecord, Span
+
+Kind = Literal["run", "agent", "model", "tool", "handoff", "other", "dropped"]
+"""What a span stands for.
+
+run      a runner or workflow: may be the root of a turn, is not an agent
+agent    one agent's work: may be the root of a turn
+model    one call of a language model
+tool     one execution of a tool
+handoff  control passes to another agent; not a tool call
+other    known, and none of the above (embedding, retrieval, set-up)
+dropped  an artefact of the instrumentation; as if it had not been written
+"""
+
+
+@dataclass(slots=True)
+class Reading:
+    """The facts found on one span; None is *not seen*."""
+
+    convention: str
+    kind: Kind | None = None
+    agent_name: str | None = None
+    app_name: str | None = None
+    session_id: str | None = None
+    user_id: str | None = None
+    invocation_id: str | None = None
+    """The framework's own id of the run, where it has one."""
+    input: tuple[Message, ...] | None = None
+    """What went in: the conversation so far for a model, the new messages for a run."""
+    output: tuple[Message, ...] | None = None
+    """What came out: one message of a model; for a run possibly everything it said and did."""
+    user: Evidence | None = None
+    """A run's user message, where the convention states it."""
+    final: Evidence | None = None
+    """A run's final answer, where the convention states it."""
+    user_fallback: Evidence | None = None
+    """Text that went into the run; believed only when nothing better is seen."""
+    final_fallback: Evidence | None = None
+    """Text that came out of the run; believed only when no model's words are seen."""
+    model: str | None = None
+    response_id: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    tool_name: str | None = None
+    call_id: str | None = None
+    arguments: Evidence | None = None
+    result: Evidence | None = None
+    failure: Failure | None = None
+    """A failure that the convention states in attributes of its own."""
+    output_tools: frozenset[str] | None = None
+    """Names of tools that only deliver the final answer and are no tool calls."""
+    flattens_agents: bool | None = None
+    """True when sub-agents' spans are siblings of the tool span that ran them."""
+    flaws: dict[str, Flaw] = field(default_factory=dict)
+    """Why `input` or `output` could not be used: truncated or redacted."""
+
+
+class Dialect(Protocol):
+    """Reads the attributes of one family of conventions.
+
+    `read` is called once for each span, from the recorder's thread or the reader of a file, with
+    the log records of that span in time order.  It must be pure; it must not raise on any attribute
+    value, since values come from other people's processes.
+    """
+
+    name: str
+
+    def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
+        """Return what this convention says about the span, or None when it says nothing."""
+        ...
+
+
+def merge(readings: Iterable[Reading]) -> Reading | None:
+    """Return one reading that takes each field from the first reading that has it."""
+    merged: Reading | None = None
+    for reading in readings:
+        if merged is None:
+            merged = reading
+            continue
+        absorb(merged, reading)
+    return merged
+
+
+def absorb(target: Reading, source: Reading) -> None:
+    """Fill the fields of `target` that are unknown from `source`."""
+    for name in _MERGED:
+        if getattr(target, name) is None:
+            setattr(target, name, getattr(source, name))
+    for name, flaw in source.flaws.items():
+        target.flaws.setdefault(name, flaw)
+
+
+_MERGED = [item.name for item in fields(Reading) if item.name not in ("convention", "flaws")]
+
+
+def failure_of(span: Span, stated: Failure | None = None) -> Failure | None:
+    """Return the span's failure, or None when it did not fail.
+
+    Evidence is any of: what the convention stated, an error status, `error.type`, an exception
+    event.  The exception event is the most exact about type and message.
+    """
+    attributes = span.attributes
+    event = next((event for event in reversed(span.events) if event.name == "exception"), None)
+    error_type = _text(attributes.get("error.type"))
+    if stated is None and event is None and error_type is None and span.status_code != STATUS_ERROR:
+        return None
+    kind, message = error_type, span.status_message or None
+    if event is not None:
+        kind = _text(event.attributes.get("exception.type")) or kind
+        message = _text(event.attributes.get("exception.message")) or message
+    kind, message = _split(kind, message)
+    if stated is not None:
+        kind, message = stated.type or kind, stated.message or message
+    return Failure(type=kind, message=message)
+
+
+_CONSTRUCTED = re.compile(r"^([A-Za-z_][\w.]*)\((['\"])(.*?)\2,?\)(?:\s*Traceback.*)?$", re.DOTALL)
+_PREFIXED = re.compile(
+    r"^(?:Error: )?([A-Za-z_][\w.]*(?:Error|Exception|Retry|Timeout|Interrupt))(?:: | - )(.*)$",
+    re.DOTALL,
+)
+
+
+def _split(kind: str | None, message: str | None) -> tuple[str | None, str | None]:
+    """Take a type out of a message such as `ValueError('no')` or `ValueError: no`."""
+    if message is None:
+        return kind, None
+    if kind not in (None, "Exception", "Error"):
+        prefix = f"{kind}: "
+        return kind, message.removeprefix(prefix)
+    found = _CONSTRUCTED.match(message)
+    if found:
+        return found.group(1), found.group(3)
+    found = _PREFIXED.match(message)
+    return (found.group(1), found.group(2)) if found else (kind, message)
+
+
+def text(value: Any) -> str | None:
+    """Return the value when it is text with something in it, else None."""
+    return _text(value)
+
+
+def whole(value: Any) -> int | None:
+    """Return the value as a whole number, or None when it is not one."""
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def number(value: Any) -> float | None:
+    """Return the value as a number, or None when it is not one."""
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def first_text(attributes: Mapping[str, Any], *names: str) -> str | None:
+    """Return the first attribute of `names` that is text with something in it."""
+    return next(
+        (found for name in names if (found := _text(attributes.get(name))) is not None), None
+    )
+
+
+def first_whole(attributes: Mapping[str, Any], *names: str) -> int | None:
+    """Return the first attribute of `names` that is a whole number."""
+    return next(
+        (found for name in names if (found := whole(attributes.get(name))) is not None), None
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

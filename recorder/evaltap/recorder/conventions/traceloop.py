@@ -1,0 +1,227 @@
+"""OpenLLMetry (Traceloop) spans: indexed prompts (up to 0.4x), entity values, own span kinds.
+
+Source: openllmetry's LangChain, OpenAI and openai-agents instrumentations.  From 0.6x on its model
+spans carry the GenAI attributes, which the GenAI dialect reads.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evaltap.recorder.conventions.messages import (
+    Call,
+    Evidence,
+    Message,
+    Part,
+    Text,
+    closing_text,
+    decode,
+    last_user_text,
+    read_messages,
+)
+from evaltap.recorder.conventions.numbered import Numbered, gather
+from evaltap.recorder.conventions.reading import (
+    Kind,
+    Reading,
+    first_text,
+    first_whole,
+)
+from evaltap.recorder.telemetry import LogRecord, Span
+
+SPAN_KIND = "traceloop.span.kind"
+ENTITY_NAME = "traceloop.entity.name"
+ENTITY_INPUT = ("traceloop.entity.input", "gen_ai.task.input")
+ENTITY_OUTPUT = ("traceloop.entity.output", "gen_ai.task.output")
+ASSOCIATION = "traceloop.association.properties."
+SESSION_PROPERTIES = ("session_id", "thread_id", "conversation_id")
+REQUEST_TYPE = "llm.request.type"
+PROMPT = "gen_ai.prompt"
+COMPLETION = "gen_ai.completion"
+FLATTENING_SCOPE = "opentelemetry.instrumentation.openai_agents"
+_KINDS: dict[str, Kind] = {
+    "workflow": "run",
+    "agent": "agent",
+    "tool": "tool",
+    "handoff": "handoff",
+    "task": "other",
+}
+
+
+class Traceloop:
+    """Reads `traceloop.*`, `llm.request.type` and the indexed `gen_ai.prompt.N`."""
+
+    name = "traceloop"
+
+    def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
+        """Return the reading of a span of OpenLLMetry, else None."""
+        attributes = span.attributes
+        prompts = gather(attributes, PROMPT)
+        completions = gather(attributes, COMPLETION)
+        if (
+            not prompts
+            and not completions
+            and not any(key.startswith("traceloop.") or key == REQUEST_TYPE for key in attributes)
+        ):
+            return None
+        reading = Reading(self.name, kind=_kind(attributes, bool(prompts or completions)))
+        reading.session_id = first_text(
+            attributes, *(f"{ASSOCIATION}{name}" for name in SESSION_PROPERTIES)
+        )
+        reading.user_id = first_text(attributes, f"{ASSOCIATION}user_id")
+        reading.input = _messages(prompts)
+        reading.output = _messages(completions)
+        if reading.kind == "model":
+            reading.input_tokens = first_whole(attributes, "gen_ai.usage.prompt_tokens")
+            reading.output_tokens = first_whole(attributes, "gen_ai.usage.completion_tokens")
+        elif reading.kind == "tool":
+            _read_tool(reading, attributes)
+        elif reading.kind in ("run", "agent"):
+            _read_run(reading, span)
+        if span.scope == FLATTENING_SCOPE:
+            reading.flattens_agents = True
+        return reading
+
+
+def _kind(attributes: Mapping[str, Any], indexed: bool) -> Kind | None:
+    operation = attributes.get("gen_ai.operation.name")
+    if operation in ("chat", "text_completion", "generate_content"):
+        return "model"
+    if operation == "create_agent":
+        return "other"
+    if operation == "invoke_agent":
+        return "agent"
+    kind = attributes.get(SPAN_KIND)
+    if isinstance(kind, str) and kind in _KINDS:
+        return _KINDS[kind]
+    request = attributes.get(REQUEST_TYPE)
+    if request in ("chat", "completion") or indexed:
+        return "model"
+    return "other" if request is not None else None
+
+
+def _messages(entries: Sequence[Numbered]) -> tuple[Message, ...] | None:
+    return tuple(_message(entry) for entry in entries) or None
+
+
+def _message(entry: Numbered) -> Message:
+    role = {"human": "user", "ai": "assistant", "unknown": "assistant", "model": "assistant"}.get(
+        entry.text("role") or "assistant", entry.text("role") or "assistant"
+    )
+    content = entry.value("content")
+    if role in ("tool", "function"):
+        return read_messages(
+            [
+                {
+                    "role": "tool",
+                    "tool_call_id": entry.text("tool_call_id"),
+                    "name": entry.text("name"),
+                    **({"content": content} if content is not None else {}),
+                }
+            ]
+        )[0]
+    parts: list[Part] = []
+    if isinstance(content, str) and content:
+        parts.extend(_content(content, role))
+    for call in entry.items("tool_calls"):
+        arguments = call.value("arguments")
+        parts.append(
+            Call(
+                call.text("id"),
+                call.text("name"),
+                decode(arguments) if arguments is not None else None,
+            )
+        )
+    return Message(role, tuple(parts))
+
+
+def _content(content: str, role: str) -> Sequence[Part]:
+    """Read content that is plain text or a JSON list of content blocks."""
+    if content.startswith("[{"):
+        blocks = decode(content).value
+        if isinstance(blocks, list):
+            inner = read_messages([{"role": role, "content": blocks}])
+            if inner and inner[0].parts:
+                return inner[0].parts
+    return (Text(content),)
+
+
+def _read_tool(reading: Reading, attributes: Mapping[str, Any]) -> None:
+    reading.tool_name = first_text(attributes, "gen_ai.tool.name", ENTITY_NAME)
+    if reading.tool_name is not None:
+        reading.tool_name = reading.tool_name.removesuffix(".tool")
+    entered = _entity(attributes, ENTITY_INPUT)
+    if entered is not None:
+        reading.arguments = _tool_arguments(entered)
+    left = _entity(attributes, ENTITY_OUTPUT)
+    if left is not None:
+        _read_output(reading, left)
+
+
+def _tool_arguments(entered: Evidence) -> Evidence:
+    """Take arguments out of LangChain's `inputs`/`input_str`, the decorators' `args`/`kwargs`."""
+    value = entered.value
+    if not isinstance(value, dict):
+        return entered
+    if isinstance(value.get("inputs"), dict) and value["inputs"]:
+        return Evidence(value["inputs"])
+    if isinstance(value.get("input_str"), str):
+        return decode(value["input_str"])
+    if set(value) == {"args", "kwargs"} and not value["args"]:
+        return Evidence(value["kwargs"])
+    return entered
+
+
+def _read_output(reading: Reading, left: Evidence) -> None:
+    value = left.value
+    if isinstance(value, dict) and set(value) <= {"output", "outputs", "kwargs"} and value:
+        value = value.get("output", value.get("outputs", value))
+    value = decode(value).value
+    for message in read_messages([value]) if isinstance(value, dict) else ():
+        for answer in message.answers:
+            reading.call_id = reading.call_id or answer.call_id
+            if answer.result is not None:
+                reading.result = answer.result
+                return
+    reading.result = Evidence(value, left.flaw)
+
+
+def _read_run(reading: Reading, span: Span) -> None:
+    attributes = span.attributes
+    if reading.kind == "agent":
+        name = first_text(attributes, "gen_ai.agent.name", ENTITY_NAME)
+        reading.agent_name = (name or span.name).removesuffix(".agent").removesuffix(".workflow")
+    entered = _entity(attributes, ENTITY_INPUT)
+    if entered is not None:
+        value = entered.value
+        inputs = value.get("inputs", value) if isinstance(value, dict) else value
+        messages = inputs.get("messages") if isinstance(inputs, dict) else inputs
+        reading.user = (
+            last_user_text(read_messages(messages)) if isinstance(messages, list) else None
+        )
+        reading.user_fallback = _only_text(inputs)
+    left = _entity(attributes, ENTITY_OUTPUT)
+    if left is not None:
+        value = left.value
+        outputs = value.get("outputs", value) if isinstance(value, dict) else value
+        messages = outputs.get("messages") if isinstance(outputs, dict) else None
+        if isinstance(messages, list):
+            reading.final = closing_text(read_messages(messages))
+        reading.final_fallback = _only_text(outputs)
+
+
+def _only_text(value: Any) -> Evidence | None:
+    """Return a run's input or output when it is one text and nothing else."""
+    if isinstance(value, str) and value:
+        return Evidence(value)
+    if isinstance(value, dict):
+        texts = [item for item in value.values() if isinstance(item, str) and item]
+        if set(value) == {"args", "kwargs"}:
+            given = [*(value["args"] or ()), *dict(value["kwargs"] or {}).values()]
+            texts = [item for item in given if isinstance(item, str)]
+            return Evidence(texts[0]) if len(texts) == len(given) == 1 else None
+        return Evidence(texts[0]) if len(texts) == len(value) == 1 else None
+    return None
+
+
+def _entity(attributes: Mapping[str, Any], names: Sequence[str]) -> Evidence | None:
+    value = next((attributes[name] for name in names if name in attributes), None)
+    return decode(value) if value is not None else None

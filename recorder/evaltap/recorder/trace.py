@@ -1,0 +1,135 @@
+"""One trace in, the observations of its runs out.
+
+A run is one turn: the topmost runner, workflow or agent span.  A run below another run, or below a
+tool span, belongs to the turn around it.  Creating an agent is no run.  A trace of model or tool
+spans without any such span is one turn of a plain chat application, rooted in its top span.
+
+What is not in the spans is reported as missing, never guessed.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from evaltap.recorder.conventions import framework_of
+from evaltap.recorder.observation import (
+    Failure,
+    Observation,
+    Origin,
+    Responded,
+    RunEnded,
+    RunStarted,
+    RunStatus,
+    UserMessage,
+)
+from evaltap.recorder.span_tree import Node, build_tree
+from evaltap.recorder.telemetry import LogRecord, Span
+from evaltap.recorder.trajectory import Trajectory
+
+Incomplete = Callable[[Span], bool]
+"""Tells whether a run rooted in this span was still going on when the trace was closed."""
+
+
+def observe_trace(
+    spans: Iterable[Span],
+    logs: Iterable[LogRecord] = (),
+    *,
+    incomplete: Incomplete | None = None,
+    close_reason: str = "root_span_ended",
+) -> list[Observation]:
+    """Return the observations of all runs of one trace, run after run in order of start.
+
+    `incomplete` tells which runs to call incomplete, with `close_reason` as the reason.
+    """
+    observations: list[Observation] = []
+    for root in find_runs(build_tree(spans, logs)):
+        unfinished = incomplete is not None and incomplete(root.span)
+        observations.extend(_observe_run(root, unfinished=unfinished, close_reason=close_reason))
+    return observations
+
+
+def find_runs(tops: Sequence[Node]) -> list[Node]:
+    """Return the roots of the turns among the trees of one trace."""
+    roots: list[Node] = []
+    pending = list(reversed(tops))
+    while pending:
+        node = pending.pop()
+        if node.kind in ("run", "agent"):
+            roots.append(node)
+        elif node.kind not in ("tool", "model"):
+            pending.extend(reversed(node.children))
+    runs = [root for root in roots if _is_run(root)]
+    return runs or [top for top in tops if _has_calls(top)]
+
+
+def _is_run(root: Node) -> bool:
+    """An agent's span is a run whatever it holds; a workflow's only when something happened."""
+    reading = root.reading
+    stated = (reading.user, reading.final, reading.input, reading.output)
+    return root.kind == "agent" or _has_calls(root) or any(item is not None for item in stated)
+
+
+def _has_calls(top: Node) -> bool:
+    if top.kind in ("model", "tool"):
+        return True
+    return any(node.kind in ("model", "tool", "agent") for node in top.descendants())
+
+
+def _observe_run(root: Node, *, unfinished: bool, close_reason: str) -> list[Observation]:
+    span, trajectory = root.span, Trajectory(root)
+    run_id = f"{span.trace_id}-{span.span_id}"
+    end_ns = max(span.end_ns, span.start_ns)
+    failure = trajectory.failure
+    status: RunStatus = "incomplete" if unfinished else "error" if failure is not None else "ok"
+    observations: list[Observation] = [_started(root, trajectory, run_id)]
+    user = trajectory.user
+    observations.append(
+        UserMessage(
+            run_id,
+            span.start_ns,
+            user.value if user is not None else None,
+            {} if user is not None and user.value is not None else {"userContent": _flaw(user)},
+        )
+    )
+    observations.extend(trajectory.calls(run_id))
+    final = trajectory.final
+    if final is not None and final.value is not None:
+        observations.append(Responded(run_id, end_ns, final.value))
+    elif status == "ok":
+        observations.append(Responded(run_id, end_ns, None, {"finalResponse": _flaw(final)}))
+    observations.append(
+        RunEnded(
+            run_id,
+            end_ns,
+            status,
+            failure if isinstance(failure, Failure) else None,
+            close_reason if unfinished else "root_span_ended",
+        )
+    )
+    return observations
+
+
+def _started(root: Node, trajectory: "Trajectory", run_id: str) -> RunStarted:
+    span = root.span
+    session_id = trajectory.session_id
+    service = span.resource.get("service.name")
+    named = isinstance(service, str) and not service.startswith("unknown_service")
+    return RunStarted(
+        run_id,
+        span.start_ns,
+        session_id=session_id,
+        app_name=trajectory.app_name or (str(service) if named else None),
+        user_id=trajectory.user_id,
+        agent_name=trajectory.agent_name,
+        origin=Origin(
+            service=str(service) if named else None,
+            framework=framework_of(trajectory.scope),
+            convention=trajectory.convention or None,
+        ),
+        trace_id=span.trace_id,
+        root_span_id=span.span_id,
+        invocation_id=trajectory.invocation_id,
+        capture={} if session_id is not None else {"sessionId": "synthesized"},
+    )
+
+
+def _flaw(evidence: object) -> str:
+    return getattr(evidence, "flaw", None) or "missing"
