@@ -7,7 +7,7 @@ format writes them: a `datetime` would lose the nanoseconds that a rewrite must 
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import AfterValidator
 
 from evaltap.schemas.base import AnyValue, FreeObject, Json, Keep, Map, WireModel
 from evaltap.schemas.message import Message
@@ -19,7 +19,14 @@ missing: the telemetry did not carry it; truncated: it was cut; redacted: it was
 synthesized: evaltap made it up (an id); ambiguous: the telemetry contradicts itself.
 """
 
-Seconds: TypeAlias = Annotated[float, Keep]
+
+
+def _whole_nanoseconds(seconds: float) -> float:
+    return int(seconds * 1e9) / 1e9
+
+
+Seconds: TypeAlias = Annotated[float, AfterValidator(_whole_nanoseconds), Keep]
+"""Unix seconds, cut to whole nanoseconds as the peer's reader does."""
 
 
 class ErrorInfo(WireModel):
@@ -168,7 +175,7 @@ class CaseSource(WireModel):
     inclusion_probability: Annotated[float | None, Keep] = None
     """Chance in (0, 1] that this session was kept; 1 when absent."""
     close_reason: str = ""
-    revision: Annotated[int | None, Field(ge=1)] = None
+    revision: Annotated[int | None, Keep] = None
     """Counts the versions of one turn: a late span makes a higher revision, never a second turn."""
 
 
@@ -187,6 +194,8 @@ class EvalCase(WireModel):
     rubrics: list[CaseRubric] = []
     creation_timestamp: Seconds | None = None
     # evaltap's own
+    eval_set_id: str = ""
+    """The set a case belongs to, where it travels without one: on the log."""
     source: CaseSource | None = None
 
 

@@ -7,7 +7,7 @@ folders, write `<path>.tmp` and rename it, so a reader never sees half a file.
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -17,6 +17,7 @@ from evaltap.schemas.case import CaseData, EvalCase, EvalSet
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.metric import EvalMetric
 from evaltap.schemas.result import EvalSetResult
+from evaltap.schemas.shape import is_case_data
 
 DocumentKind: TypeAlias = Literal["eval set", "ADK eval set", "metrics", "result"]
 
@@ -58,7 +59,16 @@ def read_metrics(path: Path) -> list[EvalMetric]:
             f"found {describe(data)}; expected a JSON array of metrics", path=str(path)
         )
     metrics = [parse(EvalMetric, item, path=str(path), place=f"[{i}]") for i, item in enumerate(data)]
+    names: set[str] = set()
     for index, metric in enumerate(metrics):
+        if metric.metric_name in names:
+            raise FormatError(
+                f"metric {metric.metric_name!r} stands here a second time; give each a name of its own"
+                " (`evaluatorName` says which evaluator it uses)",
+                path=str(path),
+                place=f"[{index}]",
+            )
+        names.add(metric.metric_name)
         if not metric.metric_name:
             raise FormatError(
                 "a metric without `metricName`; add one", path=str(path), place=f"[{index}]"
@@ -95,18 +105,34 @@ def iter_case_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def iter_cases(path: Path) -> Iterator[CaseData]:
     """Yield the eval cases of a file (eval set or JSON Lines) as canonical case data.
 
-    A JSON Lines file is read line by line, so memory does not grow with it.
+    A JSON Lines file is read line by line, so memory does not grow with it.  The cases of an eval
+    set carry its id as `evalSetId`.
     """
     if is_json_lines(path):
         for number, line in iter_case_lines(path):
-            yield case_data(
-                canonical.loads(line, path=str(path), place=f"line {number}"),
-                path=str(path),
-                place=f"line {number}",
-            )
-    else:
-        for case in read_eval_set(path).eval_cases:
-            yield case.model_dump(by_alias=True)
+            yield read_case(line, path=str(path), place=f"line {number}")
+        return
+    data = canonical.loads(read_bytes(path), path=str(path))
+    if not adk.is_adk_eval_set(data) and isinstance(data, dict):
+        cases, name = data.get("evalCases"), data.get("evalSetId")
+        if isinstance(cases, list) and isinstance(name, str):
+            # Case by case: most need no model, and their memory is not held twice.
+            for index, item in enumerate(cases):
+                yield _of_set(case_data(item, path=str(path), place=f"evalCases[{index}]"), name)
+            return
+    eval_set = read_eval_set(path)
+    for case in eval_set.eval_cases:
+        data = case.model_dump(by_alias=True)
+        yield _of_set(case_data(data, path=str(path)), eval_set.eval_set_id)
+
+
+def _of_set(case: CaseData, eval_set_id: str) -> CaseData:
+    return {**case, "evalSetId": eval_set_id} if eval_set_id else case
+
+
+def read_case(line: bytes, *, path: str = "", place: str = "") -> CaseData:
+    """Decode one eval case from JSON; raise FormatError naming the place of the first mistake."""
+    return case_data(canonical.loads(line, path=path, place=place), path=path, place=place)
 
 
 def is_json_lines(path: Path) -> bool:
@@ -128,7 +154,12 @@ def is_json_lines(path: Path) -> bool:
 
 
 def case_data(data: Any, *, path: str = "", place: str = "") -> CaseData:
-    """Validate decoded JSON as an eval case and return its canonical form."""
+    """Return decoded JSON as the canonical data of an eval case with an id.
+
+    Data that already has the form is returned as it is; the rest goes through the model.
+    """
+    if is_case_data(data) and data.get("evalId"):
+        return cast(CaseData, data)
     case = parse(EvalCase, data, path=path, place=place)
     if not case.eval_id:
         raise FormatError("a case without `evalId`; add one", path=path, place=place)

@@ -1,0 +1,147 @@
+"""`evaltap consume`: land the cases of a log in a DuckDB file and score them."""
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaltap.evaluator.commands.options import add_json, open_store, positive, progress
+from evaltap.schemas.documents import read_metrics
+from evaltap.schemas.errors import ConfigurationError, InputError
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.consumer import Consumer
+    from evaltap.evaluator.jobs import PendingScorer
+    from evaltap.evaluator.sources.local_log import LocalLogSource
+    from evaltap.evaluator.store import Store
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap consume --log agent.log.db --db cases.duckdb --until-idle     # only land\n"
+        "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json\n\n"
+        "exit code with --until-idle and --metrics: 0 all passed, 1 something failed, 3 incomplete"
+    )
+    add = parser.add_argument
+    add("--log", required=True, metavar="LOG", help="the log to read, e.g. agent.log.db")
+    add("--db", required=True, type=Path, metavar="X.duckdb", help="where cases and scores go")
+    add("--metrics", type=Path, metavar="M.json", help="score with these metrics (default: only land)")
+    add("--until-idle", action="store_true",
+        help="stop when the log has nothing new and everything is scored")  # fmt: skip
+    add("--unknown-metrics", choices=("error", "skip"), default="error",
+        help="what to do with a metric that no evaluator is installed for (default: error)")  # fmt: skip
+    add("--concurrency", type=positive, default=8, metavar="N",
+        help="judged cases under way at a time (default: 8)")  # fmt: skip
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Consume; return the exit code."""
+    from evaltap.evaluator.consumer import Consumed, Consumer
+
+    scorer = _scorer(options)
+    source = _source(options.log, must_exist=options.until_idle)
+    with open_store(options.db) as store, progress("turns landed") as show:
+        pending = None if scorer is None else _pending(store, scorer, options.concurrency)
+        started = None if pending is None else _start(store, pending, options.log)
+        consumer = Consumer(source, store, scorer=pending, run=started)
+
+        def report(consumed: Consumed) -> None:
+            show(consumed.landed.turns)
+
+        with _stopped_by_signals(consumer):
+            consumer.run(until_idle=options.until_idle, report=report)
+        source.close()
+        return _finish(options, store, consumer, pending)
+
+
+def _scorer(options: argparse.Namespace):  # type: ignore[no-untyped-def]
+    if options.metrics is None:
+        return None
+    from evaltap.evaluator.scoring import CaseScorer
+
+    metrics = read_metrics(options.metrics)
+    if not metrics:
+        raise InputError(f"{options.metrics}: holds no metric; add one, or leave --metrics out")
+    return CaseScorer(metrics, unknown_metrics=options.unknown_metrics)
+
+
+def _source(log: str, *, must_exist: bool) -> "LocalLogSource":
+    from evaltap.evaluator.sources.local_log import LocalLogSource
+
+    if "://" in log:
+        raise ConfigurationError(
+            f"--log {log}: this version reads local logs only; give the path of a log file"
+        )
+    return LocalLogSource(log, must_exist=must_exist)
+
+
+def _pending(store: "Store", scorer, concurrency: int) -> "PendingScorer":  # type: ignore[no-untyped-def]
+    from evaltap.evaluator.batch import is_judged
+    from evaltap.evaluator.jobs import PendingScorer
+
+    judged = any(is_judged(metric) for metric in scorer.metrics)
+    return PendingScorer(store, scorer.metrics, scorer, threads=concurrency if judged else 1)
+
+
+def _start(store: "Store", pending: "PendingScorer", log: str):  # type: ignore[no-untyped-def]
+    from evaltap.evaluator.runs import start_run
+
+    return start_run(store, "live", log, pending.metrics)
+
+
+@contextmanager
+def _stopped_by_signals(consumer: "Consumer") -> Iterator[None]:
+    """Let SIGTERM and SIGINT end the loop after its step, so that nothing is left half done."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:
+        signal.signal(number, lambda *_: consumer.stop())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _finish(
+    options: argparse.Namespace,
+    store: "Store",
+    consumer: "Consumer",
+    pending: "PendingScorer | None",
+) -> int:
+    from evaltap.evaluator.report import console, print_summary, summarise
+
+    consumed, landed = consumer.consumed, consumer.consumed.landed
+    for gap in consumed.gaps:
+        print(f"evaltap consume: GAP {gap}", file=sys.stderr)
+    summary = None
+    if pending is not None:
+        summary = summarise(store, metrics=[metric.digest for metric in pending.metrics])
+    if options.json:
+        data = {
+            "records": landed.records,
+            "turns_landed": landed.turns,
+            "duplicates": landed.duplicates,
+            "dead_letters": landed.dead_letters,
+            "gaps": consumed.gaps,
+            "cases_scored": consumed.cases_scored,
+            "summary": summary.data() if summary else None,
+        }
+        print(json.dumps(data, ensure_ascii=False))
+    else:
+        print(
+            f"{landed.turns:,} turns landed, {landed.duplicates:,} duplicates,"
+            f" {landed.dead_letters:,} dead letters, {consumed.cases_scored:,} cases scored"
+        )
+        if summary:
+            print_summary(summary, console())
+    if summary is None or not options.until_idle:
+        return 0
+    return summary.exit_code

@@ -1,0 +1,173 @@
+"""`evaltap score`: score eval cases from files, or what has landed in a DuckDB file."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaltap.evaluator.commands.options import add_json, open_store, positive, progress
+from evaltap.schemas.documents import read_metrics, write_document
+from evaltap.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.batch import BadLine, CaseIdentity
+    from evaltap.evaluator.report import Summary
+    from evaltap.evaluator.scoring import CaseScore, CaseScorer
+    from evaltap.schemas.case import CaseData
+    from evaltap.schemas.result import EvalCaseResult
+
+SHOWN_BAD_LINES = 5
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap score cases.evalset.json --metrics metrics.json --db results.duckdb\n"
+        "  evaltap score results.duckdb --metrics metrics.json     # landed cases without a score\n\n"
+        "exit code: 0 all passed, 1 something failed, 2 bad input, 3 incomplete"
+    )
+    add = parser.add_argument
+    add("cases", nargs="+", type=Path, metavar="CASES",
+        help=".evalset.json, JSON Lines of eval cases, or one DuckDB file with landed cases")  # fmt: skip
+    add("--metrics", required=True, type=Path, metavar="M.json", help="the metrics file")
+    add("--db", type=Path, metavar="X.duckdb",
+        help="where scores go (default: nowhere, only the summary is printed)")  # fmt: skip
+    add("--result", type=Path, metavar="PATH",
+        help="also write an .evalset_result.json: a .json file, or a folder")  # fmt: skip
+    add("--unknown-metrics", choices=("error", "skip"), default="error",
+        help="what to do with a metric that no evaluator is installed for (default: error)")  # fmt: skip
+    add("--retry", action="store_true",
+        help="landed cases: score again what was not evaluated or in error")  # fmt: skip
+    add("--workers", type=positive, metavar="N",
+        help="processes for deterministic metrics (default: one a processor for large files)")  # fmt: skip
+    add("--concurrency", type=positive, default=8, metavar="N",
+        help="judged cases under way at a time (default: 8)")  # fmt: skip
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Score and print the summary; return the exit code."""
+    from evaltap.evaluator.scoring import CaseScorer
+    from evaltap.evaluator.store import is_database
+
+    metrics = read_metrics(options.metrics)
+    if not metrics:
+        raise InputError(f"{options.metrics}: holds no metric; add one")
+    databases = [path for path in options.cases if is_database(path)]
+    if databases and len(options.cases) > 1:
+        raise InputError(
+            f"{databases[0]} is a DuckDB file and stands beside other inputs; score it alone"
+        )
+    scorer = CaseScorer(metrics, unknown_metrics=options.unknown_metrics)
+    if databases:
+        return _score_landed(options, scorer, databases[0])
+    return _score_files(options, scorer)
+
+
+def _score_files(options: argparse.Namespace, scorer: "CaseScorer") -> int:
+    from evaltap.evaluator.batch import FileScorer
+    from evaltap.evaluator.jobs import score_files
+    from evaltap.evaluator.report import summarise
+
+    for path in options.cases:
+        if not path.is_file():
+            found = "is a folder" if path.is_dir() else "no such file"
+            raise InputError(f"{path}: {found}; expected a file with eval cases")
+    kept = _KeptResults() if options.result else None
+    files = FileScorer(
+        scorer,
+        options.cases,
+        workers=options.workers,
+        concurrency=options.concurrency,
+        observe=kept.add if kept else None,
+    )
+    try:
+        with open_store(options.db) as store, progress("cases scored") as report:
+            source = ", ".join(map(str, options.cases))
+            scored, bad_lines = score_files(store, files, scorer, source, report)
+            summary = summarise(store, run_id=scored.run_id)
+    finally:
+        files.close()
+    if kept:
+        kept.write(options.result)
+    _print(options, summary, len(bad_lines))
+    return _bad_lines_exit(bad_lines) or summary.exit_code
+
+
+def _score_landed(options: argparse.Namespace, scorer: "CaseScorer", path: Path) -> int:
+    from evaltap.evaluator.batch import is_judged
+    from evaltap.evaluator.jobs import PendingScorer
+    from evaltap.evaluator.report import summarise
+    from evaltap.evaluator.runs import end_run, start_run
+
+    if options.db not in (None, path):
+        raise InputError(f"--db {options.db}: scores of landed cases go into {path} itself")
+    if options.result:
+        raise InputError("--result: give it with eval case files; `evaltap export` makes one")
+    judged = any(is_judged(metric) for metric in scorer.metrics)
+    with open_store(path, create=False) as store, progress("cases scored") as report:
+        pending = PendingScorer(
+            store, scorer.metrics, scorer, threads=options.concurrency if judged else 1
+        )
+        started = start_run(store, "landed", str(path), pending.metrics)
+        cases = pending.score(started, retry=options.retry, progress=report)
+        end_run(store, started, cases)
+        summary = summarise(store, metrics=[metric.digest for metric in pending.metrics])
+    if not options.json:
+        print(f"{cases:,} cases scored now; the summary covers the latest score of every case")
+    _print(options, summary, 0)
+    return summary.exit_code
+
+
+def _print(options: argparse.Namespace, summary: "Summary", bad_lines: int) -> None:
+    from evaltap.evaluator.report import console, print_summary
+
+    if options.json:
+        print(json.dumps({**summary.data(), "bad_lines": bad_lines}, ensure_ascii=False))
+    else:
+        print_summary(summary, console())
+
+
+def _bad_lines_exit(lines: Sequence["BadLine"]) -> int:
+    for line in lines[:SHOWN_BAD_LINES]:
+        print(f"evaltap score: {line.message}", file=sys.stderr)
+    if len(lines) > SHOWN_BAD_LINES:
+        print(f"evaltap score: ... and {len(lines) - SHOWN_BAD_LINES:,} more", file=sys.stderr)
+    if lines:
+        print(
+            f"evaltap score: {len(lines):,} lines were no eval cases and were not scored;"
+            " with --db they are kept in dead_letters",
+            file=sys.stderr,
+        )
+    return 2 if lines else 0
+
+
+class _KeptResults:
+    """Keeps the result of every case, by eval set, for the result files."""
+
+    def __init__(self) -> None:
+        self._results: dict[tuple[str, str], list[EvalCaseResult]] = {}
+
+    def add(self, identity: "CaseIdentity", case: "CaseData", score: "CaseScore") -> None:
+        from evaltap.evaluator.evaluation import case_result
+
+        result = case_result(case, score, eval_set_id=identity.eval_set_id, run_id=1)
+        self._results.setdefault((identity.app_name, identity.eval_set_id), []).append(result)
+
+    def write(self, target: Path) -> None:
+        from evaltap.evaluator.results import eval_set_result, result_path
+
+        if target.suffix == ".json" and len(self._results) > 1:
+            raise InputError(
+                f"--result {target}: the cases belong to {len(self._results)} eval sets; name a folder"
+            )
+        for (app_name, eval_set_id), results in self._results.items():
+            result = eval_set_result(
+                eval_set_id, results, app_name=app_name, created_at=time.time()
+            )
+            write_document(result_path(target, result, app_name), result)

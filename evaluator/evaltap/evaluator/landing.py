@@ -1,0 +1,328 @@
+"""Landing: records of a log become rows, in one DuckDB transaction with the log's offsets.
+
+A crash before the commit leaves nothing, after it everything; the next start reads on at the stored
+offset.  What cannot be decoded becomes a dead letter with its reason and raw bytes.  A turn that is
+already there in that revision is a re-delivery and is counted, not stored again.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.store import Row, Store, utc_now
+from evaltap.schemas.case import CaseData
+from evaltap.schemas.documents import case_data
+from evaltap.schemas.errors import FormatError
+from evaltap.schemas.record import DecodedCase, Manifest, Reason, RecordError, decode_record
+
+CaseKey = tuple[str, str, str]
+"""App name, eval set id, eval id."""
+
+REMEMBERED_CASES = 10_000
+"""Cases whose turns are kept in memory, so that the next turn of a live session needs no query."""
+
+_TURN_KEYS = frozenset({"actualConversation", "conversation", "evalSetId"})
+
+
+@dataclass(slots=True)
+class LandedCounts:
+    """What became of the records of one or more batches; the numbers add up to `records`."""
+
+    records: int = 0
+    turns: int = 0
+    duplicates: int = 0
+    dead_letters: int = 0
+    manifests: int = 0
+
+    def add(self, other: "LandedCounts") -> None:
+        """Add the counts of another batch."""
+        self.records += other.records
+        self.turns += other.turns
+        self.duplicates += other.duplicates
+        self.dead_letters += other.dead_letters
+        self.manifests += other.manifests
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of a case: its header and the revision of each of its turns."""
+
+    header: str
+    turns: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def revision(self) -> int:
+        return sum(self.turns.values())
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The rows of one transaction, by table."""
+
+    turns: list[Row] = field(default_factory=list)
+    tool_calls: list[Row] = field(default_factory=list)
+    dead_letters: list[Row] = field(default_factory=list)
+    manifests: list[Row] = field(default_factory=list)
+    touched: dict[CaseKey, CaseData] = field(default_factory=dict)
+
+
+class Lander:
+    """Writes batches of records into a store; one thread."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: OrderedDict[CaseKey, _Known] = OrderedDict()
+        last = store.rows("SELECT max(landed_seq) FROM turns")[0][0]
+        self._landed_seq = int(last or 0)
+
+    def offsets(self) -> dict[Partition, int]:
+        """Return where to go on reading each log."""
+        rows = self._store.rows(
+            "SELECT topic, partition_number, max(next_offset) FROM offsets GROUP BY ALL"
+        )
+        return {Partition(topic, number): offset for topic, number, offset in rows}
+
+    def land(self, batch: SourceBatch) -> LandedCounts:
+        """Write a batch and its offsets in one transaction; return what became of its records."""
+        counts = LandedCounts(records=len(batch.records))
+        rows, cases = _Rows(), []
+        for record in batch.records:
+            match _decode(record):
+                case DecodedCase() as decoded:
+                    cases.append(decoded)
+                case Manifest() as manifest:
+                    rows.manifests.append(_manifest_row(manifest))
+                case RecordError() as error:
+                    rows.dead_letters.append(_dead_letter_row(record, error))
+        self._recall({_key(decoded) for decoded in cases})
+        for decoded in cases:
+            counts.duplicates += not self._add(decoded, rows)
+        counts.turns = len(rows.turns)
+        counts.manifests = len(rows.manifests)
+        counts.dead_letters = len(rows.dead_letters)
+        self._commit(rows, batch.next_offsets)
+        while len(self._known) > REMEMBERED_CASES:
+            self._known.popitem(last=False)
+        return counts
+
+    def _recall(self, keys: set[CaseKey]) -> None:
+        """Load what the store knows of cases that are not remembered."""
+        unknown = [list(column) for column in zip(*(keys - self._known.keys()), strict=True)]
+        for key in keys & self._known.keys():
+            self._known.move_to_end(key)
+        if not unknown:
+            return
+        for *key, header, invocation_ids, revisions in self._store.rows(_RECALL, unknown):
+            turns = dict(zip(invocation_ids, revisions, strict=True))
+            self._known[(key[0], key[1], key[2])] = _Known(header, turns)
+
+    def _add(self, decoded: DecodedCase, rows: _Rows) -> bool:
+        """Add the rows of one turn; return False when it is there already in that revision."""
+        key = _key(decoded)
+        known = self._known.get(key)
+        if known is None:
+            header = {k: v for k, v in decoded.case.items() if k not in _TURN_KEYS}
+            known = self._known[key] = _Known(orjson.dumps(header).decode())
+        stored = known.turns.get(decoded.invocation_id)
+        # An older revision that comes late is superseded already; its evidence is in the newer one.
+        if stored is not None and stored >= decoded.revision:
+            return False
+        known.turns[decoded.invocation_id] = decoded.revision
+        self._landed_seq += 1
+        rows.turns.append(_turn_row(decoded, self._landed_seq))
+        rows.tool_calls.extend(_tool_call_rows(decoded))
+        rows.touched[key] = decoded.case
+        return True
+
+    def _commit(self, rows: _Rows, offsets: Mapping[Partition, int]) -> None:
+        now = utc_now()
+        case_rows = [
+            _case_row(key, self._known[key], case, now) for key, case in rows.touched.items()
+        ]
+        try:
+            with self._store.transaction():
+                self._write("turns", _stamped(rows.turns, now))
+                self._write("tool_calls", rows.tool_calls)
+                self._write("cases", case_rows)
+                self._write("dead_letters", _stamped(rows.dead_letters, now))
+                self._write("manifests", _stamped(rows.manifests, now))
+                self._write("offsets", [(*part, next_, now) for part, next_ in offsets.items()])
+        except BaseException:
+            # What is remembered may now be ahead of the file.
+            self._known.clear()
+            raise
+
+    def _write(self, table: str, rows: Sequence[Row]) -> None:
+        if rows:
+            self._store.append(table, rows)
+
+
+_RECALL = """
+WITH keys AS (SELECT unnest(?) AS app_name, unnest(?) AS eval_set_id, unnest(?) AS eval_id)
+SELECT app_name, eval_set_id, eval_id,
+       (SELECT arg_min(c.case_json, c.revision) FROM cases c
+        WHERE (c.app_name, c.eval_set_id, c.eval_id)
+            = (known.app_name, known.eval_set_id, known.eval_id)),
+       list(invocation_id), list(turn_revision)
+FROM (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, max(turn_revision) AS turn_revision
+  FROM turns SEMI JOIN keys USING (app_name, eval_set_id, eval_id)
+  GROUP BY ALL
+) known
+GROUP BY app_name, eval_set_id, eval_id
+"""
+
+
+def _decode(record: SourceRecord) -> DecodedCase | Manifest | RecordError:
+    try:
+        decoded = decode_record(record.record)
+        if isinstance(decoded, DecodedCase):
+            case = case_data(decoded.case)
+            if case is not decoded.case:
+                decoded = replace(decoded, case=case)
+        return decoded
+    except RecordError as error:
+        return error
+    except FormatError as error:
+        return RecordError(Reason.INVALID_CASE, str(error))
+
+
+def _key(decoded: DecodedCase) -> CaseKey:
+    return decoded.app_name, decoded.eval_set_id, decoded.eval_id
+
+
+def _case_row(key: CaseKey, known: _Known, case: CaseData, now: datetime) -> Row:
+    source = case.get("source") or {}
+    return (
+        *key,
+        known.revision,
+        case.get("evalMode"),
+        (case.get("sessionInput") or {}).get("userId"),
+        len(known.turns),
+        source.get("service"),
+        source.get("framework"),
+        source.get("convention"),
+        source.get("recorderVersion"),
+        source.get("inclusionProbability"),
+        known.header,
+        now,
+    )
+
+
+def _turn_row(decoded: DecodedCase, landed_seq: int) -> Row:
+    case = decoded.case
+    turn = case["actualConversation"][0]
+    expected = next(iter(case.get("conversation") or ()), None)
+    telemetry = turn.get("telemetry") or {}
+    error = telemetry.get("error") or {}
+    capture = turn.get("capture")
+    return (
+        *_key(decoded),
+        decoded.invocation_id,
+        decoded.revision,
+        _time(turn.get("creationTimestamp")),
+        telemetry.get("status"),
+        _text(turn.get("userContent")),
+        _text(turn.get("finalResponse")),
+        len(turn.get("tools") or ()),
+        telemetry.get("models"),
+        telemetry.get("inputTokens"),
+        telemetry.get("outputTokens"),
+        telemetry.get("costUsd"),
+        telemetry.get("latencyMs"),
+        error.get("type"),
+        error.get("message"),
+        telemetry.get("traceId"),
+        telemetry.get("rootSpanId"),
+        (case.get("source") or {}).get("closeReason"),
+        _json(capture) if capture else None,
+        _json(turn),
+        None if expected is None else _json(expected),
+        decoded.event_id,
+        decoded.producer_id,
+        decoded.seq,
+        landed_seq,
+    )
+
+
+def _tool_call_rows(decoded: DecodedCase) -> Iterable[Row]:
+    turn = decoded.case["actualConversation"][0]
+    for index, tool in enumerate(turn.get("tools") or ()):
+        if tool is None:
+            continue
+        error = tool.get("error") or {}
+        yield (
+            *_key(decoded),
+            decoded.invocation_id,
+            decoded.revision,
+            index,
+            tool.get("id"),
+            tool.get("name"),
+            tool.get("agent"),
+            tool.get("parentId"),
+            _json_or_null(tool.get("arguments")),
+            _json_or_null(tool.get("result")),
+            error.get("type"),
+            error.get("message"),
+            _time(tool.get("startTime")),
+            tool.get("durationMs"),
+        )
+
+
+def _manifest_row(manifest: Manifest) -> Row:
+    return (
+        manifest.producer_id,
+        manifest.highest_seq,
+        _json(dict(manifest.drops)),
+        manifest.closing,
+        manifest.time.astimezone(UTC).replace(tzinfo=None),
+    )
+
+
+def _dead_letter_row(source: SourceRecord, error: RecordError) -> Row:
+    headers = [
+        [name, value.decode("utf-8", "replace")] for name, value in source.record.headers
+    ]
+    return (
+        *source.partition,
+        source.offset,
+        error.reason.value,
+        str(error),
+        error.parked,
+        source.record.key,
+        _json(headers),
+        source.record.value,
+    )
+
+
+def _stamped(rows: Sequence[Row], now: datetime) -> list[Row]:
+    return [(*row, now) for row in rows]
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _json_or_null(value: Any) -> str | None:
+    return None if value is None else _json(value)
+
+
+def _text(message: Mapping[str, Any] | None) -> str | None:
+    """Return a message's text; a message without the key was seen and is empty."""
+    return None if message is None else message.get("content", "")
+
+
+def _time(seconds: float | None) -> datetime | None:
+    """Return Unix seconds as UTC; a time that no calendar holds is unknown."""
+    if not seconds:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError, OSError):
+        return None
+

@@ -1,0 +1,111 @@
+"""Writing scores: staged rows first, then one statement that completes and de-duplicates them.
+
+A row is staged with what differs from case to case; the run's metrics, the ids (hashes of their
+inputs) and the check "is it there already?" are added by SQL, for the whole batch at once.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from evaltap.evaluator.runs import Run
+from evaltap.evaluator.store import Row, Store, sql, utc_now
+
+
+class ScoreRow(NamedTuple):
+    """One metric of one case."""
+
+    app_name: str
+    eval_set_id: str
+    eval_id: str
+    revision: int
+    metric_index: int
+    score: float | None
+    status: str
+    reason: str
+    turn_count: int
+
+
+class TurnScoreRow(NamedTuple):
+    """One metric of one turn; `turn_key` names the turn within its case."""
+
+    app_name: str
+    eval_set_id: str
+    eval_id: str
+    turn_key: str
+    invocation_id: str
+    turn_index: int
+    turn_revision: int
+    metric_index: int
+    score: float | None
+    status: str
+    reason: str
+
+
+class VoteRow(NamedTuple):
+    """What one sample of a judge said of one rubric."""
+
+    app_name: str
+    eval_set_id: str
+    eval_id: str
+    invocation_id: str
+    turn_revision: int
+    metric_name: str
+    sample_index: int
+    rubric_id: str
+    score: float | None
+    reason: str
+
+
+@dataclass(slots=True)
+class ScoreRows:
+    """The rows of a batch of scored cases."""
+
+    scores: list[ScoreRow] = field(default_factory=list)
+    turn_scores: list[TurnScoreRow] = field(default_factory=list)
+    votes: list[VoteRow] = field(default_factory=list)
+    case_count: int = 0
+
+    def extend(self, other: "ScoreRows") -> None:
+        """Add the rows of another batch."""
+        self.scores.extend(other.scores)
+        self.turn_scores.extend(other.turn_scores)
+        self.votes.extend(other.votes)
+        self.case_count += other.case_count
+
+
+_STAGING = """
+CREATE OR REPLACE TEMP TABLE staged_scores (
+  app_name VARCHAR, eval_set_id VARCHAR, eval_id VARCHAR, revision INTEGER, metric_index INTEGER,
+  score DOUBLE, status VARCHAR, reason VARCHAR, turn_count INTEGER
+);
+CREATE OR REPLACE TEMP TABLE staged_turn_scores (
+  app_name VARCHAR, eval_set_id VARCHAR, eval_id VARCHAR, turn_key VARCHAR, invocation_id VARCHAR,
+  turn_index INTEGER, turn_revision INTEGER, metric_index INTEGER, score DOUBLE, status VARCHAR,
+  reason VARCHAR
+)
+"""
+
+
+class ScoreWriter:
+    """Writes the scores of one run; one transaction a batch."""
+
+    def __init__(self, store: Store, run: Run) -> None:
+        self._store = store
+        self._run = run
+
+    def write(self, rows: ScoreRows) -> None:
+        """Store a batch; rows that the run has already are left as they are."""
+        parameters = {"run_id": self._run.run_id, "now": utc_now()}
+        with self._store.transaction():
+            self._store.execute(_STAGING)
+            self._append("staged_scores", rows.scores)
+            self._append("staged_turn_scores", rows.turn_scores)
+            self._store.execute(sql("insert_scores"), parameters)
+            self._store.execute(sql("insert_turn_scores"), parameters)
+            run_id, now = self._run.run_id, parameters["now"]
+            self._append("rubric_votes", [(run_id, *vote, now) for vote in rows.votes])
+
+    def _append(self, table: str, rows: Iterable[Row]) -> None:
+        if rows:
+            self._store.append(table, rows)

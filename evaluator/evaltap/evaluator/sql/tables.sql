@@ -1,0 +1,190 @@
+-- The tables of an evaltap database.  Append-only: no primary keys, no unique or secondary indexes
+-- (that is where DuckDB's write-ahead log and index bugs live); rows are de-duplicated when they are
+-- written, and readers use the latest_* views.  All times are UTC.
+
+CREATE TABLE IF NOT EXISTS meta (
+  key   VARCHAR NOT NULL,             -- schema_version: the layout of this file
+  value VARCHAR NOT NULL
+);
+
+-- A case is a session.  One row for each revision of it: every new or re-emitted turn adds one.
+CREATE TABLE IF NOT EXISTS cases (
+  app_name              VARCHAR NOT NULL,
+  eval_set_id           VARCHAR NOT NULL,
+  eval_id               VARCHAR NOT NULL,
+  revision              INTEGER NOT NULL,  -- sum of the revisions of its turns
+  eval_mode             VARCHAR,
+  user_id               VARCHAR,
+  turn_count            INTEGER NOT NULL,
+  service               VARCHAR,
+  framework             VARCHAR,
+  convention            VARCHAR,
+  recorder_version      VARCHAR,
+  inclusion_probability DOUBLE,            -- chance in (0, 1] that sampling kept the session; NULL: 1
+  case_json             VARCHAR NOT NULL,  -- the eval case without its turns
+  landed_at             TIMESTAMP NOT NULL
+);
+
+-- A turn: the user's message, what the agent did, its answer.  One row for each revision of it.
+CREATE TABLE IF NOT EXISTS turns (
+  app_name      VARCHAR NOT NULL,
+  eval_set_id   VARCHAR NOT NULL,
+  eval_id       VARCHAR NOT NULL,
+  invocation_id VARCHAR NOT NULL,
+  turn_revision INTEGER NOT NULL,
+  started_at    TIMESTAMP,
+  status        VARCHAR,              -- ok | error | incomplete; NULL: not recorded
+  user_text     VARCHAR,
+  final_text    VARCHAR,              -- NULL: there was none, or it was not captured (see capture)
+  tool_count    INTEGER NOT NULL,
+  models        VARCHAR[],
+  input_tokens  BIGINT,
+  output_tokens BIGINT,
+  cost_usd      DOUBLE,
+  latency_ms    DOUBLE,
+  error_type    VARCHAR,
+  error_message VARCHAR,
+  trace_id      VARCHAR,
+  root_span_id  VARCHAR,
+  close_reason  VARCHAR,
+  capture       JSON,                 -- {field: missing | truncated | redacted | synthesized | ambiguous}
+  actual_json   VARCHAR NOT NULL,     -- the turn as it was recorded
+  expected_json VARCHAR,              -- the turn as it should have been; NULL: no reference
+  event_id      VARCHAR NOT NULL,     -- ce_id of the record that brought it
+  producer_id   VARCHAR NOT NULL,
+  seq           BIGINT NOT NULL,
+  landed_seq    BIGINT NOT NULL,      -- order of landing in this file
+  landed_at     TIMESTAMP NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS tool_calls (
+  app_name      VARCHAR NOT NULL,
+  eval_set_id   VARCHAR NOT NULL,
+  eval_id       VARCHAR NOT NULL,
+  invocation_id VARCHAR NOT NULL,
+  turn_revision INTEGER NOT NULL,
+  call_index    INTEGER NOT NULL,     -- from 0, in the order of the turn
+  call_id       VARCHAR,
+  tool_name     VARCHAR,
+  agent         VARCHAR,
+  parent_id     VARCHAR,              -- the enclosing agent-as-tool call
+  arguments     JSON,
+  result        JSON,
+  error_type    VARCHAR,
+  error_message VARCHAR,
+  started_at    TIMESTAMP,
+  duration_ms   DOUBLE
+);
+
+-- Records that could not be landed, with their reason and their raw bytes.
+CREATE TABLE IF NOT EXISTS dead_letters (
+  topic             VARCHAR NOT NULL,
+  partition_number  INTEGER NOT NULL,
+  record_offset     BIGINT NOT NULL,
+  reason            VARCHAR NOT NULL,
+  detail            VARCHAR NOT NULL,
+  parked            BOOLEAN NOT NULL,  -- not broken but too new: replay it after an upgrade
+  record_key        BLOB,
+  record_headers    JSON,
+  record_value      BLOB,
+  landed_at         TIMESTAMP NOT NULL
+);
+
+-- Where to go on reading each log; written in the transaction that writes the rows.
+CREATE TABLE IF NOT EXISTS offsets (
+  topic            VARCHAR NOT NULL,
+  partition_number INTEGER NOT NULL,
+  next_offset      BIGINT NOT NULL,
+  landed_at        TIMESTAMP NOT NULL
+);
+
+-- What producers say they numbered and dropped; proves completeness.
+CREATE TABLE IF NOT EXISTS manifests (
+  producer_id VARCHAR NOT NULL,
+  highest_seq BIGINT NOT NULL,
+  drops       JSON NOT NULL,          -- {reason: count}
+  closing     BOOLEAN NOT NULL,
+  stated_at   TIMESTAMP NOT NULL,
+  landed_at   TIMESTAMP NOT NULL
+);
+
+-- A scoring run: one set of metrics applied to files or to what has landed.
+CREATE TABLE IF NOT EXISTS runs (
+  run_id          VARCHAR NOT NULL,
+  kind            VARCHAR NOT NULL,   -- files | landed | live
+  source          VARCHAR NOT NULL,
+  evaltap_version VARCHAR NOT NULL,
+  started_at      TIMESTAMP NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS run_metrics (
+  run_id            VARCHAR NOT NULL,
+  metric_index      INTEGER NOT NULL,  -- order in the metrics file
+  metric_name       VARCHAR NOT NULL,
+  evaluator_name    VARCHAR NOT NULL,
+  evaluator_version VARCHAR NOT NULL,
+  threshold         DOUBLE NOT NULL,
+  metric_digest     VARCHAR NOT NULL,  -- hash of the metric and its evaluator's version
+  metric_json       VARCHAR NOT NULL   -- without keys
+);
+
+CREATE TABLE IF NOT EXISTS run_ends (
+  run_id     VARCHAR NOT NULL,
+  case_count BIGINT NOT NULL,
+  ended_at   TIMESTAMP NOT NULL
+);
+
+-- One row for each case revision, metric version and run.
+CREATE TABLE IF NOT EXISTS scores (
+  score_id          VARCHAR NOT NULL,  -- hash of run, case, revision and metric version
+  run_id            VARCHAR NOT NULL,
+  app_name          VARCHAR NOT NULL,
+  eval_set_id       VARCHAR NOT NULL,
+  eval_id           VARCHAR NOT NULL,
+  revision          INTEGER NOT NULL,
+  metric_name       VARCHAR NOT NULL,
+  score             DOUBLE,            -- NULL: there is none, see status and reason
+  status            VARCHAR NOT NULL,  -- passed | failed | not_evaluated | error
+  threshold         DOUBLE NOT NULL,
+  reason            VARCHAR,
+  evaluator_name    VARCHAR NOT NULL,
+  evaluator_version VARCHAR NOT NULL,
+  metric_digest     VARCHAR NOT NULL,
+  turn_count        INTEGER NOT NULL,
+  scored_at         TIMESTAMP NOT NULL
+);
+
+-- One row for each turn revision, metric version and run.
+CREATE TABLE IF NOT EXISTS turn_scores (
+  score_id      VARCHAR NOT NULL,      -- hash of run, turn, its revision and metric version
+  run_id        VARCHAR NOT NULL,
+  app_name      VARCHAR NOT NULL,
+  eval_set_id   VARCHAR NOT NULL,
+  eval_id       VARCHAR NOT NULL,
+  invocation_id VARCHAR NOT NULL,
+  turn_index    INTEGER NOT NULL,      -- from 0
+  turn_revision INTEGER NOT NULL,
+  metric_name   VARCHAR NOT NULL,
+  score         DOUBLE,
+  status        VARCHAR NOT NULL,
+  threshold     DOUBLE NOT NULL,
+  reason        VARCHAR,
+  metric_digest VARCHAR NOT NULL,
+  scored_at     TIMESTAMP NOT NULL
+);
+
+-- What a judge said of one rubric, sample by sample.
+CREATE TABLE IF NOT EXISTS rubric_votes (
+  run_id        VARCHAR NOT NULL,
+  app_name      VARCHAR NOT NULL,
+  eval_set_id   VARCHAR NOT NULL,
+  eval_id       VARCHAR NOT NULL,
+  invocation_id VARCHAR NOT NULL,
+  turn_revision INTEGER NOT NULL,
+  metric_name   VARCHAR NOT NULL,
+  sample_index  INTEGER NOT NULL,      -- from 0
+  rubric_id     VARCHAR NOT NULL,
+  score         DOUBLE,                -- NULL: the sample could not be used, see reason
+  reason        VARCHAR,
+  scored_at     TIMESTAMP NOT NULL
+);

@@ -1,0 +1,125 @@
+-- Views for everyday questions.  latest_*: one row for each thing as it stands now.
+
+CREATE OR REPLACE VIEW latest_cases AS
+SELECT * FROM cases
+QUALIFY row_number() OVER (
+  PARTITION BY app_name, eval_set_id, eval_id ORDER BY revision DESC, landed_at DESC
+) = 1;
+
+-- Turns of a session are ordered by (started_at NULLS FIRST, first_landed_seq).
+CREATE OR REPLACE VIEW latest_turns AS
+SELECT *, min(landed_seq) OVER (
+  PARTITION BY app_name, eval_set_id, eval_id, invocation_id
+) AS first_landed_seq
+FROM turns
+QUALIFY row_number() OVER (
+  PARTITION BY app_name, eval_set_id, eval_id, invocation_id
+  ORDER BY turn_revision DESC, landed_seq
+) = 1;
+
+CREATE OR REPLACE VIEW latest_tool_calls AS
+SELECT c.* FROM tool_calls c
+SEMI JOIN latest_turns t USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision);
+
+CREATE OR REPLACE VIEW latest_scores AS
+SELECT * FROM scores
+QUALIFY row_number() OVER (
+  PARTITION BY app_name, eval_set_id, eval_id, metric_name ORDER BY revision DESC, scored_at DESC
+) = 1;
+
+CREATE OR REPLACE VIEW latest_turn_scores AS
+SELECT * FROM turn_scores
+QUALIFY row_number() OVER (
+  PARTITION BY app_name, eval_set_id, eval_id, invocation_id, metric_name
+  ORDER BY turn_revision DESC, scored_at DESC
+) = 1;
+
+-- Pass rate by metric, over the latest scores.  Rates are over what could be evaluated.
+CREATE OR REPLACE VIEW v_pass_rate AS
+SELECT
+  metric_name,
+  count(*) FILTER (status = 'passed')        AS passed,
+  count(*) FILTER (status = 'failed')        AS failed,
+  count(*) FILTER (status = 'not_evaluated') AS not_evaluated,
+  count(*) FILTER (status = 'error')         AS errors,
+  count(*) FILTER (status = 'passed')
+    / nullif(count(*) FILTER (status IN ('passed', 'failed')), 0) AS pass_rate,
+  avg(score)                                 AS mean_score
+FROM latest_scores
+GROUP BY metric_name
+ORDER BY metric_name;
+
+CREATE OR REPLACE VIEW v_pass_rate_by_hour AS
+SELECT
+  date_trunc('hour', t.started_at) AS hour,
+  s.metric_name,
+  count(*) FILTER (s.status = 'passed') AS passed,
+  count(*) FILTER (s.status = 'failed') AS failed,
+  count(*) FILTER (s.status = 'passed')
+    / nullif(count(*) FILTER (s.status IN ('passed', 'failed')), 0) AS pass_rate
+FROM latest_turn_scores s
+JOIN latest_turns t USING (app_name, eval_set_id, eval_id, invocation_id)
+GROUP BY ALL
+ORDER BY ALL;
+
+CREATE OR REPLACE VIEW v_pass_rate_by_tool AS
+SELECT
+  c.tool_name,
+  s.metric_name,
+  count(DISTINCT (s.app_name, s.eval_set_id, s.eval_id, s.invocation_id)) AS turns,
+  count(DISTINCT (s.app_name, s.eval_set_id, s.eval_id, s.invocation_id))
+    FILTER (s.status = 'passed') AS passed,
+  count(DISTINCT (s.app_name, s.eval_set_id, s.eval_id, s.invocation_id))
+    FILTER (s.status = 'failed') AS failed
+FROM latest_turn_scores s
+JOIN latest_tool_calls c USING (app_name, eval_set_id, eval_id, invocation_id)
+GROUP BY ALL
+ORDER BY ALL;
+
+CREATE OR REPLACE VIEW v_pass_rate_by_model AS
+SELECT
+  model,
+  metric_name,
+  count(*) FILTER (status = 'passed') AS passed,
+  count(*) FILTER (status = 'failed') AS failed,
+  count(*) FILTER (status = 'passed')
+    / nullif(count(*) FILTER (status IN ('passed', 'failed')), 0) AS pass_rate
+FROM (
+  SELECT unnest(t.models) AS model, s.metric_name, s.status
+  FROM latest_turn_scores s
+  JOIN latest_turns t USING (app_name, eval_set_id, eval_id, invocation_id)
+)
+GROUP BY ALL
+ORDER BY ALL;
+
+-- Cases that did not pass, worst first, with the reason.
+CREATE OR REPLACE VIEW v_worst_cases AS
+SELECT app_name, eval_set_id, eval_id, metric_name, status, score, threshold, reason
+FROM latest_scores
+WHERE status IN ('failed', 'error')
+ORDER BY score NULLS FIRST, app_name, eval_set_id, eval_id, metric_name;
+
+-- What was not scored, and why.
+CREATE OR REPLACE VIEW v_not_scored AS
+SELECT metric_name, status, reason, count(*) AS cases
+FROM latest_scores
+WHERE status IN ('not_evaluated', 'error')
+GROUP BY ALL
+ORDER BY cases DESC, metric_name;
+
+CREATE OR REPLACE VIEW v_tools AS
+SELECT
+  tool_name,
+  count(*)                                    AS calls,
+  count(*) FILTER (error_type IS NOT NULL OR error_message IS NOT NULL) AS errors,
+  quantile_cont(duration_ms, 0.5)             AS p50_ms,
+  quantile_cont(duration_ms, 0.95)            AS p95_ms
+FROM latest_tool_calls
+GROUP BY tool_name
+ORDER BY calls DESC, tool_name;
+
+CREATE OR REPLACE VIEW v_dead_letters AS
+SELECT reason, parked, count(*) AS records, any_value(detail) AS example
+FROM dead_letters
+GROUP BY ALL
+ORDER BY records DESC;

@@ -1,0 +1,174 @@
+"""The DuckDB file: opened, laid out, locked and written here, and nowhere else.
+
+One process holds the file.  Rows go in through DuckDB's Appender inside a transaction; tables are
+append-only (`sql/tables.sql` tells why) and readers use the views in `sql/views.sql`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+
+from evaltap.schemas.errors import EvaltapError, InputError
+
+SCHEMA_VERSION = 1
+
+Row = Sequence[Any]
+
+
+class StoreError(EvaltapError):
+    """Report a DuckDB file that cannot be used: locked, unreadable, not ours or too new."""
+
+
+@cache
+def sql(name: str) -> str:
+    """Return the text of `sql/<name>.sql`."""
+    return (Path(__file__).parent / "sql" / f"{name}.sql").read_text("utf-8")
+
+
+def utc_now() -> datetime:
+    """Return the time as the tables hold it: UTC, without a zone."""
+    return datetime.now(UTC).replace(tzinfo=None)
+
+
+class Store:
+    """An open database.  One thread writes; `rows` and `stream` read through cursors of their own.
+
+    Raises StoreError when the file cannot be opened: held by another process, not a DuckDB file,
+    not evaltap's, or written by a newer evaltap.
+    """
+
+    def __init__(self, path: str | Path, *, create: bool = True) -> None:
+        self.path = Path(path)
+        if not create and not self.path.exists():
+            raise StoreError(
+                f"{path}: no such file; expected a DuckDB file written by evaltap"
+                " (`evaltap consume` or `evaltap score --db` make one)"
+            )
+        if self.path.is_file() and self.path.stat().st_size and not is_database(self.path):
+            # DuckDB itself would open a JSON or CSV file as a database of views.
+            raise StoreError(f"{path}: not a DuckDB file; name another one")
+        self._connection = _connect(self.path)
+        try:
+            self._lay_out()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _lay_out(self) -> None:
+        tables = {name for (name,) in self.rows("SELECT table_name FROM duckdb_tables()")}
+        if tables and "meta" not in tables:
+            raise StoreError(
+                f"{self.path}: a DuckDB file, but not evaltap's (tables: {', '.join(sorted(tables))});"
+                " name another file"
+            )
+        version = self._version() if tables else 0
+        if version > SCHEMA_VERSION:
+            raise StoreError(
+                f"{self.path}: written by a newer evaltap (layout {version}, this one knows"
+                f" {SCHEMA_VERSION}); upgrade evaltap"
+            )
+        if version < SCHEMA_VERSION:
+            with self.transaction():
+                self.execute(sql("tables"))
+                self.execute(sql("views"))
+                self.append("meta", [("schema_version", str(SCHEMA_VERSION))])
+            # Replaying DDL from the write-ahead log is where DuckDB files have been lost.
+            self.execute("CHECKPOINT")
+
+    def _version(self) -> int:
+        found = self.rows("SELECT max(value::INTEGER) FROM meta WHERE key = 'schema_version'")
+        return int(found[0][0] or 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; its write-ahead log is folded in."""
+        self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit what the block writes as one, or nothing of it."""
+        self._connection.begin()
+        try:
+            yield
+        except BaseException:
+            self._connection.rollback()
+            raise
+        self._connection.commit()
+
+    def execute(self, statement: str, parameters: Any = None) -> None:
+        """Run statements whose result is of no interest."""
+        # An unread result would block the appender on this connection.
+        self._connection.execute(statement, parameters).fetchall()
+
+    def append(self, table: str, rows: Iterable[Row]) -> None:
+        """Append rows, in the order of the table's columns."""
+        appender = self._connection.appender(table)
+        appender.append_rows(rows)
+        appender.flush()
+
+    def rows(self, query: str, parameters: Any = None) -> list[tuple[Any, ...]]:
+        """Return all rows of a query, seeing what the open transaction has written."""
+        return self._connection.execute(query, parameters).fetchall()
+
+    def records(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
+        """Return all rows of a query as dicts by column name."""
+        result = self._connection.execute(query, parameters)
+        names = [column[0] for column in result.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+    def stream(
+        self, query: str, parameters: Any = None, *, size: int = 500
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the rows of a query in chunks, from a cursor that does not see later writes."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(query, parameters)
+            while chunk := cursor.fetchmany(size):
+                yield chunk
+
+
+def _connect(path: Path) -> duckdb.DuckDBPyConnection:
+    try:
+        return duckdb.connect(str(path), config={"autoinstall_known_extensions": "false"})
+    except duckdb.Error as error:
+        text = str(error)
+    except OSError as error:
+        text = str(error)
+    if "lock" in text.lower():
+        holder = text.partition("PID ")[2].split(")")[0].split(" ")[0].strip(".")
+        who = f" (process {holder})" if holder.isdigit() else ""
+        raise StoreError(
+            f"{path}: held by another process{who}; stop it or wait, DuckDB lets one process in"
+        )
+    if path.is_dir():
+        raise StoreError(f"{path}: is a folder; expected a DuckDB file")
+    if not path.parent.exists():
+        raise StoreError(f"{path}: the folder {path.parent} does not exist; make it first")
+    first = text.splitlines()[0] if text else "unknown reason"
+    raise StoreError(f"{path}: cannot be opened ({first}); check permissions and the path")
+
+
+def is_database(path: Path) -> bool:
+    """Tell whether a file is a DuckDB database, by its first bytes."""
+    try:
+        with path.open("rb") as file:
+            return file.read(12)[8:12] == b"DUCK"
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None

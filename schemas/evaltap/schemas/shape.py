@@ -1,0 +1,89 @@
+"""A fast look at decoded JSON: is it an eval case whose keys and types need no further reading?
+
+Validating a 5 KB case with the models costs more than decoding it.  Almost every case that arrives
+is already in the form that the models would give it, and that can be told with type checks alone.
+The checks are built from the models, so the field list stands in one place; whatever they do not
+vouch for goes to the models, which read every variant and explain every mistake.
+"""
+
+import types
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from evaltap.schemas.case import EvalCase
+
+Check = Callable[[Any], bool]
+
+
+def is_case_data(data: Any) -> bool:
+    """Tell whether decoded JSON has the keys and types of an eval case, with no nulls."""
+    return _model_check(EvalCase)(data)
+
+
+@cache
+def _model_check(model: type[BaseModel]) -> Check:
+    kinds: dict[str, type] = {}
+    checks: dict[str, Check] = {}
+
+    def check(value: Any) -> bool:
+        if type(value) is not dict:
+            return False
+        for key, item in value.items():
+            # Most fields are texts; one comparison settles them without a call.
+            if kinds.get(key) is not type(item) and not checks.get(key, _never)(item):
+                return False
+        return True
+
+    for name, field in model.model_fields.items():
+        key, annotation = field.alias or name, field.annotation
+        if annotation in (str, bool, int):
+            kinds[key] = annotation
+        else:
+            checks[key] = _check(annotation)
+    return check
+
+
+def _check(annotation: Any) -> Check:
+    if annotation is Any:
+        return lambda value: value is not None
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _check(arguments[0])
+    if origin in (Union, types.UnionType):
+        given = [argument for argument in arguments if argument is not type(None)]
+        return _check(given[0]) if len(given) == 1 else _never
+    if origin is Literal:
+        return lambda value: type(value) is str and value in arguments
+    if origin is list:
+        return _list_check(_check(arguments[0]))
+    if origin is dict:
+        return _dict_check(arguments[1])
+    return _plain_check(annotation)
+
+
+def _plain_check(annotation: Any) -> Check:
+    if annotation is float:
+        return lambda value: type(value) is float or type(value) is int
+    if annotation in (str, int, bool):
+        return lambda value: type(value) is annotation
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return _model_check(annotation)
+    return _never
+
+
+def _list_check(item: Check) -> Check:
+    return lambda value: type(value) is list and all(map(item, value))
+
+
+def _dict_check(annotation: Any) -> Check:
+    if annotation is Any:
+        return lambda value: type(value) is dict
+    item = _check(annotation)
+    return lambda value: type(value) is dict and all(map(item, value.values()))
+
+
+def _never(value: Any) -> bool:
+    return False
