@@ -1,0 +1,89 @@
+"""Build the wheel, install it in clean environments and use it as a stranger would.
+
+Not a pytest module: `./run wheel` calls it.  It needs a package index, nothing of this checkout.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+RECORD = """
+import pathlib, sys
+from evaltap.recorder import Recorder
+assert not {"duckdb", "kafka", "openai", "pydantic"} & set(sys.modules), "the recorder is too heavy"
+recorder = Recorder(log="agent.log.db")
+with recorder.turn(session_id="s-1", user="Where is order A-100?") as turn:
+    turn.tool("get_order", {"order_id": "A-100"}, result={"status": "shipped"})
+    turn.respond("Order A-100 has shipped.")
+assert recorder.close(), recorder.counters()
+"""
+
+METRICS = """[{"metricName": "rule_avg_score", "threshold": 1, "criterion": {"rules": {"rules": [
+  {"id": "names-order", "type": "contains", "values": ["A-100"]}]}}}]"""
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        call(sys.executable, "-m", "build", "--wheel", "--outdir", folder, str(ROOT), cwd=work)
+        (wheel,) = work.glob("*.whl")
+        core = environment(work / "core", str(wheel))
+        check_core(core, work)
+        full = environment(work / "full", f"{wheel}[all]")
+        check_evaluator(full, work)
+    print("wheel: 2 passed, 0 failed")
+    return 0
+
+
+def environment(path: Path, requirement: str) -> Path:
+    """Return the bin folder of a new environment that holds nothing but the requirement."""
+    if uv := shutil.which("uv"):
+        call(uv, "venv", "-q", "--python", sys.executable, str(path), cwd=path.parent)
+        call(uv, "pip", "install", "-q", "--python", str(path / "bin/python"), requirement, cwd=path.parent)
+    else:
+        venv.create(path, with_pip=True)
+        call(str(path / "bin/pip"), "install", "-q", requirement, cwd=path.parent)
+    return path / "bin"
+
+
+def check_core(bin_: Path, work: Path) -> None:
+    """The recorder works alone; a command that needs the evaluator says so."""
+    call(str(bin_ / "python"), "-c", RECORD, cwd=work)
+    said = subprocess.run(
+        [bin_ / "evaltap", "report", "x.duckdb"], cwd=work, capture_output=True, text=True, env=clean()
+    )
+    assert said.returncode == 2, said
+    assert "evaltap[evaluator]" in said.stderr, said.stderr
+    assert "Traceback" not in said.stderr, said.stderr
+
+
+def check_evaluator(bin_: Path, work: Path) -> None:
+    """What the recorder wrote is landed, scored and exported."""
+    evaltap = str(bin_ / "evaltap")
+    (work / "metrics.json").write_text(METRICS)
+    call(evaltap, "--version", cwd=work)
+    call(evaltap, "consume", "--log", "agent.log.db", "--db", "x.duckdb",
+         "--metrics", "metrics.json", "--until-idle", cwd=work)  # fmt: skip
+    call(evaltap, "export", "x.duckdb", "--out", "x.evalset.json", cwd=work)
+    call(evaltap, "fmt", "--check", "x.evalset.json", cwd=work)
+    assert "A-100" in (work / "x.evalset.json").read_text()
+
+
+def call(*command: str, cwd: Path) -> None:
+    subprocess.run(command, cwd=cwd, check=True, env=clean())
+
+
+def clean() -> dict[str, str]:
+    """Return the environment without what would let this checkout in."""
+    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME")
+    return {key: value for key, value in os.environ.items() if key not in hidden}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
