@@ -45,7 +45,16 @@ def environment(path: Path, requirement: str) -> Path:
     """Return the bin folder of a new environment that holds nothing but the requirement."""
     if uv := shutil.which("uv"):
         call(uv, "venv", "-q", "--python", sys.executable, str(path), cwd=path.parent)
-        call(uv, "pip", "install", "-q", "--python", str(path / "bin/python"), requirement, cwd=path.parent)
+        call(
+            uv,
+            "pip",
+            "install",
+            "-q",
+            "--python",
+            str(path / "bin/python"),
+            requirement,
+            cwd=path.parent,
+        )
     else:
         venv.create(path, with_pip=True)
         call(str(path / "bin/pip"), "install", "-q", requirement, cwd=path.parent)
@@ -56,7 +65,11 @@ def check_core(bin_: Path, work: Path) -> None:
     """The recorder works alone; a command that needs the evaluator says so."""
     call(str(bin_ / "python"), "-c", RECORD, cwd=work)
     said = subprocess.run(
-        [bin_ / "evaltap", "report", "x.duckdb"], cwd=work, capture_output=True, text=True, env=clean()
+        [bin_ / "evaltap", "report", "x.duckdb"],
+        cwd=work,
+        capture_output=True,
+        text=True,
+        env=clean(),
     )
     assert said.returncode == 2, said
     assert "evaltap[evaluator]" in said.stderr, said.stderr

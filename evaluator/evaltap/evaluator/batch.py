@@ -72,7 +72,11 @@ class ScoredBatch:
 
 
 def add_rows(
-    rows: ScoreRows, identity: CaseIdentity, case: CaseData, score: CaseScore, indexes: Sequence[int]
+    rows: ScoreRows,
+    identity: CaseIdentity,
+    case: CaseData,
+    score: CaseScore,
+    indexes: Sequence[int],
 ) -> None:
     """Add the rows of a scored case; `indexes` are the run's numbers of the scorer's metrics."""
     app, eval_set, eval_id, revision, turn_revisions = identity
@@ -178,8 +182,8 @@ class FileScorer:
                     cases, bad_lines = _read_lines(path, start, end)
                     yield ScoredBatch(self._score(cases), bad_lines)
             else:
-                cases = iter_cases(path)
-                while chunk := list(islice(cases, CASES_PER_BATCH)):
+                read = iter_cases(path)
+                while chunk := list(islice(read, CASES_PER_BATCH)):
                     named = [(file_identity(case, eval_set_name(path)), case) for case in chunk]
                     yield ScoredBatch(self._score(named))
 
@@ -250,7 +254,9 @@ def _place(path: Path, offset: int, error: FormatError) -> str:
     with path.open("rb") as file:
         line = file.read(offset).count(b"\n") + 1
     inner = "" if error.place.startswith("line ") else error.place
-    return str(FormatError(error.detail, path=str(path), place=f"line {line}{inner and ', '}{inner}"))
+    return str(
+        FormatError(error.detail, path=str(path), place=f"line {line}{inner and ', '}{inner}")
+    )
 
 
 # -- worker processes ------------------------------------------------------------------------------

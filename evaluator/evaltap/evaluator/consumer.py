@@ -16,7 +16,6 @@ from evaltap.evaluator.store import Store
 
 if TYPE_CHECKING:
     from evaltap.evaluator.jobs import PendingScorer
-    from evaltap.evaluator.runs import Run
 
 RECORDS_PER_BATCH = 1_000
 POLL_SECONDS = 0.2
@@ -34,7 +33,10 @@ class Consumed:
 
 
 class Consumer:
-    """Lands a source into a store and scores it; `stop` may be called from anywhere."""
+    """Lands a source into a store and scores it; `stop` may be called from anywhere.
+
+    `log` is what the run's `source` says.
+    """
 
     def __init__(
         self,
@@ -42,13 +44,13 @@ class Consumer:
         store: Store,
         *,
         scorer: "PendingScorer | None" = None,
-        run: "Run | None" = None,
+        log: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
         self._lander = Lander(store)
         self._scorer = scorer
-        self._run = run
+        self._log = log
         self._clock = clock
         self._stopped = threading.Event()
         self.consumed = Consumed()
@@ -80,8 +82,8 @@ class Consumer:
         return self.consumed
 
     def _score(self) -> None:
-        if self._scorer is not None and self._run is not None:
-            self.consumed.cases_scored += self._scorer.score(self._run)
+        if self._scorer is not None:
+            self.consumed.cases_scored += self._scorer.score("live", self._log)[1]
 
     def _note_gaps(self, offsets: Mapping[Partition, int]) -> None:
         for partition, bounds in self._source.bounds().items():

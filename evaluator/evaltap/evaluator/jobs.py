@@ -1,20 +1,22 @@
 """The two ways to score: cases of files, and what has landed and has no score yet."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 
-from evaltap.evaluator.batch import BadLine, CaseIdentity, FileScorer, score_cases
-from evaltap.evaluator.runs import Run, RunMetric, end_run, run_metric, start_run
+from evaltap.evaluator.batch import BadLine, CaseIdentity, FileScorer, NamedCase, score_cases
+from evaltap.evaluator.runs import Run, RunKind, RunMetric, end_run, run_metric, start_run
 from evaltap.evaluator.scores import ScoreRows, ScoreWriter
 from evaltap.evaluator.scoring import CaseScorer
 from evaltap.evaluator.store import Store, sql, utc_now
 from evaltap.schemas.case import CaseData
-from evaltap.schemas.metric import EvalMetric
+from evaltap.schemas.documents import iter_cases
+from evaltap.schemas.errors import FormatError
 
-Progress = Callable[[int], None]
+Progress: TypeAlias = Callable[[int], None]
 """Called with the number of cases scored so far."""
 
 ROWS_PER_WRITE = 20_000
@@ -24,12 +26,15 @@ def no_progress(_: int) -> None:
     """Report nothing."""
 
 
-def run_metrics(scorer: CaseScorer) -> list[RunMetric]:
+def run_metrics(scorer: CaseScorer, references: "References | None" = None) -> list[RunMetric]:
     """Return the scorer's metrics with their digests."""
     versions = scorer.versions()
     return [
         run_metric(
-            metric, metric.evaluator_name or metric.metric_name, versions[metric.metric_name]
+            metric,
+            metric.evaluator_name or metric.metric_name,
+            versions[metric.metric_name],
+            references.digest if references else "",
         )
         for metric in scorer.metrics
     ]
@@ -69,45 +74,84 @@ def _write_dead_letters(store: Store, lines: Sequence[BadLine]) -> None:
         )  # fmt: skip
 
 
+class References:
+    """Expected turns for recorded cases, by eval id: a recording itself does not know them.
+
+    A reference's expected turns are its `conversation`, or else its `actualConversation`: a recorded
+    case that was found good is a reference too.  Raises FormatError for an eval id that stands twice.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._turns: dict[str, list[Any]] = {}
+        for case in iter_cases(path):
+            if case["evalId"] in self._turns:
+                raise FormatError(
+                    f"case {case['evalId']!r} stands here a second time; keep one", path=str(path)
+                )
+            turns = case.get("conversation") or case.get("actualConversation") or []
+            self._turns[case["evalId"]] = turns
+        self.digest = hashlib.sha256(orjson.dumps(self._turns)).hexdigest()[:16]
+
+    def attach(self, case: CaseData) -> None:
+        """Give a case its expected turns, where there are any for it."""
+        turns = self._turns.get(case["evalId"])
+        if turns:
+            case["conversation"] = turns
+
+
 class PendingScorer:
-    """Scores what has landed and has no score yet under the given metrics.
+    """Scores what has landed and has no score yet under the scorer's metrics.
 
     Takes the latest revision of each case; with `retry` also those whose score could not be had.
+    `threads` above 1 suit metrics that wait for a judge.
     """
 
     def __init__(
-        self, store: Store, metrics: Sequence[EvalMetric], scorer: CaseScorer, *, threads: int = 1
+        self,
+        store: Store,
+        scorer: CaseScorer,
+        *,
+        references: References | None = None,
+        threads: int = 1,
     ) -> None:
         self._store = store
-        self._wanted = run_metrics(scorer)
+        self._wanted = run_metrics(scorer, references)
+        self._references = references
         self._threads = threads
         self._index = {metric.digest: i for i, metric in enumerate(self._wanted)}
-        self._scorers: dict[tuple[int, ...], CaseScorer] = {
-            tuple(range(len(self._wanted))): scorer
-        }
+        self._scorer = scorer
 
     @property
     def metrics(self) -> list[RunMetric]:
         """The metrics with their digests."""
         return self._wanted
 
-    def score(self, run: Run, *, retry: bool = False, progress: Progress = no_progress) -> int:
-        """Score all that is pending, a transaction for each chunk; return how many cases."""
-        writer, cases = ScoreWriter(self._store, run), 0
+    def score(
+        self,
+        kind: RunKind,
+        source: str,
+        *,
+        retry: bool = False,
+        progress: Progress = no_progress,
+    ) -> tuple[Run | None, int]:
+        """Score all that is pending, a transaction for each chunk.
+
+        Returns the run, None when nothing was pending, and the number of cases scored.
+        """
+        run, writer, cases = None, None, 0
         for chunk in self._pending(retry=retry):
+            if writer is None:
+                run = start_run(self._store, kind, source, self._wanted)
+                writer = ScoreWriter(self._store, run)
             rows = ScoreRows()
-            for wanted, named in _by_metrics(chunk).items():
+            for wanted, named in self._by_metrics(chunk).items():
                 indexes = tuple(sorted(self._index[digest] for digest in wanted))
-                rows.extend(score_cases(self._scorer(indexes), named, indexes, self._threads))
+                scorer = self._scorer.only(indexes)
+                rows.extend(score_cases(scorer, named, indexes, self._threads))
             writer.write(rows)
             cases += rows.case_count
             progress(cases)
-        return cases
-
-    def _scorer(self, indexes: tuple[int, ...]) -> CaseScorer:
-        if indexes not in self._scorers:
-            self._scorers[indexes] = CaseScorer([self._wanted[i].metric for i in indexes])
-        return self._scorers[indexes]
+        return run, cases
 
     def _pending(self, *, retry: bool) -> Iterator[list[tuple[Any, ...]]]:
         # A judged case may take seconds: smaller transactions lose less when the process dies.
@@ -115,16 +159,18 @@ class PendingScorer:
         parameters = {"digests": [metric.digest for metric in self._wanted], "retry": retry}
         yield from self._store.stream(sql("pending_cases"), parameters, size=size)
 
-
-def _by_metrics(
-    chunk: Sequence[tuple[Any, ...]],
-) -> dict[frozenset[str], list[tuple[CaseIdentity, CaseData]]]:
-    groups: dict[frozenset[str], list[tuple[CaseIdentity, CaseData]]] = {}
-    for app, eval_set, eval_id, revision, digests, header, revisions, actual, expected in chunk:
-        identity = CaseIdentity(app, eval_set, eval_id, revision, revisions)
-        case = assemble(header, actual, expected)
-        groups.setdefault(frozenset(digests), []).append((identity, case))
-    return groups
+    def _by_metrics(
+        self, chunk: Sequence[tuple[Any, ...]]
+    ) -> dict[frozenset[str], list[NamedCase]]:
+        """Group cases by the metrics that they lack."""
+        groups: dict[frozenset[str], list[NamedCase]] = {}
+        for app, eval_set, eval_id, revision, digests, header, revisions, actual, expected in chunk:
+            identity = CaseIdentity(app, eval_set, eval_id, revision, revisions)
+            case = assemble(header, actual, expected)
+            if self._references is not None:
+                self._references.attach(case)
+            groups.setdefault(frozenset(digests), []).append((identity, case))
+        return groups
 
 
 def assemble(header: str, actual: Sequence[str], expected: Sequence[str | None]) -> CaseData:

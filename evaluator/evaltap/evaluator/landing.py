@@ -117,9 +117,9 @@ class Lander:
             self._known.move_to_end(key)
         if not unknown:
             return
-        for *key, header, invocation_ids, revisions in self._store.rows(_RECALL, unknown):
-            turns = dict(zip(invocation_ids, revisions, strict=True))
-            self._known[(key[0], key[1], key[2])] = _Known(header, turns)
+        for app, eval_set, eval_id, header, ids, revisions in self._store.rows(_RECALL, unknown):
+            turns = dict(zip(ids, revisions, strict=True))
+            self._known[(app, eval_set, eval_id)] = _Known(header, turns)
 
     def _add(self, decoded: DecodedCase, rows: _Rows) -> bool:
         """Add the rows of one turn; return False when it is there already in that revision."""
@@ -285,9 +285,7 @@ def _manifest_row(manifest: Manifest) -> Row:
 
 
 def _dead_letter_row(source: SourceRecord, error: RecordError) -> Row:
-    headers = [
-        [name, value.decode("utf-8", "replace")] for name, value in source.record.headers
-    ]
+    headers = [[name, value.decode("utf-8", "replace")] for name, value in source.record.headers]
     return (
         *source.partition,
         source.offset,
@@ -325,4 +323,3 @@ def _time(seconds: float | None) -> datetime | None:
         return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
     except (ValueError, OverflowError, OSError):
         return None
-

@@ -73,7 +73,11 @@ class Summary:
 
 
 def summarise(
-    store: Store, *, run_id: str | None = None, metrics: Sequence[str] = (), worst: int = WORST_CASES
+    store: Store,
+    *,
+    run_id: str | None = None,
+    metrics: Sequence[str] = (),
+    worst: int = WORST_CASES,
 ) -> Summary:
     """Read the summary of a run, or of the latest scores; `metrics` limits it to metric digests."""
     source = "latest_scores" if run_id is None else "scores"

@@ -88,7 +88,9 @@ def overall_status(statuses: Iterable[str]) -> str:
     """Return failed if any failed, else passed if any passed, else not_evaluated."""
     found = set(statuses)
     for status in found - {PASSED, FAILED, NOT_EVALUATED}:
-        raise InputError(f"status {status!r} cannot be summarised; expected passed, failed or not_evaluated")
+        raise InputError(
+            f"status {status!r} cannot be summarised; expected passed, failed or not_evaluated"
+        )
     return next((status for status in (FAILED, PASSED) if status in found), NOT_EVALUATED)
 
 
@@ -101,7 +103,9 @@ def _run_summary(run_id: int, results: Sequence[EvalCaseResult]) -> RunSummary:
     )
 
 
-def _case_summary(eval_id: str, results: Sequence[EvalCaseResult], num_runs: int) -> EvalCaseSummary:
+def _case_summary(
+    eval_id: str, results: Sequence[EvalCaseResult], num_runs: int
+) -> EvalCaseSummary:
     metrics = _metric_summaries(_rows(results))
     return EvalCaseSummary(
         eval_id=eval_id,

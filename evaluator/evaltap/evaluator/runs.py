@@ -40,9 +40,12 @@ class Run:
     metrics: tuple[RunMetric, ...]
 
 
-def run_metric(metric: EvalMetric, evaluator_name: str, evaluator_version: str) -> RunMetric:
-    """Return the metric with its digest."""
-    text = metric_json(metric) + "\x1f".join((evaluator_name, evaluator_version)).encode()
+def run_metric(
+    metric: EvalMetric, evaluator_name: str, evaluator_version: str, references: str = ""
+) -> RunMetric:
+    """Return the metric with its digest; `references` is the digest of references given beside it."""
+    rule = (evaluator_name, evaluator_version, references)
+    text = metric_json(metric) + "\x1f".join(rule).encode()
     return RunMetric(
         metric, evaluator_name, evaluator_version, hashlib.sha256(text).hexdigest()[:16]
     )
@@ -55,9 +58,7 @@ def metric_json(metric: EvalMetric) -> bytes:
     return canonical.dumps(metric.model_dump(by_alias=True))
 
 
-def start_run(
-    store: Store, kind: RunKind, source: str, metrics: Sequence[RunMetric]
-) -> Run:
+def start_run(store: Store, kind: RunKind, source: str, metrics: Sequence[RunMetric]) -> Run:
     """Begin a run, or go on with it when it is the live run of these metrics.
 
     The live run is named by its metrics, so a consumer that is started again goes on with it.

@@ -5,8 +5,7 @@ from several threads when its evaluators are.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from evaltap.evaluator.aggregation import summarize
 from evaltap.evaluator.context import (
@@ -26,8 +25,7 @@ OnUnknownMetric = Literal["error", "skip"]
 OnBrokenMetric = Literal["error", "fail"]
 
 
-@dataclass(frozen=True, slots=True)
-class MetricOutcome:
+class MetricOutcome(NamedTuple):
     """One metric of one case; `error_type` is set when the evaluator failed."""
 
     name: str
@@ -42,8 +40,7 @@ class MetricOutcome:
     error_type: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CaseScore:
+class CaseScore(NamedTuple):
     """One case under all metrics.
 
     `score` is 1 for a passed case and 0 for a failed one, and None when nothing says either: no
@@ -89,6 +86,14 @@ class CaseScorer:
                     raise
                 evaluator = _Broken(metric, error)
             self._bound.append((metric, evaluator))
+
+    def only(self, indexes: Sequence[int]) -> "CaseScorer":
+        """Return a scorer for some of the metrics, sharing what was compiled for them."""
+        if len(indexes) == len(self._bound):
+            return self
+        part = CaseScorer([], services=self._services)
+        part._bound = [self._bound[index] for index in indexes]
+        return part
 
     @property
     def metrics(self) -> list[EvalMetric]:

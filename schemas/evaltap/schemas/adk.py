@@ -24,7 +24,7 @@ def from_adk(data: Mapping[str, Any], *, path: str = "") -> EvalSet:
     """Convert a decoded ADK eval set; raise FormatError naming the place that does not fit."""
     reader = _Reader(path)
     cases = reader.items(data, "eval_cases", "")
-    return reader.build(
+    eval_set: EvalSet = reader.build(
         EvalSet,
         "",
         {key: value for key, value in data.items() if key not in _SET_KEYS}
@@ -36,6 +36,7 @@ def from_adk(data: Mapping[str, Any], *, path: str = "") -> EvalSet:
             "creationTimestamp": data.get("creation_timestamp") or None,
         },
     )
+    return eval_set
 
 
 class _Reader:
@@ -123,7 +124,11 @@ class _Reader:
         calls = [_given(call) for call in _take(data, "tool_uses") or []]
         responses = [_given(item) for item in _take(data, "tool_responses") or []]
         texts = [
-            {"role": "assistant", "content": "".join(p.get("text") or "" for p in parts), "name": author}
+            {
+                "role": "assistant",
+                "content": "".join(p.get("text") or "" for p in parts),
+                "name": author,
+            }
             for author, parts in _take(data, "intermediate_responses") or []
         ]
         return _joined(calls, responses), texts
@@ -233,7 +238,11 @@ def _turn(turn: Invocation) -> dict[str, Any]:
     return {
         "invocation_id": turn.invocation_id,
         "user_content": _content(turn.user_content, "user"),
-        **({"final_response": _content(turn.final_response, "model")} if turn.final_response else {}),
+        **(
+            {"final_response": _content(turn.final_response, "model")}
+            if turn.final_response
+            else {}
+        ),
         "intermediate_data": steps,
         "creation_timestamp": turn.creation_timestamp or 0.0,
         **_extra(turn),

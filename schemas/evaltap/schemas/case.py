@@ -20,12 +20,11 @@ synthesized: evaltap made it up (an id); ambiguous: the telemetry contradicts it
 """
 
 
+def _whole_nanoseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else int(seconds * 1e9) / 1e9
 
-def _whole_nanoseconds(seconds: float) -> float:
-    return int(seconds * 1e9) / 1e9
 
-
-Seconds: TypeAlias = Annotated[float, AfterValidator(_whole_nanoseconds), Keep]
+Seconds: TypeAlias = Annotated[float | None, AfterValidator(_whole_nanoseconds), Keep]
 """Unix seconds, cut to whole nanoseconds as the peer's reader does."""
 
 
@@ -46,7 +45,7 @@ class Tool(WireModel):
     # evaltap's own
     error: ErrorInfo | None = None
     """Set when the call failed."""
-    start_time: Seconds | None = None
+    start_time: Seconds = None
     duration_ms: Annotated[float | None, Keep] = None
     agent: str = ""
     """The agent that made the call."""
@@ -114,7 +113,7 @@ class Invocation(WireModel):
     tools: list[Tool | None] = []
     tool_mock: ToolMock | None = None
     intermediate_responses: list[Message] = []
-    creation_timestamp: Seconds | None = None
+    creation_timestamp: Seconds = None
     execution_trace: Annotated[Json, Keep] = None
     """Go's record of the run, kept as it is (its keys are capitalised and nothing is left out)."""
     # evaltap's own
@@ -192,7 +191,7 @@ class EvalCase(WireModel):
     actual_conversation: list[Invocation | None] = []
     session_input: SessionInput | None = None
     rubrics: list[CaseRubric] = []
-    creation_timestamp: Seconds | None = None
+    creation_timestamp: Seconds = None
     # evaltap's own
     eval_set_id: str = ""
     """The set a case belongs to, where it travels without one: on the log."""
@@ -206,7 +205,7 @@ class EvalSet(WireModel):
     name: str = ""
     description: str = ""
     eval_cases: list[EvalCase] = []
-    creation_timestamp: Seconds | None = None
+    creation_timestamp: Seconds = None
 
 
 CaseData: TypeAlias = dict[str, Any]

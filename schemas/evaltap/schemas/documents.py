@@ -58,7 +58,9 @@ def read_metrics(path: Path) -> list[EvalMetric]:
         raise FormatError(
             f"found {describe(data)}; expected a JSON array of metrics", path=str(path)
         )
-    metrics = [parse(EvalMetric, item, path=str(path), place=f"[{i}]") for i, item in enumerate(data)]
+    metrics = [
+        parse(EvalMetric, item, path=str(path), place=f"[{i}]") for i, item in enumerate(data)
+    ]
     names: set[str] = set()
     for index, metric in enumerate(metrics):
         if metric.metric_name in names:
@@ -284,4 +286,3 @@ READERS: Mapping[str, Callable[[Path], WireModel | list[EvalMetric]]] = {
     "metrics": read_metrics,
     "result": read_result,
 }
-

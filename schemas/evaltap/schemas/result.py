@@ -152,7 +152,7 @@ class EvalSetResult(WireModel):
     eval_set_id: str = ""
     eval_case_results: list[EvalCaseResult] = []
     summary: EvalSetResultSummary | None = None
-    creation_timestamp: Seconds | None = None
+    creation_timestamp: Seconds = None
 
 
 def without_key(criterion: Criterion) -> Criterion:

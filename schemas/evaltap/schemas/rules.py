@@ -11,15 +11,15 @@ class Rule(WireModel):
     """One check of one text; which fields it reads depends on its type.
 
     exact: `value`.  contains: `values` and `mode`.  regex: `value`, in RE2 syntax, anywhere.
-    length: `min` and `max` in code points.  json: optionally `schema`.  keywords: `values`, as whole
-    words, scored by the share that occurs.
+    length: `min` and `max` in code points.  json: optionally `schema`.  keywords: `values`, as
+    whole words, scored by the share that occurs.
     """
 
     id: str = ""
     type: str = ""
     """exact | contains | regex | length | json | keywords."""
     value: Annotated[str | None, Keep] = None
-    values: list[str] = []
+    values: list[str] = Field(default_factory=list)
     mode: str = ""
     """For contains: empty or `any`, `all`, `fraction` (the share of values that occur)."""
     case_insensitive: bool = False
@@ -37,4 +37,4 @@ class RulesCriterion(WireModel):
 
     target: str = ""
     """Empty or `finalResponse`, `userContent`."""
-    rules: list[Rule] = []
+    rules: list[Rule] = Field(default_factory=list)

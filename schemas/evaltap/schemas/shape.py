@@ -38,11 +38,11 @@ def _model_check(model: type[BaseModel]) -> Check:
         return True
 
     for name, field in model.model_fields.items():
-        key, annotation = field.alias or name, field.annotation
-        if annotation in (str, bool, int):
-            kinds[key] = annotation
+        key = field.alias or name
+        if isinstance(field.annotation, type) and field.annotation in (str, bool, int):
+            kinds[key] = field.annotation
         else:
-            checks[key] = _check(annotation)
+            checks[key] = _check(field.annotation)
     return check
 
 

@@ -9,13 +9,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaltap.evaluator.commands.options import add_json, open_store, positive, progress
+from evaltap.evaluator.commands.options import (
+    add_json,
+    add_references,
+    open_store,
+    positive,
+    progress,
+    references,
+)
 from evaltap.schemas.documents import read_metrics
 from evaltap.schemas.errors import ConfigurationError, InputError
 
 if TYPE_CHECKING:
     from evaltap.evaluator.consumer import Consumer
     from evaltap.evaluator.jobs import PendingScorer
+    from evaltap.evaluator.scoring import CaseScorer
     from evaltap.evaluator.sources.local_log import LocalLogSource
     from evaltap.evaluator.store import Store
 
@@ -31,13 +39,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--log", required=True, metavar="LOG", help="the log to read, e.g. agent.log.db")
     add("--db", required=True, type=Path, metavar="X.duckdb", help="where cases and scores go")
-    add("--metrics", type=Path, metavar="M.json", help="score with these metrics (default: only land)")
+    add(
+        "--metrics",
+        type=Path,
+        metavar="M.json",
+        help="score with these metrics (default: only land)",
+    )
     add("--until-idle", action="store_true",
         help="stop when the log has nothing new and everything is scored")  # fmt: skip
     add("--unknown-metrics", choices=("error", "skip"), default="error",
         help="what to do with a metric that no evaluator is installed for (default: error)")  # fmt: skip
     add("--concurrency", type=positive, default=8, metavar="N",
         help="judged cases under way at a time (default: 8)")  # fmt: skip
+    add_references(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -49,9 +63,8 @@ def run(options: argparse.Namespace) -> int:
     scorer = _scorer(options)
     source = _source(options.log, must_exist=options.until_idle)
     with open_store(options.db) as store, progress("turns landed") as show:
-        pending = None if scorer is None else _pending(store, scorer, options.concurrency)
-        started = None if pending is None else _start(store, pending, options.log)
-        consumer = Consumer(source, store, scorer=pending, run=started)
+        pending = None if scorer is None else _pending(store, scorer, options)
+        consumer = Consumer(source, store, scorer=pending, log=options.log)
 
         def report(consumed: Consumed) -> None:
             show(consumed.landed.turns)
@@ -62,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         return _finish(options, store, consumer, pending)
 
 
-def _scorer(options: argparse.Namespace):  # type: ignore[no-untyped-def]
+def _scorer(options: argparse.Namespace) -> "CaseScorer | None":
     if options.metrics is None:
         return None
     from evaltap.evaluator.scoring import CaseScorer
@@ -83,18 +96,17 @@ def _source(log: str, *, must_exist: bool) -> "LocalLogSource":
     return LocalLogSource(log, must_exist=must_exist)
 
 
-def _pending(store: "Store", scorer, concurrency: int) -> "PendingScorer":  # type: ignore[no-untyped-def]
+def _pending(store: "Store", scorer: "CaseScorer", options: argparse.Namespace) -> "PendingScorer":
     from evaltap.evaluator.batch import is_judged
     from evaltap.evaluator.jobs import PendingScorer
 
     judged = any(is_judged(metric) for metric in scorer.metrics)
-    return PendingScorer(store, scorer.metrics, scorer, threads=concurrency if judged else 1)
-
-
-def _start(store: "Store", pending: "PendingScorer", log: str):  # type: ignore[no-untyped-def]
-    from evaltap.evaluator.runs import start_run
-
-    return start_run(store, "live", log, pending.metrics)
+    return PendingScorer(
+        store,
+        scorer,
+        references=references(options.references),
+        threads=options.concurrency if judged else 1,
+    )
 
 
 @contextmanager

@@ -67,7 +67,9 @@ def _format(path: Path, options: argparse.Namespace) -> bool:
 def formatted(path: Path, to: str | None = None) -> bytes:
     """Return the canonical text of a file; raise FormatError when it is of no known kind."""
     if path.suffix in {".jsonl", ".ndjson"} and is_json_lines(path):
-        raise InputError(f"{path}: JSON Lines have no canonical form; give an eval set, metrics or result file")
+        raise InputError(
+            f"{path}: JSON Lines have no canonical form; give an eval set, metrics or result file"
+        )
     data = canonical.loads(read_bytes(path), path=str(path))
     try:
         kind = document_kind(data)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from evaltap.schemas.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from evaltap.evaluator.jobs import References
     from evaltap.evaluator.store import Store
 
 
@@ -21,6 +22,25 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def add_database(parser: argparse.ArgumentParser) -> None:
     """Add the DuckDB file to read."""
     parser.add_argument("db", type=Path, metavar="X.duckdb", help="a DuckDB file of evaltap")
+
+
+def add_references(parser: argparse.ArgumentParser) -> None:
+    """Add `--references`."""
+    parser.add_argument(
+        "--references",
+        type=Path,
+        metavar="R.evalset.json",
+        help="expected turns for landed cases, joined by eval id",
+    )
+
+
+def references(path: Path | None) -> "References | None":
+    """Read the references, None when none were given."""
+    if path is None:
+        return None
+    from evaltap.evaluator.jobs import References
+
+    return References(path)
 
 
 def positive(text: str) -> int:

@@ -18,7 +18,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_database(parser)
     parser.add_argument("--run", dest="run_id", metavar="RUN", help="one run (see `evaltap runs`)")
     parser.add_argument(
-        "--worst", type=positive, default=10, metavar="N", help="how many cases to list (default: 10)"
+        "--worst",
+        type=positive,
+        default=10,
+        metavar="N",
+        help="how many cases to list (default: 10)",
     )
     add_json(parser)
     parser.set_defaults(run=run)
@@ -38,7 +42,9 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(summary.data(), ensure_ascii=False))
         return summary.exit_code
     if not summary.metrics:
-        print(f"no scores yet ({landed:,} landed cases); `evaltap score {options.db} --metrics M.json`")
+        print(
+            f"no scores yet ({landed:,} landed cases); `evaltap score {options.db} --metrics M.json`"
+        )
         return 3
     print_summary(summary, console())
     return summary.exit_code

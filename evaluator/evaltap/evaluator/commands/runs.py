@@ -8,7 +8,7 @@ from evaltap.evaluator.commands.options import add_database, add_json, open_stor
 QUERY = """
 SELECT r.run_id, r.kind, r.source, r.started_at::VARCHAR AS started_at,
        (SELECT max(e.ended_at) FROM run_ends e WHERE e.run_id = r.run_id)::VARCHAR AS ended_at,
-       count(DISTINCT (s.app_name, s.eval_set_id, s.eval_id)) AS cases,
+       count(DISTINCT (s.app_name, s.eval_set_id, s.eval_id)) FILTER (s.score_id IS NOT NULL) AS cases,
        count(*) FILTER (s.status = 'passed') AS passed,
        count(*) FILTER (s.status = 'failed') AS failed,
        count(*) FILTER (s.status = 'not_evaluated') AS not_evaluated,
@@ -39,7 +39,10 @@ def run(options: argparse.Namespace) -> int:
 
     from evaltap.evaluator.report import console
 
-    table = Table(title=f"{len(rows)} runs", title_justify="left")
+    table = Table(
+        title="scoring runs; passed and the like count scores, one a case and metric",
+        title_justify="left",
+    )
     for name in ("run", "kind", "source", "started (UTC)", "ended"):
         table.add_column(name, overflow="fold")
     for name in ("cases", "passed", "failed", "not evaluated", "errors"):

@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaltap.evaluator.commands.options import add_json, open_store, positive, progress
+from evaltap.evaluator.commands.options import (
+    add_json,
+    add_references,
+    open_store,
+    positive,
+    progress,
+    references,
+)
 from evaltap.schemas.documents import read_metrics, write_document
 from evaltap.schemas.errors import InputError
 
@@ -46,6 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="processes for deterministic metrics (default: one a processor for large files)")  # fmt: skip
     add("--concurrency", type=positive, default=8, metavar="N",
         help="judged cases under way at a time (default: 8)")  # fmt: skip
+    add_references(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -74,6 +82,8 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer") -> int:
     from evaltap.evaluator.jobs import score_files
     from evaltap.evaluator.report import summarise
 
+    if options.references:
+        raise InputError("--references: joins landed cases; eval case files hold their own")
     for path in options.cases:
         if not path.is_file():
             found = "is a folder" if path.is_dir() else "no such file"
@@ -103,7 +113,7 @@ def _score_landed(options: argparse.Namespace, scorer: "CaseScorer", path: Path)
     from evaltap.evaluator.batch import is_judged
     from evaltap.evaluator.jobs import PendingScorer
     from evaltap.evaluator.report import summarise
-    from evaltap.evaluator.runs import end_run, start_run
+    from evaltap.evaluator.runs import end_run
 
     if options.db not in (None, path):
         raise InputError(f"--db {options.db}: scores of landed cases go into {path} itself")
@@ -112,11 +122,14 @@ def _score_landed(options: argparse.Namespace, scorer: "CaseScorer", path: Path)
     judged = any(is_judged(metric) for metric in scorer.metrics)
     with open_store(path, create=False) as store, progress("cases scored") as report:
         pending = PendingScorer(
-            store, scorer.metrics, scorer, threads=options.concurrency if judged else 1
+            store,
+            scorer,
+            references=references(options.references),
+            threads=options.concurrency if judged else 1,
         )
-        started = start_run(store, "landed", str(path), pending.metrics)
-        cases = pending.score(started, retry=options.retry, progress=report)
-        end_run(store, started, cases)
+        started, cases = pending.score("landed", str(path), retry=options.retry, progress=report)
+        if started is not None:
+            end_run(store, started, cases)
         summary = summarise(store, metrics=[metric.digest for metric in pending.metrics])
     if not options.json:
         print(f"{cases:,} cases scored now; the summary covers the latest score of every case")

@@ -65,7 +65,9 @@ def run(options: argparse.Namespace) -> int:
 def _load(store: "Store", case: str) -> dict[str, Any]:
     found = store.records(FIND, {"case": case})
     if not found:
-        some = store.rows("SELECT DISTINCT eval_id FROM scores UNION SELECT eval_id FROM cases LIMIT 5")
+        some = store.rows(
+            "SELECT DISTINCT eval_id FROM scores UNION SELECT eval_id FROM cases LIMIT 5"
+        )
         known = ", ".join(sorted(row[0] for row in some)) or "none"
         raise InputError(f"no case {case!r} in {store.path}; some that are there: {known}")
     if len(found) > 1:
@@ -96,7 +98,9 @@ def _print(data: dict[str, Any], out: "Console") -> None:
     if not data["turns"]:
         line("turns", "not landed here: the case was scored from a file")
     for number, turn in enumerate(data["turns"], start=1):
-        out.print(Text(f"turn {number}  {turn['invocation_id']}  {turn['status'] or ''}", style="bold"))
+        out.print(
+            Text(f"turn {number}  {turn['invocation_id']}  {turn['status'] or ''}", style="bold")
+        )
         _print_turn(turn["actual"], line)
         for field, state in turn["capture"].items():
             line("capture", f"{field} is {state}")
@@ -104,13 +108,16 @@ def _print(data: dict[str, Any], out: "Console") -> None:
             line("expected", "")
             _print_turn(turn["expected"], lambda label, text: line(label, text, 4))
     for score in data["turn_scores"]:
-        number = "" if score["score"] is None else f" {score['score']:g}"
+        value = "" if score["score"] is None else f" {score['score']:g}"
         why = f": {_one_line(score['reason'])}" if score["reason"] else ""
-        line("score", f"turn {score['turn_index'] + 1} {score['metric_name']} {score['status']}{number}{why}")
+        line(
+            "score",
+            f"turn {score['turn_index'] + 1} {score['metric_name']} {score['status']}{value}{why}",
+        )
     for score in data["scores"]:
-        number = "" if score["score"] is None else f" {score['score']:g} of {score['threshold']:g}"
+        value = "" if score["score"] is None else f" {score['score']:g} of {score['threshold']:g}"
         why = f": {_one_line(score['reason'])}" if score["reason"] else ""
-        line("case", f"{score['metric_name']} {score['status']}{number}{why}")
+        line("case", f"{score['metric_name']} {score['status']}{value}{why}")
 
 
 def _print_turn(turn: dict[str, Any], line: Any) -> None:
@@ -121,7 +128,9 @@ def _print_turn(turn: dict[str, Any], line: Any) -> None:
             continue
         error = tool.get("error")
         outcome = f"error {_compact(error)}" if error else _compact(tool.get("result"))
-        line("tool", _one_line(f"{tool.get('name')}({_compact(tool.get('arguments'))}) -> {outcome}"))
+        line(
+            "tool", _one_line(f"{tool.get('name')}({_compact(tool.get('arguments'))}) -> {outcome}")
+        )
     if final := turn.get("finalResponse"):
         line("answer", _one_line(final.get("content", "")))
 
