@@ -3,16 +3,19 @@
 import json
 
 import pytest
-from evaltap.schemas import canonical
-from evaltap.schemas.errors import FormatError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evaltap.schemas import canonical
+from evaltap.schemas.errors import FormatError
+
+TEXT = st.text(st.characters(codec="utf-8"))
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(st.characters(codec="utf-8")),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=4),
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | FLOATS | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=20,
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(
@@ -122,10 +125,8 @@ def test_the_last_of_two_equal_keys_wins() -> None:
 
 def test_a_document_too_deep_to_write_is_an_error_and_no_traceback() -> None:
     value: object = 1
-    for _ in range(900):
+    for _ in range(5000):
         value = [value]
 
-    try:
-        assert canonical.dumps(value).count(b"[") == 900
-    except FormatError as error:
-        assert "nested too deeply" in str(error)
+    with pytest.raises(FormatError, match="nested too deeply"):
+        canonical.dumps(value)

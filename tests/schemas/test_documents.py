@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from evaltap.schemas import documents
 from evaltap.schemas.case import EvalCase, EvalSet
 from evaltap.schemas.documents import (
@@ -22,8 +25,6 @@ from evaltap.schemas.documents import (
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.metric import EvalMetric
 from evaltap.schemas.shape import is_case_data
-from hypothesis import given
-from hypothesis import strategies as st
 
 EXAMPLES = Path(__file__).parents[1] / "data" / "trpc-examples"
 METRIC = {"metricName": "m", "criterion": {"toolTrajectory": {}}}
@@ -175,7 +176,7 @@ def test_references_in_judge_settings_survive_a_rewrite(
     ("content", "place", "expected"),
     [
         ({"evalSetId": 7, "evalCases": []}, "evalSetId", "expected a string"),
-        ({"evalSetId": "s", "evalCases": [{"evalId": "c"}, {"evalId": 3}]}, "evalCases[1].evalId", "expected a string"),
+        ({"evalCases": [{"evalId": "c"}, {"evalId": 3}]}, "evalCases[1].evalId", "expected a string"),
         ({"evalSetId": "s", "evalCases": {}}, "evalCases", "expected a list"),
         ({"evalSetId": "s", "evalCases": [None]}, "evalCases[0]", "expected an object"),
         ({"evalSetId": "s", "creationTimestamp": "yesterday"}, "creationTimestamp", "expected a number"),
@@ -218,7 +219,7 @@ def test_a_wrong_metrics_file_is_explained(tmp_path: Path, content: object, expe
 
 @pytest.mark.parametrize("name", ["missing.json", "."])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match="no such file|is a folder"):
+    with pytest.raises(InputError, match=r"no such file|is a folder"):
         read_eval_set(tmp_path / name)
 
 
@@ -306,10 +307,10 @@ def test_the_fast_look_vouches_only_for_what_the_models_read_the_same_way(
 def test_case_data_is_accepted_whatever_way_it_was_read(case: dict[str, Any]) -> None:
     try:
         read = case_data(case)
-    except FormatError as error:
-        assert error.place
-    else:
-        assert case_data(read) == read
+    except FormatError:
+        return
+
+    assert case_data(read) == read
 
 
 def test_ordinary_cases_take_the_fast_way() -> None:

@@ -127,12 +127,10 @@ def _matched(data: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
     by_fold |= {name.casefold(): name for name in names if name.casefold() not in by_fold}
     read: dict[str, Any] = {}
     for key, value in data.items():
-        name = key
-        if key not in names:
-            folded = by_fold.get(key.casefold())
-            if folded is not None and folded not in data:
-                name = folded
-        if value is not None or name not in names:
+        name = key if key in names else by_fold.get(key.casefold())
+        if name is None:
+            read[key] = value
+        elif value is not None and (name == key or data.get(name) is None):
             read[name] = value
     return read
 

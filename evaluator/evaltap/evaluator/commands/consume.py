@@ -45,12 +45,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="M.json",
         help="score with these metrics (default: only land)",
     )
-    add("--until-idle", action="store_true",
-        help="stop when the log has nothing new and everything is scored")  # fmt: skip
-    add("--unknown-metrics", choices=("error", "skip"), default="error",
-        help="what to do with a metric that no evaluator is installed for (default: error)")  # fmt: skip
-    add("--concurrency", type=positive, default=8, metavar="N",
-        help="judged cases under way at a time (default: 8)")  # fmt: skip
+    add(
+        "--until-idle",
+        action="store_true",
+        help="stop when the log has nothing new and everything is scored",
+    )
+    add(
+        "--unknown-metrics",
+        choices=("error", "skip"),
+        default="error",
+        help="what to do with a metric that no evaluator is installed for (default: error)",
+    )
+    add(
+        "--concurrency",
+        type=positive,
+        default=8,
+        metavar="N",
+        help="judged cases under way at a time (default: 8)",
+    )
     add_references(parser)
     add_json(parser)
     parser.set_defaults(run=run)

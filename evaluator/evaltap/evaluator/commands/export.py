@@ -4,8 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from evaltap.evaluator.commands.options import add_database, open_store
 from evaltap.evaluator.batch import eval_set_name
+from evaltap.evaluator.commands.options import add_database, open_store
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

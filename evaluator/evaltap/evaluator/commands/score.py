@@ -38,21 +38,50 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "exit code: 0 all passed, 1 something failed, 2 bad input, 3 incomplete"
     )
     add = parser.add_argument
-    add("cases", nargs="+", type=Path, metavar="CASES",
-        help=".evalset.json, JSON Lines of eval cases, or one DuckDB file with landed cases")  # fmt: skip
+    add(
+        "cases",
+        nargs="+",
+        type=Path,
+        metavar="CASES",
+        help=".evalset.json, JSON Lines of eval cases, or one DuckDB file with landed cases",
+    )
     add("--metrics", required=True, type=Path, metavar="M.json", help="the metrics file")
-    add("--db", type=Path, metavar="X.duckdb",
-        help="where scores go (default: nowhere, only the summary is printed)")  # fmt: skip
-    add("--result", type=Path, metavar="PATH",
-        help="also write an .evalset_result.json: a .json file, or a folder")  # fmt: skip
-    add("--unknown-metrics", choices=("error", "skip"), default="error",
-        help="what to do with a metric that no evaluator is installed for (default: error)")  # fmt: skip
-    add("--retry", action="store_true",
-        help="landed cases: score again what was not evaluated or in error")  # fmt: skip
-    add("--workers", type=positive, metavar="N",
-        help="processes for deterministic metrics (default: one a processor for large files)")  # fmt: skip
-    add("--concurrency", type=positive, default=8, metavar="N",
-        help="judged cases under way at a time (default: 8)")  # fmt: skip
+    add(
+        "--db",
+        type=Path,
+        metavar="X.duckdb",
+        help="where scores go (default: nowhere, only the summary is printed)",
+    )
+    add(
+        "--result",
+        type=Path,
+        metavar="PATH",
+        help="also write an .evalset_result.json: a .json file, or a folder",
+    )
+    add(
+        "--unknown-metrics",
+        choices=("error", "skip"),
+        default="error",
+        help="what to do with a metric that no evaluator is installed for (default: error)",
+    )
+    add(
+        "--retry",
+        action="store_true",
+        help="landed cases: score again what was not evaluated or in error",
+    )
+    add(
+        "--workers",
+        type=positive,
+        metavar="N",
+        help="processes for deterministic metrics (default: one a processor for large files)",
+    )
+    add(
+        "--concurrency",
+        type=positive,
+        default=8,
+        metavar="N",
+        help="judged cases under way at a time (default: 8)",
+    )
     add_references(parser)
     add_json(parser)
     parser.set_defaults(run=run)
