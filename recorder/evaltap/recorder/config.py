@@ -1,0 +1,196 @@
+"""The recorder's settings: constructor argument, then `EVALTAP_*` variable, then default.
+
+A wrong argument is the programmer's mistake and raises ConfigurationError at the start.  A wrong
+environment variable is somebody else's, perhaps in production: it is logged and the default holds.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from evaltap.schemas.errors import ConfigurationError
+
+PREFIX = "EVALTAP_"
+
+_LOG = logging.getLogger("evaltap.recorder")
+_T = TypeVar("_T")
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
+
+
+def _setting(
+    name: str, default: _T, read: Callable[[str], _T], meaning: str, *, secret: bool = False
+) -> _T:
+    """Declare a setting; its default is looked up in the environment when a config is built."""
+    variable = PREFIX + name.upper()
+
+    def from_environment() -> _T:
+        text = os.environ.get(variable)
+        if text is None:
+            return default
+        try:
+            return read(text)
+        except ValueError as error:
+            shown = "its value" if secret else repr(text)
+            _LOG.warning("%s: %s cannot be used (%s); %r holds", variable, shown, error, default)
+            return default
+
+    value: _T = field(
+        default_factory=from_environment,
+        repr=not secret,
+        metadata={"variable": variable, "default": default, "meaning": meaning, "read": read},
+    )
+    return value
+
+
+def _switch(text: str) -> bool:
+    if text.strip().lower() in _TRUE:
+        return True
+    if text.strip().lower() in _FALSE:
+        return False
+    raise ValueError(f"expected one of {', '.join((*_TRUE, *_FALSE[:-1]))}")
+
+
+def _text(text: str) -> str | None:
+    return text or None
+
+
+def _number(low: float, high: float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        value = float(text)
+        if not low <= value <= high:
+            raise ValueError(f"expected a number from {low:g} to {high:g}")
+        return value
+
+    return read
+
+
+def _count(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError(f"expected a whole number from {low} to {high}")
+        return value
+
+    return read
+
+
+_KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecorderConfig:
+    """All settings of a recorder; build it with the ones that differ: `RecorderConfig(log=...)`."""
+
+    disabled: bool = _setting(
+        "disabled", False, _switch, "Kill switch: record nothing, start nothing."
+    )
+    log: str | None = _setting(
+        "log", None, _text, "Path of the local log to which turns are appended."
+    )
+    app_name: str | None = _setting(
+        "app_name", None, _text, "Name of the agent application, where the source does not know it."
+    )
+    service: str | None = _setting(
+        "service", None, _text, "Name of the service, where the source does not know it."
+    )
+    sample_rate: float = _setting(
+        "sample_rate", 1.0, _number(0, 1),
+        "Share of sessions to record, chosen by the hash of the session id.",
+    )  # fmt: skip
+    redaction: bool = _setting(
+        "redaction", True, _switch, "Replace personal data and secrets before anything is written."
+    )
+    redaction_key: str | None = _setting(
+        "redaction_key", None, _text,
+        "Secret from which pseudonyms are made, 16 characters or more; without it a random key "
+        "is kept beside the log.", secret=True,
+    )  # fmt: skip
+    capture_content: bool = _setting(
+        "capture_content", True, _switch,
+        "Record what was said; off keeps only names, structure, times and numbers.",
+    )  # fmt: skip
+    field_max_bytes: int = _setting(
+        "field_max_bytes", 64 * _KIB, _count(256, 16 * _MIB),
+        "Longest text, arguments or result to keep; more is cut and marked as truncated.",
+    )  # fmt: skip
+    case_max_bytes: int = _setting(
+        "case_max_bytes", 900_000, _count(1024, 1_000_000),
+        "Largest turn on the log; the texts of a larger one are cut further.",
+    )  # fmt: skip
+    queue_max_events: int = _setting(
+        "queue_max_events", 10_000, _count(10, 10_000_000),
+        "Events that may wait for the background thread; beyond it whole turns are dropped.",
+    )  # fmt: skip
+    queue_max_bytes: int = _setting(
+        "queue_max_bytes", 32 * _MIB, _count(64 * _KIB, 16 * _GIB),
+        "Bytes of content that may wait, first for the background thread, then for the log.",
+    )  # fmt: skip
+    open_max_turns: int = _setting(
+        "open_max_turns", 10_000, _count(1, 1_000_000),
+        "Turns that may be open at a time; the one idle for longest is closed as incomplete.",
+    )  # fmt: skip
+    open_max_bytes: int = _setting(
+        "open_max_bytes", 128 * _MIB, _count(64 * _KIB, 16 * _GIB),
+        "Bytes that open and recently closed turns may hold.",
+    )  # fmt: skip
+    idle_timeout_seconds: float = _setting(
+        "idle_timeout_seconds", 600.0, _number(0.01, 86_400),
+        "A turn of which nothing was heard for this long is closed as incomplete.",
+    )  # fmt: skip
+    flush_interval_seconds: float = _setting(
+        "flush_interval_seconds", 0.05, _number(0, 60),
+        "Longest time that a finished turn waits for others before it is written.",
+    )  # fmt: skip
+    manifest_interval_seconds: float = _setting(
+        "manifest_interval_seconds", 30.0, _number(0.01, 86_400),
+        "How often the recorder states how many turns it wrote and dropped.",
+    )  # fmt: skip
+    close_timeout_seconds: float = _setting(
+        "close_timeout_seconds", 2.0, _number(0, 3600),
+        "Longest time that closing, and so the end of the process, may take.",
+    )  # fmt: skip
+    log_max_bytes: int = _setting(
+        "log_max_bytes", _GIB, _count(_MIB, 1 << 50),
+        "Size at which the local log takes no more turns.",
+    )  # fmt: skip
+    drain_on_sigterm: bool = _setting(
+        "drain_on_sigterm", True, _switch,
+        "Write out what is in memory on SIGTERM, if the program does not handle the signal itself.",
+    )  # fmt: skip
+    max_internal_errors: int = _setting(
+        "max_internal_errors", 100, _count(1, 1_000_000),
+        "Faults of the recorder itself after which it switches itself off.",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        """Check the values that were passed; those of the environment are checked already."""
+        for item in fields(self):
+            value, default = getattr(self, item.name), item.metadata["default"]
+            if value == default:
+                continue
+            try:
+                _check(value, default, item.metadata["read"])
+            except (TypeError, ValueError) as error:
+                shown = "the value" if not item.repr else repr(value)
+                raise ConfigurationError(f"{item.name}: {shown} cannot be used: {error}") from error
+        if self.redaction_key is not None and len(self.redaction_key) < 16:
+            raise ConfigurationError(
+                f"redaction_key ({PREFIX}REDACTION_KEY) has {len(self.redaction_key)} characters, "
+                "expected 16 or more: take a long random text"
+            )
+
+
+def _check(value: object, default: object, read: Callable[[str], object]) -> None:
+    """Raise unless the value has the type of the setting and its text form can be read."""
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise TypeError("expected True or False")
+    elif isinstance(default, int | float):
+        whole = isinstance(default, int)
+        if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+            raise TypeError("expected a whole number" if whole else "expected a number")
+        read(str(value))
+    elif not isinstance(value, str):
+        raise TypeError("expected a text")

@@ -1,0 +1,71 @@
+"""Stable pseudonyms: the same value gets the same token, which says nothing without the key.
+
+The key is 32 random bytes.  It lies beside the log, readable by its owner only, so that all
+recorders of one log agree; or it is derived from `EVALTAP_REDACTION_KEY`, so that hosts agree.
+Losing the key loses nothing but the link between old and new pseudonyms.
+"""
+
+import hashlib
+import os
+import secrets
+from pathlib import Path
+
+KEY_BYTES = 32
+
+
+class Pseudonyms:
+    """Turn values into tokens like `<email:ab12cd34>` with one key."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def token(self, kind: str, value: str) -> str:
+        """Return the token of a value of that kind."""
+        plain = f"{kind}\0{value}".encode("utf-8", "replace")
+        digest = hashlib.blake2b(plain, key=self._key, digest_size=4).hexdigest()
+        return f"<{kind}:{digest}>"
+
+
+def key_path(log: Path) -> Path:
+    """Return where the key of a log lies."""
+    return log.with_name(log.name + ".key")
+
+
+def derived_key(secret: str) -> bytes:
+    """Return the key that a secret stands for, whatever its length or alphabet."""
+    return hashlib.sha256(b"evaltap redaction key\0" + secret.encode()).digest()
+
+
+def random_key() -> bytes:
+    """Return a new key, for recorders without a file beside which to keep one."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def shared_key(path: Path) -> bytes:
+    """Return the key in the file, made first when absent; OSError when that is not possible.
+
+    Several processes may ask for the first time at once: one key wins and all return it.
+    """
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        pass
+    draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        os.write(handle, random_key())
+        os.fsync(handle)
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        os.close(handle)
+        draft.unlink()
+    return _read(path)
+
+
+def _read(path: Path) -> bytes:
+    key = path.read_bytes()
+    if len(key) < KEY_BYTES:
+        raise OSError(f"{path} holds {len(key)} bytes, a key has {KEY_BYTES}: delete the file")
+    return key[:KEY_BYTES]

@@ -1,0 +1,259 @@
+"""Redact a case before it leaves the process: private by default, closed on failure.
+
+Works on the recorder's own copy, last before the log, on every string of the case: values,
+keys of objects, and JSON inside strings.  A sensitive piece becomes a stable pseudonym, so equal
+values stay equal.  A value that cannot be redacted becomes `[REDACTED:error]`; a case that cannot
+be redacted is dropped by the recorder and counted.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from evaltap.recorder.checked_numbers import is_card_number
+from evaltap.recorder.pseudonym import Pseudonyms
+from evaltap.recorder.secret_values import (
+    is_identifier_name,
+    is_opaque,
+    is_sensitive_name,
+    is_token_name,
+)
+from evaltap.recorder.sensitive_text import PSEUDONYM, find
+
+FAILED = "[REDACTED:error]"
+WITHHELD = "[REDACTED:content]"
+
+_MAX_NESTED_JSON = 6
+_MAX_PASSES = 4
+_TURN_FIELDS = ("userContent", "finalResponse", "intermediateResponses", "contextMessages")
+_TOOL_FIELDS = ("arguments", "result", "error")
+
+
+@dataclass(slots=True)
+class RedactionReport:
+    """What was done to one case: pseudonyms by kind, and values that had to be given up."""
+
+    replaced: Counter[str] = field(default_factory=Counter)
+    failures: int = 0
+
+
+Redactor = Callable[[dict[str, Any]], tuple[dict[str, Any], RedactionReport] | None]
+"""Called by the background thread once a case, with a case of its own to change or replace.
+
+None drops the case.  An exception drops it too, and is counted as a fault.
+"""
+
+
+class PatternRedactor:
+    """The redactor that is on by default: names, formats and checked numbers become pseudonyms."""
+
+    def __init__(self, key: bytes) -> None:
+        self._pseudonyms = Pseudonyms(key)
+
+    def __call__(self, case: dict[str, Any]) -> tuple[dict[str, Any], RedactionReport]:
+        """Return the redacted case and what was done; the argument is not changed."""
+        report = RedactionReport()
+        redacted = {
+            name: value
+            if name in ("actualConversation", "conversation")
+            else self._item(name, value, report)
+            for name, value in case.items()
+        }
+        for name in ("actualConversation", "conversation"):
+            if isinstance(turns := case.get(name), list):
+                redacted[name] = [self._turn(turn, report) for turn in turns]
+        return redacted, report
+
+    def value(self, value: Any) -> Any:
+        """Return any JSON value redacted, as if it were content of a case."""
+        return self._value(value, RedactionReport(), identifier=False, nested=0)
+
+    def _turn(self, turn: Any, report: RedactionReport) -> Any:
+        if not isinstance(turn, dict):
+            return self._value(turn, report, identifier=False, nested=0)
+        redacted = self._marked(turn, _TURN_FIELDS, report)
+        if isinstance(tools := turn.get("tools"), list):
+            redacted["tools"] = [
+                self._marked(tool, _TOOL_FIELDS, report)
+                if isinstance(tool, dict)
+                else self._value(tool, report, identifier=False, nested=0)
+                for tool in tools
+            ]
+        return redacted
+
+    def _marked(
+        self, part: dict[str, Any], fields: tuple[str, ...], report: RedactionReport
+    ) -> dict[str, Any]:
+        """Redact a turn or a tool call; a field that had to be given up is marked as redacted."""
+        redacted: dict[str, Any] = {}
+        lost = {}
+        for name, value in part.items():
+            before = report.failures
+            redacted[name] = value if name == "tools" else self._item(name, value, report)
+            if report.failures > before and name in fields:
+                lost[name] = "redacted"
+        if lost:
+            redacted["capture"] = {**redacted.get("capture", {}), **lost}
+        return redacted
+
+    def _item(self, name: str, value: Any, report: RedactionReport) -> Any:
+        """Redact the value of a key, in the light of the key."""
+        try:
+            if is_sensitive_name(name):
+                return self._secret(value, report)
+            if is_token_name(name) and is_opaque(value):
+                return self._secret(value, report)
+            return self._value(value, report, identifier=is_identifier_name(name), nested=0)
+        except Exception:
+            # Whatever went wrong, the value must not leave: this is the closed end of the filter.
+            report.failures += 1
+            return FAILED
+
+    def _value(self, value: Any, report: RedactionReport, *, identifier: bool, nested: int) -> Any:
+        if isinstance(value, str):
+            return self._text(value, report, identifier=identifier, nested=nested)
+        if isinstance(value, dict):
+            return self._object(value, report, nested)
+        if isinstance(value, list):
+            return [
+                self._value(one, report, identifier=identifier, nested=nested) for one in value
+            ]
+        if isinstance(value, int) and not identifier and value > 10**13:
+            digits = str(value)
+            if is_card_number(digits):
+                return self._token("card", digits, report)
+        return value
+
+    def _object(
+        self, value: dict[str, Any], report: RedactionReport, nested: int
+    ) -> dict[str, Any]:
+        redacted: dict[str, Any] = {}
+        for name, one in value.items():
+            known = self._text(name, report, identifier=True, nested=_MAX_NESTED_JSON)
+            while known in redacted:
+                known += "'"
+            if is_sensitive_name(name) or (is_token_name(name) and is_opaque(one)):
+                redacted[known] = self._secret(one, report)
+            else:
+                redacted[known] = self._value(
+                    one, report, identifier=is_identifier_name(name), nested=nested
+                )
+        return redacted
+
+    def _secret(self, value: Any, report: RedactionReport) -> Any:
+        """Replace a value whose key says that it is secret; what says nothing stays."""
+        if value is None or isinstance(value, bool) or value in ("", {}, []):
+            return value
+        if isinstance(value, str):
+            if PSEUDONYM.fullmatch(value) or value in (FAILED, WITHHELD):
+                return value
+            return self._token("secret", value, report)
+        plain = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+        return self._token("secret", plain, report)
+
+    def _text(self, text: str, report: RedactionReport, *, identifier: bool, nested: int) -> str:
+        try:
+            if text[:1] in _JSON_STARTS and nested < _MAX_NESTED_JSON and len(text) > 4:
+                found = self._json_text(text, report, nested)
+                if found is not None:
+                    return found
+            return self._plain_text(text, report, identifier=identifier)
+        except Exception:
+            # See _item: an unredacted string must not pass, whatever the reason.
+            report.failures += 1
+            return FAILED
+
+    def _json_text(self, text: str, report: RedactionReport, nested: int) -> str | None:
+        """Return the text redacted as JSON, None when it is something else."""
+        try:
+            parsed = orjson.loads(text)
+        except ValueError:
+            return None
+        redacted = self._value(parsed, report, identifier=False, nested=nested + 1)
+        written = orjson.dumps(parsed).decode()
+        # A repeated key hides its first value from the parser, not from a reader of the raw text.
+        if redacted == parsed and written.count('"') == text.count('"'):
+            return text
+        return orjson.dumps(redacted).decode()
+
+    def _plain_text(self, text: str, report: RedactionReport, *, identifier: bool) -> str:
+        # A replaced piece can leave behind a rest that looks different on its own: look again.
+        for _ in range(_MAX_PASSES):
+            redacted = self._one_pass(text, report, identifier=identifier)
+            if redacted == text:
+                break
+            text = redacted
+        return text
+
+    def _one_pass(self, text: str, report: RedactionReport, *, identifier: bool) -> str:
+        """Replace what is found between the pseudonyms that are already there."""
+        if "<" not in text:
+            return self._replaced(text, report, identifier=identifier)
+        parts: list[str] = []
+        position = 0
+        for known in PSEUDONYM.finditer(text):
+            before = text[position : known.start()]
+            parts += (self._replaced(before, report, identifier=identifier), known[0])
+            position = known.end()
+        return "".join((*parts, self._replaced(text[position:], report, identifier=identifier)))
+
+    def _replaced(self, text: str, report: RedactionReport, *, identifier: bool) -> str:
+        parts: list[str] = []
+        position = 0
+        for finding in find(text, identifier=identifier):
+            token = self._token(finding.kind, finding.value, report)
+            parts += (text[position : finding.start], token)
+            position = finding.end
+        return "".join((*parts, text[position:]))
+
+    def _token(self, kind: str, value: str, report: RedactionReport) -> str:
+        report.replaced[kind] += 1
+        return self._pseudonyms.token(kind, value)
+
+
+_JSON_STARTS = ("{", "[", '"', " ", "\n", "\t")
+
+
+def withhold_content(case: dict[str, Any]) -> dict[str, Any]:
+    """Return the case without what was said: structure, names, times and numbers stay.
+
+    For teams that may not store conversations.  What was taken out is marked as redacted, so that
+    a metric which needs it says so instead of scoring an empty text.
+    """
+    stripped = {
+        name: value
+        for name, value in case.items()
+        if name not in ("contextMessages", "conversation", "conversationScenario")
+    }
+    if isinstance(session := case.get("sessionInput"), dict):
+        stripped["sessionInput"] = {key: one for key, one in session.items() if key != "state"}
+    stripped["actualConversation"] = [
+        _without(turn, _TURN_FIELDS, messages=True) for turn in case.get("actualConversation", ())
+    ]
+    for turn in stripped["actualConversation"]:
+        if "tools" in turn:
+            turn["tools"] = [_without(tool, _TOOL_FIELDS, messages=False) for tool in turn["tools"]]
+        if error := turn.get("telemetry", {}).get("error"):
+            turn["telemetry"] = {**turn["telemetry"], "error": _withheld_error(error)}
+    return stripped
+
+
+def _without(part: dict[str, Any], fields: tuple[str, ...], *, messages: bool) -> dict[str, Any]:
+    kept = {name: value for name, value in part.items() if name not in fields}
+    taken = [name for name in fields if part.get(name) is not None]
+    if messages and "userContent" in taken:
+        # Readers of other tools need a user message; this one says why it is empty of content.
+        kept["userContent"] = {"role": "user", "content": WITHHELD}
+    if "error" in taken:
+        kept["error"] = _withheld_error(part["error"])
+    if taken:
+        kept["capture"] = {**part.get("capture", {}), **dict.fromkeys(taken, "redacted")}
+    return kept
+
+
+def _withheld_error(error: Any) -> dict[str, Any]:
+    kept = {"type": error["type"]} if isinstance(error, dict) and error.get("type") else {}
+    return {**kept, "message": WITHHELD}
