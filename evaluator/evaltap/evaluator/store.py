@@ -168,7 +168,7 @@ def is_database(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return file.read(12)[8:12] == b"DUCK"
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         return False
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None

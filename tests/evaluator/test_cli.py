@@ -1,0 +1,376 @@
+"""The command line as a user meets it: verdicts, exit codes, and clear words for every mistake."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from cases import (
+    RESPONSE,
+    RUBRIC,
+    TRAJECTORY,
+    make_case,
+    make_records,
+    make_tool,
+    make_turn,
+    write_log,
+)
+from evaltap.evaluator.cli import COMMANDS, main
+
+Evaltap = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def evaltap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Evaltap:
+    """Run a command in an empty folder; return its exit code, its output and its errors."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("BASE_URL", "MODEL", "API_KEY"):
+        monkeypatch.delenv(f"EVALTAP_JUDGE_{name}", raising=False)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        try:
+            code = main(arguments)
+        except SystemExit as exit_:
+            code = exit_.code if isinstance(exit_.code, int) else 1
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def write(name: str, data: object) -> str:
+    if isinstance(data, bytes):
+        Path(name).write_bytes(data)
+    else:
+        Path(name).write_text(data if isinstance(data, str) else json.dumps(data))
+    return name
+
+
+def write_lines(name: str, *cases: dict[str, Any]) -> str:
+    return write(name, "".join(json.dumps(case) + "\n" for case in cases))
+
+
+def case(eval_id: str = "s-1", wrong: bool = False) -> dict[str, Any]:
+    tool = make_tool(arguments={"order_id": "other"}) if wrong else make_tool()
+    return make_case(eval_id, conversation=[make_turn(tools=[tool])])
+
+
+# -- score -----------------------------------------------------------------------------------------
+
+
+def test_score_passes_with_exit_code_0(evaltap: Evaltap) -> None:
+    code, out, err = evaltap(
+        "score", write_lines("c.jsonl", case()), "--metrics", write("m.json", [TRAJECTORY])
+    )
+
+    assert (code, err) == (0, "")
+    assert "tool_trajectory_avg_score" in out
+
+
+def test_score_fails_with_exit_code_1_and_says_why(evaltap: Evaltap) -> None:
+    code, out, _ = evaltap(
+        "score",
+        write_lines("c.jsonl", case(wrong=True)),
+        "--metrics",
+        write("m.json", [TRAJECTORY]),
+    )
+
+    assert code == 1
+    assert "did not pass" in out
+    assert "arguments" in out
+
+
+def test_without_a_judge_a_judged_metric_is_not_evaluated_and_the_exit_code_says_incomplete(
+    evaltap: Evaltap,
+) -> None:
+    metrics = write("m.json", [TRAJECTORY, RUBRIC])
+
+    code, out, _ = evaltap(
+        "score", write_lines("c.jsonl", case()), "--metrics", metrics, "--db", "x.duckdb", "--json"
+    )
+
+    summary = json.loads(out)
+    assert (code, summary["exit_code"]) == (3, 3)
+    (gap,) = summary["unscored"]
+    assert (gap["metric_name"], gap["status"]) == ("llm_rubric_response", "not_evaluated")
+    assert "EVALTAP_JUDGE" in gap["reason"]
+    assert query("SELECT score, status FROM scores WHERE metric_name LIKE 'llm%'") == [
+        (None, "not_evaluated")
+    ]
+
+
+def query(statement: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect("x.duckdb", read_only=True) as store:
+        return store.execute(statement).fetchall()
+
+
+def test_score_writes_runs_scores_and_turn_scores(evaltap: Evaltap) -> None:
+    lines = write_lines("c.jsonl", case("a"), case("b", wrong=True))
+
+    evaltap("score", lines, "--metrics", write("m.json", [TRAJECTORY]), "--db", "x.duckdb")
+
+    assert query("SELECT eval_set_id, eval_id, score, status FROM scores ORDER BY 2") == [
+        ("c", "a", 1, "passed"),
+        ("c", "b", 0, "failed"),
+    ]
+    assert query("SELECT eval_id, turn_index, status FROM turn_scores ORDER BY 1") == [
+        ("a", 0, "passed"),
+        ("b", 0, "failed"),
+    ]
+    assert query("SELECT kind, source FROM runs") == [("files", "c.jsonl")]
+
+
+def test_large_files_are_scored_by_workers_with_the_same_result(evaltap: Evaltap) -> None:
+    lines = write_lines("c.jsonl", *(case(f"s-{i}", wrong=i % 3 == 0) for i in range(3_000)))
+    metrics = write("m.json", [TRAJECTORY, RESPONSE])
+
+    found = [
+        json.loads(evaltap("score", lines, "--metrics", metrics, "--workers", n, "--json")[1])
+        for n in ("1", "2")
+    ]
+
+    assert found[0]["metrics"] == found[1]["metrics"]
+    assert [metric["failed"] for metric in found[0]["metrics"]] == [0, 1_000]
+
+
+def test_a_bad_line_is_named_kept_and_does_not_stop_the_others(evaltap: Evaltap) -> None:
+    good = json.dumps(case())
+    lines = write(
+        "c.jsonl", f'{good}\n{{"evalId": 7}}\n\n{{"evalId": "x", \n{json.dumps(case("b"))}\n'
+    )
+
+    code, out, err = evaltap(
+        "score", lines, "--metrics", write("m.json", [TRAJECTORY]), "--db", "x.duckdb", "--json"
+    )
+
+    assert code == 2
+    assert json.loads(out)["cases"] == 2
+    assert "c.jsonl: line 2, evalId: found the number 7; expected a string" in err
+    assert "c.jsonl: line 4" in err
+    assert query("SELECT count(*), min(reason) FROM dead_letters") == [(2, "invalid_case")]
+
+
+def test_a_result_file_in_the_peers_form_is_written_and_canonical(evaltap: Evaltap) -> None:
+    eval_set = write(
+        "s.evalset.json", {"evalSetId": "s", "evalCases": [case("a"), case("b", wrong=True)]}
+    )
+
+    evaltap("score", eval_set, "--metrics", write("m.json", [TRAJECTORY]), "--result", "out")
+
+    (path,) = Path("out/app").iterdir()
+    result = json.loads(path.read_text())
+    assert path.name.startswith("app_s_")
+    assert [row["finalEvalStatus"] for row in result["evalCaseResults"]] == ["passed", "failed"]
+    assert result["summary"]["runSummaries"][0]["caseStatusCounts"] == {"passed": 1, "failed": 1}
+    assert evaltap("fmt", "--check", str(path))[0] == 0
+
+
+# -- consume, export, show, runs, report -----------------------------------------------------------
+
+
+@pytest.fixture
+def store(evaltap: Evaltap) -> str:
+    write_log(Path("log.db"), make_records([case("a"), case("b", wrong=True)]))
+    write("m.json", [TRAJECTORY])
+    code, out, _ = evaltap(
+        "consume", "--log", "log.db", "--db", "x.duckdb", "--metrics", "m.json", "--until-idle"
+    )
+    assert code == 1
+    assert "2 turns landed, 0 duplicates, 0 dead letters, 2 cases scored" in out
+    return "x.duckdb"
+
+
+def test_consume_without_metrics_only_lands(evaltap: Evaltap) -> None:
+    write_log(Path("log.db"), make_records([case()]))
+
+    code, out, _ = evaltap(
+        "consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle", "--json"
+    )
+
+    assert (code, json.loads(out)["turns_landed"], json.loads(out)["summary"]) == (0, 1, None)
+
+
+def test_exported_cases_score_like_the_landed_ones(evaltap: Evaltap, store: str) -> None:
+    code, _, err = evaltap("export", store, "--out", "e.evalset.json")
+
+    assert (code, err) == (0, "2 cases written to e.evalset.json\n")
+    assert evaltap("fmt", "--check", "e.evalset.json")[0] == 0
+    scored = json.loads(evaltap("score", "e.evalset.json", "--metrics", "m.json", "--json")[1])
+    assert (scored["metrics"][0]["passed"], scored["metrics"][0]["failed"]) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["e.jsonl", "e.evalset.json"])
+def test_an_export_holds_what_was_recorded(evaltap: Evaltap, store: str, name: str) -> None:
+    evaltap("export", store, "--out", name)
+
+    text = Path(name).read_text()
+    cases = (
+        [json.loads(line) for line in text.splitlines()]
+        if name == "e.jsonl"
+        else json.loads(text)["evalCases"]
+    )
+    assert cases == [case("a"), case("b", wrong=True)]
+
+
+def test_an_export_to_adk_reads_back_as_the_same_conversation(evaltap: Evaltap, store: str) -> None:
+    evaltap("export", store, "--out", "e.evalset.json", "--format", "adk")
+    evaltap("fmt", "--to", "trpc", "e.evalset.json")
+
+    (first, _) = json.loads(Path("e.evalset.json").read_text())["evalCases"]
+    assert first["conversation"][0]["tools"] == [make_tool()]
+
+
+def test_show_tells_what_happened_what_was_expected_and_why_it_failed(
+    evaltap: Evaltap, store: str
+) -> None:
+    code, out, _ = evaltap("show", store, "b")
+
+    assert code == 0
+    assert 'get_order({"order_id":"A-100"})' in out
+    assert 'get_order({"order_id":"other"})' in out
+    assert "tool_trajectory_avg_score failed 0" in out
+
+
+def test_show_names_some_cases_when_there_is_no_such_one(evaltap: Evaltap, store: str) -> None:
+    code, _, err = evaltap("show", store, "nope")
+
+    assert (code, err) == (
+        2,
+        "evaltap show: no case 'nope' in x.duckdb; some that are there: a, b\n",
+    )
+
+
+def test_runs_and_report_read_the_same_store(evaltap: Evaltap, store: str) -> None:
+    (run,) = json.loads(evaltap("runs", store, "--json")[1])
+    code, out, _ = evaltap("report", store, "--json")
+
+    assert (run["kind"], run["cases"], run["passed"], run["failed"]) == ("live", 2, 1, 1)
+    assert (code, json.loads(out)["cases"]) == (1, 2)
+    assert evaltap("report", store, "--run", run["run_id"], "--json")[0] == 1
+    assert evaltap("report", store, "--run", "nope")[0] == 2
+
+
+def test_scoring_landed_cases_again_scores_nothing_twice(evaltap: Evaltap, store: str) -> None:
+    code, out, _ = evaltap("score", store, "--metrics", "m.json")
+
+    assert code == 1
+    assert out.startswith("0 cases scored now")
+    assert query("SELECT count(*) FROM scores") == [(2,)]
+
+
+# -- mistakes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("score", "none.jsonl", "--metrics", "m.json"), "none.jsonl: no such file"),
+        (("score", ".", "--metrics", "m.json"), ".: is a folder"),
+        (("score", "c.jsonl", "--metrics", "none.json"), "none.json: no such file"),
+        (("score", "c.jsonl", "--metrics", "empty.json"), "holds no metric"),
+        (("score", "c.jsonl", "--metrics", "cut.json"), "cut.json: line 1, column"),
+        (("score", "c.jsonl", "--metrics", "nocriterion.json"), "has no `criterion`"),
+        (("score", "c.jsonl", "--metrics", "wrongpart.json"), "toolTrajectory"),
+        (
+            ("score", "c.jsonl", "--metrics", "unknown.json"),
+            "no evaluator named 'made_up'; installed:",
+        ),
+        (("score", "cut.evalset.json", "--metrics", "m.json"), "ends too early"),
+        (("score", "c.jsonl", "--metrics", "m.json", "--db", "c.jsonl"), "not a DuckDB file"),
+        (("score", "c.jsonl", "--metrics", "m.json", "--db", "no/x.duckdb"), "does not exist"),
+        (("score", "c.jsonl", "--metrics", "m.json", "--db", "other.duckdb"), "not evaltap's"),
+        (("score", "c.jsonl", "--metrics", "m.json", "--db", "newer.duckdb"), "upgrade evaltap"),
+        (("report", "none.duckdb"), "none.duckdb: no such file"),
+        (("report", "c.jsonl"), "not a DuckDB file"),
+        (("consume", "--log", "none.db", "--db", "x.duckdb", "--until-idle"), "no log at none.db"),
+        (("consume", "--log", "c.jsonl", "--db", "x.duckdb", "--until-idle"), "no evaltap log"),
+        (("consume", "--log", "kafka://h:1/t", "--db", "x.duckdb"), "local logs only"),
+        (("fmt", "c.txt"), "of no known kind"),
+        (("fmt", "none.json"), "no such file"),
+        (("export", "none.duckdb", "--out", "e.json"), "none.duckdb: no such file"),
+    ],
+)
+def test_a_mistake_is_explained_with_exit_code_2_and_no_traceback(
+    evaltap: Evaltap, arguments: tuple[str, ...], message: str
+) -> None:
+    write_lines("c.jsonl", case())
+    write("m.json", [TRAJECTORY])
+    write("empty.json", [])
+    write("cut.json", '[{"metricName": ')
+    write("nocriterion.json", [{"metricName": "tool_trajectory_avg_score"}])
+    write("wrongpart.json", [TRAJECTORY | {"criterion": {"finalResponse": {}}}])
+    write("unknown.json", [TRAJECTORY | {"metricName": "made_up"}])
+    write("cut.evalset.json", '{"evalSetId": "s", "evalCases": [{')
+    write("c.txt", '{"hello": 1}')
+    for name, statements in {
+        "other.duckdb": "CREATE TABLE mine (a INT)",
+        "newer.duckdb": "CREATE TABLE meta AS SELECT 'schema_version' AS key, '99' AS value",
+    }.items():
+        with duckdb.connect(name) as other:
+            other.execute(statements)
+
+    code, _, err = evaltap(*arguments)
+
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+    assert err.startswith("evaltap ")
+
+
+def test_a_database_that_another_process_holds_is_explained(evaltap: Evaltap, store: str) -> None:
+    program = "import duckdb,sys; c = duckdb.connect('x.duckdb'); print('open', flush=True); sys.stdin.read()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    try:
+        code, _, err = evaltap("report", store)
+    finally:
+        holder.communicate(b"")
+
+    assert code == 2
+    assert f"held by another process (process {holder.pid})" in err
+
+
+def test_an_unknown_metric_may_be_skipped_on_request(evaltap: Evaltap) -> None:
+    metrics = write("m.json", [TRAJECTORY, TRAJECTORY | {"metricName": "made_up"}])
+    lines = write_lines("c.jsonl", case())
+
+    code, out, _ = evaltap(
+        "score", lines, "--metrics", metrics, "--unknown-metrics", "skip", "--json"
+    )
+
+    assert code == 0
+    assert [row["metric_name"] for row in json.loads(out)["metrics"]] == [
+        "tool_trajectory_avg_score"
+    ]
+
+
+def test_a_ten_megabyte_field_is_scored_like_any_other(evaltap: Evaltap) -> None:
+    big = make_turn(answer="x" * 10_000_000)
+    lines = write_lines("c.jsonl", make_case(turns=[big], conversation=[big]))
+
+    assert evaltap("score", lines, "--metrics", write("m.json", [RESPONSE]))[0] == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(evaltap: Evaltap, command: str) -> None:
+    code, out, _ = evaltap(command, "--help")
+
+    assert code == 0
+    assert f"evaltap {command}" in out.partition("example")[2]
+
+
+def test_no_command_prints_the_help_and_fails(evaltap: Evaltap) -> None:
+    code, out, _ = evaltap()
+
+    assert code == 2
+    assert "COMMAND" in out

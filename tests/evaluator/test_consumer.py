@@ -1,0 +1,160 @@
+"""Consuming: what is landed gets scored once; a restart goes on where the store stands."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
+from evaltap.evaluator.consumer import Consumed, Consumer
+from evaltap.evaluator.jobs import PendingScorer, References
+from evaltap.evaluator.scoring import CaseScorer
+from evaltap.evaluator.sources.local_log import LocalLogSource
+from evaltap.evaluator.store import Store
+from evaltap.schemas.local_log import open_log
+from evaltap.schemas.metric import EvalMetric
+
+
+def scorer(*metrics: dict[str, Any]) -> CaseScorer:
+    return CaseScorer([EvalMetric.model_validate(metric) for metric in metrics or (TRAJECTORY,)])
+
+
+def with_reference(case: dict[str, Any], arguments: dict[str, Any] | None = None) -> dict[str, Any]:
+    tool = make_tool(arguments=arguments) if arguments else make_tool()
+    turn = case["actualConversation"][0]
+    return case | {"conversation": [turn | {"tools": [tool]}]}
+
+
+def consume(log: Path, store: Store, metrics: Sequence[dict[str, Any]] = (TRAJECTORY,)) -> Consumed:
+    source = LocalLogSource(log)
+    pending = PendingScorer(store, scorer(*metrics)) if metrics else None
+    try:
+        return Consumer(source, store, scorer=pending).run(until_idle=True, report=lambda _: None)
+    finally:
+        source.close()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    good = with_reference(make_case("good"))
+    bad = with_reference(make_case("bad"), {"order_id": "other"})
+    return write_log(tmp_path / "log.db", make_records([good, bad]))
+
+
+def test_a_log_is_landed_and_each_case_scored_once(log: Path) -> None:
+    with Store(":memory:") as store:
+        consumed = consume(log, store)
+
+        assert (consumed.landed.turns, consumed.cases_scored) == (2, 2)
+        assert store.rows("SELECT eval_id, score, status FROM scores ORDER BY eval_id") == [
+            ("bad", 0, "failed"),
+            ("good", 1, "passed"),
+        ]
+        assert store.rows("SELECT count(*) FROM turn_scores") == [(2,)]
+
+
+def test_a_second_consumer_finds_nothing_to_do(log: Path, tmp_path: Path) -> None:
+    for expected in (2, 0):
+        with Store(tmp_path / "x.duckdb") as store:
+            consumed = consume(log, store)
+
+            assert (consumed.landed.turns, consumed.cases_scored) == (expected, expected)
+            assert store.rows("SELECT count(*) FROM scores") == [(2,)]
+            assert store.rows("SELECT count(*) FROM runs") == [(1,)]
+
+
+def test_without_metrics_it_only_lands_and_scores_later(log: Path) -> None:
+    with Store(":memory:") as store:
+        consume(log, store, ())
+        assert store.rows("SELECT count(*) FROM scores") == [(0,)]
+
+        assert consume(log, store).cases_scored == 2
+
+
+def test_a_new_metric_scores_only_what_lacks_it(log: Path) -> None:
+    with Store(":memory:") as store:
+        consume(log, store)
+        consume(log, store, (TRAJECTORY, RESPONSE))
+
+        assert store.rows("SELECT metric_name, count(*) FROM scores GROUP BY 1 ORDER BY 1") == [
+            ("final_response_avg_score", 2),
+            ("tool_trajectory_avg_score", 2),
+        ]
+
+
+def test_a_session_that_goes_on_gets_a_new_revision_and_its_old_turn_keeps_its_score(
+    tmp_path: Path,
+) -> None:
+    cases = [with_reference(make_case("s", [make_turn(f"t-{i}")])) for i in (1, 2)]
+    path = write_log(tmp_path / "log.db", make_records(cases[:1]))
+    with Store(":memory:") as store:
+        consume(path, store)
+        write_log(path, make_records(cases[1:], first_seq=2))
+        consume(path, store)
+
+        assert store.rows("SELECT revision FROM scores ORDER BY 1") == [(1,), (2,)]
+        assert store.rows("SELECT invocation_id FROM turn_scores ORDER BY 1") == [
+            ("t-1",),
+            ("t-2",),
+        ]
+        assert store.rows("SELECT revision, turn_count FROM latest_scores") == [(2, 2)]
+
+
+def test_a_log_that_lost_unread_records_is_a_gap_that_is_named(log: Path) -> None:
+    with Store(":memory:") as store:
+        consume(log, store, ())
+        write_log(log, make_records([make_case("c"), make_case("d")], first_seq=3))
+        trimmed = open_log(log, mode="append")
+        trimmed.trim(4)
+        trimmed.close()
+
+        consumed = consume(log, store, ())
+
+        assert len(consumed.gaps) == 1
+        assert "records 3 to 3 are gone" in consumed.gaps[0]
+        assert consumed.landed.turns == 1
+
+
+def test_stop_ends_a_consumer_that_would_wait_for_more(log: Path) -> None:
+    with Store(":memory:") as store:
+        source = LocalLogSource(log)
+        consumer = Consumer(source, store)
+
+        consumed = consumer.run(until_idle=False, report=lambda _: consumer.stop())
+
+        assert consumed.landed.turns == 2
+
+
+def test_references_from_a_file_join_recorded_cases_by_eval_id(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log.db", make_records([make_case("a"), make_case("b")]))
+    references = tmp_path / "r.jsonl"
+    references.write_text(
+        '{"evalId": "a", "conversation": [{"tools": [{"name": "get_order",'
+        ' "arguments": {"order_id": "A-100"}}]}]}\n'
+    )
+    with Store(":memory:") as store:
+        consume(log, store, ())
+        pending = PendingScorer(store, scorer(), references=References(references))
+
+        pending.score("landed", "test")
+
+        assert store.rows("SELECT eval_id, status FROM scores ORDER BY 1") == [
+            ("a", "passed"),
+            ("b", "failed"),
+        ]
+
+
+def test_what_could_not_be_evaluated_is_retried_only_on_request(tmp_path: Path) -> None:
+    turn = make_turn(answer=None, capture={"finalResponse": "missing"})
+    log = write_log(tmp_path / "log.db", make_records([make_case(turns=[turn])]))
+    with Store(":memory:") as store:
+        consume(log, store, (RESPONSE,))
+        pending = PendingScorer(store, scorer(RESPONSE))
+
+        assert pending.score("landed", "test") == (None, 0)
+        run, cases = pending.score("landed", "test", retry=True)
+
+        assert run is not None
+        assert cases == 1
+        assert store.rows("SELECT status, score FROM scores") == [("not_evaluated", None)] * 2

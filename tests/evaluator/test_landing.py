@@ -1,0 +1,178 @@
+"""Landing: each record ends in exactly one place, once, together with the offset."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from cases import NOON, make_case, make_records, make_tool, make_turn
+from evaltap.evaluator.landing import Lander
+from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.store import Store
+from evaltap.schemas.record import Manifest, WireRecord, encode_manifest
+
+LOG = Partition("local:test")
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with Store(":memory:") as opened:
+        yield opened
+
+
+def batch(records: list[WireRecord], first: int = 1) -> SourceBatch:
+    placed = tuple(SourceRecord(LOG, first + i, record) for i, record in enumerate(records))
+    return SourceBatch(placed, {LOG: first + len(records)})
+
+
+def test_a_turn_lands_with_its_case_its_tool_calls_and_the_offset(store: Store) -> None:
+    turn = make_turn(
+        tools=[make_tool(result={"ok": True}), make_tool("refund", error={"type": "Timeout"})],
+        telemetry={"status": "ok", "models": ["m-1"], "inputTokens": 12},
+        creationTimestamp=NOON.timestamp(),
+        capture={"finalResponse": "truncated"},
+    )
+
+    counts = Lander(store).land(batch(make_records([make_case(turns=[turn])])))
+
+    assert (counts.records, counts.turns) == (1, 1)
+    assert store.rows("SELECT app_name, eval_id, revision, turn_count FROM cases") == [
+        ("app", "s-1", 1, 1)
+    ]
+    assert store.rows(
+        "SELECT user_text, final_text, tool_count, models, input_tokens, started_at FROM turns"
+    ) == [("Where is order A-100?", "done", 2, ["m-1"], 12, NOON.replace(tzinfo=None))]
+    assert store.rows("SELECT capture->>'finalResponse' FROM turns") == [("truncated",)]
+    assert store.rows("SELECT tool_name, result->>'$.ok', error_type FROM tool_calls") == [
+        ("get_order", "true", None),
+        ("refund", None, "Timeout"),
+    ]
+    assert Lander(store).offsets() == {LOG: 2}
+
+
+def test_a_missing_answer_is_null_and_an_empty_one_is_empty(store: Store) -> None:
+    missing = make_case("a", [make_turn(answer=None)])
+    empty = make_case("b", [make_turn(finalResponse={"role": "assistant"})])
+
+    Lander(store).land(batch(make_records([missing, empty])))
+
+    assert store.rows("SELECT eval_id, final_text FROM turns ORDER BY eval_id") == [
+        ("a", None),
+        ("b", ""),
+    ]
+
+
+def test_turns_of_a_session_make_one_case_whose_revision_grows(store: Store) -> None:
+    lander = Lander(store)
+    first, second = make_records([make_case(turns=[make_turn(f"t-{i}")]) for i in (1, 2)])
+
+    lander.land(batch([first]))
+    lander.land(batch([second], first=2))
+
+    assert store.rows("SELECT revision, turn_count FROM cases ORDER BY revision") == [
+        (1, 1),
+        (2, 2),
+    ]
+    assert store.rows("SELECT revision FROM latest_cases") == [(2,)]
+
+
+def test_turns_that_arrive_together_make_one_revision(store: Store) -> None:
+    Lander(store).land(batch(make_records([make_case(turns=[make_turn(f"t-{i}")]) for i in "123"])))
+
+    assert store.rows("SELECT revision, turn_count FROM cases") == [(3, 3)]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_redelivered_turn_is_counted_and_not_stored_again(store: Store, restart: bool) -> None:
+    records = make_records([make_case()])
+    lander = Lander(store)
+    lander.land(batch(records))
+
+    counts = (Lander(store) if restart else lander).land(batch(records, first=2))
+
+    assert (counts.turns, counts.duplicates) == (0, 1)
+    assert store.rows("SELECT count(*) FROM turns") == [(1,)]
+    assert store.rows("SELECT count(*) FROM cases") == [(1,)]
+
+
+def test_a_higher_revision_of_a_turn_replaces_it_in_the_views(store: Store) -> None:
+    lander = Lander(store)
+    late = make_case(turns=[make_turn(answer="late")], source={"revision": 2})
+
+    lander.land(batch(make_records([make_case()])))
+    lander.land(batch(make_records([late]), first=2))
+
+    assert store.rows("SELECT turn_revision, final_text FROM latest_turns") == [(2, "late")]
+    assert store.rows("SELECT revision, turn_count FROM latest_cases") == [(2, 1)]
+
+
+def test_an_older_revision_that_comes_late_changes_nothing(store: Store) -> None:
+    lander = Lander(store)
+    lander.land(batch(make_records([make_case(source={"revision": 2})])))
+
+    counts = lander.land(batch(make_records([make_case(source={"revision": 1})]), first=2))
+
+    assert counts.duplicates == 1
+    assert store.rows("SELECT turn_revision FROM turns") == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"{", "undecodable"),
+        (b'{"evalId": NaN}', "undecodable"),
+        (b"[]", "invalid_case"),
+        (b"", "empty"),
+        (orjson.dumps(make_case() | {"evalMode": 7}), "invalid_case"),
+        (orjson.dumps(make_case(turns=[make_turn(answer="x" * 2_000_000)])), "too_large"),
+    ],
+)
+def test_a_bad_record_becomes_a_dead_letter_and_its_neighbours_land(
+    store: Store, value: bytes, reason: str
+) -> None:
+    (good,) = make_records([make_case()])
+    headers = tuple(pair for pair in good.headers if pair[0] != "content_sha256")
+    bad = WireRecord(b"key", value, headers)
+
+    counts = Lander(store).land(batch([bad, good]))
+
+    assert (counts.turns, counts.dead_letters) == (1, 1)
+    (row,) = store.rows("SELECT reason, record_offset, record_key, record_value FROM dead_letters")
+    assert row == (reason, 1, b"key", value)
+
+
+def test_a_record_of_an_unknown_schema_is_parked(store: Store) -> None:
+    (record,) = make_records([make_case()])
+    headers = tuple(
+        (name, b"evaltap.case/9.0" if name == "schema" else value) for name, value in record.headers
+    )
+
+    Lander(store).land(batch([WireRecord(record.key, record.value, headers)]))
+
+    assert store.rows("SELECT reason, parked FROM dead_letters") == [("schema_unknown", True)]
+
+
+def test_a_manifest_says_what_its_producer_numbered_and_dropped(store: Store) -> None:
+    manifest = Manifest("p", 7, NOON, {"queue_full": 2}, closing=True)
+
+    Lander(store).land(batch([encode_manifest(manifest)]))
+
+    assert store.rows(
+        "SELECT producer_id, highest_seq, drops->>'queue_full', closing FROM manifests"
+    ) == [("p", 7, "2", True)]
+
+
+def test_a_failed_transaction_leaves_nothing_and_can_be_tried_again(tmp_path: Path) -> None:
+    with Store(tmp_path / "x.duckdb") as store:
+        lander = Lander(store)
+        store.execute("ALTER TABLE offsets RENAME TO hidden")
+        records = make_records([make_case()])
+        with pytest.raises(Exception, match="offsets"):
+            lander.land(batch(records))
+        store.execute("ALTER TABLE hidden RENAME TO offsets")
+
+        counts = lander.land(batch(records))
+
+        assert counts.turns == 1
+        assert store.rows("SELECT count(*) FROM turns") == [(1,)]

@@ -1,0 +1,135 @@
+"""Google ADK eval sets: read by ADK's own models after we wrote them, and back without loss."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cases import make_case, make_tool, make_turn
+from evaltap.schemas import adk
+from evaltap.schemas.case import EvalSet
+from evaltap.schemas.documents import read_eval_set
+from evaltap.schemas.errors import FormatError
+
+ADK_SET: dict[str, Any] = {
+    "eval_set_id": "s",
+    "name": "S",
+    "eval_cases": [
+        {
+            "eval_id": "c",
+            "conversation": [
+                {
+                    "invocation_id": "i-1",
+                    "user_content": {"parts": [{"text": "Where is A-100?"}], "role": "user"},
+                    "final_response": {
+                        "parts": [{"text": "On its "}, {"text": "way."}],
+                        "role": "model",
+                    },
+                    "intermediate_data": {
+                        "tool_uses": [
+                            {"id": "1", "name": "get_order", "args": {"order_id": "A-100"}},
+                            {"name": "ping", "args": {}},
+                        ],
+                        "tool_responses": [
+                            {"name": "ping", "response": {"result": "pong"}},
+                            {"id": "1", "name": "get_order", "response": {"status": "shipped"}},
+                        ],
+                        "intermediate_responses": [["helper", [{"text": "Looking."}]]],
+                    },
+                    "creation_timestamp": 12.5,
+                }
+            ],
+            "session_input": {"app_name": "app", "user_id": "u", "state": {"k": 1}},
+            "final_session_state": {"done": True},
+        }
+    ],
+    "creation_timestamp": 1.5,
+}
+
+
+def test_an_adk_set_becomes_expected_turns() -> None:
+    (case,) = adk.from_adk(ADK_SET).eval_cases
+
+    turn = case.conversation[0]
+    assert turn is not None
+    assert turn.user_content is not None
+    assert turn.final_response is not None
+    assert (turn.user_content.content, turn.final_response.content) == (
+        "Where is A-100?",
+        "On its way.",
+    )
+    assert [(tool.name, tool.arguments, tool.result) for tool in turn.tools if tool] == [
+        ("get_order", {"order_id": "A-100"}, {"status": "shipped"}),
+        ("ping", {}, {"result": "pong"}),
+    ]
+    assert [message.content for message in turn.intermediate_responses] == ["Looking."]
+    assert case.session_input is not None
+    assert case.session_input.state == {"k": 1}
+
+
+def test_what_has_no_counterpart_survives_the_way_there_and_back() -> None:
+    back = adk.to_adk(adk.from_adk(ADK_SET))
+
+    assert back["eval_cases"][0]["final_session_state"] == {"done": True}
+    assert adk.from_adk(back) == adk.from_adk(ADK_SET)
+
+
+def test_camel_case_keys_and_event_lists_are_read() -> None:
+    events = [
+        {
+            "author": "a",
+            "content": {"parts": [{"functionCall": {"id": "1", "name": "t", "args": {}}}]},
+        },
+        {
+            "author": "a",
+            "content": {
+                "parts": [{"functionResponse": {"id": "1", "name": "t", "response": {"x": 1}}}]
+            },
+        },
+        {"author": "a", "content": {"parts": [{"text": "thinking aloud"}]}},
+    ]
+    turn = {
+        "invocationId": "i",
+        "userContent": {"parts": [{"text": "q"}]},
+        "intermediateData": {"invocationEvents": events},
+    }
+
+    (case,) = adk.from_adk(
+        {"eval_set_id": "s", "eval_cases": [{"evalId": "c", "conversation": [turn]}]}
+    ).eval_cases
+
+    read = case.conversation[0]
+    assert read is not None
+    assert [(tool.id, tool.result) for tool in read.tools if tool] == [("1", {"x": 1})]
+    assert read.intermediate_responses[0].content == "thinking aloud"
+
+
+def test_adk_itself_reads_what_we_write() -> None:
+    eval_set_module = pytest.importorskip("google.adk.evaluation.eval_set")
+    turn = make_turn(tools=[make_tool(result="shipped"), make_tool(error={"message": "down"})])
+    ours = EvalSet.model_validate(
+        {"evalSetId": "s", "evalCases": [make_case(turns=[turn], creationTimestamp=3)]}
+    )
+
+    theirs = eval_set_module.EvalSet.model_validate(adk.to_adk(ours))
+
+    invocation = theirs.eval_cases[0].conversation[0]
+    assert invocation.user_content.parts[0].text == "Where is order A-100?"
+    assert invocation.intermediate_data.tool_uses[0].args == {"order_id": "A-100"}
+    assert [r.response for r in invocation.intermediate_data.tool_responses] == [
+        {"result": "shipped"},
+        {"error": "down"},
+    ]
+    assert (
+        adk.from_adk(theirs.model_dump(mode="json", exclude_none=True)).eval_cases[0].eval_id
+        == "s-1"
+    )
+
+
+def test_a_wrong_place_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({"eval_set_id": "s", "eval_cases": [{"eval_id": 3}]}))
+
+    with pytest.raises(FormatError, match="expected a string"):
+        read_eval_set(path)
