@@ -6,8 +6,7 @@ placeholders that hold nothing but the user's message.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from evaltap.evaluator.context import Turn
 from evaltap.schemas.case import Rubric
@@ -20,8 +19,7 @@ class CaseProblem(ValueError):
     """Why a case cannot be laid out; the case is then failed with this text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(NamedTuple):
     """The turns of a case: one expected turn, perhaps a placeholder, for each actual one."""
 
     actual: tuple[Turn, ...]

@@ -119,12 +119,14 @@ class CaseScorer:
             [self._evaluate(case, conversation, metric, evaluator) for metric, evaluator in bound]
         )
         status = summarize([outcome.status for outcome in outcomes])
+        if status is not Status.FAILED:
+            return CaseScore(eval_id, status, _SCORES[status], "", outcomes)
         errors = [
             f"metric {outcome.name}: {outcome.reason}"
             for outcome in outcomes
             if outcome.status is Status.ERROR
         ]
-        score = _case_score(status, outcomes) if errors else _SCORES[status]
+        score = 0.0 if _any_failed(outcomes) else None
         return CaseScore(eval_id, status, score, "; ".join(errors), outcomes)
 
     def _with_rubrics(
@@ -153,27 +155,12 @@ class CaseScorer:
             result = EvaluatorFailure(f"{type(error).__name__}: {error}", type(error).__name__)
         name, threshold, version = metric.metric_name, metric.threshold, evaluator.version
         if isinstance(result, EvaluatorFailure):
+            reason, kind = result.reason, result.error_type
             return MetricOutcome(
-                name,
-                Status.ERROR,
-                None,
-                threshold,
-                result.reason,
-                (),
-                version,
-                metric,
-                result.error_type,
+                name, Status.ERROR, None, threshold, reason, (), version, metric, kind
             )
-        return MetricOutcome(
-            name,
-            result.status,
-            result.score,
-            threshold,
-            result.reason,
-            result.turns,
-            version,
-            metric,
-        )
+        status, score, reason, turns = result.status, result.score, result.reason, result.turns
+        return MetricOutcome(name, status, score, threshold, reason, turns, version, metric)
 
 
 class _Broken:
@@ -189,13 +176,11 @@ class _Broken:
         return self._failure
 
 
-_SCORES = {Status.PASSED: 1.0, Status.FAILED: 0.0, Status.NOT_EVALUATED: None}
+_SCORES = {Status.PASSED: 1.0, Status.NOT_EVALUATED: None}
 
 
-def _case_score(status: Status, outcomes: Sequence[MetricOutcome]) -> float | None:
-    """Return 0 only when a metric really failed; an error alone is no score."""
-    failed = any(outcome.status is Status.FAILED for outcome in outcomes)
-    return 0.0 if failed and status is Status.FAILED else None
+def _any_failed(outcomes: Sequence[MetricOutcome]) -> bool:
+    return any(outcome.status is Status.FAILED for outcome in outcomes)
 
 
 def _wrong_rows(found: int, expected: int) -> EvaluatorFailure:

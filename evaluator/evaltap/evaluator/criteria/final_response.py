@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from evaltap.evaluator.context import Turn
+from evaltap.evaluator.criteria import text
 from evaltap.evaluator.criteria.json_value import JsonCheck, RawJson, compile_json
 from evaltap.evaluator.criteria.rouge import compile_rouge
-from evaltap.evaluator.criteria.text import compile_text, reject_custom
 from evaltap.evaluator.criteria.xml import compile_xml
 from evaltap.schemas.metric import FinalResponseCriterion
 
@@ -19,10 +19,14 @@ class FinalResponseMatcher:
     """
 
     def __init__(self, criterion: FinalResponseCriterion) -> None:
-        reject_custom(criterion.compare_name, "finalResponse")
+        text.reject_custom(criterion.compare_name, "finalResponse")
         given = (criterion.json_, criterion.text, criterion.rouge, criterion.xml)
         self._configured = any(part is not None for part in given)
         self._parts = _compile_parts(criterion)
+        self._accepts_itself = (
+            all(part is None for part in (criterion.json_, criterion.rouge, criterion.xml))
+            and text.accepts_itself(criterion.text)
+        )
 
     def mismatch(self, actual: Turn, expected: Turn) -> str | None:
         """Return why the final responses do not match, None when they do.
@@ -36,6 +40,8 @@ class FinalResponseMatcher:
         said, wanted = actual.final_text, expected.final_text
         if said is None:
             return None if wanted is None else "actual final response is nil"
+        if said == wanted and self._accepts_itself:
+            return None
         reasons = [
             f"{name} mismatch: {reason}"
             for name, check in self._parts
@@ -43,9 +49,12 @@ class FinalResponseMatcher:
         ]
         return "; ".join(reasons) if reasons else None
 
-    def lacking(self, turn: Turn) -> str | None:
-        """Return why the final response is no evidence, None when it is or nothing is compared."""
-        return turn.lacks("finalResponse") if self._parts else None
+    def lacking(self, actual: Turn, expected: Turn) -> str | None:
+        """Return why a final response is no evidence, None when both are or nothing is compared."""
+        if not self._parts or not ("capture" in actual.data or "capture" in expected.data):
+            return None
+        reason = expected.lacks("finalResponse")
+        return actual.lacks("finalResponse") or (reason and f"expected {reason}")
 
 
 def _compile_parts(criterion: FinalResponseCriterion) -> list[tuple[str, PartCheck]]:
@@ -53,7 +62,7 @@ def _compile_parts(criterion: FinalResponseCriterion) -> list[tuple[str, PartChe
     if criterion.json_ is not None and not criterion.json_.ignore:
         parts.append(("json", _on_raw(compile_json(criterion.json_))))
     if criterion.text is not None and not criterion.text.ignore:
-        parts.append(("text", compile_text(criterion.text)))
+        parts.append(("text", text.compile_text(criterion.text)))
     if criterion.rouge is not None and not criterion.rouge.ignore:
         parts.append(("rouge", compile_rouge(criterion.rouge)))
     if criterion.xml is not None and not criterion.xml.ignore:

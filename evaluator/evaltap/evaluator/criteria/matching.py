@@ -15,28 +15,20 @@ class Matching:
 def match_left(
     left: int,
     right: int,
-    edge: Callable[[int, int], bool],
+    neighbours: Callable[[int], Sequence[int]],
     *,
     candidates: Sequence[Sequence[int]] = (),
 ) -> Matching:
     """Cover as many of the `left` vertices as possible, each by a vertex of its own on the right.
 
     Kuhn's algorithm with the left vertices in ascending order, so that the uncovered ones are the
-    same whichever way ties between edges fall.  `candidates[i]` may name right vertices known to
-    have an edge to `i`; a free one is taken without asking `edge`.  An edge is asked for at most
-    once.
+    same whichever way ties between edges fall.  `neighbours(i)` lists the right vertices with an edge
+    to `i`; it is asked for at most once, and only where needed.  `candidates[i]` may name some of
+    them beforehand; a free one is taken without asking.
     """
     owner = [-1] * right
     partner = [-1] * left
-    known: dict[int, bool] = {}
-
-    def has_edge(one: int, other: int) -> bool:
-        key = one * right + other
-        answer = known.get(key)
-        if answer is None:
-            answer = known[key] = edge(one, other)
-        return answer
-
+    known: list[Sequence[int] | None] = [None] * left
     uncovered = []
     for root in range(left):
         for sure in candidates[root] if candidates else ():
@@ -44,30 +36,44 @@ def match_left(
                 owner[sure], partner[root] = root, sure
                 break
         else:
-            if not _augment(root, owner, partner, has_edge):
+            if not _augment(root, owner, partner, known, neighbours):
                 uncovered.append(root)
     return Matching(uncovered, [vertex for vertex, left_of in enumerate(owner) if left_of < 0])
 
 
 def _augment(
-    root: int, owner: list[int], partner: list[int], has_edge: Callable[[int, int], bool]
+    root: int,
+    owner: list[int],
+    partner: list[int],
+    known: list[Sequence[int] | None],
+    neighbours: Callable[[int], Sequence[int]],
 ) -> bool:
     """Find a shortest augmenting path from `root` and flip it; breadth first, so never too deep."""
     reached_from: dict[int, int] = {}
     queue = [root]
     for one in queue:
-        for other in range(len(owner)):
-            if other in reached_from or not has_edge(one, other):
+        edges = known[one]
+        if edges is None:
+            edges = known[one] = neighbours(one)
+        for other in edges:
+            if other in reached_from:
                 continue
             reached_from[other] = one
-            if owner[other] >= 0:
-                queue.append(owner[other])
-                continue
-            while True:
-                one = reached_from[other]
-                previous = partner[one]
-                owner[other], partner[one] = one, other
-                if one == root:
-                    return True
-                other = previous
+            if owner[other] < 0:
+                _flip(root, other, reached_from, owner, partner)
+                return True
+            queue.append(owner[other])
     return False
+
+
+def _flip(
+    root: int, other: int, reached_from: dict[int, int], owner: list[int], partner: list[int]
+) -> None:
+    """Give each vertex on the path back to `root` the partner through which it was reached."""
+    while True:
+        one = reached_from[other]
+        previous = partner[one]
+        owner[other], partner[one] = one, other
+        if one == root:
+            return
+        other = previous

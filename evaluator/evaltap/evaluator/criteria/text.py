@@ -40,6 +40,16 @@ def accepts_itself(criterion: TextCriterion | None) -> bool:
     return not measured and criterion.match_strategy in ("", "exact", "contains", "skip")
 
 
+def is_exact(criterion: TextCriterion | None) -> bool:
+    """Tell whether different texts never match, so that the rest need not be looked at."""
+    return (
+        criterion is not None
+        and not criterion.ignore
+        and not criterion.case_insensitive
+        and criterion.match_strategy in ("", "exact")
+    )
+
+
 def compile_length(criterion: LengthCriterion) -> Callable[[str], str | None]:
     """Return the check of a text's length in code points, bounds included."""
     low, high = criterion.min, criterion.max

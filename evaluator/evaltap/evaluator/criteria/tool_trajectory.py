@@ -6,11 +6,12 @@ which is what keeps scoring fast: most calls of a recorded trace equal their ref
 """
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import orjson
 
-from evaltap.evaluator.context import Turn
+from evaltap.evaluator.context import Turn, absent_state
 from evaltap.evaluator.criteria import json_value, text
 from evaltap.evaluator.criteria.matching import match_left
 from evaltap.schemas.metric import (
@@ -26,6 +27,7 @@ _EXACT: Final = ToolTrajectoryStrategy(
     name=TextCriterion(), arguments=JsonCriterion(), result=JsonCriterion()
 )
 _PARTS: Final = ("name", "arguments", "result")
+_WHOLE: Final = itemgetter(*_PARTS)
 
 
 class ToolTrajectoryMatcher:
@@ -58,26 +60,25 @@ class ToolTrajectoryMatcher:
         reason = self._match(calls, wanted)
         return None if reason is None else f"tool trajectory mismatch: match tools: {reason}"
 
-    def lacking(self, turn: Turn) -> str | None:
+    def lacking(self, actual: Turn, expected: Turn) -> str | None:
         """Return which evidence is compared but not there, None when all of it is."""
-        reason = turn.lacks("tools")
+        reason = self._turn_lacks(actual)
         if reason is not None:
             return reason
-        for tool in turn.tools:
-            capture = tool.get("capture") if tool else None
-            if not capture:
-                continue
-            compared = self._rule(tool, tool).compared
-            for field in _PARTS:
-                if field in compared and capture.get(field) in ("missing", "redacted", "truncated"):
-                    return f"{field} of {_label(tool)} is {capture[field]}"
-        return None
+        reason = self._turn_lacks(expected)
+        return None if reason is None else f"expected {reason}"
 
-    def pair_mismatch(self, actual: ToolCall | None, expected: ToolCall | None) -> str | None:
-        """Return why two calls are not a pair, None when they are; ids never matter."""
-        if actual is None or expected is None:
-            return "tool call is nil"
-        return self._rule(actual, expected).mismatch(actual, expected)
+    def _turn_lacks(self, turn: Turn) -> str | None:
+        data = turn.data
+        if "capture" in data and (reason := turn.lacks("tools")):
+            return reason
+        for tool in data.get("tools") or ():
+            if tool and "capture" in tool:
+                for field in self._rule(tool, tool).compared:
+                    state = absent_state(tool, field)
+                    if state is not None:
+                        return f"{field} of {_label(tool)} is {state}"
+        return None
 
     def _rule(self, actual: ToolCall, expected: ToolCall) -> "_Rule":
         if not self._by_tool:
@@ -89,76 +90,84 @@ class ToolTrajectoryMatcher:
         )
 
     def _match_unordered(self, calls: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> str | None:
-        equal_bytes: dict[bytes, list[int]] = {}
-        for index, call in enumerate(calls):
-            key = self._key(call)
+        keys, wanted_keys = self._keys(calls), self._keys(wanted)
+        distinct = {*wanted_keys}
+        if len(distinct) == len(wanted) and None not in distinct and distinct <= {*keys}:
+            return None  # each expected call has a twin of its own
+        places: dict[bytes | None, list[int]] = {}
+        for index, key in enumerate(keys):
             if key is not None:
-                equal_bytes.setdefault(key, []).append(index)
-        candidates: list[Sequence[int]] = []
-        for tool in wanted:
-            key = self._key(tool)
-            candidates.append(equal_bytes.get(key, ()) if key is not None else ())
+                places.setdefault(key, []).append(index)
+        candidates = [places.get(key, ()) for key in wanted_keys]
+        reasons: dict[int, list[str | None]] = {}
 
-        def edge(one: int, other: int) -> bool:
-            return self.pair_mismatch(calls[other], wanted[one]) is None
+        def neighbours(one: int) -> list[int]:
+            tool = wanted[one]
+            row = reasons[one] = [self._compare(call, tool) for call in calls]
+            return [other for other, reason in enumerate(row) if reason is None]
 
-        matching = match_left(len(wanted), len(calls), edge, candidates=candidates)
+        matching = match_left(len(wanted), len(calls), neighbours, candidates=candidates)
         if not matching.uncovered_left:
             return None
-        spare = [calls[index] for index in matching.free_right]
-        lines = [self._explain(wanted[index], spare) for index in matching.uncovered_left]
+        lines = ["cannot match all left vertices"]
+        for one in matching.uncovered_left:
+            spare = [reasons[one][other] for other in matching.free_right]
+            lines.append(_explain(wanted[one], spare))
         # The layout is that of the peer's error list, so that its users find what they know.
-        lines.insert(0, "cannot match all left vertices")
-        listed = "".join(f"\n\t* {line}" for line in lines)
+        listed = "".join([f"\n\t* {line}" for line in lines])
         return f"{len(lines)} errors occurred:{listed}\n\n"
 
     def _match_ordered(self, calls: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> str | None:
+        keys, wanted_keys = self._keys(calls), self._keys(wanted)
         position = 0
-        for tool in wanted:
+        for tool, wanted_key in zip(wanted, wanted_keys, strict=True):
             start = position
             while position < len(calls):
+                call, key = calls[position], keys[position]
                 position += 1
-                if self._is_pair(calls[position - 1], tool):
+                if (key is not None and key == wanted_key) or self._compare(call, tool) is None:
                     break
             else:
-                return self._explain(tool, calls[start:])
+                return _explain(tool, [self._compare(call, tool) for call in calls[start:]])
         return None
 
-    def _is_pair(self, actual: ToolCall | None, expected: ToolCall | None) -> bool:
-        key = self._key(actual)
-        if key is not None and key == self._key(expected):
-            return True
-        return self.pair_mismatch(actual, expected) is None
+    def _compare(self, actual: ToolCall | None, expected: ToolCall | None) -> str | None:
+        """Return why two calls are not a pair, nothing but an empty text when their names differ."""
+        if actual is None or expected is None:
+            return ""
+        rule = self._rule(actual, expected)
+        if rule.exact_name and (actual.get("name") or "") != (expected.get("name") or ""):
+            return ""  # most pairs end here; saves making a reason that nobody reads
+        return rule.mismatch(actual, expected)
+
+    def _keys(self, tools: Sequence[ToolCall | None]) -> list[bytes | None]:
+        """Return bytes for each call that two calls share only if they are a pair, else None."""
+        if not self._by_tool and self._default.encoded is _WHOLE:
+            try:
+                return list(map(orjson.dumps, map(_WHOLE, tools)))  # type: ignore[arg-type]
+            except (KeyError, TypeError):
+                pass  # a call without arguments, a null call: one by one then
+        return [self._key(tool) for tool in tools]
 
     def _key(self, tool: ToolCall | None) -> bytes | None:
-        """Return bytes that two calls share only if they are a pair, None when none prove it."""
         if tool is None:
             return None
-        rule = self._by_tool.get(tool.get("name") or "", self._default)
-        if rule.encoded is None:
+        encoded = self._rule(tool, tool).encoded
+        if encoded is None:
             return None
         try:
-            return orjson.dumps(rule.encoded(tool))
+            return orjson.dumps(encoded(tool))
+        except KeyError:
+            return orjson.dumps(encoded({"name": None, "arguments": None, "result": None, **tool}))
         except orjson.JSONEncodeError:  # an integer beyond 64 bits: the deep comparison knows it
             return None
 
-    def _explain(self, tool: ToolCall | None, spare: Sequence[ToolCall]) -> str:
-        """Name the expected call, and say how the first spare call of that name differs from it."""
-        if tool is None:
-            return "tool call is nil"
-        name = tool.get("name")
-        for call in spare:
-            if call is not None and call.get("name") == name:
-                reason = self.pair_mismatch(call, tool)
-                if reason is not None:
-                    return f"{_label(tool)} mismatch: {reason}"
-        return f"{_label(tool)} mismatch"
 
 
 class _Rule:
     """A compiled strategy: the checks of the parts it compares."""
 
-    __slots__ = ("_arguments", "_name", "_result", "compared", "encoded")
+    __slots__ = ("_arguments", "_name", "_result", "compared", "encoded", "exact_name")
 
     def __init__(self, strategy: ToolTrajectoryStrategy) -> None:
         name, arguments, result = strategy.name, strategy.arguments, strategy.result
@@ -166,9 +175,10 @@ class _Rule:
         self._arguments = _compiled(arguments)
         self._result = _compiled(result)
         checks = (self._name, self._arguments, self._result)
-        self.compared = frozenset(
+        self.compared = [
             part for part, check in zip(_PARTS, checks, strict=True) if check is not None
-        )
+        ]
+        self.exact_name = text.is_exact(name)
         provable = (
             text.accepts_itself(name)
             and json_value.accepts_itself(arguments)
@@ -198,15 +208,18 @@ def _compiled(criterion: JsonCriterion | None) -> json_value.JsonCheck | None:
     return json_value.compile_json(criterion)
 
 
-def _encoded_parts(compared: frozenset[str]) -> Callable[[ToolCall], object]:
+def _encoded_parts(compared: Sequence[str]) -> Callable[[ToolCall], object]:
     """Choose what two calls must have in common: the name, as it selects the strategy, and more."""
-    if {"arguments", "result"} <= compared:
-        return lambda tool: (tool.get("name"), tool.get("arguments"), tool.get("result"))
-    if "arguments" in compared:
-        return lambda tool: (tool.get("name"), tool.get("arguments"))
-    if "result" in compared:
-        return lambda tool: (tool.get("name"), tool.get("result"))
-    return lambda tool: tool.get("name")
+    more = [part for part in _PARTS[1:] if part in compared]
+    return _WHOLE if len(more) == 2 else itemgetter("name", *more)
+
+
+def _explain(tool: ToolCall | None, reasons: Sequence[str | None]) -> str:
+    """Name the expected call, and say how the first spare call of that name differs from it."""
+    if tool is None:
+        return "tool call is nil"
+    reason = next(filter(None, reasons), None)
+    return f"{_label(tool)} mismatch: {reason}" if reason else f"{_label(tool)} mismatch"
 
 
 def _label(tool: ToolCall) -> str:

@@ -20,8 +20,8 @@ class Matcher(Protocol):
         """Return why the turns do not match, None when they do."""
         ...
 
-    def lacking(self, turn: Turn) -> str | None:
-        """Return which evidence a turn lacks, None when all that is compared is there."""
+    def lacking(self, actual: Turn, expected: Turn) -> str | None:
+        """Return which compared evidence is not there, None when all of it is."""
         ...
 
 
@@ -54,9 +54,7 @@ class TurnScorer:
         return known
 
     def _score_turn(self, actual: Turn, expected: Turn) -> TurnScore:
-        lacking = self._matcher.lacking(actual)
-        if lacking is None and (lacking := self._matcher.lacking(expected)) is not None:
-            lacking = f"expected {lacking}"
+        lacking = self._matcher.lacking(actual, expected)
         if lacking is not None:
             return TurnScore(Status.NOT_EVALUATED, None, f"evidence missing: {lacking}")
         reason = self._matcher.mismatch(actual, expected)
