@@ -31,8 +31,9 @@ def freeze(value: object, max_bytes: int) -> tuple[Frozen, bool]:
         written = orjson.dumps(value, default=_plain_object, option=orjson.OPT_NON_STR_KEYS)
         if b"null" in written and _holds_nan(value):
             written = orjson.dumps(_plain(value))
-    except (TypeError, ValueError, RecursionError, AttributeError):
-        written = orjson.dumps(_plain(value))
+    except Exception:
+        # The object's own code runs here, so anything may be raised.
+        written = orjson.dumps(_trusting_nothing(value))
     if len(written) <= max_bytes:
         return Frozen(written), False
     note = _note(written)
@@ -41,7 +42,8 @@ def freeze(value: object, max_bytes: int) -> tuple[Frozen, bool]:
 
 def thaw(value: Any) -> Any:
     """Return the value that was frozen; anything else as it is."""
-    return orjson.loads(value) if isinstance(value, Frozen) else value
+    # orjson takes no subclass of bytes, but a view of one.
+    return orjson.loads(memoryview(value)) if isinstance(value, Frozen) else value
 
 
 def cut(text: str, max_bytes: int) -> tuple[str, bool]:
@@ -155,6 +157,14 @@ def _plain_object(value: object) -> Any:
                 return converted
     # The name of the type only: `repr` is the agent's code and may be slow, huge or broken.
     return f"<{type(value).__qualname__}>"
+
+
+def _trusting_nothing(value: object) -> Any:
+    try:
+        return _plain(value)
+    except Exception:
+        # Even asking for its class failed.
+        return f"<{type(value).__qualname__}>"
 
 
 def _plain(value: object, depth: int = 0, seen: tuple[int, ...] = (), nodes: Any = None) -> Any:

@@ -7,11 +7,7 @@ from evaltap.schemas.record import WireRecord
 
 
 class SinkError(Exception):
-    """A batch was not taken.  `permanent` says that trying the same batch again is useless."""
-
-    def __init__(self, message: str, *, permanent: bool = False) -> None:
-        self.permanent = permanent
-        super().__init__(message)
+    """A batch was not taken; it will be offered again."""
 
 
 class Sink(Protocol):
@@ -24,13 +20,17 @@ class Sink(Protocol):
     def append(self, records: Sequence[WireRecord]) -> None:
         """Take all records or none.
 
-        Returning means that they survive the death of this process.  A SinkError means that none
-        was taken: the recorder keeps the batch and tries again, or counts it as dropped when the
-        error is permanent.  May take as long as the disk takes, never waits for a network.
+        Returning means that they survive the death of this process.  A SinkError (any exception)
+        means that none was taken: the recorder keeps the batch, within its bounds, and tries
+        again.  May take as long as the disk takes, never waits for a network.
         """
 
     def flush(self, timeout_seconds: float) -> bool:
         """Push on what was taken, as far as the time allows; True when nothing is left."""
+        ...
+
+    def backlog(self) -> int:
+        """Return how many records were taken and still wait for a broker; from any thread."""
         ...
 
     def close(self) -> None:

@@ -60,6 +60,10 @@ class LocalLogSink:
         """Have nothing left: a record that was taken is on the file."""
         return True
 
+    def backlog(self) -> int:
+        """Return 0: there is nothing behind this sink."""
+        return 0
+
     def close(self) -> None:
         """Close the file."""
         log, self._log = self._log, None

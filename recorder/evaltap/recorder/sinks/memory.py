@@ -23,6 +23,10 @@ class MemorySink:
         """Have nothing to push on."""
         return True
 
+    def backlog(self) -> int:
+        """Return 0: there is nothing behind this sink."""
+        return 0
+
     def close(self) -> None:
         """Remember that it was closed; the records stay readable."""
         self.closed = True

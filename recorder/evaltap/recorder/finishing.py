@@ -1,0 +1,136 @@
+"""From the assembler's case to the record: sample, withhold, redact, cut, encode."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.payload import cut, readable, shorten
+from evaltap.recorder.redaction import Redactor, withhold_content
+from evaltap.recorder.sampling import is_sampled
+from evaltap.schemas.record import Reason, RecordError, WireRecord, encode_case
+
+CaseData = dict[str, Any]
+
+_SHRINKING = (16_384, 4_096, 1_024, 256)
+"""Bytes for each field, tried in turn when a case as a whole is too large."""
+
+
+class Dropped(Exception):
+    """A case is not to be recorded; the reason is what is counted."""
+
+    def __init__(self, reason: str, cause: Exception | None = None) -> None:
+        self.reason = reason
+        self.cause = cause
+        super().__init__(reason)
+
+
+class Finisher:
+    """Turns cases into records; the order is fixed, so that nothing private is ever written.
+
+    `redactor` is asked for once, at the first case, since making one may read a key from disk.
+    """
+
+    def __init__(self, config: RecorderConfig, redactor: Callable[[], Redactor | None]) -> None:
+        self._config = config
+        self._make_redactor = redactor
+        self._redactor: Redactor | None = None
+        self._made = False
+
+    def finish(self, case: CaseData) -> CaseData:
+        """Return the case as it may be written; raises Dropped.  The argument is not changed."""
+        config = self._config
+        if not is_sampled(case["evalId"], config.sample_rate):
+            raise Dropped("sampled_out")
+        finished = self._described(case)
+        if not config.capture_content:
+            finished = withhold_content(finished)
+        if not self._made:
+            self._redactor = self._make_redactor()
+            self._made = True
+        if self._redactor is None:
+            return finished
+        try:
+            redacted = self._redactor(finished)
+        except Exception as error:
+            # Closed on failure: what could not be redacted is not written.
+            raise Dropped("redaction_failed", error) from error
+        if redacted is None:
+            raise Dropped("redactor")
+        return redacted[0]
+
+    def encode(self, case: CaseData, *, producer_id: str, seq: int, time: datetime) -> WireRecord:
+        """Return the record of a finished case, shortened where it must be; raises Dropped."""
+        for limit in (0, *_SHRINKING):
+            candidate = shortened_case(case, limit) if limit else case
+            try:
+                return encode_case(
+                    candidate,
+                    producer_id=producer_id,
+                    seq=seq,
+                    time=time,
+                    max_bytes=self._config.case_max_bytes,
+                )
+            except RecordError as error:
+                if error.reason is Reason.UNDECODABLE:
+                    case = readable(case)
+                elif error.reason is not Reason.TOO_LARGE:
+                    raise Dropped(str(error.reason), error) from error
+        raise Dropped("too_large")
+
+    def _described(self, case: CaseData) -> CaseData:
+        """Add what the configuration knows: application, service, inclusion probability."""
+        config = self._config
+        session = dict(case.get("sessionInput") or {})
+        source = dict(case.get("source") or {})
+        if config.app_name and not session.get("appName"):
+            session["appName"] = config.app_name
+        if config.service and not source.get("service"):
+            source["service"] = config.service
+        if config.sample_rate < 1:
+            source["inclusionProbability"] = config.sample_rate
+        described = {**case, "source": source}
+        if session:
+            described["sessionInput"] = session
+        return described
+
+
+def shortened_case(case: CaseData, limit: int) -> CaseData:
+    """Return the case with each field of its turn cut to about `limit` bytes and marked so."""
+    turns = [_shortened_turn(turn, limit) for turn in case["actualConversation"]]
+    return {**case, "actualConversation": turns}
+
+
+def _shortened_turn(turn: dict[str, Any], limit: int) -> dict[str, Any]:
+    shortened = dict(turn)
+    capture = dict(turn.get("capture", {}))
+    for field in ("userContent", "finalResponse"):
+        message = turn.get(field)
+        if isinstance(message, dict) and isinstance(message.get("content"), str):
+            content, was_cut = cut(message["content"], limit)
+            if was_cut:
+                shortened[field] = {**message, "content": content}
+                capture[field] = "truncated"
+    for field in ("intermediateResponses", "contextMessages"):
+        if turn.get(field):
+            shortened[field] = shorten(turn[field], limit * 4)
+            if shortened[field] != turn[field]:
+                capture[field] = "truncated"
+    if capture:
+        shortened["capture"] = capture
+    if turn.get("tools"):
+        shortened["tools"] = [_shortened_tool(tool, limit) for tool in turn["tools"]]
+    return shortened
+
+
+def _shortened_tool(tool: dict[str, Any], limit: int) -> dict[str, Any]:
+    shortened = dict(tool)
+    capture = dict(tool.get("capture", {}))
+    for field in ("arguments", "result"):
+        if field in tool:
+            shortened[field] = shorten(tool[field], limit)
+            if shortened[field] != tool[field]:
+                capture[field] = "truncated"
+    if capture:
+        shortened["capture"] = capture
+    return shortened

@@ -1,0 +1,151 @@
+"""The bounded way from the agent's threads to the background thread.
+
+Putting never waits: the queue is a `SimpleQueue`, whose `put` is reentrant, and the lock beside it
+is only tried.  Both survive garbage collection, signal handlers and `__del__` that record in the
+middle of recording.  When there is no room, the whole turn of the event that did not fit is lost:
+a turn that misses one tool call would look complete and be scored wrong.
+"""
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from evaltap.recorder.observation import Observation, RunEnded
+
+ITEM_BYTES = 2000
+"""What a source's raw item (a span) is taken to weigh; weighing it would cost more than it holds."""
+MAX_LOST_RUNS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """An observation from a plugin or the plain API."""
+
+    observation: Observation
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A raw item for the source that can read it."""
+
+    source: Any
+    item: Any
+    weight: int = ITEM_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class RunLost:
+    """The named run lost an observation and must not be recorded."""
+
+    run_id: str
+    time_ns: int
+    reason: str
+    weight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Everything before this is to be written; `done` is set then."""
+
+    done: threading.Event
+    deadline: float
+    weight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The last message: write what there is, by the deadline (monotonic seconds)."""
+
+    deadline: float
+    weight: int = 0
+
+
+Message = Observed | Submitted | RunLost | Flush | Close
+
+
+class Inlet:
+    """A queue bounded by number and by bytes; any thread puts, the background thread gets."""
+
+    def __init__(self, *, max_events: int, max_bytes: int) -> None:
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self._queue: SimpleQueue[Message] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._bytes = 0
+        self._late_bytes: deque[int] = deque()
+        self._lost_runs: dict[str, None] = {}
+        self.lost_items: deque[Any] = deque(maxlen=10_000)
+        self.hurry = threading.Event()
+
+    def __len__(self) -> int:
+        """Return the number of messages waiting."""
+        return self._queue.qsize()
+
+    def observe(self, observation: Observation, weight: int) -> None:
+        """Put an observation, or lose its run when there is no room."""
+        if self._lost_runs and observation.run_id in self._lost_runs:
+            if isinstance(observation, RunEnded):
+                self._lost_runs.pop(observation.run_id, None)
+            return
+        if self._has_room(weight):
+            self._account(weight)
+            self._queue.put(Observed(observation, weight))
+        else:
+            self.lose(observation.run_id, observation.time_ns, "queue_full")
+            if isinstance(observation, RunEnded):
+                self._lost_runs.pop(observation.run_id, None)
+
+    def lose(self, run_id: str, time_ns: int, reason: str) -> None:
+        """Have the run dropped as a whole, with this reason; what still comes of it is ignored."""
+        if run_id in self._lost_runs:
+            return
+        if len(self._lost_runs) >= MAX_LOST_RUNS:
+            self._lost_runs.clear()
+        self._lost_runs[run_id] = None
+        # Beyond the bound, but small and once a run: the background must learn of it, in order.
+        self._queue.put(RunLost(run_id, time_ns, reason))
+
+    def submit(self, source: Any, item: Any) -> bool:
+        """Put a raw item; False when there is no room and it was lost."""
+        if not self._has_room(ITEM_BYTES):
+            self.lost_items.append(item)
+            return False
+        self._account(ITEM_BYTES)
+        self._queue.put(Submitted(source, item))
+        return True
+
+    def control(self, message: Flush | Close) -> None:
+        """Put a message that has room always, and wake the background."""
+        self._queue.put(message)
+        self.hurry.set()
+
+    def get(self, timeout_seconds: float) -> Message | None:
+        """Return the next message, None after the time-out; for the background thread."""
+        try:
+            message = self._queue.get(timeout=max(0.0, timeout_seconds))
+        except Empty:
+            return None
+        with self._lock:
+            self._bytes -= message.weight
+            while self._late_bytes:
+                self._bytes += self._late_bytes.popleft()
+        return message
+
+    def _has_room(self, weight: int) -> bool:
+        return (
+            self._queue.qsize() < self._max_events and self._bytes + weight <= self._max_bytes
+        )
+
+    def _account(self, weight: int) -> None:
+        # Only tried: whoever holds it may be this very thread, interrupted by a signal or the
+        # garbage collector.
+        if self._lock.acquire(blocking=False):
+            try:
+                self._bytes += weight
+            finally:
+                self._lock.release()
+        else:
+            self._late_bytes.append(weight)

@@ -1,0 +1,81 @@
+"""Where every turn went: the counters behind `recorded = delivered + spooled + dropped`."""
+
+import threading
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """A moment of the recorder; `recorded == delivered + spooled + sum(dropped.values())`.
+
+    Counted are turns, each revision of one by itself.  `waiting` are turns that are not decided
+    yet; they enter `recorded` together with where they went.
+    """
+
+    recorded: int = 0
+    delivered: int = 0
+    """On the log for good: the local log, or acknowledged by the broker behind it."""
+    spooled: int = 0
+    """Safe in the local log, not yet acknowledged by the broker behind it."""
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """By reason: sampled_out, queue_full, log_unavailable, too_large, redaction_failed, ..."""
+    waiting: int = 0
+    """Finished turns in memory that the log has not taken yet."""
+    queued_events: int = 0
+    open_turns: int = 0
+    lost_items: int = 0
+    """Spans that did not fit into the queue; the turns of their traces are dropped as queue_full."""
+    faults: int = 0
+    """Errors inside the recorder; none of them reached the agent."""
+
+
+class Ledger:
+    """Keeps the counts; the background thread writes, any thread reads or refuses turns."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._recorded = 0
+        self._taken = 0
+        self._dropped: Counter[str] = Counter()
+        self._refused: deque[str] = deque()
+
+    def taken(self, turns: int) -> None:
+        """Count turns that the log has taken."""
+        with self._lock:
+            self._recorded += turns
+            self._taken += turns
+
+    def dropped(self, reason: str, turns: int = 1) -> None:
+        """Count turns that were dropped."""
+        with self._lock:
+            self._recorded += turns
+            self._dropped[reason] += turns
+
+    def refuse(self, reason: str) -> None:
+        """Count a turn that was not even begun; for the agent's threads, never waits."""
+        self._refused.append(reason)
+        if len(self._refused) > 100 and self._lock.acquire(blocking=False):
+            try:
+                self._fold()
+            finally:
+                self._lock.release()
+
+    def drops(self) -> dict[str, int]:
+        """Return the drops by reason."""
+        with self._lock:
+            self._fold()
+            return dict(self._dropped)
+
+    def snapshot(self, backlog: int) -> tuple[int, int, int, dict[str, int]]:
+        """Return recorded, delivered, spooled and dropped; `backlog` is what the sink holds back."""
+        with self._lock:
+            self._fold()
+            spooled = min(backlog, self._taken)
+            return self._recorded, self._taken - spooled, spooled, dict(self._dropped)
+
+    def _fold(self) -> None:
+        while self._refused:
+            self._dropped[self._refused.popleft()] += 1
+            self._recorded += 1

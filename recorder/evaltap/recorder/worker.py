@@ -1,0 +1,227 @@
+"""The background thread: from messages to turns on the log.
+
+One thread for each recorder and process, a daemon, started by the first event.  Everything slow
+happens here: reading spans, assembling, redacting, encoding, the disk.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from evaltap.recorder.assembler import Assembler, AssemblerLimits
+from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.errors import Faults
+from evaltap.recorder.inlet import Close, Flush, Inlet, Message, Observed, RunLost, Submitted
+from evaltap.recorder.intake import take, thaw_observation
+from evaltap.recorder.ledger import Ledger
+from evaltap.recorder.observation import Observation, RunEnded
+from evaltap.recorder.outlet import Outlet
+
+TICK_SECONDS = 0.2
+MAX_MESSAGES = 1_000
+"""Messages taken before what they completed is written."""
+MAX_REMEMBERED_DROPS = 10_000
+
+
+class ObservationSource(Protocol):
+    """Reads raw items into observations; called by the background thread only.
+
+    An exception is counted and costs only the item at hand.
+    """
+
+    def process(self, item: Any) -> Iterable[Observation]:
+        """Take one item that was submitted and return what it says."""
+        ...
+
+    def tick(self, now_ns: int) -> Iterable[Observation]:
+        """Return what has become due; called some times a second, with the time of day."""
+        ...
+
+    def close(self) -> Iterable[Observation]:
+        """Return what is left; nothing is submitted after it."""
+        ...
+
+
+class Worker:
+    """One life of the background thread; a forked child and a restart make their own."""
+
+    def __init__(
+        self,
+        config: RecorderConfig,
+        inlet: Inlet,
+        outlet: Outlet,
+        ledger: Ledger,
+        faults: Faults,
+        sources: Sequence[ObservationSource],
+        version: str,
+    ) -> None:
+        self.outlet = outlet
+        self.alive = True
+        self.complete = False
+        self._config = config
+        self._inlet = inlet
+        self._ledger = ledger
+        self._faults = faults
+        self._sources = sources
+        self._assembler = Assembler(
+            AssemblerLimits(
+                max_open_runs=config.open_max_turns,
+                max_bytes=config.open_max_bytes,
+                idle_seconds=config.idle_timeout_seconds,
+            ),
+            recorder_version=version,
+        )
+        self._lost_traces: OrderedDict[str, None] = OrderedDict()
+        self._dropped_turns: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self.thread = threading.Thread(target=self.run, name="evaltap-recorder", daemon=True)
+
+    @property
+    def open_turns(self) -> int:
+        """The number of turns that have begun and not ended."""
+        return self._assembler.open_runs
+
+    def run(self) -> None:
+        """Work until a Close message; an error costs the cycle at hand, never the thread."""
+        try:
+            closing: Close | None = None
+            while closing is None:
+                try:
+                    closing = self._cycle()
+                except Exception as error:
+                    # The last guard: whatever it was, the next cycle may well work.
+                    self._faults.report("worker", error)
+            self.complete = self._finish(closing)
+        finally:
+            self.alive = False
+
+    def _cycle(self) -> Close | None:
+        first = self._inlet.get(self._patience())
+        if first is not None and not isinstance(first, Flush | Close):
+            # Let a few more come: one transaction for all of them costs less.
+            self._inlet.hurry.wait(self._config.flush_interval_seconds / 2)
+        messages = 0
+        message = first
+        while message is not None:
+            if isinstance(message, Close):
+                return message
+            if isinstance(message, Flush):
+                self._inlet.hurry.clear()
+                self._flush(message)
+            else:
+                self._handle(message)
+            messages += 1
+            message = self._inlet.get(0) if messages < MAX_MESSAGES else None
+        self._tick()
+        self.outlet.write()
+        self.outlet.state()
+        self._faults.log(time.monotonic())
+        return None
+
+    def _patience(self) -> float:
+        """Return how long to wait for a message before looking after what is open."""
+        retry = self.outlet.seconds_to_retry()
+        return TICK_SECONDS if retry is None else min(TICK_SECONDS, retry)
+
+    def _handle(self, message: Message) -> None:
+        """Take one message; an error costs the turn or the item that it belongs to."""
+        try:
+            if isinstance(message, Observed):
+                self._feed(thaw_observation(message.observation))
+            elif isinstance(message, Submitted):
+                self._feed_all(message.source.process(message.item))
+            elif isinstance(message, RunLost):
+                self._drop_run(message)
+        except Exception as error:
+            # A source's reader met something it cannot read; the others must not suffer.
+            self._faults.report(type(message).__name__, error)
+            if isinstance(message, Observed):
+                seen = message.observation
+                self._drop_run(RunLost(seen.run_id, seen.time_ns, "internal_error"))
+
+    def _tick(self) -> None:
+        now_ns = time.time_ns()
+        while self._inlet.lost_items:
+            self._remember_trace(self._inlet.lost_items.popleft())
+        for source in self._sources:
+            try:
+                self._feed_all(source.tick(now_ns))
+            except Exception as error:
+                # See _handle.
+                self._faults.report("source.tick", error)
+        for case in self._assembler.expire(now_ns):
+            self._emit(case)
+
+    def _feed_all(self, observations: Iterable[Observation]) -> None:
+        for observation in observations:
+            taken, _ = take(observation, self._config.field_max_bytes)
+            self._feed(thaw_observation(taken))
+
+    def _feed(self, observation: Observation) -> None:
+        for case in self._assembler.feed(observation, time.time_ns()):
+            self._emit(case)
+
+    def _emit(self, case: dict[str, Any]) -> None:
+        turn = case["actualConversation"][0]
+        key = (case["evalId"], turn["invocationId"])
+        if key in self._dropped_turns:
+            return
+        if self._lost_traces and turn.get("telemetry", {}).get("traceId") in self._lost_traces:
+            self._drop_turn(key, "queue_full")
+            return
+        self.outlet.add(case)
+
+    def _drop_run(self, lost: RunLost) -> None:
+        """Close the run of which something was lost, and drop what it had become."""
+        end = RunEnded(lost.run_id, lost.time_ns, status="incomplete", close_reason="evicted")
+        cases = self._assembler.feed(end, time.time_ns())
+        for index, case in enumerate(cases):
+            if index == 0:
+                turn = case["actualConversation"][0]
+                self._drop_turn((case["evalId"], turn["invocationId"]), lost.reason)
+            else:
+                self._emit(case)
+
+    def _drop_turn(self, key: tuple[str, str], reason: str) -> None:
+        """Count a turn as dropped, once; a later revision of it would be as incomplete."""
+        if key in self._dropped_turns:
+            return
+        self._dropped_turns[key] = None
+        if len(self._dropped_turns) > MAX_REMEMBERED_DROPS:
+            self._dropped_turns.popitem(last=False)
+        self._ledger.dropped(reason)
+
+    def _remember_trace(self, item: Any) -> None:
+        """Remember the trace of a span that did not fit: its turns miss something."""
+        context = getattr(getattr(item, "span", None), "context", None)
+        trace_id = getattr(context, "trace_id", None)
+        if isinstance(trace_id, int):
+            self._lost_traces[format(trace_id, "032x")] = None
+            if len(self._lost_traces) > MAX_REMEMBERED_DROPS:
+                self._lost_traces.popitem(last=False)
+
+    def _flush(self, message: Flush) -> None:
+        self._tick()
+        self.outlet.retry_now()
+        if self.outlet.write():
+            message.done.set()
+
+    def _finish(self, closing: Close) -> bool:
+        """Write out everything that is open or waiting, by the deadline of the message."""
+        for source in self._sources:
+            try:
+                self._feed_all(source.close())
+            except Exception as error:
+                # See _handle.
+                self._faults.report("source.close", error)
+        for case in self._assembler.close_all("shutdown"):
+            self._emit(case)
+        try:
+            complete = self.outlet.finish(closing.deadline)
+        except Exception as error:
+            # The sink's own close failed; everything was written or counted before.
+            self._faults.report("sink.close", error)
+            complete = False
+        self._faults.log(float("inf"))
+        return complete
