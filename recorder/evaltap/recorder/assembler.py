@@ -12,11 +12,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from evaltap.recorder.observation import Observation, RunEnded
+from evaltap.recorder.observation import Observation, RunEnded, RunStarted
 from evaltap.recorder.turn import case_of
 
 CaseData = dict[str, Any]
 """An eval case in canonical JSON form, as plain data."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunReread(RunStarted):
+    """The start of a run that is told again from the beginning, since more of it is known now.
+
+    It takes the place of everything observed of the run before; the run is revised when its
+    RunEnded has come again.  Unlike all other observations it must come first.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,7 @@ class _Run:
     last_seen_ns: int = 0
     ended: bool = False
     changed: bool = False
+    rereading: bool = False
     revision: int = 0
     close_reason: str = ""
     case: CaseData | None = None
@@ -140,12 +150,17 @@ class Assembler:
         return finished
 
     def _add(self, run: _Run, observation: Observation, now_ns: int) -> None:
+        if isinstance(observation, RunReread):
+            self._bytes -= run.bytes
+            run.bytes, run.rereading = 0, True
+            run.observations.clear()
         run.observations.append(observation)
         weight = weigh(observation)
         run.bytes += weight
         self._bytes += weight
         run.last_seen_ns = max(run.last_seen_ns, now_ns)
-        run.ended = run.ended or isinstance(observation, RunEnded)
+        if isinstance(observation, RunEnded):
+            run.ended, run.rereading = True, False
 
     def _feed_closed(self, run: _Run, observation: Observation, now_ns: int) -> list[CaseData]:
         self._add(run, observation, now_ns)
@@ -166,7 +181,7 @@ class Assembler:
 
     def _revise(self, run: _Run) -> list[CaseData]:
         """Emit a closed run again when what arrived late makes a difference."""
-        if not run.changed:
+        if not run.changed or run.rereading:
             return []
         run.changed = False
         if self._case(run) == run.case:

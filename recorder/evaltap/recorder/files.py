@@ -52,17 +52,15 @@ def read_cases(
                 counts.log_records += 1
                 logs.setdefault(item.trace_id, []).append(item)
     counts.traces = len(spans)
-    found: list[tuple[int, int, CaseData]] = []
+    found: list[CaseData] = []
     assembler = Assembler(recorder_version=recorder_version)
     for trace_id, items in spans.items():
-        observations = observe_trace(items, logs.get(trace_id, ()))
-        counts.traces_without_runs += not observations
-        for observation in observations:
-            for case in assembler.feed(observation):
-                found.append((observations[0].time_ns, len(found), case))
+        runs = observe_trace(items, logs.get(trace_id, ()))
+        counts.traces_without_runs += not runs
+        for observation in (item for run in runs for item in run):
+            found.extend(assembler.feed(observation))
     counts.turns = len(found)
-    for _, _, case in sorted(found, key=lambda entry: (_start(entry[2]), entry[0], entry[1])):
-        yield case
+    yield from sorted(found, key=_start)
 
 
 def eval_set_of(cases: Iterable[CaseData], eval_set_id: str) -> dict[str, Any]:
@@ -98,8 +96,6 @@ def _session_of(cases: Sequence[CaseData]) -> CaseData:
         for case in reversed(ordered)
         for key, value in case.get("sessionInput", {}).items()
     }
-    if not session["sessionInput"]:
-        del session["sessionInput"]
     return session
 
 

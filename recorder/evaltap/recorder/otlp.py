@@ -9,7 +9,7 @@ place; nothing is skipped in silence.
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,17 +118,17 @@ def _records(
 ) -> Iterator[tuple[str, _Place, Mapping[str, Any]]]:
     for key in (scopes, "instrumentationLibrarySpans"):
         for scope, place in _entries(resource, at, key):
-            name = (_get(scope, "scope") or {}).get("name") or ""
+            name = _object(scope, "scope").get("name") or ""
             for item, where in _entries(scope, place, records):
                 yield str(name), where, item
 
 
 def _resource(resource: Mapping[str, Any]) -> dict[str, Any]:
-    return _attributes((_get(resource, "resource") or {}).get("attributes"))
+    return _attributes(_object(resource, "resource").get("attributes"))
 
 
 def _span(item: Mapping[str, Any], at: _Place, scope: str, resource: Mapping[str, Any]) -> Span:
-    status = _get(item, "status") or {}
+    status = _object(item, "status")
     code = status.get("code") or 0
     return Span(
         trace_id=_identifier(item, "traceId", 32, at),
@@ -146,7 +146,7 @@ def _span(item: Mapping[str, Any], at: _Place, scope: str, resource: Mapping[str
             )
             for event, place in _entries(item, at, "events")
         ),
-        status_code=_STATUS_NAMES.get(code, 0) if isinstance(code, str) else int(code),
+        status_code=_STATUS_NAMES.get(code, 0) if isinstance(code, str) else _small(code),
         status_message=str(status.get("message") or ""),
         scope=scope,
         resource=resource,
@@ -169,7 +169,7 @@ def _log(item: Mapping[str, Any], at: _Place, scope: str) -> LogRecord:
 
 
 def _attributes(items: Any) -> dict[str, Any]:
-    if not isinstance(items, Iterable) or isinstance(items, str | Mapping):
+    if not isinstance(items, Sequence) or isinstance(items, str):
         return {}
     return {
         str(item["key"]): _any_value(item.get("value"))
@@ -186,11 +186,11 @@ def _any_value(value: Any) -> Any:
         if name == "intValue":
             return int(content) if _is_integer(content) else content
         if name == "arrayValue":
-            return [_any_value(item) for item in (content or {}).get("values") or []]
+            return [_any_value(item) for item in _values(content)]
         if name in ("kvlistValue", "kvListValue"):
-            return _attributes((content or {}).get("values") or [])
+            return _attributes(_values(content))
         if name == "doubleValue":
-            return float(content)
+            return _float(content)
         if name in ("stringValue", "boolValue", "bytesValue"):
             return content
     return None
@@ -202,6 +202,26 @@ def _get(item: Mapping[str, Any], key: str) -> Any:
         snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
         value = item.get(snake)
     return value
+
+
+def _object(item: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return an optional object of the message; anything else in its place says nothing."""
+    value = _get(item, key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _values(content: Any) -> Sequence[Any]:
+    values = content.get("values") if isinstance(content, Mapping) else None
+    return values if isinstance(values, list) else ()
+
+
+def _float(content: Any) -> Any:
+    """Return a double; OTLP/JSON writes NaN and the infinities as text, which they stay."""
+    return float(content) if isinstance(content, int | float) else content
+
+
+def _small(code: Any) -> int:
+    return int(code) if _is_integer(code) else 0
 
 
 def _identifier(

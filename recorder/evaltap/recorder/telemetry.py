@@ -91,7 +91,7 @@ def log_from_sdk(data: Any) -> LogRecord:
         span_id=format(record.span_id or 0, "016x") if record.span_id else "",
         time_ns=record.timestamp or record.observed_timestamp or 0,
         event_name=getattr(record, "event_name", None) or str(attributes.get("event.name") or ""),
-        body=_json_value(record.body),
+        body=plain(record.body),
         attributes=attributes,
         scope=scope.name if scope is not None else "",
     )
@@ -102,15 +102,16 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
 
 
-def _plain(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {key: _json_value(value) for key, value in (attributes or {}).items()}
-
-
-def _json_value(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a copy of the value made of JSON values only; what JSON has no word for becomes text."""
     if isinstance(value, tuple | list):
-        return [_json_value(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): _json_value(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if value is None or isinstance(value, str | bool | int | float):
         return value
     return str(value)
+
+
+def _plain(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {key: plain(value) for key, value in (attributes or {}).items()}

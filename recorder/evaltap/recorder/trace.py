@@ -7,11 +7,10 @@ spans without any such span is one turn of a plain chat application, rooted in i
 What is not in the spans is reported as missing, never guessed.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from evaltap.recorder.conventions import framework_of
 from evaltap.recorder.observation import (
-    Failure,
     Observation,
     Origin,
     Responded,
@@ -24,26 +23,32 @@ from evaltap.recorder.span_tree import Node, build_tree
 from evaltap.recorder.telemetry import LogRecord, Span
 from evaltap.recorder.trajectory import Trajectory
 
-Incomplete = Callable[[Span], bool]
-"""Tells whether a run rooted in this span was still going on when the trace was closed."""
-
 
 def observe_trace(
     spans: Iterable[Span],
     logs: Iterable[LogRecord] = (),
     *,
-    incomplete: Incomplete | None = None,
     close_reason: str = "root_span_ended",
-) -> list[Observation]:
-    """Return the observations of all runs of one trace, run after run in order of start.
+    known_runs: Mapping[str, str] | None = None,
+) -> list[list[Observation]]:
+    """Return the observations of each run of one trace, in order of start.
 
-    `incomplete` tells which runs to call incomplete, with `close_reason` as the reason.
+    A root that is still open (`end_ns` 0) makes an incomplete run, with `close_reason` as the reason.
+    `known_runs` maps the root span ids of runs that were observed before to their run ids: when a
+    missing parent turns up late, the run around it keeps its id.
     """
-    observations: list[Observation] = []
-    for root in find_runs(build_tree(spans, logs)):
-        unfinished = incomplete is not None and incomplete(root.span)
-        observations.extend(_observe_run(root, unfinished=unfinished, close_reason=close_reason))
-    return observations
+    known = known_runs or {}
+    return [
+        _observe_run(root, _run_id(root, known), close_reason)
+        for root in find_runs(build_tree(spans, logs))
+    ]
+
+
+def _run_id(root: Node, known: Mapping[str, str]) -> str:
+    for node in (root, *root.descendants()) if known else ():
+        if node.span.span_id in known:
+            return known[node.span.span_id]
+    return f"{root.span.trace_id}-{root.span.span_id}"
 
 
 def find_runs(tops: Sequence[Node]) -> list[Node]:
@@ -73,9 +78,9 @@ def _has_calls(top: Node) -> bool:
     return any(node.kind in ("model", "tool", "agent") for node in top.descendants())
 
 
-def _observe_run(root: Node, *, unfinished: bool, close_reason: str) -> list[Observation]:
+def _observe_run(root: Node, run_id: str, close_reason: str) -> list[Observation]:
     span, trajectory = root.span, Trajectory(root)
-    run_id = f"{span.trace_id}-{span.span_id}"
+    unfinished = span.end_ns == 0
     end_ns = max(span.end_ns, span.start_ns)
     failure = trajectory.failure
     status: RunStatus = "incomplete" if unfinished else "error" if failure is not None else "ok"
@@ -100,7 +105,7 @@ def _observe_run(root: Node, *, unfinished: bool, close_reason: str) -> list[Obs
             run_id,
             end_ns,
             status,
-            failure if isinstance(failure, Failure) else None,
+            failure,
             close_reason if unfinished else "root_span_ended",
         )
     )

@@ -222,7 +222,7 @@ def _flattens(nodes: list[Node]) -> bool:
 
 
 def _flattened_agents(nodes: list[Node]) -> dict[Node, Node]:
-    """Find the tool that ran an agent whose span is its sibling: one that lasted at least as long."""
+    """Find the tools that ran agents whose spans are their siblings: the ones that lasted longer."""
     tools = [node for node in nodes if node.kind == "tool"]
     adopted: dict[Node, Node] = {}
     for agent in (node for node in nodes if node.kind == "agent"):

@@ -44,7 +44,7 @@ def case_of(
     if start.session_id is None:
         turn["capture"] = {"sessionId": "synthesized", **turn.get("capture", {})}
     reason = close_reason or (end.close_reason if end is not None else "")
-    return _present(
+    case = _present(
         {
             "evalId": session_id,
             "evalMode": "trace",
@@ -69,16 +69,17 @@ def case_of(
             ),
         }
     )
+    # A reader of the format takes a case without this key for broken; empty says "not known".
+    case.setdefault("sessionInput", {})
+    return case
 
 
 def _turn(
     start: RunStarted, end: RunEnded | None, ordered: Sequence[Observation]
 ) -> dict[str, Any]:
-    users, answers = _of(UserMessage, ordered), _of(Responded, ordered)
+    users = _of(UserMessage, ordered)
     user = next((item for item in users if item.content is not None), users[0] if users else None)
-    seen = [item for item in answers if item.content is not None]
-    answer = seen[-1] if seen else (answers[-1] if answers else None)
-    models = _of(ModelCalled, ordered)
+    answer, said = _answer(end, ordered)
     capture: dict[str, str] = dict(start.capture)
     if start.session_id is not None:
         capture.pop("sessionId", None)
@@ -91,16 +92,32 @@ def _turn(
             "userContent": _message("user", user.content if user is not None else None),
             "finalResponse": _message("assistant", answer.content if answer is not None else None),
             "tools": _tools(ordered),
-            "intermediateResponses": [
-                {"role": "assistant", "content": call.text}
-                for call in models
-                if call.text is not None
-            ],
+            "intermediateResponses": [_message("assistant", text) for text in said],
             "creationTimestamp": _seconds(start.time_ns),
             "capture": capture,
             "telemetry": _telemetry(start, end, ordered),
         }
     )
+
+
+def _answer(
+    end: RunEnded | None, ordered: Sequence[Observation]
+) -> tuple[Responded | None, list[str]]:
+    """Return the final answer, and the texts that were said on the way.
+
+    A run that failed answered nothing: all that was said was said on the way.
+    """
+    failed = end is not None and end.status == "error"
+    answers = [] if failed else _of(Responded, ordered)
+    seen = [item for item in answers if item.content is not None]
+    said: list[str] = []
+    for item in ordered:
+        text = item.text if isinstance(item, ModelCalled) else None
+        if failed and isinstance(item, Responded):
+            text = item.content
+        if text is not None:
+            said.append(text)
+    return seen[-1] if seen else (answers[-1] if answers else None), said
 
 
 _TURN_KEYS = (

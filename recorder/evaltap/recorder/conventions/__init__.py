@@ -13,6 +13,7 @@ from evaltap.recorder.conventions.langfuse import Langfuse
 from evaltap.recorder.conventions.langsmith import LangSmith
 from evaltap.recorder.conventions.mcp import Mcp
 from evaltap.recorder.conventions.message_events import MessageEvents
+from evaltap.recorder.conventions.messages import without_fragments
 from evaltap.recorder.conventions.openinference import OpenInference
 from evaltap.recorder.conventions.pydantic_ai import PydanticAI
 from evaltap.recorder.conventions.reading import Dialect, Reading, merge
@@ -47,7 +48,12 @@ _INSTRUMENTATIONS = ("openinference.instrumentation.", "opentelemetry.instrument
 def read_span(span: Span, logs: Sequence[LogRecord] = ()) -> Reading | None:
     """Return what all conventions together say about a span, None when none knows it."""
     readings = (dialect.read(span, logs) for dialect in DIALECTS)
-    return merge(reading for reading in readings if reading is not None)
+    merged = merge(reading for reading in readings if reading is not None)
+    if merged is not None and merged.kind == "model" and merged.output is not None:
+        merged.output = tuple(without_fragments(merged.output))
+    if merged is not None and merged.repair is not None:
+        merged.repair(merged)
+    return merged
 
 
 def framework_of(scope: str) -> str | None:

@@ -5,14 +5,15 @@ dialect; here is what only ADK writes, and the repair of what it writes wrongly.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from evaltap.recorder.conventions.genai import INPUT_MESSAGES
 from evaltap.recorder.conventions.messages import (
+    Answer,
     Evidence,
     Message,
+    Part,
     decode,
-    decode_messages,
     read_messages,
 )
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text
@@ -21,6 +22,7 @@ from evaltap.recorder.telemetry import LogRecord, Span
 SCOPE = "gcp.vertex.agent"
 PREFIX = "gcp.vertex.agent"
 TRPC_SYSTEM_PREFIX = "trpc"
+UNSPECIFIED = "<not specified>"
 MERGED_TOOLS = "(merged tools)"
 _SYNTHETIC_USER = "For context:"
 _NAMES: dict[str, Kind] = {
@@ -59,9 +61,7 @@ class Adk:
             _read_tool(reading, span, prefix, rest)
         elif reading.kind in ("run", "agent", None):
             _read_run(reading, attributes, prefix)
-        if reading.input is None and INPUT_MESSAGES in attributes and reading.kind != "agent":
-            messages, _ = decode_messages(attributes[INPUT_MESSAGES])
-            reading.input = without_context(messages)
+        reading.repair = repair
         return reading
 
 
@@ -76,10 +76,22 @@ def unwrap_result(value: Any) -> Any:
     return value
 
 
-def without_context(messages: Sequence[Message] | None) -> tuple[Message, ...] | None:
-    """Leave out the user messages that ADK writes itself, to tell an agent what others did."""
-    kept = tuple(m for m in messages or () if not _is_synthetic(m))
-    return kept or None
+def repair(reading: Reading) -> None:
+    """Set the messages right, from whichever attributes or events they were read.
+
+    Left out are the user messages that ADK writes itself, to tell an agent what others did; tool
+    results are taken out of ADK's envelope.
+    """
+    messages = [m for m in reading.input or () if not _is_synthetic(m)]
+    reading.input = (
+        tuple(replace(m, parts=tuple(map(_unwrapped, m.parts))) for m in messages) or None
+    )
+
+
+def _unwrapped(part: Part) -> Part:
+    if isinstance(part, Answer) and part.result is not None:
+        return replace(part, result=Evidence(unwrap_result(part.result.value), part.result.flaw))
+    return part
 
 
 def _is_synthetic(message: Message) -> bool:
@@ -104,7 +116,7 @@ def _prefix(span: Span) -> str | None:
 def _read_model(reading: Reading, attributes: Mapping[str, Any], prefix: str) -> None:
     request = _object(attributes.get(f"{prefix}.llm_request"), reading, "input")
     reading.model = first_text(request, "model")
-    reading.input = without_context(read_messages(request.get("contents")))
+    reading.input = read_messages(request.get("contents")) or None
     response = _object(attributes.get(f"{prefix}.llm_response"), reading, "output")
     content = response.get("content")
     if isinstance(content, Mapping):
@@ -119,12 +131,12 @@ def _read_tool(reading: Reading, span: Span, prefix: str, name: str) -> None:
     reading.tool_name = name or None
     reading.arguments = _content(attributes.get(f"{prefix}.tool_call_args"))
     given = attributes.get(f"{prefix}.tool_response", attributes.get("gen_ai.tool.call.result"))
-    result = _content(given) if given != "<not specified>" else None
+    result = _content(given)
     if result is not None and isinstance(result.value, Mapping):
         if {"id", "name", "response"} <= set(result.value):
             result = Evidence(result.value["response"])
         result = Evidence(unwrap_result(result.value))
-    reading.result = result
+    reading.result = result if result is None or result.value != UNSPECIFIED else None
 
 
 def _read_run(reading: Reading, attributes: Mapping[str, Any], prefix: str) -> None:

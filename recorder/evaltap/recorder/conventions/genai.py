@@ -11,7 +11,6 @@ from evaltap.recorder.conventions.messages import (
     Evidence,
     decode,
     decode_messages,
-    without_fragments,
 )
 from evaltap.recorder.conventions.reading import (
     Kind,
@@ -24,7 +23,6 @@ from evaltap.recorder.telemetry import LogRecord, Span
 
 OPERATION = "gen_ai.operation.name"
 AGENT_NAME = "gen_ai.agent.name"
-WORKFLOW_NAME = "gen_ai.workflow.name"
 CONVERSATION_ID = "gen_ai.conversation.id"
 INPUT_MESSAGES = "gen_ai.input.messages"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
@@ -78,7 +76,6 @@ class GenAI:
             self.name,
             kind=classify(attributes),
             agent_name=first_text(attributes, AGENT_NAME),
-            app_name=first_text(attributes, WORKFLOW_NAME),
             session_id=first_text(attributes, CONVERSATION_ID),
             model=first_text(attributes, RESPONSE_MODEL, REQUEST_MODEL),
             response_id=first_text(attributes, RESPONSE_ID),
@@ -142,8 +139,6 @@ def _read_content(reading: Reading, span: Span, logs: Sequence[LogRecord]) -> No
             reading.arguments = content_value(carrier.get(ARGUMENTS))
         if reading.result is None:
             reading.result = content_value(carrier.get(RESULT))
-    if reading.kind == "model" and reading.output is not None:
-        reading.output = tuple(without_fragments(reading.output))
     if reading.kind == "tool":
         _read_tool_messages(reading)
     elif reading.kind in ("run", "agent"):
@@ -171,4 +166,3 @@ def _read_tool_messages(reading: Reading) -> None:
     for message in reading.output or ():
         for answer in message.answers:
             reading.result = reading.result or answer.result
-

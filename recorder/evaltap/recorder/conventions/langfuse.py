@@ -10,6 +10,7 @@ from evaltap.recorder.conventions.messages import (
     Evidence,
     closing_text,
     decode,
+    given_values,
     last_user_text,
     read_messages,
 )
@@ -114,7 +115,7 @@ def _read_run(reading: Reading, attributes: Mapping[str, Any]) -> None:
 def _only_text(evidence: Evidence) -> Evidence | None:
     value = evidence.value
     if isinstance(value, dict) and set(value) == {"args", "kwargs"}:
-        value = [*(value["args"] or ()), *dict(value["kwargs"] or {}).values()]
+        value = given_values(value)
     elif isinstance(value, dict):
         value = list(value.values())
     elif not isinstance(value, list):

@@ -88,7 +88,7 @@ def _generated(value: Any) -> tuple[Message, ...]:
             return read_messages([message], role="assistant")
         return read_messages([{"role": "assistant", "content": generations.get("text")}])
     if isinstance(value.get("choices"), list):
-        return read_messages([choice for choice in value["choices"]], role="assistant")
+        return read_messages(value["choices"], role="assistant")
     if isinstance(value.get("output"), dict):
         return read_messages([value["output"]], role="assistant")
     return read_messages([value], role="assistant") or _messages(value)

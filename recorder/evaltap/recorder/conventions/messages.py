@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-REDACTED = "__REDACTED__"
-"""What OpenInference writes in place of hidden content."""
+WITHHELD = frozenset({"__REDACTED__", "<elided>"})
+"""What OpenInference and Google ADK write in place of hidden content."""
 
 Flaw = Literal["truncated", "redacted"]
 
@@ -95,7 +95,7 @@ def decode(value: Any) -> Evidence:
     for _ in range(3):
         if not isinstance(value, str):
             break
-        if value == REDACTED:
+        if value in WITHHELD:
             return Evidence(None, "redacted")
         text = value.strip()
         try:
@@ -110,7 +110,7 @@ def decode(value: Any) -> Evidence:
 def read_messages(value: Any, *, role: str = "user") -> tuple[Message, ...]:
     """Read one message or a list of them from decoded JSON; what is not a message is left out."""
     if isinstance(value, str):
-        return (Message(role, (_text(value),)),)
+        return (Message(role, (said(value),)),)
     if isinstance(value, Mapping):
         message = _message(value, role)
         return (message,) if message is not None else ()
@@ -159,6 +159,18 @@ def closing_text(messages: Sequence[Message]) -> Evidence | None:
     return None
 
 
+def listed(value: Any) -> Sequence[Any]:
+    """Return the value when it is a list, else nothing."""
+    return value if isinstance(value, list | tuple) else ()
+
+
+def given_values(call: Mapping[str, Any]) -> list[Any]:
+    """Return the values of a decorated function's `args` and `kwargs`."""
+    kwargs = call.get("kwargs")
+    named = kwargs.values() if isinstance(kwargs, Mapping) else ()
+    return [*listed(call.get("args")), *named]
+
+
 def without_fragments(messages: Sequence[Message]) -> Sequence[Message]:
     """Leave out the pieces of a streamed answer when the whole answer follows them (ADK)."""
     if len(messages) < 2 or messages[-1].text is None:
@@ -194,36 +206,50 @@ _ROLES = {
 }
 
 
+_PART_MESSAGES = ("function_call", "function_call_output", "tool_call", "tool_call_response")
+
+
 def _message(item: Mapping[str, Any], role: str) -> Message | None:
-    if item.get("lc") and isinstance(item.get("kwargs"), Mapping):
-        name = str((item.get("id") or [""])[-1])
-        return _message({"role": _ROLES.get(name, role), **item["kwargs"]}, role)
-    if isinstance(item.get("data"), Mapping) and item.get("type") in _ROLES | {
-        "tool": "",
-        "system": "",
-    }:
-        return _message({"type": item["type"], **item["data"]}, role)
-    if isinstance(item.get("message"), Mapping) and "role" not in item:
-        return _message(item["message"], role)
-    kind = item.get("type")
-    if kind in ("function_call", "function_call_output", "tool_call", "tool_call_response"):
+    inner = _envelope(item, role)
+    if inner is not None:
+        return _message(inner, role)
+    kind = _string(item.get("type")) or ""
+    if kind in _PART_MESSAGES:
         part = _part(item)
         spoken = "assistant" if isinstance(part, Call) else "tool"
         return Message(spoken, (part,)) if part is not None else None
-    given = item.get("role") or (kind if kind in _ROLES or kind in ("tool", "system") else None)
-    known = "content" in item or "parts" in item or "tool_calls" in item or "contents" in item
-    if given is None and not known:
+    named = kind if kind in _ROLES or kind in ("tool", "system") else None
+    given = _string(item.get("role")) or named
+    if given is None and not any(key in item for key in ("content", "parts", "tool_calls")):
         return None
-    speaker = _ROLES.get(str(given), str(given)) if given is not None else role
+    speaker = _ROLES.get(given, given) if given is not None else role
     if speaker == "tool" and "parts" not in item:
         return Message("tool", (_tool_message(item),))
-    body = item.get("parts", item.get("content", item.get("contents")))
+    return Message(speaker, _spoken_parts(item))
+
+
+def _envelope(item: Mapping[str, Any], role: str) -> Mapping[str, Any] | None:
+    """Return the message inside LangChain's two envelopes, or a choice's `message`."""
+    kwargs, data, message = (item.get(key) for key in ("kwargs", "data", "message"))
+    if item.get("lc") and isinstance(kwargs, Mapping):
+        names = listed(item.get("id"))
+        return {"role": _ROLES.get(str(names[-1]) if names else "", role), **kwargs}
+    if isinstance(data, Mapping) and "role" not in item and "type" in item:
+        return {"type": item["type"], **data}
+    if isinstance(message, Mapping) and "role" not in item:
+        return message
+    return None
+
+
+def _spoken_parts(item: Mapping[str, Any]) -> tuple[Part, ...]:
+    body = item.get("parts", item.get("content"))
     parts = _parts(body) if body is not None else ()
     seen = {part.call_id for part in parts if isinstance(part, Call) and part.call_id}
     extra = tuple(call for call in _calls(item) if call.call_id is None or call.call_id not in seen)
-    if extra and parts and all(isinstance(part, Text) and not part.content for part in parts):
-        parts = ()
-    return Message(speaker, parts + extra)
+    if extra and all(isinstance(part, Text) and not part.content for part in parts):
+        # Beside tool calls an empty text only fills the field.
+        return extra
+    return parts + extra
 
 
 def _tool_message(item: Mapping[str, Any]) -> Part:
@@ -242,7 +268,7 @@ def _tool_message(item: Mapping[str, Any]) -> Part:
 
 def _calls(item: Mapping[str, Any]) -> tuple[Call, ...]:
     calls: list[Call] = []
-    for call in item.get("tool_calls") or ():
+    for call in listed(item.get("tool_calls")):
         if isinstance(call, Mapping):
             function = call.get("function")
             source = function if isinstance(function, Mapping) else call
@@ -258,7 +284,7 @@ def _calls(item: Mapping[str, Any]) -> tuple[Call, ...]:
 
 def _parts(body: Any) -> tuple[Part, ...]:
     if isinstance(body, str):
-        return (_text(body),)
+        return (said(body),)
     if isinstance(body, Mapping):
         if isinstance(body.get("parts"), list):
             return _parts(body["parts"])
@@ -271,17 +297,17 @@ def _parts(body: Any) -> tuple[Part, ...]:
 def _is_part(item: Any) -> bool:
     if not isinstance(item, Mapping) or "role" in item or "data" in item:
         return False
-    return bool(_BLOCKS.keys() & item.keys()) or item.get("type") in _TYPED
+    return bool(_BLOCKS.keys() & item.keys()) or _string(item.get("type")) in _TYPED
 
 
 def _part(item: Any) -> Part | None:
     if isinstance(item, str):
-        return _text(item)
+        return said(item)
     if not isinstance(item, Mapping):
         return None
     if item.get("thought") is True:
         return None
-    reader = _TYPED.get(str(item.get("type")))
+    reader = _TYPED.get(_string(item.get("type")) or "")
     if reader is not None:
         return reader(item)
     if "type" in item and "text" not in item:
@@ -292,15 +318,16 @@ def _part(item: Any) -> Part | None:
     return None
 
 
-def _text(value: str) -> Text:
-    return Text(None, "redacted") if value == REDACTED else Text(value)
+def said(value: str) -> Text:
+    """Return words as a part, unless they only say that the words are withheld."""
+    return Text(None, "redacted") if value in WITHHELD else Text(value)
 
 
 def _text_part(item: Mapping[str, Any]) -> Part | None:
     value = item.get("content", item.get("text"))
     if value is None:
         return Text(None)
-    return _text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return said(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _call_part(item: Mapping[str, Any]) -> Part:
@@ -348,13 +375,17 @@ _TYPED: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
 }
 _BLOCKS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
     "text": _text_part,
-    "function_call": lambda item: _call_part(item["function_call"]),
-    "functionCall": lambda item: _call_part(item["functionCall"]),
-    "toolUse": lambda item: _call_part(item["toolUse"]),
-    "function_response": lambda item: _answer_part(item["function_response"]),
-    "functionResponse": lambda item: _answer_part(item["functionResponse"]),
-    "toolResult": lambda item: _answer_part(item["toolResult"]),
+    "function_call": lambda item: _inside(_call_part, item["function_call"]),
+    "functionCall": lambda item: _inside(_call_part, item["functionCall"]),
+    "toolUse": lambda item: _inside(_call_part, item["toolUse"]),
+    "function_response": lambda item: _inside(_answer_part, item["function_response"]),
+    "functionResponse": lambda item: _inside(_answer_part, item["functionResponse"]),
+    "toolResult": lambda item: _inside(_answer_part, item["toolResult"]),
 }
+
+
+def _inside(read: Callable[[Mapping[str, Any]], Part], block: Any) -> Part | None:
+    return read(block) if isinstance(block, Mapping) else None
 
 
 def _first(item: Mapping[str, Any], *keys: str) -> Evidence | None:
@@ -374,7 +405,7 @@ def _answer_value(value: Any) -> Evidence:
             return Evidence(block["json"])
     if isinstance(value, Mapping) and set(value) == {"type", "value"}:
         return Evidence(value["value"])
-    if value == REDACTED:
+    if isinstance(value, str) and value in WITHHELD:
         return Evidence(None, "redacted")
     return Evidence(value)
 

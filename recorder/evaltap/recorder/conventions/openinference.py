@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evaltap.recorder.conventions.messages import (
-    REDACTED,
+    WITHHELD,
     Answer,
     Call,
     Evidence,
     Message,
     Part,
-    Text,
     closing_text,
     decode,
     last_user_text,
     read_messages,
+    said,
 )
 from evaltap.recorder.conventions.numbered import Numbered, gather
 from evaltap.recorder.conventions.reading import (
@@ -85,7 +85,7 @@ def _read_model(reading: Reading, attributes: Mapping[str, Any]) -> None:
     reading.input = _messages(attributes, "llm.input_messages")
     reading.output = _messages(attributes, "llm.output_messages")
     for name, key in (("input", INPUT_VALUE), ("output", OUTPUT_VALUE)):
-        if attributes.get(key) == REDACTED:
+        if attributes.get(key) in WITHHELD:
             reading.flaws[name] = "redacted"
 
 
@@ -97,7 +97,7 @@ def _messages(attributes: Mapping[str, Any], prefix: str) -> tuple[Message, ...]
         parts: list[Part] = []
         if role in ("tool", "function"):
             content = message.value("content")
-            result = decode(content) if content == REDACTED else Evidence(content)
+            result = decode(content) if content in WITHHELD else Evidence(content)
             parts.append(
                 Answer(
                     message.text("tool_call_id"),
@@ -117,13 +117,13 @@ def _messages(attributes: Mapping[str, Any], prefix: str) -> tuple[Message, ...]
 def _said(message: Numbered) -> list[Part]:
     whole = message.value("content")
     if isinstance(whole, str):
-        return [Text(None, "redacted") if whole == REDACTED else Text(whole)]
+        return [said(whole)]
     words: list[Part] = []
     for block in message.items("contents"):
         content = block.child("message_content")
         value = content.value("text")
         if isinstance(value, str):
-            words.append(Text(None, "redacted") if value == REDACTED else Text(value))
+            words.append(said(value))
     return words
 
 

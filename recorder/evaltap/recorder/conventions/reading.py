@@ -7,7 +7,7 @@ it, so a dialect leaves what it does not see as None and never repeats another's
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
 
@@ -67,6 +67,8 @@ class Reading:
     """Names of tools that only deliver the final answer and are no tool calls."""
     flattens_agents: bool | None = None
     """True when sub-agents' spans are siblings of the tool span that ran them."""
+    repair: "Callable[[Reading], None] | None" = None
+    """Sets right what the framework writes wrongly, after all dialects were heard."""
     flaws: dict[str, Flaw] = field(default_factory=dict)
     """Why `input` or `output` could not be used: truncated or redacted."""
 
@@ -127,7 +129,7 @@ def failure_of(span: Span, stated: Failure | None = None) -> Failure | None:
     kind, message = _split(kind, message)
     if stated is not None:
         kind, message = stated.type or kind, stated.message or message
-    return Failure(type=kind, message=message)
+    return Failure(type=kind, message=message if message != kind else None)
 
 
 _CONSTRUCTED = re.compile(r"^([A-Za-z_][\w.]*)\((['\"])(.*?)\2,?\)(?:\s*Traceback.*)?$", re.DOTALL)

@@ -15,6 +15,7 @@ from evaltap.recorder.conventions.messages import (
     Text,
     closing_text,
     decode,
+    given_values,
     last_user_text,
     read_messages,
 )
@@ -215,7 +216,7 @@ def _only_text(value: Any) -> Evidence | None:
     if isinstance(value, dict):
         texts = [item for item in value.values() if isinstance(item, str) and item]
         if set(value) == {"args", "kwargs"}:
-            given = [*(value["args"] or ()), *dict(value["kwargs"] or {}).values()]
+            given = given_values(value)
             texts = [item for item in given if isinstance(item, str)]
             return Evidence(texts[0]) if len(texts) == len(given) == 1 else None
         return Evidence(texts[0]) if len(texts) == len(value) == 1 else None

@@ -1,0 +1,184 @@
+"""Spans and log records gathered by trace until the trace is complete enough to be read.
+
+Pure: no thread, no clock; the owner calls `due` with the time.  A trace is due when its root has
+ended and nothing more came for a quiet period, or when nothing came for the idle time.  Children
+arrive before parents and in any order.  What arrives after a trace was read opens it again, with
+what it held before, for as long as that is kept.  Everything held is bounded and counted.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from evaltap.recorder.assembler import weigh
+from evaltap.recorder.telemetry import LogRecord, Span
+
+
+@dataclass(frozen=True, slots=True)
+class TraceLimits:
+    """How many traces may be held, how large, and how long they are waited for."""
+
+    max_traces: int = 10_000
+    """Traces waiting to be read; beyond it the one idle for longest is read as it is."""
+    max_spans: int = 20_000
+    """Spans and log records of one trace; what comes beyond it is dropped and counted."""
+    max_bytes: int = 256 * 1024 * 1024
+    """Estimated bytes of everything held."""
+    quiet_seconds: float = 2.0
+    """How long to wait for more after the root of a trace has ended."""
+    idle_seconds: float = 600.0
+    """How long to wait for the root of a trace of which nothing more comes."""
+    revise_seconds: float = 60.0
+    """How long a trace that was read is kept for late spans."""
+
+
+@dataclass(slots=True)
+class TraceCounters:
+    """What became of traces and spans; only ever grows."""
+
+    spans: int = 0
+    traces_read: int = 0
+    traces_timed_out: int = 0
+    traces_evicted: int = 0
+    traces_reopened: int = 0
+    spans_dropped: int = 0
+    """Spans beyond `max_spans` of their trace."""
+
+
+@dataclass(slots=True)
+class GatheredTrace:
+    """Everything seen of one trace; `reason` says why it is read now."""
+
+    trace_id: str
+    spans: list[Span] = field(default_factory=list)
+    logs: list[LogRecord] = field(default_factory=list)
+    reason: str = ""
+    runs: dict[str, str] = field(default_factory=dict)
+    """Root span id to run id of the runs read from it before; the reader fills this in."""
+    bytes: int = 0
+    touched_ns: int | None = None
+    open_roots: dict[str, Span] = field(default_factory=dict)
+    root_ended: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """True when a root has ended and none that is known to have begun is open."""
+        return self.root_ended and not self.open_roots
+
+
+class TraceBuffer:
+    """Holds traces until they are due; not thread-safe, to be used by one thread.
+
+    Times are those passed to `due`: what arrives between two calls counts as seen at the later one.
+    """
+
+    def __init__(self, limits: TraceLimits | None = None) -> None:
+        self.limits = limits or TraceLimits()
+        self.counters = TraceCounters()
+        self._waiting: OrderedDict[str, GatheredTrace] = OrderedDict()
+        self._read: OrderedDict[str, GatheredTrace] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        """Return the number of traces that wait to be read."""
+        return len(self._waiting)
+
+    @property
+    def held_bytes(self) -> int:
+        """The estimated size of everything held."""
+        return self._bytes
+
+    def begin(self, root: Span) -> None:
+        """Note that a local root span has begun; its trace is not complete before it ends."""
+        trace = self._touch(root.trace_id)
+        if not any(span.span_id == root.span_id for span in trace.spans):
+            trace.open_roots[root.span_id] = root
+
+    def add(self, item: Span | LogRecord) -> None:
+        """Take a finished span or a log record."""
+        trace = self._touch(item.trace_id)
+        self.counters.spans += 1
+        if len(trace.spans) + len(trace.logs) >= self.limits.max_spans:
+            self.counters.spans_dropped += 1
+            return
+        weight = weigh(item)
+        trace.bytes += weight
+        self._bytes += weight
+        if isinstance(item, LogRecord):
+            trace.logs.append(item)
+            return
+        trace.spans.append(item)
+        was_open = trace.open_roots.pop(item.span_id, None) is not None
+        trace.root_ended = trace.root_ended or was_open or item.parent_id is None
+
+    def due(self, now_ns: int) -> list[GatheredTrace]:
+        """Return the traces to read now, and forget those that were read long ago."""
+        found: list[GatheredTrace] = []
+        quiet_ns, idle_ns = (
+            int(seconds * 1e9) for seconds in (self.limits.quiet_seconds, self.limits.idle_seconds)
+        )
+        for trace in list(self._waiting.values()):
+            if trace.touched_ns is None:
+                trace.touched_ns = now_ns
+            silence = now_ns - trace.touched_ns
+            if trace.is_complete and silence >= quiet_ns:
+                found.append(self._take(trace, "root_span_ended"))
+            elif silence >= idle_ns:
+                self.counters.traces_timed_out += 1
+                found.append(self._take(trace, "idle_timeout"))
+        found += self._make_room()
+        self._forget(now_ns)
+        return found
+
+    def complete(self) -> list[GatheredTrace]:
+        """Return the traces whose roots have ended, without waiting for the quiet period."""
+        waiting = list(self._waiting.values())
+        return [self._take(trace, "root_span_ended") for trace in waiting if trace.is_complete]
+
+    def drain(self, reason: str = "shutdown") -> list[GatheredTrace]:
+        """Return all traces that wait, complete or not."""
+        return [
+            self._take(trace, "root_span_ended" if trace.is_complete else reason)
+            for trace in list(self._waiting.values())
+        ]
+
+    def _touch(self, trace_id: str) -> GatheredTrace:
+        trace = self._waiting.get(trace_id)
+        if trace is None:
+            trace = self._read.pop(trace_id, None)
+            if trace is None:
+                trace = GatheredTrace(trace_id)
+            else:
+                self.counters.traces_reopened += 1
+            self._waiting[trace_id] = trace
+        trace.touched_ns = None
+        self._waiting.move_to_end(trace_id)
+        return trace
+
+    def _take(self, trace: GatheredTrace, reason: str) -> GatheredTrace:
+        del self._waiting[trace.trace_id]
+        self._read[trace.trace_id] = trace
+        trace.reason = reason
+        self.counters.traces_read += 1
+        return trace
+
+    def _make_room(self) -> list[GatheredTrace]:
+        found: list[GatheredTrace] = []
+        while self._bytes > self.limits.max_bytes and self._read:
+            self._drop(next(iter(self._read)))
+        while self._waiting and (
+            len(self._waiting) > self.limits.max_traces or self._bytes > self.limits.max_bytes
+        ):
+            self.counters.traces_evicted += 1
+            trace = self._take(next(iter(self._waiting.values())), "evicted")
+            self._drop(trace.trace_id)
+            found.append(trace)
+        return found
+
+    def _forget(self, now_ns: int) -> None:
+        keep_ns = int(self.limits.revise_seconds * 1e9)
+        for trace in list(self._read.values()):
+            if now_ns - (trace.touched_ns or now_ns) >= keep_ns:
+                self._drop(trace.trace_id)
+
+    def _drop(self, trace_id: str) -> None:
+        self._bytes -= self._read.pop(trace_id).bytes

@@ -1,0 +1,135 @@
+"""Spans and log records to observations, for the recorder's background thread.
+
+The source side of `CaseSpanProcessor`; testable without any thread.  Spans that have nothing to do
+with agents are kept without their attributes, since only their place in the tree matters.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from evaltap.recorder.assembler import RunReread
+from evaltap.recorder.observation import Observation, RunStarted
+from evaltap.recorder.telemetry import LogRecord, Span, log_from_sdk, span_from_sdk
+from evaltap.recorder.trace import observe_trace
+from evaltap.recorder.trace_buffer import GatheredTrace, TraceBuffer, TraceLimits
+
+AGENT_PREFIXES = (
+    "agent.",
+    "ai.",
+    "enduser.",
+    "gcp.vertex.agent",
+    "gen_ai.",
+    "input.",
+    "langfuse.",
+    "langsmith.",
+    "llm.",
+    "logfire.span_type",
+    "mcp.",
+    "metadata",
+    "openinference.",
+    "output.",
+    "pydantic_ai.",
+    "session.",
+    "tool",
+    "traceloop.",
+    "trpc.",
+    "user.",
+)
+"""Beginnings of attribute names that some convention reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class RootBegan:
+    """A local root span has begun; the item that `CaseSpanProcessor.on_start` hands over."""
+
+    span: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SpanEnded:
+    """A span has ended; the item that `CaseSpanProcessor.on_end` hands over."""
+
+    span: Any
+
+
+@dataclass(frozen=True, slots=True)
+class LogWritten:
+    """A log record was written; the item that `CaseLogProcessor` hands over."""
+
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class TracesWanted:
+    """The traces whose roots have ended are wanted now, without the quiet period."""
+
+
+class TraceSource:
+    """Gathers SDK spans by trace and tells the runs in them, once each trace is complete.
+
+    Used by one thread.  `process`, `tick` and `close` return the observations that are due.
+    """
+
+    def __init__(self, limits: TraceLimits | None = None) -> None:
+        self.buffer = TraceBuffer(limits)
+
+    def process(self, item: object) -> Iterable[Observation]:
+        """Take one item; what it completes comes out of a later `tick`."""
+        if isinstance(item, TracesWanted):
+            return [found for trace in self.buffer.complete() for found in _observe(trace)]
+        if isinstance(item, SpanEnded):
+            self.buffer.add(slim(span_from_sdk(item.span)))
+        elif isinstance(item, RootBegan):
+            # Read while it is still open: its attributes may not all be set yet.
+            self.buffer.begin(replace(slim(span_from_sdk(item.span)), end_ns=0))
+        elif isinstance(item, LogWritten):
+            record = log_from_sdk(item.data)
+            if record.span_id and record.event_name.startswith("gen_ai."):
+                self.buffer.add(record)
+        elif isinstance(item, Span | LogRecord):
+            self.buffer.add(item)
+        return ()
+
+    def tick(self, now_ns: int) -> Iterable[Observation]:
+        """Return the observations of the traces that are complete or overdue at `now_ns`."""
+        return [found for trace in self.buffer.due(now_ns) for found in _observe(trace)]
+
+    def close(self) -> Iterable[Observation]:
+        """Return the observations of everything still held; what had not ended is incomplete."""
+        return [found for trace in self.buffer.drain("shutdown") for found in _observe(trace)]
+
+
+def slim(span: Span) -> Span:
+    """Return the span without its content when no convention could read anything from it."""
+    if (
+        any(key.startswith(AGENT_PREFIXES) for key in span.attributes)
+        or span.scope in _AGENT_SCOPES
+    ):
+        return span
+    if span.name.startswith("claude_code."):
+        return span
+    resource = {"service.name": span.resource.get("service.name")}
+    return replace(span, attributes={}, events=(), resource=resource)
+
+
+_AGENT_SCOPES = ("gcp.vertex.agent", "pydantic-ai", "strands.telemetry.tracer")
+
+
+def _observe(trace: GatheredTrace) -> Iterator[Observation]:
+    """Read one trace; runs that were told before are told again, and take the place of the first."""
+    spans = [*trace.spans, *trace.open_roots.values()]
+    told = set(trace.runs.values())
+    runs = observe_trace(spans, trace.logs, close_reason=trace.reason, known_runs=trace.runs)
+    for run in runs:
+        start = run[0]
+        if isinstance(start, RunStarted) and start.root_span_id is not None:
+            trace.runs[start.root_span_id] = start.run_id
+        again = isinstance(start, RunStarted) and start.run_id in told
+        yield reread(start) if again and isinstance(start, RunStarted) else start
+        yield from run[1:]
+
+
+def reread(start: RunStarted) -> RunReread:
+    """Return the same start as one that supersedes what was observed before."""
+    return RunReread(**{name: getattr(start, name) for name in RunStarted.__slots__})
