@@ -23,7 +23,7 @@ from evaltap.evaluator.context import Status
 from evaltap.evaluator.scores import ScoreRow, ScoreRows, TurnScoreRow, VoteRow
 from evaltap.evaluator.scoring import CaseScore, CaseScorer
 from evaltap.schemas.case import CaseData
-from evaltap.schemas.documents import is_json_lines, iter_cases, read_case
+from evaltap.schemas.documents import eval_set_name, is_json_lines, iter_cases, read_case
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.metric import EvalMetric
 
@@ -123,14 +123,6 @@ def file_identity(case: CaseData, eval_set_id: str) -> CaseIdentity:
     """Return the identity of a case that was read from a file."""
     app_name = (case.get("sessionInput") or {}).get("appName") or ""
     return CaseIdentity(app_name, case.get("evalSetId") or eval_set_id, case["evalId"])
-
-
-def eval_set_name(path: Path) -> str:
-    """Return the eval set id of a file without one: its name without the known endings."""
-    name = path.name
-    for ending in (".json", ".jsonl", ".ndjson", ".evalset"):
-        name = name.removesuffix(ending)
-    return name
 
 
 # -- files -----------------------------------------------------------------------------------------

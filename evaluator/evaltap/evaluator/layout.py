@@ -103,7 +103,7 @@ def _check_recorded(recorded: Sequence[TurnData], written: Sequence[TurnData]) -
     for index, turn in enumerate(recorded):
         if turn is None:
             raise CaseProblem(f"actualConversation[{index}] is nil")
-        if turn.get("userContent") is None:
+        if turn.get("userContent") is None and not (turn.get("capture") or {}).get("userContent"):
             raise CaseProblem(f"actualConversation[{index}] has no userContent")
 
 

@@ -89,9 +89,9 @@ class Finisher:
             source["service"] = config.service
         if config.sample_rate < 1:
             source["inclusionProbability"] = config.sample_rate
-        described = {**case, "source": source}
-        if session:
-            described["sessionInput"] = session
+        described = {**case, "source": source, "sessionInput": session}
+        if not source:
+            del described["source"]
         return described
 
 

@@ -137,6 +137,14 @@ def read_case(line: bytes, *, path: str = "", place: str = "") -> CaseData:
     return case_data(canonical.loads(line, path=path, place=place), path=path, place=place)
 
 
+def eval_set_name(path: Path) -> str:
+    """Return the eval set id of a file without one: its name without the known endings."""
+    name = path.name
+    for ending in (".json", ".jsonl", ".ndjson", ".evalset"):
+        name = name.removesuffix(ending)
+    return name
+
+
 def is_json_lines(path: Path) -> bool:
     """Tell JSON Lines from one JSON document: the first line alone is a whole JSON object of a case."""
     if path.suffix in {".jsonl", ".ndjson"}:

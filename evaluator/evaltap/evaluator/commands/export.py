@@ -4,7 +4,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from evaltap.evaluator.batch import eval_set_name
 from evaltap.evaluator.commands.options import add_database, open_store
 
 
@@ -32,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     from evaltap.evaluator.exporting import landed_cases, write_json_lines
     from evaltap.schemas import adk, canonical
     from evaltap.schemas.case import EvalCase, EvalSet
-    from evaltap.schemas.documents import write_bytes, write_document
+    from evaltap.schemas.documents import eval_set_name, write_bytes, write_document
 
     form = options.format or ("jsonl" if options.out.suffix in (".jsonl", ".ndjson") else "trpc")
     with open_store(options.db, create=False) as store:

@@ -1,11 +1,15 @@
 """`evaltap record`: turn telemetry or eval cases into eval cases in a file or on a log."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+CASES_EXAMPLE = """example:
+  evaltap record cases support.evalset.json --log agent.log.db
+"""
 OTLP_EXAMPLE = """examples:
   evaltap record otlp traces.otlp.json logs.otlp.json --out support.evalset.json
   evaltap record otlp traces.jsonl --log log.db --explain
@@ -25,6 +29,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
     )
+    _configure_cases(
+        sources.add_parser(
+            "cases",
+            help="eval cases from files, replayed onto a log",
+            description="Replay the recorded turns of eval cases onto a log, redacted on the way.",
+            epilog=CASES_EXAMPLE,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
+
+
+def _configure_cases(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help=".evalset.json or JSON Lines of eval cases",
+    )
+    parser.add_argument("--log", required=True, metavar="LOG", help="the log to append to")
+    parser.add_argument(
+        "--no-redaction",
+        action="store_true",
+        help="write the cases as they are (default: addresses, numbers and keys become pseudonyms)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.set_defaults(run=record_cases)
 
 
 def _configure_otlp(parser: argparse.ArgumentParser) -> None:
@@ -109,4 +140,29 @@ def _eval_set_id(path: str) -> str:
 
 
 def _append(log: str, cases: Sequence[dict[str, Any]]) -> None:
-    raise NotImplementedError
+    from evaltap.recorder.replay import Replay
+
+    with Replay(log) as replay:
+        replay.add(cases)
+
+
+def record_cases(options: argparse.Namespace) -> int:
+    """Replay eval cases onto a log; raises EvaltapError for a case that holds no recorded turns."""
+    from evaltap.evaluator.commands.options import progress
+    from evaltap.recorder.replay import Replay
+    from evaltap.schemas.documents import eval_set_name, iter_cases
+
+    with (
+        progress("cases") as show,
+        Replay(options.log, redaction=not options.no_redaction) as replay,
+    ):
+        for path in options.files:
+            for case in iter_cases(path):
+                replay.add([{"evalSetId": eval_set_name(path), **case}])
+                show(replay.counts.cases)
+    counts = replay.counts
+    if options.json:
+        print(json.dumps({"cases": counts.cases, "turns": counts.turns, "log": options.log}))
+    else:
+        print(f"{counts.turns:,} turns of {counts.cases:,} cases -> {options.log}", file=sys.stderr)
+    return 0

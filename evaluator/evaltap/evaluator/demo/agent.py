@@ -87,7 +87,5 @@ async def _run_session(
     runner = Runner(app_name=APP, agent=agent, session_service=sessions, plugins=plugins)
     for exchange in exchanges:
         message = types.Content(role="user", parts=[types.Part(text=exchange.user)])
-        async for _ in runner.run_async(
-            user_id=USER, session_id=session_id, new_message=message
-        ):
+        async for _ in runner.run_async(user_id=USER, session_id=session_id, new_message=message):
             pass

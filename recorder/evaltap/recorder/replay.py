@@ -1,0 +1,154 @@
+"""Eval cases onto a log, as if they were recorded now: one record for each turn.
+
+Used where cases come from files and not from a running agent, so it works in the calling thread and
+raises: nobody's agent is at stake.  Redaction is the recorder's own and is on unless switched off.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.finishing import Dropped, Finisher
+from evaltap.recorder.pseudonym import derived_key, key_path, shared_key
+from evaltap.recorder.redaction import PatternRedactor, Redactor
+from evaltap.recorder.sinks.base import SinkError
+from evaltap.recorder.sinks.local_log import LocalLogSink
+from evaltap.schemas.errors import ConfigurationError, InputError
+from evaltap.schemas.record import Manifest, WireRecord, encode_manifest
+
+RECORDS_PER_APPEND = 200
+
+CaseData = dict[str, Any]
+
+
+@dataclass(slots=True)
+class ReplayCounts:
+    """What was appended."""
+
+    cases: int = 0
+    turns: int = 0
+
+
+class Replay:
+    """Appends cases to the local log at `log`; use it in a `with` statement.
+
+    Raises ConfigurationError for a log that is a URL, InputError for a case that cannot be recorded
+    and for a log that cannot be written.  What was appended before stays: it is whole turns.
+    """
+
+    def __init__(self, log: str, *, redaction: bool = True) -> None:
+        if "://" in log:
+            raise ConfigurationError(
+                f"log {log!r} is a URL; this version writes to a file, e.g. 'log.db'"
+            )
+        config = RecorderConfig(log=log, sample_rate=1.0, capture_content=True, redaction=redaction)
+        self._finisher = Finisher(config, lambda: _redactor(config))
+        self._sink = LocalLogSink(log)
+        self._producer_id = uuid.uuid4().hex
+        self._seq = 0
+        self._records: list[WireRecord] = []
+        self.counts = ReplayCounts()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                now = datetime.now(UTC)
+                self._records.append(
+                    encode_manifest(Manifest(self._producer_id, self._seq, now, closing=True))
+                )
+                self._flush()
+        finally:
+            self._sink.close()
+
+    def add(self, cases: Iterable[CaseData]) -> None:
+        """Append every turn of the cases."""
+        for case in cases:
+            self.counts.cases += 1
+            for turn_case in one_turn_cases(case):
+                self._add(turn_case)
+
+    def _add(self, case: CaseData) -> None:
+        try:
+            finished = self._finisher.finish(case)
+            record = self._finisher.encode(
+                finished, producer_id=self._producer_id, seq=self._seq + 1, time=datetime.now(UTC)
+            )
+        except Dropped as dropped:
+            why = f"{dropped.cause}" if dropped.cause else dropped.reason
+            raise InputError(f"case {case['evalId']!r} cannot be recorded: {why}") from dropped
+        self._seq += 1
+        self._records.append(record)
+        self.counts.turns += 1
+        if len(self._records) >= RECORDS_PER_APPEND:
+            self._flush()
+
+    def _flush(self) -> None:
+        try:
+            self._sink.append(self._records)
+        except SinkError as error:
+            raise InputError(f"{error}") from error
+        self._records = []
+
+
+def one_turn_cases(case: CaseData) -> Iterator[CaseData]:
+    """Yield a case for each recorded turn, with its expected turn beside it where there is one.
+
+    A trace-mode case with only one conversation recorded that one.  Raises InputError for a case that
+    recorded nothing, or whose two conversations differ in length.
+    """
+    name = f"case {case.get('evalId')!r}"
+    actual, expected = case.get("actualConversation") or [], case.get("conversation") or []
+    if not actual and case.get("evalMode") == "trace":
+        actual, expected = expected, []
+    if not actual:
+        raise InputError(
+            f"{name} holds no recorded turns; expected evalMode 'trace' with actualConversation"
+        )
+    if expected and len(expected) != len(actual):
+        raise InputError(
+            f"{name}: {len(actual)} recorded turns stand beside {len(expected)} expected ones;"
+            " give as many or none"
+        )
+    rest = {k: v for k, v in case.items() if k not in ("actualConversation", "conversation")}
+    seen: set[str] = set()
+    for index, turn in enumerate(actual):
+        if not isinstance(turn, dict):
+            raise InputError(f"{name}: actualConversation[{index}] is null; expected a turn")
+        invocation_id = turn.get("invocationId") or f"{case['evalId']}-{index + 1}"
+        if invocation_id in seen:
+            raise InputError(
+                f"{name}: invocationId {invocation_id!r} stands twice; make them unique"
+            )
+        seen.add(invocation_id)
+        recorded = {**rest, "evalMode": "trace"}
+        if expected and expected[index] is not None:
+            recorded["conversation"] = [expected[index]]
+        recorded["actualConversation"] = [{**turn, "invocationId": invocation_id}]
+        yield recorded
+
+
+def _redactor(config: RecorderConfig) -> Redactor | None:
+    if not config.redaction or config.log is None:
+        return None
+    if config.redaction_key is not None:
+        return PatternRedactor(derived_key(config.redaction_key))
+    try:
+        return PatternRedactor(shared_key(key_path(Path(config.log))))
+    except OSError as error:
+        raise InputError(
+            f"the redaction key beside {config.log} cannot be used ({error.strerror});"
+            " make the folder writable or set EVALTAP_REDACTION_KEY"
+        ) from error
