@@ -1,0 +1,67 @@
+"""The tutorial is run as it stands: files are written, commands typed, outputs compared."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+TUTORIAL = Path(__file__).parents[2] / "docs/tutorial.md"
+BLOCK = re.compile(r"```(\w+)(?: file=(\S+))?\n(.*?)```", re.DOTALL)
+
+
+def commands(block: str) -> list[tuple[str, list[str]]]:
+    """Return each command of a console block with the lines that it must print, in order."""
+    found: list[tuple[str, list[str]]] = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            found.append((line.removeprefix("$ "), []))
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+def evaltap_on_path(folder: Path) -> dict[str, str]:
+    """Return an environment in which `evaltap` and `python` are those of this test run."""
+    scripts = folder / "bin"
+    scripts.mkdir()
+    program = "import sys; from evaltap.evaluator.cli import main; sys.exit(main())"
+    for name, text in {
+        "evaltap": f'#!/bin/sh\nexec "{sys.executable}" -c "{program}" "$@"\n',
+        "python": f'#!/bin/sh\nexec "{sys.executable}" "$@"\n',
+    }.items():
+        (scripts / name).write_text(text)
+        (scripts / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
+
+
+def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+    environment = evaltap_on_path(tmp_path)
+    work = tmp_path / "work"
+    work.mkdir()
+    ran = 0
+    for kind, name, content in BLOCK.findall(TUTORIAL.read_text()):
+        if name:
+            (work / name).write_text(content)
+        elif kind == "console":
+            for command, expected in commands(content):
+                check(command, expected, work, environment)
+                ran += 1
+    assert ran >= 8
+
+
+def check(command: str, expected: list[str], work: Path, environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        command, shell=True, cwd=work, env=environment, capture_output=True, text=True
+    )
+    code = 0
+    said = done.stdout + done.stderr
+    position = 0
+    for line in expected:
+        if line.startswith("exit code "):
+            code = int(line.removeprefix("exit code "))
+            continue
+        assert line in said[position:], f"{command}: {line!r} is not in\n{said}"
+        position = said.index(line, position) + len(line)
+    assert done.returncode == code, f"{command}: exit code {done.returncode}\n{said}"
+    assert "Traceback" not in said
