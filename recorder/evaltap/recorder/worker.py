@@ -23,6 +23,8 @@ TICK_SECONDS = 0.2
 MAX_MESSAGES = 1_000
 """Messages taken before what they completed is written."""
 MAX_REMEMBERED_DROPS = 10_000
+FLUSH_AHEAD_NS = 30_000_000_000
+"""How far the time is put forward for the sources when a flush waits; less than they keep things."""
 
 
 class ObservationSource(Protocol):
@@ -140,13 +142,13 @@ class Worker:
                 seen = message.observation
                 self._drop_run(RunLost(seen.run_id, seen.time_ns, "internal_error"))
 
-    def _tick(self) -> None:
+    def _tick(self, ahead_ns: int = 0) -> None:
         now_ns = time.time_ns()
         while self._inlet.lost_items:
             self._remember_trace(self._inlet.lost_items.popleft())
         for source in self._sources:
             try:
-                self._feed_all(source.tick(now_ns))
+                self._feed_all(source.tick(now_ns + ahead_ns))
             except Exception as error:
                 # See _handle.
                 self._faults.report("source.tick", error)
@@ -202,7 +204,9 @@ class Worker:
                 self._lost_traces.popitem(last=False)
 
     def _flush(self, message: Flush) -> None:
+        # Somebody waits: what is complete need not be quiet for a while first.
         self._tick()
+        self._tick(FLUSH_AHEAD_NS)
         self.outlet.retry_now()
         if self.outlet.write():
             message.done.set()

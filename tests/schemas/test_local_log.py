@@ -1,0 +1,198 @@
+"""The local log: what was appended is there, in order, and foreign files are left alone."""
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cases import make_case, make_records
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.local_log import FORMAT_VERSION, open_log
+from evaltap.schemas.record import WireRecord
+
+RECORDS = make_records([make_case(f"s-{n}") for n in range(5)])
+
+
+def test_records_are_read_back_in_order_with_growing_offsets(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log.db", mode="append")
+
+    last = log.append(RECORDS)
+
+    assert log.read(0, 100) == list(enumerate(RECORDS, start=1))
+    assert log.read(4, 1) == [(4, RECORDS[3])]
+    assert (last, log.start_offset(), log.end_offset()) == (5, 1, 6)
+    log.close()
+
+
+def test_offsets_are_never_given_twice_even_after_trimming(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log.db", mode="append")
+    log.append(RECORDS)
+
+    assert log.trim(before_offset=99) == 5
+    empty = (log.start_offset(), log.end_offset(), log.read(0, 10))
+    log.append(RECORDS[:1])
+
+    assert empty == (6, 6, [])
+    assert [offset for offset, _ in log.read(0, 10)] == [6]
+    log.close()
+
+
+def test_a_failed_batch_leaves_nothing(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log.db", mode="append")
+    unusable = WireRecord(b"k", b"v", (("x", b"1"),))
+    object.__setattr__(unusable, "value", object())
+
+    with pytest.raises(sqlite3.Error):
+        log.append([*RECORDS, unusable])
+    log.append(RECORDS[:1])
+
+    assert len(log.read(0, 10)) == 1
+    log.close()
+
+
+def test_the_file_is_for_its_owner_only_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        log = open_log(tmp_path / "log.db", mode="append")
+        log.append(RECORDS)
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+        log.close()
+    finally:
+        os.umask(before)
+
+    assert modes == dict.fromkeys(("log.db", "log.db-wal", "log.db-shm"), 0o600)
+
+
+def test_a_cursor_moves_forward_only_and_survives(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log.db", mode="append")
+    assert log.cursor("kafka") == 0
+
+    log.move_cursor("kafka", 7)
+    log.move_cursor("kafka", 3)
+    log.close()
+
+    log = open_log(tmp_path / "log.db", mode="append")
+    assert log.cursor("kafka") == 7
+    log.close()
+
+
+def test_a_log_keeps_its_id_and_another_file_has_another(tmp_path: Path) -> None:
+    first = open_log(tmp_path / "a.db", mode="append")
+    second = open_log(tmp_path / "b.db", mode="append")
+    again = open_log(tmp_path / "a.db", mode="read")
+
+    assert first.log_id == again.log_id != second.log_id
+    for log in (first, second, again):
+        log.close()
+
+
+def test_a_reader_cannot_write(tmp_path: Path) -> None:
+    open_log(tmp_path / "log.db", mode="append").close()
+    log = open_log(tmp_path / "log.db", mode="read")
+
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        log.append(RECORDS)
+    log.close()
+
+
+def test_many_processes_may_be_the_first_to_open_it(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom evaltap.schemas.local_log import open_log\n"
+        "from evaltap.schemas.record import WireRecord\n"
+        "log = open_log(sys.argv[1], mode='append')\n"
+        "for n in range(20): log.append([WireRecord(b'k', b'%d' % n)])\n"
+        "print(log.log_id)"
+    )
+    path = tmp_path / "log.db"
+
+    running = [
+        subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE)
+        for _ in range(4)
+    ]
+    ids = {process.communicate()[0] for process in running}
+
+    log = open_log(path, mode="read")
+    assert [process.returncode for process in running] == [0] * 4
+    assert len(ids) == 1
+    assert [offset for offset, _ in log.read(0, 1000)] == list(range(1, 81))
+    log.close()
+
+
+def make_text(path: Path) -> None:
+    path.write_text("this is a diary, not a database\n" * 10)
+
+
+def make_database(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE mine (x)")
+    connection.close()
+
+
+def make_newer(path: Path) -> None:
+    open_log(path, mode="append").close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {FORMAT_VERSION + 1}")
+    connection.close()
+
+
+@pytest.mark.parametrize("mode", ["append", "read"])
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (make_text, "no evaltap log"),
+        (make_database, "no evaltap log"),
+        (make_newer, "upgrade evaltap"),
+        (Path.mkdir, "directory"),
+    ],
+)
+def test_what_is_no_log_is_refused_and_left_as_it_is(
+    tmp_path: Path, make: object, said: str, mode: str
+) -> None:
+    path = tmp_path / "x.db"
+    make(path)  # type: ignore[operator]  # one of the functions above
+    before = path.read_bytes() if path.is_file() else b""
+
+    with pytest.raises(InputError, match=said):
+        open_log(path, mode=mode)  # type: ignore[arg-type]  # one of the two literals
+
+    assert (path.read_bytes() if path.is_file() else b"") == before
+
+
+@pytest.mark.parametrize(
+    ("path", "mode", "said"),
+    [
+        ("absent.db", "read", "no log at"),
+        ("absent/log.db", "read", "no log at"),
+        ("absent/log.db", "append", "no directory"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_refused_with_a_remedy(
+    tmp_path: Path, path: str, mode: str, said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        open_log(tmp_path / path, mode=mode)  # type: ignore[arg-type]  # one of the two literals
+
+
+def test_an_empty_file_becomes_a_log_for_a_writer_and_is_none_for_a_reader(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    path.touch()
+
+    with pytest.raises(InputError, match="empty"):
+        open_log(path, mode="read")
+    open_log(path, mode="append").close()
+    open_log(path, mode="read").close()
+
+
+def test_a_row_with_damaged_headers_is_still_returned(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log.db", mode="append")
+    log.append(RECORDS[:1])
+    log.connection.execute("UPDATE records SET headers = '{nonsense'")
+
+    ((_, record),) = log.read(0, 10)
+
+    assert (record.value, record.headers) == (RECORDS[0].value, ())
+    log.close()
