@@ -9,7 +9,7 @@ from evaltap.evaluator.layout import CaseProblem, Conversation, lay_out
 from evaltap.evaluator.registry import Registry
 from evaltap.evaluator.scoring import CaseScore, CaseScorer, MetricOutcome, OnUnknownMetric
 from evaltap.schemas.case import EvalCase, Invocation
-from evaltap.schemas.metric import Criterion, EvalMetric
+from evaltap.schemas.metric import Criterion, EvalMetric, without_key
 from evaltap.schemas.result import (
     EvalCaseResult,
     EvalMetricResult,
@@ -17,7 +17,6 @@ from evaltap.schemas.result import (
     EvalMetricResultPerInvocation,
     RubricScore,
     ScoreValue,
-    without_key,
 )
 
 

@@ -10,11 +10,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from evaltap.evaluator.errors import JudgeError, JudgeNotConfigured
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.metric import GenerationConfig, JudgeModel
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.openai_judge import OpenAIJudge
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
 DEFAULT_TIMEOUT: Final = timedelta(seconds=60)
@@ -147,7 +150,7 @@ class EnvironmentJudges:
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         self._environ = os.environ if environ is None else environ
-        self._judges: dict[str, Judge] = {}
+        self._judges: dict[str, OpenAIJudge] = {}
         self._lock = threading.Lock()
 
     def __call__(self, model: JudgeModel | None) -> Judge:
@@ -161,6 +164,14 @@ class EnvironmentJudges:
 
                 judge = self._judges[key] = OpenAIJudge(settings)
             return judge
+
+    def close(self) -> None:
+        """Close the connections of all judges; a later use opens new ones."""
+        with self._lock:
+            judges = list(self._judges.values())
+            self._judges.clear()
+        for judge in judges:
+            judge.close()
 
 
 def _expand(text: str, environ: Mapping[str, str]) -> str:
