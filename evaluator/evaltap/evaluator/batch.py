@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from evaltap.evaluator.context import Status
-from evaltap.evaluator.scores import ScoreRow, ScoreRows, TurnScoreRow, VoteRow
+from evaltap.evaluator.scores import ScoreRows
 from evaltap.evaluator.scoring import CaseScore, CaseScorer
 from evaltap.schemas.case import CaseData
 from evaltap.schemas.documents import eval_set_name, is_json_lines, iter_cases, read_case
@@ -32,6 +32,8 @@ RANGE_BYTES = 1 << 20
 CASES_PER_BATCH = 200
 PARALLEL_FROM_BYTES = 8 << 20
 """Smaller files are scored in this process: starting workers would take longer."""
+
+_NO_TURN: CaseData = {}
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -72,11 +74,7 @@ class ScoredBatch:
 
 
 def add_rows(
-    rows: ScoreRows,
-    identity: CaseIdentity,
-    case: CaseData,
-    score: CaseScore,
-    indexes: Sequence[int],
+    rows: ScoreRows, identity: CaseIdentity, case: CaseData, score: CaseScore, indexes: Sequence[int]
 ) -> None:
     """Add the rows of a scored case; `indexes` are the run's numbers of the scorer's metrics."""
     app, eval_set, eval_id, revision, turn_revisions = identity
@@ -84,39 +82,28 @@ def add_rows(
     rows.case_count += 1
     if not score.metrics:
         # The case could not be laid out: none of its metrics has a score, and each says why.
-        for index in indexes:
-            rows.scores.append(
-                ScoreRow(
-                    app, eval_set, eval_id, revision, index, None, Status.ERROR.value,
-                    score.error_message, len(turns),
-                )
-            )  # fmt: skip
+        error = (None, Status.ERROR.value, score.error_message, len(turns))
+        rows.scores.extend((app, eval_set, eval_id, revision, index, *error) for index in indexes)
         return
     for index, outcome in zip(indexes, score.metrics, strict=True):
         rows.scores.append(
-            ScoreRow(
-                app, eval_set, eval_id, revision, index, outcome.score, outcome.status.value,
-                outcome.reason.strip(";"), len(turns),
-            )
+            (app, eval_set, eval_id, revision, index, outcome.score, outcome.status.value,
+             outcome.reason.strip(";"), len(turns))
         )  # fmt: skip
         for position, turn in enumerate(outcome.turns):
-            invocation_id = (turns[position] or {}).get("invocationId") or ""
+            invocation_id = (turns[position] or _NO_TURN).get("invocationId") or ""
             turn_revision = turn_revisions[position] if turn_revisions else 1
             key = invocation_id if turn_revisions else f"{position}:{invocation_id}"
             rows.turn_scores.append(
-                TurnScoreRow(
-                    app, eval_set, eval_id, key, invocation_id, position, turn_revision, index,
-                    turn.score, turn.status.value, turn.reason,
-                )
+                (app, eval_set, eval_id, key, invocation_id, position, turn_revision, index,
+                 turn.score, turn.status.value, turn.reason)
             )  # fmt: skip
-            for vote in turn.votes:
-                rows.votes.extend(
-                    VoteRow(
-                        app, eval_set, eval_id, invocation_id, turn_revision, outcome.name,
-                        vote.sample, rubric.id, rubric.score, rubric.reason,
-                    )
-                    for rubric in vote.rubric_scores
-                )  # fmt: skip
+            rows.votes.extend(
+                (app, eval_set, eval_id, invocation_id, turn_revision, outcome.name, vote.sample,
+                 rubric.id, rubric.score, rubric.reason)
+                for vote in turn.votes
+                for rubric in vote.rubric_scores
+            )  # fmt: skip
 
 
 def file_identity(case: CaseData, eval_set_id: str) -> CaseIdentity:
@@ -171,15 +158,16 @@ class FileScorer:
                 yield from _ordered(self._pool, _score_range, ranges, self._in_flight)
             elif is_json_lines(path):
                 for start, end in line_ranges(path):
-                    cases, bad_lines = _read_lines(path, start, end)
-                    yield ScoredBatch(self._score(cases), bad_lines)
+                    bad_lines: list[BadLine] = []
+                    rows = self._score(_read_lines(path, start, end, bad_lines))
+                    yield ScoredBatch(rows, bad_lines)
             else:
                 read = iter_cases(path)
                 while chunk := list(islice(read, CASES_PER_BATCH)):
                     named = [(file_identity(case, eval_set_name(path)), case) for case in chunk]
                     yield ScoredBatch(self._score(named))
 
-    def _score(self, cases: Sequence[NamedCase]) -> ScoreRows:
+    def _score(self, cases: Iterable[NamedCase]) -> ScoreRows:
         return score_cases(self._scorer, cases, self._indexes, self._threads, self._observe)
 
 
@@ -190,24 +178,33 @@ def is_judged(metric: EvalMetric) -> bool:
 
 def score_cases(
     scorer: CaseScorer,
-    cases: Sequence[NamedCase],
+    cases: Iterable[NamedCase],
     indexes: Sequence[int],
     threads: int = 1,
     observe: Observer | None = None,
 ) -> ScoreRows:
     """Score named cases, on several threads when that helps; rows keep the order of the cases."""
     rows = ScoreRows()
-    data = [case for _, case in cases]
-    if threads > 1:
-        with ThreadPoolExecutor(threads, thread_name_prefix="evaltap-judge") as pool:
-            scores = list(pool.map(scorer.score, data))
-    else:
-        scores = list(map(scorer.score, data))
-    for (identity, case), score in zip(cases, scores, strict=True):
+    for identity, case, score in _scored(scorer, cases, threads):
         add_rows(rows, identity, case, score, indexes)
         if observe is not None:
             observe(identity, case, score)
     return rows
+
+
+def _scored(
+    scorer: CaseScorer, cases: Iterable[NamedCase], threads: int
+) -> Iterator[tuple[CaseIdentity, CaseData, CaseScore]]:
+    if threads == 1:
+        # One case after the other, while it is in the processor's cache.
+        for identity, case in cases:
+            yield identity, case, scorer.score(case)
+        return
+    named = list(cases)
+    with ThreadPoolExecutor(threads, thread_name_prefix="evaltap-judge") as pool:
+        scores = pool.map(scorer.score, [case for _, case in named])
+        for (identity, case), score in zip(named, scores, strict=True):
+            yield identity, case, score
 
 
 def line_ranges(path: Path) -> Iterator[tuple[int, int]]:
@@ -223,9 +220,10 @@ def line_ranges(path: Path) -> Iterator[tuple[int, int]]:
             start = end
 
 
-def _read_lines(path: Path, start: int, end: int) -> tuple[list[NamedCase], list[BadLine]]:
-    cases: list[NamedCase] = []
-    bad_lines: list[BadLine] = []
+def _read_lines(
+    path: Path, start: int, end: int, bad_lines: list[BadLine]
+) -> Iterator[NamedCase]:
+    """Yield the cases of a byte range; lines that hold none are added to `bad_lines`."""
     name = eval_set_name(path)
     with path.open("rb") as file:
         file.seek(start)
@@ -234,11 +232,11 @@ def _read_lines(path: Path, start: int, end: int) -> tuple[list[NamedCase], list
             if line.strip():
                 try:
                     case = read_case(line)
-                    cases.append((file_identity(case, name), case))
                 except FormatError as error:
                     bad_lines.append(BadLine(str(path), offset, _place(path, offset, error), line))
+                else:
+                    yield file_identity(case, name), case
             offset += len(line)
-    return cases, bad_lines
 
 
 def _place(path: Path, offset: int, error: FormatError) -> str:
@@ -280,7 +278,8 @@ def _ready() -> bool:
 def _score_range(task: tuple[str, int, int]) -> ScoredBatch:
     assert _worker_scorer is not None
     path, start, end = task
-    cases, bad_lines = _read_lines(Path(path), start, end)
+    bad_lines: list[BadLine] = []
+    cases = _read_lines(Path(path), start, end, bad_lines)
     indexes = range(len(_worker_scorer.metrics))
     return ScoredBatch(score_cases(_worker_scorer, cases, indexes), bad_lines)
 

@@ -63,17 +63,23 @@ def _read(name: str) -> str:
 def _table_sections(sql: str) -> str:
     sections = ""
     for match in re.finditer(
-        r"((?:^--.*\n)*)^CREATE TABLE IF NOT EXISTS (\w+) \(\n(.*?)^\);", sql, re.MULTILINE | re.DOTALL
+        r"((?:^--.*\n)*)^CREATE TABLE IF NOT EXISTS (\w+) \(\n(.*?)^\);",
+        sql,
+        re.MULTILINE | re.DOTALL,
     ):
         comment, name, columns = match.groups()
         text = " ".join(line.removeprefix("--").strip() for line in comment.splitlines())
         sections += f"### {name}\n\n{text + chr(10) + chr(10) if text else ''}"
         sections += "| column | type | meaning |\n|---|---|---|\n"
         for column in columns.splitlines():
-            found = re.fullmatch(r"\s+(\w+)\s+([A-Z]+(?:\[\])?)( NOT NULL)?,?\s*(?:-- (.*))?", column)
+            found = re.fullmatch(
+                r"\s+(\w+)\s+([A-Z]+(?:\[\])?)( NOT NULL)?,?\s*(?:-- (.*))?", column
+            )
             if found:
                 kind = found[2] + ("" if found[3] else ", may be NULL")
-                sections += f"| `{found[1]}` | {kind} | {(found[4] or '').replace('|', chr(92) + '|')} |\n"
+                sections += (
+                    f"| `{found[1]}` | {kind} | {(found[4] or '').replace('|', chr(92) + '|')} |\n"
+                )
         sections += "\n"
     return sections
 
@@ -87,12 +93,15 @@ def main(arguments: list[str] | None = None) -> int:
     stale = [
         name
         for name, text in pages().items()
-        if not (options.folder / name).exists() or (options.folder / name).read_text("utf-8") != text
+        if not (options.folder / name).exists()
+        or (options.folder / name).read_text("utf-8") != text
     ]
     for name in [] if options.check else stale:
         (options.folder / name).write_text(pages()[name], "utf-8")
     if options.check and stale:
-        print(f"stale: {', '.join(stale)}; run python -m evaltap.evaluator.reference", file=sys.stderr)
+        print(
+            f"stale: {', '.join(stale)}; run python -m evaltap.evaluator.reference", file=sys.stderr
+        )
     return 1 if options.check and stale else 0
 
 

@@ -14,8 +14,7 @@ from typing import Literal, TypeAlias
 
 from evaltap.evaluator.store import Store, utc_now
 from evaltap.schemas import canonical
-from evaltap.schemas.metric import EvalMetric
-from evaltap.schemas.result import without_key
+from evaltap.schemas.metric import EvalMetric, without_key
 
 RunKind: TypeAlias = Literal["files", "landed", "live"]
 

@@ -6,55 +6,23 @@ inputs) and the check "is it there already?" are added by SQL, for the whole bat
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TypeAlias
 
 from evaltap.evaluator.runs import Run
 from evaltap.evaluator.store import Row, Store, sql, utc_now
 
+# Rows are plain tuples: millions of them are built, sent between processes and appended.
+ScoreRow: TypeAlias = tuple[str, str, str, int, int, float | None, str, str, int]
+"""One metric of one case: app name, eval set id, eval id, revision, metric index, score, status,
+reason, turn count."""
 
-class ScoreRow(NamedTuple):
-    """One metric of one case."""
+TurnScoreRow: TypeAlias = tuple[str, str, str, str, str, int, int, int, float | None, str, str]
+"""One metric of one turn: app name, eval set id, eval id, turn key (names the turn within its case),
+invocation id, turn index, turn revision, metric index, score, status, reason."""
 
-    app_name: str
-    eval_set_id: str
-    eval_id: str
-    revision: int
-    metric_index: int
-    score: float | None
-    status: str
-    reason: str
-    turn_count: int
-
-
-class TurnScoreRow(NamedTuple):
-    """One metric of one turn; `turn_key` names the turn within its case."""
-
-    app_name: str
-    eval_set_id: str
-    eval_id: str
-    turn_key: str
-    invocation_id: str
-    turn_index: int
-    turn_revision: int
-    metric_index: int
-    score: float | None
-    status: str
-    reason: str
-
-
-class VoteRow(NamedTuple):
-    """What one sample of a judge said of one rubric."""
-
-    app_name: str
-    eval_set_id: str
-    eval_id: str
-    invocation_id: str
-    turn_revision: int
-    metric_name: str
-    sample_index: int
-    rubric_id: str
-    score: float | None
-    reason: str
+VoteRow: TypeAlias = tuple[str, str, str, str, int, str, int, str, float | None, str]
+"""One sample of a judge on one rubric: app name, eval set id, eval id, invocation id, turn revision,
+metric name, sample index, rubric id, score, reason."""
 
 
 @dataclass(slots=True)

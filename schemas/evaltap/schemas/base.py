@@ -59,6 +59,8 @@ class WireModel(BaseModel):
 
     model_config = ConfigDict(
         alias_generator=to_camel,
+        # Most commands use a few of these models; building all of them would delay every start.
+        defer_build=True,
         extra="allow",
         frozen=True,
         populate_by_name=True,

@@ -230,3 +230,14 @@ class EvalMetric(WireModel):
     threshold: float = 0.0
     criterion: Criterion | None = None
     extension: AnyValue = None
+
+
+def without_key(criterion: Criterion) -> Criterion:
+    """Return the criterion without the judge's API key, not even a reference to it."""
+    judge = criterion.llm_judge
+    if judge is None or judge.judge_model is None or judge.judge_model.api_key is None:
+        return criterion
+    model = judge.judge_model.model_copy(update={"api_key": None})
+    return criterion.model_copy(
+        update={"llm_judge": judge.model_copy(update={"judge_model": model})}
+    )

@@ -11,7 +11,7 @@ from pydantic import field_serializer
 
 from evaltap.schemas.base import Keep, WireModel
 from evaltap.schemas.case import Invocation, Seconds
-from evaltap.schemas.metric import Criterion
+from evaltap.schemas.metric import Criterion, without_key
 
 
 class ScoreValue(WireModel):
@@ -154,13 +154,3 @@ class EvalSetResult(WireModel):
     summary: EvalSetResultSummary | None = None
     creation_timestamp: Seconds = None
 
-
-def without_key(criterion: Criterion) -> Criterion:
-    """Return the criterion without the judge's API key, not even a reference to it."""
-    judge = criterion.llm_judge
-    if judge is None or judge.judge_model is None or judge.judge_model.api_key is None:
-        return criterion
-    model = judge.judge_model.model_copy(update={"api_key": None})
-    return criterion.model_copy(
-        update={"llm_judge": judge.model_copy(update={"judge_model": model})}
-    )
