@@ -34,6 +34,7 @@ PARALLEL_FROM_BYTES = 8 << 20
 """Smaller files are scored in this process: starting workers would take longer."""
 
 _NO_TURN: CaseData = {}
+_TEXT = {str(status): status.value for status in Status}
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -87,7 +88,7 @@ def add_rows(
         return
     for index, outcome in zip(indexes, score.metrics, strict=True):
         rows.scores.append(
-            (app, eval_set, eval_id, revision, index, outcome.score, outcome.status.value,
+            (app, eval_set, eval_id, revision, index, outcome.score, _TEXT[outcome.status],
              outcome.reason.strip(";"), len(turns))
         )  # fmt: skip
         for position, turn in enumerate(outcome.turns):
@@ -96,14 +97,15 @@ def add_rows(
             key = invocation_id if turn_revisions else f"{position}:{invocation_id}"
             rows.turn_scores.append(
                 (app, eval_set, eval_id, key, invocation_id, position, turn_revision, index,
-                 turn.score, turn.status.value, turn.reason)
+                 turn.score, _TEXT[turn.status], turn.reason)
             )  # fmt: skip
-            rows.votes.extend(
-                (app, eval_set, eval_id, invocation_id, turn_revision, outcome.name, vote.sample,
-                 rubric.id, rubric.score, rubric.reason)
-                for vote in turn.votes
-                for rubric in vote.rubric_scores
-            )  # fmt: skip
+            if turn.votes:
+                rows.votes.extend(
+                    (app, eval_set, eval_id, invocation_id, turn_revision, outcome.name, vote.sample,
+                     rubric.id, rubric.score, rubric.reason)
+                    for vote in turn.votes
+                    for rubric in vote.rubric_scores
+                )  # fmt: skip
 
 
 def file_identity(case: CaseData, eval_set_id: str) -> CaseIdentity:
