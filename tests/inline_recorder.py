@@ -1,22 +1,14 @@
 """A recorder without queue and thread: what is handed over is processed at once, in place."""
 
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Any
 
 from evaltap.recorder.assembler import Assembler
 from evaltap.recorder.observation import Observation
+from evaltap.recorder.recording import ItemSource
 
 LATER_NS = 4_000_000_000_000_000_000
 """A time after every time in these tests (the year 2096)."""
-
-
-class Source(Protocol):
-    """What the recorder asks of a registered source."""
-
-    def process(self, item: Any) -> Any: ...
-
-    def tick(self, now_ns: int) -> Any: ...
-
-    def close(self) -> Any: ...
 
 
 class InlineRecorder:
@@ -27,14 +19,14 @@ class InlineRecorder:
         self.observations: list[Observation] = []
         self.cases: list[dict[str, Any]] = []
         self.faults: list[str] = []
-        self.sources: list[Source] = []
+        self.sources: list[ItemSource] = []
         self.closed = False
 
-    def register(self, source: Source) -> None:
+    def register(self, source: ItemSource) -> None:
         """Take part in flush and close."""
         self.sources.append(source)
 
-    def submit(self, source: Source, item: Any) -> None:
+    def submit(self, source: ItemSource, item: Any) -> None:
         """Process one item of a source."""
         self._feed(source.process(item))
 
@@ -46,21 +38,21 @@ class InlineRecorder:
         """Note a fault that a callback swallowed."""
         self.faults.append(f"{where}: {error!r}")
 
-    def flush(self, timeout_seconds: float = 0.0) -> bool:
+    def flush(self, timeout_seconds: float | None = None) -> bool:
         """Let the time pass that the sources wait for."""
         for source in self.sources:
             self._feed(source.tick(LATER_NS))
             self._feed(source.tick(LATER_NS + 10_000_000_000))
         return True
 
-    def close(self, timeout_seconds: float = 0.0) -> None:
+    def close(self, timeout_seconds: float | None = None) -> None:
         """Close the sources and every run that is open."""
         for source in self.sources:
             self._feed(source.close())
         self.cases += self.assembler.close_all()
         self.closed = True
 
-    def _feed(self, observations: Any) -> None:
+    def _feed(self, observations: Iterable[Observation]) -> None:
         for observation in observations:
             self.observations.append(observation)
             self.cases += self.assembler.feed(observation)

@@ -7,6 +7,8 @@ from typing import Any
 from google.adk.agents import LlmAgent
 from google.adk.agents._streaming_mode import StreamingMode
 from google.adk.agents.run_config import RunConfig
+from google.adk.apps import App
+from google.adk.events.event import Event
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
@@ -87,11 +89,18 @@ class Conversation:
         self.app = app
         self.sessions = InMemorySessionService()
         self.runner = Runner(
-            app_name=app, agent=agent, session_service=self.sessions, plugins=plugins
+            app=App(name=app, root_agent=agent, plugins=plugins), session_service=self.sessions
         )
 
     async def ask(self, session_id: str, text: str, *, stream: bool = False) -> None:
         """Send one user message and read all events; what the agent raises comes through."""
+        async for _ in await self.events(session_id, text, stream=stream):
+            pass
+
+    async def events(
+        self, session_id: str, text: str, *, stream: bool = False
+    ) -> AsyncGenerator[Event, None]:
+        """Send one user message and return the events to come."""
         known = await self.sessions.get_session(
             app_name=self.app, user_id="u-1", session_id=session_id
         )
@@ -100,13 +109,12 @@ class Conversation:
                 app_name=self.app, user_id="u-1", session_id=session_id
             )
         mode = StreamingMode.SSE if stream else StreamingMode.NONE
-        async for _ in self.runner.run_async(
+        return self.runner.run_async(
             user_id="u-1",
             session_id=session_id,
             new_message=types.Content(role="user", parts=[say(text)]),
             run_config=RunConfig(streaming_mode=mode),
-        ):
-            pass
+        )
 
     def say_all(self, session_id: str, *texts: str, stream: bool = False) -> None:
         """Send messages one after the other, in a new event loop."""
@@ -114,6 +122,5 @@ class Conversation:
         async def talk() -> None:
             for text in texts:
                 await self.ask(session_id, text, stream=stream)
-            await self.runner.close()
 
         asyncio.run(talk())

@@ -100,10 +100,24 @@ WORDS = [
     "{'a': [1, 2",
     "__REDACTED__",
 ]
-PART_KEYS = (
-    "role parts content type text tool_calls function id name"
-    " function_call toolUse toolResult message data lc kwargs"
-).split()
+PART_KEYS = [
+    "role",
+    "parts",
+    "content",
+    "type",
+    "text",
+    "tool_calls",
+    "function",
+    "id",
+    "name",
+    "function_call",
+    "toolUse",
+    "toolResult",
+    "message",
+    "data",
+    "lc",
+    "kwargs",
+]
 VALUES = st.recursive(
     st.sampled_from(WORDS) | st.none() | st.booleans() | st.integers() | st.floats(),
     lambda inner: (

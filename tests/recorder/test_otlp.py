@@ -250,10 +250,23 @@ def test_a_file_that_is_not_there_is_an_input_error(tmp_path: Path) -> None:
         list(read_otlp_file(tmp_path / "none.json"))
 
 
-KEYS = (
-    "resource scope status events attributes key value doubleValue"
-    " arrayValue kvlistValue values code name links intValue"
-).split()
+KEYS = [
+    "resource",
+    "scope",
+    "status",
+    "events",
+    "attributes",
+    "key",
+    "value",
+    "doubleValue",
+    "arrayValue",
+    "kvlistValue",
+    "values",
+    "code",
+    "name",
+    "links",
+    "intValue",
+]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry.sdk.trace import SpanProcessor
 
+from evaltap.recorder.recording import Recording
 from evaltap.recorder.trace_buffer import TraceLimits
 from evaltap.recorder.trace_source import (
     LogWritten,
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import ReadableSpan, Span
 
-    from evaltap.recorder.recorder import Recorder
-
 
 class CaseSpanProcessor(SpanProcessor):
     """Record the agent runs among all spans of a tracer provider.
@@ -35,7 +34,7 @@ class CaseSpanProcessor(SpanProcessor):
         self,
         log: str | None = None,
         *,
-        recorder: "Recorder | None" = None,
+        recorder: Recording | None = None,
         limits: TraceLimits | None = None,
     ) -> None:
         self._owns_recorder = recorder is None
@@ -96,7 +95,7 @@ class CaseLogProcessor:
     Made by `CaseSpanProcessor.log_processor`; a log record processor by its shape.
     """
 
-    def __init__(self, recorder: "Recorder", source: TraceSource) -> None:
+    def __init__(self, recorder: Recording, source: TraceSource) -> None:
         self._recorder = recorder
         self._source = source
 

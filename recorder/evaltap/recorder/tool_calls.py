@@ -8,8 +8,15 @@ for parallel calls is not the order in which their spans end.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from evaltap.recorder.conventions.messages import Answer, Call, Evidence, Message
-from evaltap.recorder.observation import Failure, Observation, ToolCalled, ToolReturned
+from evaltap.recorder.conventions.messages import (
+    Answer,
+    Call,
+    Evidence,
+    Message,
+    since_user,
+)
+from evaltap.recorder.conventions.reading import failure_of_answer
+from evaltap.recorder.observation import Observation, ToolCalled, ToolReturned
 from evaltap.recorder.span_tree import Node
 from evaltap.recorder.telemetry import canonical_json
 
@@ -133,10 +140,10 @@ class ToolCalls:
     def _collect_history(self) -> None:
         """Add calls that are seen only in what a later model call, or the whole run, was told."""
         for node in self._models:
-            messages = _since_user(node.reading.input or ())
+            messages = since_user(node.reading.input or ())
             self._add_unseen(messages, node, node.span.start_ns)
         for node in self._told:
-            messages = _since_user(node.reading.output or ())
+            messages = since_user(node.reading.output or ())
             self._add_unseen(messages, node, node.span.end_ns)
 
     def _add_unseen(self, messages: Sequence[Message], node: Node, time_ns: int) -> None:
@@ -158,7 +165,7 @@ class ToolCalls:
         by_id: dict[str, Answer] = {}
         for node in (*self._models, *self._told):
             told = node.reading.input if node.kind == "model" else node.reading.output
-            found = [a for message in _since_user(told or ()) for a in message.answers]
+            found = [a for message in since_user(told or ()) for a in message.answers]
             for answer in found:
                 if answer.call_id is not None:
                     by_id.setdefault(answer.call_id, answer)
@@ -217,14 +224,6 @@ def _attach(slot: _Slot, node: Node) -> None:
         first.result = last.result
 
 
-def _since_user(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages after the last thing the user said: this turn's, so far."""
-    for index in range(len(messages) - 1, -1, -1):
-        if messages[index].role == "user" and messages[index].text is not None:
-            return messages[index + 1 :]
-    return messages
-
-
 def _is_call(slot: _Slot, call: Call) -> bool:
     if call.call_id is not None and call.call_id == slot.call_id:
         return True
@@ -260,6 +259,13 @@ def _made_up(slot: _Slot, index: int) -> str:
     return slot.tool.span.span_id if slot.tool is not None else f"call-{index}"
 
 
+def _is_typed(told: Evidence | None, result: Evidence) -> bool:
+    """True when the model was told text that a span's attribute made look like a number."""
+    if told is None or not isinstance(told.value, str) or isinstance(result.value, str):
+        return False
+    return isinstance(result.value, int | float) and told.value == canonical_json(result.value)
+
+
 def _called(run_id: str, slot: _Slot, parent: str | None) -> ToolCalled:
     spanned = _span_arguments(slot)
     choices = [item for item in (spanned, slot.asked) if item is not None]
@@ -290,12 +296,12 @@ def _called(run_id: str, slot: _Slot, parent: str | None) -> ToolCalled:
 def _returned(run_id: str, slot: _Slot) -> ToolReturned:
     node, answer = slot.tool, slot.answer
     result = node.reading.result if node is not None else None
-    if result is None or (result.value is None and result.flaw):
-        result = (answer.result if answer is not None else None) or result
+    told = answer.result if answer is not None else None
+    if result is None or (result.value is None and result.flaw) or _is_typed(told, result):
+        result = told or result
     failure = node.failure if node is not None else None
     if failure is None and answer is not None and answer.failed:
-        words = answer.result.value if answer.result is not None else None
-        failure = Failure(message=words if isinstance(words, str) else None)
+        failure = failure_of_answer(answer)
     unseen = result is None or (result.value is None and result.flaw is not None)
     flaw = result.flaw if result is not None else None
     duration = None

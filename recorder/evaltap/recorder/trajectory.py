@@ -10,12 +10,14 @@ their words do not.
 import json
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 
 from evaltap.recorder.conventions.messages import (
     Evidence,
     closing_text,
     decode,
     last_user_text,
+    since_user,
 )
 from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.observation import Failure, ModelCalled, Observation
@@ -36,6 +38,7 @@ class Trajectory:
             key=lambda node: (node.span.start_ns, node.span.end_ns, node.span.span_id),
         )
         self._level = [node for node in self._models if self._owner[node] is None]
+        _recall(self._level)
 
     @cached_property
     def user(self) -> Evidence | None:
@@ -247,6 +250,18 @@ def _once(models: Iterator[Node]) -> Iterator[Node]:
         if response is not None:
             seen.add(response)
         yield node
+
+
+def _recall(level: list[Node]) -> None:
+    """Give a model call whose output was not captured the words that the next call was told of it.
+
+    The last assistant message that a call is told is what the call before it answered.
+    """
+    for node, later in pairwise(level):
+        if node.reading.output is None and node.failure is None:
+            told = since_user(later.reading.input or ())
+            answers = [message for message in told if message.role == "assistant"]
+            node.reading.output = (answers[-1],) if answers else None
 
 
 def _asked(reading: Reading) -> bool:

@@ -16,8 +16,13 @@ from evaltap.recorder.conventions.messages import (
     last_user_text,
     read_messages,
 )
-from evaltap.recorder.conventions.reading import Kind, Reading, first_text, whole
-from evaltap.recorder.observation import Failure
+from evaltap.recorder.conventions.reading import (
+    Kind,
+    Reading,
+    failure_of_answer,
+    first_text,
+    whole,
+)
 from evaltap.recorder.telemetry import LogRecord, Span
 
 SPAN_KIND = "langsmith.span.kind"
@@ -103,9 +108,10 @@ def _read_tool(reading: Reading, span: Span, entered: Evidence, left: Evidence) 
         if isinstance(value, dict) and set(value) == {"input"}:
             value = decode(value["input"]).value
         reading.arguments = Evidence(value, entered.flaw)
-    if OUTPUTS not in attributes:
-        return
     value = left.value
+    if OUTPUTS not in attributes or value == {}:
+        # A tool that raised has empty outputs.
+        return
     if isinstance(value, dict) and set(value) == {"output"}:
         value = value["output"]
     reading.result = Evidence(value, left.flaw)
@@ -114,8 +120,7 @@ def _read_tool(reading: Reading, span: Span, entered: Evidence, left: Evidence) 
             reading.call_id = reading.call_id or answer.call_id
             reading.result = answer.result
             if answer.failed:
-                words = answer.result.value if answer.result else None
-                reading.failure = Failure(message=words if isinstance(words, str) else None)
+                reading.failure = failure_of_answer(answer)
 
 
 def _read_run(reading: Reading, entered: Evidence, left: Evidence) -> None:

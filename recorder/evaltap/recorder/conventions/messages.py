@@ -159,6 +159,14 @@ def closing_text(messages: Sequence[Message]) -> Evidence | None:
     return None
 
 
+def since_user(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages after the last thing the user said: this turn's, so far."""
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index].role == "user" and messages[index].text is not None:
+            return messages[index + 1 :]
+    return messages
+
+
 def listed(value: Any) -> Sequence[Any]:
     """Return the value when it is a list, else nothing."""
     return value if isinstance(value, list | tuple) else ()

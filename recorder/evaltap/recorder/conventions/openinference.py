@@ -25,11 +25,11 @@ from evaltap.recorder.conventions.numbered import Numbered, gather
 from evaltap.recorder.conventions.reading import (
     Kind,
     Reading,
+    failure_of_answer,
     first_text,
     first_whole,
     number,
 )
-from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry import LogRecord, Span
 
 SPAN_KIND = "openinference.span.kind"
@@ -170,8 +170,7 @@ def _read_result(reading: Reading, result: Evidence) -> None:
             reading.call_id = reading.call_id or answer.call_id
             reading.result = answer.result
             if answer.failed:
-                words = answer.result.value if answer.result else None
-                reading.failure = Failure(message=words if isinstance(words, str) else None)
+                reading.failure = failure_of_answer(answer)
 
 
 def _read_run(reading: Reading, attributes: Mapping[str, Any]) -> None:

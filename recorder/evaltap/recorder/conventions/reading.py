@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
 
-from evaltap.recorder.conventions.messages import Evidence, Flaw, Message
+from evaltap.recorder.conventions.messages import Answer, Evidence, Flaw, Message
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry import STATUS_ERROR, LogRecord, Span
 
@@ -128,8 +128,15 @@ def failure_of(span: Span, stated: Failure | None = None) -> Failure | None:
         message = _text(event.attributes.get("exception.message")) or message
     kind, message = _split(kind, message)
     if stated is not None:
-        kind, message = stated.type or kind, stated.message or message
+        stated_kind, stated_message = _split(stated.type, stated.message)
+        kind, message = stated_kind or kind, stated_message or message
     return Failure(type=kind, message=message if message != kind else None)
+
+
+def failure_of_answer(answer: Answer) -> Failure:
+    """Return the failure that a tool's answer to the model reports in its status."""
+    words = answer.result.value if answer.result is not None else None
+    return Failure(message=words if isinstance(words, str) else None)
 
 
 _CONSTRUCTED = re.compile(r"^([A-Za-z_][\w.]*)\((['\"])(.*?)\2,?\)(?:\s*Traceback.*)?$", re.DOTALL)

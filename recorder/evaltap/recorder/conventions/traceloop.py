@@ -23,6 +23,7 @@ from evaltap.recorder.conventions.numbered import Numbered, gather
 from evaltap.recorder.conventions.reading import (
     Kind,
     Reading,
+    failure_of_answer,
     first_text,
     first_whole,
 )
@@ -68,6 +69,7 @@ class Traceloop:
             attributes, *(f"{ASSOCIATION}{name}" for name in SESSION_PROPERTIES)
         )
         reading.user_id = first_text(attributes, f"{ASSOCIATION}user_id")
+        reading.agent_name = first_text(attributes, f"{ASSOCIATION}lc_agent_name")
         reading.input = _messages(prompts)
         reading.output = _messages(completions)
         if reading.kind == "model":
@@ -152,6 +154,9 @@ def _read_tool(reading: Reading, attributes: Mapping[str, Any]) -> None:
     entered = _entity(attributes, ENTITY_INPUT)
     if entered is not None:
         reading.arguments = _tool_arguments(entered)
+        kwargs = entered.value.get("kwargs") if isinstance(entered.value, dict) else None
+        if isinstance(kwargs, dict):
+            reading.call_id = first_text(kwargs, "tool_call_id")
     left = _entity(attributes, ENTITY_OUTPUT)
     if left is not None:
         _read_output(reading, left)
@@ -179,6 +184,8 @@ def _read_output(reading: Reading, left: Evidence) -> None:
     for message in read_messages([value]) if isinstance(value, dict) else ():
         for answer in message.answers:
             reading.call_id = reading.call_id or answer.call_id
+            if answer.failed:
+                reading.failure = failure_of_answer(answer)
             if answer.result is not None:
                 reading.result = answer.result
                 return

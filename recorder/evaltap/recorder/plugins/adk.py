@@ -29,6 +29,7 @@ from evaltap.recorder.observation import (
     ToolReturned,
     UserMessage,
 )
+from evaltap.recorder.recording import Recording
 from evaltap.recorder.telemetry import plain
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from google.adk.tools.base_tool import BaseTool
     from google.adk.tools.tool_context import ToolContext
     from google.genai import types
-
-    from evaltap.recorder.recorder import Recorder
 
 FRAMEWORK = "google-adk"
 CONVENTION = "google-adk-plugin"
@@ -79,7 +78,7 @@ class EvaltapPlugin(BasePlugin):
         self,
         log: str | None = None,
         *,
-        recorder: "Recorder | None" = None,
+        recorder: Recording | None = None,
         name: str = "evaltap",
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -182,10 +181,16 @@ class EvaltapPlugin(BasePlugin):
         known = self._runs.get(context.invocation_id)
         if known is not None:
             return known
-        run = self._nested(context) or self._start(context)
+        run = self._nested(context)
+        if run is None:
+            # A resumed invocation keeps its id; the time tells its turns apart.
+            now = self._clock()
+            run = _Run(f"{context.invocation_id}-{now}", _session_key(context))
         self._runs[context.invocation_id] = run
         while len(self._runs) > MAX_RUNS:
             del self._runs[next(iter(self._runs))]
+        if not run.nested:
+            self._observe_start(run, context)
         return run
 
     def _nested(self, context: "InvocationContext") -> _Run | None:
@@ -195,7 +200,7 @@ class EvaltapPlugin(BasePlugin):
             return None
         return _Run(outer.run_id, _session_key(context), nested=True, parent_call_id=enclosing[1])
 
-    def _start(self, context: "InvocationContext") -> _Run:
+    def _observe_start(self, run: _Run, context: "InvocationContext") -> None:
         session = context.session
         span = trace.get_current_span().get_span_context()
         state = {
@@ -203,13 +208,10 @@ class EvaltapPlugin(BasePlugin):
             for key, value in dict(session.state).items()
             if not str(key).startswith(_HIDDEN_STATE)
         }
-        # A resumed invocation keeps its id; the time tells its turns apart.
-        now = self._clock()
-        run = _Run(f"{context.invocation_id}-{now}", _session_key(context))
         self._observe(
             RunStarted(
                 run.run_id,
-                now,
+                self._clock(),
                 session_id=session.id,
                 app_name=session.app_name,
                 user_id=session.user_id,
@@ -221,7 +223,6 @@ class EvaltapPlugin(BasePlugin):
                 invocation_id=context.invocation_id,
             )
         )
-        return run
 
     def _close_unfinished(self, session_key: tuple[str, str, str], invocation_id: str) -> None:
         """End a run of the same session that never ended: it was cancelled, or lost its caller."""
