@@ -24,7 +24,9 @@ METRICS = [
     {
         "metricName": "tool_trajectory_avg_score",
         "threshold": 1,
-        "criterion": {"toolTrajectory": {"defaultStrategy": {"name": {}, "arguments": {}, "result": {}}}},
+        "criterion": {
+            "toolTrajectory": {"defaultStrategy": {"name": {}, "arguments": {}, "result": {}}}
+        },
     },
     {
         "metricName": "final_response_avg_score",
@@ -55,8 +57,14 @@ def write_cases(path: Path, count: int) -> None:
                 if rng.random() < 0.3:
                     wanted[0]["arguments"]["n"] += 1000
                 said = {
-                    "userContent": {"role": "user", "content": f"Please handle request {number}-{turn}: " * 2},
-                    "finalResponse": {"role": "assistant", "content": f"Request {number}-{turn} is done. " * 3},
+                    "userContent": {
+                        "role": "user",
+                        "content": f"Please handle request {number}-{turn}: " * 2,
+                    },
+                    "finalResponse": {
+                        "role": "assistant",
+                        "content": f"Request {number}-{turn} is done. " * 3,
+                    },
                 }
                 actual.append({"invocationId": f"a{number}-{turn}", "tools": calls, **said})
                 expected.append({"invocationId": f"e{number}-{turn}", "tools": wanted, **said})
@@ -124,8 +132,12 @@ def main() -> None:
     per_case = statistics.median(scores) / options.cases * 1e6
     print(f"cases                      {options.cases:,} of 5 KB, two metrics, result in DuckDB")
     print(f"floor                      {statistics.median(floors):.2f} s")
-    print(f"evaltap score              {statistics.median(scores):.2f} s ({per_case:.0f} us a case)")
-    print(f"ratio, median (min-max)    {statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})")
+    print(
+        f"evaltap score              {statistics.median(scores):.2f} s ({per_case:.0f} us a case)"
+    )
+    print(
+        f"ratio, median (min-max)    {statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
+    )
     for size in sizes:
         print(f"memory with {size:>9,} cases  {memory[size]:.0f} MB")
 

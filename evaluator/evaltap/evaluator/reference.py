@@ -4,7 +4,6 @@
 """
 
 import argparse
-import os
 import re
 import sys
 from pathlib import Path
@@ -21,28 +20,59 @@ def pages() -> dict[str, str]:
 
 
 def cli_page() -> str:
-    """Return the help of every command, as the command itself prints it."""
-    # argparse breaks lines by the width of the terminal it finds.
-    os.environ["COLUMNS"] = "100"
-    parser = build_parser()
+    """Return every command with its arguments, read from the parser.
+
+    Not argparse's own help text: that differs from one Python version to the next.
+    """
+    commands = _children(build_parser())
     parts = [
         "# Command line\n\n"
         "Exit codes, the same for every command: 0 pass, 1 quality below the bar, 2 bad input or\n"
-        "configuration, 3 incomplete (judge unavailable, evidence missing, inconclusive).\n\n"
-        f"```text\n{parser.format_help()}```\n"
+        "configuration, 3 incomplete (judge unavailable, evidence missing, inconclusive).\n",
+        "| command | what it does |\n|---|---|",
+        *(f"| [`evaltap {name}`](#evaltap-{name}) | {text} |" for name, text in COMMANDS.items()),
+        "",
+        *(_command(f"evaltap {name}", commands[name], "##") for name in COMMANDS),
     ]
-    for action in parser._subparsers._group_actions if parser._subparsers else ():
-        for name in COMMANDS:
-            parts.append(_command(f"evaltap {name}", action.choices[name], "##"))
     return "\n".join(parts)
 
 
 def _command(title: str, parser: argparse.ArgumentParser, level: str) -> str:
-    text = f"{level} {title}\n\n```text\n{parser.format_help()}```\n"
-    for action in parser._subparsers._group_actions if parser._subparsers else ():
-        for name, child in (action.choices or {}).items():
-            text += "\n" + _command(f"{title} {name}", child, level + "#")
-    return text
+    rows = [
+        f"| `{_names(action)}` | {_meaning(action)} |"
+        for action in parser._actions
+        if not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
+    ]
+    children = _children(parser)
+    parts = [f"{level} {title}\n", f"{parser.description}\n"]
+    if rows:
+        parts += ["| argument | meaning |\n|---|---|", *rows, ""]
+    if parser.epilog:
+        parts.append(f"```text\n{parser.epilog.strip()}\n```\n")
+    parts += [_command(f"{title} {name}", child, level + "#") for name, child in children.items()]
+    return "\n".join(parts)
+
+
+def _children(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def _names(action: argparse.Action) -> str:
+    metavar = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+    if action.choices:
+        metavar = "{" + ",".join(map(str, action.choices)) + "}"
+    if not action.option_strings:
+        return f"{metavar} ..." if action.nargs == "+" else metavar
+    names = ", ".join(action.option_strings)
+    return names if action.nargs == 0 else f"{names} {metavar}"
+
+
+def _meaning(action: argparse.Action) -> str:
+    required = " (required)" if action.option_strings and action.required else ""
+    return (action.help or "").replace("|", "\\|") + required
 
 
 def tables_page() -> str:
@@ -63,7 +93,7 @@ def _read(name: str) -> str:
 def _table_sections(sql: str) -> str:
     sections = ""
     for match in re.finditer(
-        r"((?:^--.*\n)*)^CREATE TABLE IF NOT EXISTS (\w+) \(\n(.*?)^\);",
+        r"((?:^--[^\n]*\n)*)^CREATE TABLE IF NOT EXISTS (\w+) \(\n(.*?)^\);",
         sql,
         re.MULTILINE | re.DOTALL,
     ):
