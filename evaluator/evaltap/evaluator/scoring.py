@@ -5,6 +5,7 @@ from several threads when its evaluators are.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from evaltap.evaluator.aggregation import summarize
@@ -190,7 +191,9 @@ def _wrong_rows(found: int, expected: int) -> EvaluatorFailure:
     )
 
 
+@cache
 def _default_services() -> Services:
+    """Return the services of production; shared, so that judges keep their connections."""
     from evaltap.evaluator.judge import EnvironmentJudges
 
     return Services(judge=EnvironmentJudges())

@@ -1,0 +1,36 @@
+"""The evaluator pages say what is true: examples build, code runs, every evaluator is described."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from evaltap.evaluator import CaseScorer, Registry
+from evaltap.schemas import EvalMetric
+
+DOCS = Path(__file__).parents[2] / "docs"
+REFERENCE = (DOCS / "reference/evaluators.md").read_text()
+HOW_TO = (DOCS / "how-to/write-an-evaluator.md").read_text()
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_code_of_the_how_to_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    exec("\n".join(blocks(HOW_TO, "python")), {})
+
+    assert capsys.readouterr().out == "failed 0.0\n"
+
+
+def test_each_example_of_the_reference_page_is_a_metric_that_can_be_built() -> None:
+    metrics = [EvalMetric.model_validate(json.loads(text)) for text in blocks(REFERENCE, "json")]
+
+    assert len(CaseScorer(metrics).metrics) == 4
+
+
+def test_each_installed_evaluator_has_a_section() -> None:
+    sections = re.findall(r"^## (\w+_\w+)$", REFERENCE, re.MULTILINE)
+
+    assert sorted(sections) == Registry().names()
