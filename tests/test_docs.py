@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from evaltap.evaluator import reference
 from evaltap.evaluator.cli import COMMANDS, build_parser
 

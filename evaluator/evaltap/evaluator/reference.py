@@ -79,8 +79,9 @@ def tables_page() -> str:
     """Return the tables and views, as their SQL documents them."""
     return (
         "# Tables and views\n\n"
-        "Everything is in one DuckDB file that is yours to query. Columns are stable: a later version may\n"
-        "add some, it renames or drops none. Prefer the `latest_*` and `v_*` views; the tables keep history.\n\n"
+        "Everything is in one DuckDB file that is yours to query. Columns are stable: a later version\n"
+        "may add some, it renames or drops none. Prefer the `latest_*` and `v_*` views; the tables\n"
+        "keep history.\n\n"
         f"## Tables\n\n{_table_sections(_read('tables'))}"
         f"## Views\n\n```sql\n{_read('views').strip()}\n```\n"
     )
