@@ -310,7 +310,14 @@ def _log_sink(config: RecorderConfig) -> Sink:
             f"log {config.log!r} is a URL; this recorder writes to a file, e.g. 'log.db'"
         )
     path = Path(config.log)
-    if path.is_dir() or not path.parent.is_dir():
+    try:
+        usable = path.parent.is_dir() and not path.is_dir()
+    except OSError as error:
+        raise ConfigurationError(
+            f"log {config.log!r} cannot be reached ({error}): name a file in a directory that the "
+            "agent may write to"
+        ) from error
+    if not usable:
         raise ConfigurationError(
             f"log {config.log!r} cannot be a file: name a file in a directory that exists"
         )

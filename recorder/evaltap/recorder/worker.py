@@ -75,6 +75,7 @@ class Worker:
             ),
             recorder_version=version,
         )
+        self._flushes: list[Flush] = []
         self._lost_traces: OrderedDict[str, None] = OrderedDict()
         self._dropped_turns: OrderedDict[tuple[str, str], None] = OrderedDict()
         self.thread = threading.Thread(target=self.run, name="evaltap-recorder", daemon=True)
@@ -110,13 +111,15 @@ class Worker:
                 return message
             if isinstance(message, Flush):
                 self._inlet.hurry.clear()
-                self._flush(message)
+                self._hasten(message)
             else:
                 self._handle(message)
             messages += 1
             message = self._inlet.get(0) if messages < MAX_MESSAGES else None
         self._tick()
-        self.outlet.write()
+        if self.outlet.write():
+            while self._flushes:
+                self._flushes.pop().done.set()
         self.outlet.state()
         self._faults.log(time.monotonic())
         return None
@@ -203,13 +206,14 @@ class Worker:
             if len(self._lost_traces) > MAX_REMEMBERED_DROPS:
                 self._lost_traces.popitem(last=False)
 
-    def _flush(self, message: Flush) -> None:
+    def _hasten(self, message: Flush) -> None:
+        """Have all that came before the message written next; it is answered once that is done."""
         # Somebody waits: what is complete need not be quiet for a while first.
         self._tick()
         self._tick(FLUSH_AHEAD_NS)
         self.outlet.retry_now()
-        if self.outlet.write():
-            message.done.set()
+        self._flushes = [flush for flush in self._flushes if flush.deadline > time.monotonic()]
+        self._flushes.append(message)
 
     def _finish(self, closing: Close) -> bool:
         """Write out everything that is open or waiting, by the deadline of the message."""

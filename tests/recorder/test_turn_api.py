@@ -1,0 +1,190 @@
+"""The plain API: what the agent says is what is recorded, and errors stay the agent's."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from evaltap.recorder import MemorySink, Recorder
+
+
+def recorded(recorder: Recorder, sink: MemorySink) -> list[dict[str, Any]]:
+    assert recorder.close()
+    return [case["actualConversation"][0] for case in sink.cases]
+
+
+@pytest.fixture
+def sink() -> MemorySink:
+    return MemorySink()
+
+
+@pytest.fixture
+def recorder(sink: MemorySink) -> Recorder:
+    return Recorder(sink=sink)
+
+
+def test_a_whole_turn_is_recorded_in_the_order_of_its_calls(
+    recorder: Recorder, sink: MemorySink
+) -> None:
+    with recorder.turn(
+        session_id="s", user="hi", user_id="u", app_name="a", agent="root", state={"k": 1}
+    ) as turn:
+        turn.model("m-1", text="let me see", input_tokens=10, output_tokens=3, cost_usd=0.5)
+        first = turn.tool("search", {"q": "x"}, id="c-1", agent="helper")
+        second = turn.tool("add", {"a": 1}, id="c-2", parent=first)
+        second.returned(2)
+        first.failed(TimeoutError("too slow"))
+        turn.tool("note", {"t": "n"}, result="ok", duration_ms=1.5)
+        turn.model("m-2", input_tokens=5)
+        turn.respond("first try")
+        turn.respond("done")
+
+    (data,) = recorded(recorder, sink)
+    tools = data["tools"]
+    assert [tool["name"] for tool in tools] == ["search", "add", "note"]
+    assert [tool.get("id") for tool in tools] == ["c-1", "c-2", None]
+    assert tools[0]["error"] == {"type": "TimeoutError", "message": "too slow"}
+    assert tools[0]["durationMs"] >= tools[1]["durationMs"] > 0
+    assert (tools[1]["result"], tools[1]["parentId"], tools[0]["agent"]) == (2, "c-1", "helper")
+    assert tools[2]["durationMs"] == 1.5
+    assert data["finalResponse"]["content"] == "done"
+    assert data["intermediateResponses"] == [{"role": "assistant", "content": "let me see"}]
+    telemetry = data["telemetry"]
+    assert (telemetry["models"], telemetry["inputTokens"], telemetry["costUsd"]) == (
+        ["m-1", "m-2"], 15, 0.5,
+    )  # fmt: skip
+    assert "capture" not in data
+    assert sink.cases[0]["sessionInput"] == {"appName": "a", "userId": "u", "state": {"k": 1}}
+
+
+class Refused(Exception):
+    """An error of the agent."""
+
+
+def test_an_error_is_recorded_and_reaches_the_caller_unchanged(
+    recorder: Recorder, sink: MemorySink
+) -> None:
+    error = Refused("no")
+
+    with pytest.raises(Refused) as caught, recorder.turn(session_id="s", user="hi"):
+        raise error
+
+    (data,) = recorded(recorder, sink)
+    assert caught.value is error
+    assert data["telemetry"]["status"] == "error"
+    assert data["telemetry"]["error"] == {"type": "Refused", "message": "no"}
+    assert "finalResponse" not in data
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+def test_an_interruption_makes_the_turn_incomplete(
+    recorder: Recorder, sink: MemorySink, interruption: type[BaseException]
+) -> None:
+    with pytest.raises(interruption), recorder.turn(session_id="s", user="hi"):
+        raise interruption
+
+    (data,) = recorded(recorder, sink)
+    assert data["telemetry"]["status"] == "incomplete"
+
+
+def test_what_was_not_said_is_marked_as_missing(recorder: Recorder, sink: MemorySink) -> None:
+    with recorder.turn() as turn:
+        turn.tool("t")
+
+    (data,) = recorded(recorder, sink)
+    assert data["capture"] == {
+        "sessionId": "synthesized", "userContent": "missing", "finalResponse": "missing",
+    }  # fmt: skip
+    assert data["tools"][0]["capture"] == {"arguments": "missing", "result": "missing"}
+
+
+@pytest.mark.parametrize("empty", [{}, [], "", 0, False])
+def test_what_is_empty_was_seen_all_the_same(
+    recorder: Recorder, sink: MemorySink, empty: Any
+) -> None:
+    with recorder.turn(session_id="s", user="") as turn:
+        turn.tool("t", empty, result=empty)
+        turn.respond("")
+
+    (data,) = recorded(recorder, sink)
+    (tool,) = data["tools"]
+    assert (tool["arguments"], tool["result"]) == (empty, empty)
+    assert data["userContent"]["content"] == data["finalResponse"]["content"] == ""
+    assert "capture" not in data
+    assert "capture" not in tool
+
+
+def test_a_tool_that_returns_nothing_did_return(recorder: Recorder, sink: MemorySink) -> None:
+    with recorder.turn(session_id="s", user="u") as turn:
+        turn.tool("t", {}, result=None)
+
+    (data,) = recorded(recorder, sink)
+    assert "capture" not in data["tools"][0]
+
+
+def test_content_is_copied_when_it_is_seen(recorder: Recorder, sink: MemorySink) -> None:
+    arguments = {"items": ["a"]}
+    with recorder.turn(session_id="s", user="u") as turn:
+        call = turn.tool("t", arguments)
+        arguments["items"].append("later")
+        call.returned(arguments)
+        arguments.clear()
+
+    (data,) = recorded(recorder, sink)
+    assert data["tools"][0]["arguments"] == {"items": ["a"]}
+    assert data["tools"][0]["result"] == {"items": ["a", "later"]}
+
+
+def test_a_call_may_be_named_by_its_id(recorder: Recorder, sink: MemorySink) -> None:
+    with recorder.turn(session_id="s", user="u") as turn:
+        turn.tool("t", {}, id="call-9")
+        turn.tool_result("call-9", {"ok": True}, duration_ms=3)
+
+    (data,) = recorded(recorder, sink)
+    assert (data["tools"][0]["result"], data["tools"][0]["durationMs"]) == ({"ok": True}, 3)
+
+
+def test_nested_turns_are_turns_of_their_own(recorder: Recorder, sink: MemorySink) -> None:
+    with recorder.turn(session_id="outer", user="o") as outer:
+        with recorder.turn(session_id="inner", user="i") as inner:
+            inner.tool("t", {"n": 2}, result=1)
+            inner.respond("inner answer")
+        outer.tool("t", {"n": 1}, result=1)
+        outer.respond("outer answer")
+    recorder.close()
+
+    said = {
+        case["evalId"]: (
+            case["actualConversation"][0]["finalResponse"]["content"],
+            case["actualConversation"][0]["tools"][0]["arguments"]["n"],
+        )
+        for case in sink.cases
+    }
+    assert said == {"inner": ("inner answer", 2), "outer": ("outer answer", 1)}
+
+
+def test_threads_and_tasks_do_not_mix_their_turns(recorder: Recorder, sink: MemorySink) -> None:
+    async def converse(name: str) -> None:
+        async with recorder.turn(session_id=name, user=name) as turn:
+            for step in range(3):
+                call = turn.tool("t", {"of": name}, id=f"{name}-{step}")
+                await asyncio.sleep(0)
+                call.returned(name)
+            turn.respond(name)
+
+    async def many(prefix: str) -> None:
+        await asyncio.gather(*(converse(f"{prefix}-{n}") for n in range(10)))
+
+    threads = [threading.Thread(target=lambda p=p: asyncio.run(many(p))) for p in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    recorder.close()
+
+    assert len(sink.cases) == 40
+    for case in sink.cases:
+        (turn,) = case["actualConversation"]
+        assert [tool["id"] for tool in turn["tools"]] == [f"{case['evalId']}-{n}" for n in range(3)]
+        assert {tool["result"] for tool in turn["tools"]} == {case["evalId"]}
