@@ -97,7 +97,6 @@ def test_the_majority_of_samples_decides_and_a_tie_fails(
 @pytest.mark.parametrize(
     "reply",
     [
-        JudgeUnavailable("judge m cannot be reached"),
         "I think it is fine.",
         "",
         "{}",
@@ -117,14 +116,29 @@ def test_the_majority_of_samples_decides_and_a_tie_fails(
     ],
     ids=lambda reply: repr(reply)[:40],
 )
-def test_without_a_verdict_there_is_no_score_but_a_reason(reply: str | Exception) -> None:
+def test_without_a_verdict_there_is_no_score_but_a_reason(reply: str) -> None:
     outcome = score(ScriptedJudge([grades(1), reply, grades(1)]), metric(3))
 
     assert (outcome.status, outcome.score) == (Status.ERROR, None)
     turn = outcome.turns[0]
     assert (turn.status, turn.score) == (Status.ERROR, None)
-    assert turn.reason.startswith(("JudgeUnavailable: ", "JudgeInvalid: "))
+    assert turn.reason.startswith("JudgeInvalid: ")
     assert [vote.score for vote in turn.votes] == [1, None, 1]
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_judge_out_of_reach_is_not_asked_again_for_the_case(parallel: bool) -> None:
+    judge = ScriptedJudge([JudgeUnavailable("judge m cannot be reached")])
+    turns = [make_turn("t-1"), make_turn("t-2")]
+    one = metric(3, sampleParallelismEnabled=parallel, sampleParallelism=1)
+
+    outcome = score(judge, one, make_case(turns=turns))
+
+    assert (outcome.status, outcome.score) == (Status.ERROR, None)
+    assert outcome.turns[0].reason == "JudgeUnavailable: judge m cannot be reached"
+    assert outcome.turns[1].reason.startswith("not asked, as JudgeUnavailable")
+    assert [len(turn.votes) for turn in outcome.turns] == [3, 3]
+    assert len(judge.requests) == 1
 
 
 def test_the_older_answer_of_blocks_is_understood() -> None:

@@ -27,7 +27,7 @@ _EXACT: Final = ToolTrajectoryStrategy(
     name=TextCriterion(), arguments=JsonCriterion(), result=JsonCriterion()
 )
 _PARTS: Final = ("name", "arguments", "result")
-_WHOLE: Final = itemgetter(*_PARTS)
+_NOTHING: Final = dict.fromkeys(_PARTS)
 
 
 class ToolTrajectoryMatcher:
@@ -142,9 +142,10 @@ class ToolTrajectoryMatcher:
 
     def _keys(self, tools: Sequence[ToolCall | None]) -> list[bytes | None]:
         """Return bytes for each call that two calls share only if they are a pair, else None."""
-        if not self._by_tool and self._default.encoded is _WHOLE:
+        parts = self._default.parts
+        if not self._by_tool and parts is not None:
             try:
-                return list(map(orjson.dumps, map(_WHOLE, tools)))  # type: ignore[arg-type]
+                return list(map(orjson.dumps, map(parts, tools)))
             except (KeyError, TypeError):
                 pass  # a call without arguments, a null call: one by one then
         return [self._key(tool) for tool in tools]
@@ -152,13 +153,11 @@ class ToolTrajectoryMatcher:
     def _key(self, tool: ToolCall | None) -> bytes | None:
         if tool is None:
             return None
-        encoded = self._rule(tool, tool).encoded
-        if encoded is None:
+        parts = self._rule(tool, tool).parts
+        if parts is None:
             return None
         try:
-            return orjson.dumps(encoded(tool))
-        except KeyError:
-            return orjson.dumps(encoded({"name": None, "arguments": None, "result": None, **tool}))
+            return orjson.dumps(parts({**_NOTHING, **tool}))
         except orjson.JSONEncodeError:  # an integer beyond 64 bits: the deep comparison knows it
             return None
 
@@ -167,7 +166,7 @@ class ToolTrajectoryMatcher:
 class _Rule:
     """A compiled strategy: the checks of the parts it compares."""
 
-    __slots__ = ("_arguments", "_name", "_result", "compared", "encoded", "exact_name")
+    __slots__ = ("_arguments", "_name", "_result", "compared", "exact_name", "parts")
 
     def __init__(self, strategy: ToolTrajectoryStrategy) -> None:
         name, arguments, result = strategy.name, strategy.arguments, strategy.result
@@ -184,7 +183,12 @@ class _Rule:
             and json_value.accepts_itself(arguments)
             and json_value.accepts_itself(result)
         )
-        self.encoded = _encoded_parts(self.compared) if provable else None
+        # What two calls must have in common to be a pair without a comparison; the name is always
+        # part of it, as it selects the strategy.  Any: a call may be null, which is a TypeError.
+        more = [part for part in self.compared if part != "name"]
+        self.parts: Callable[[Any], object] | None = None
+        if provable:
+            self.parts = itemgetter("name", *more)
 
     def mismatch(self, actual: ToolCall, expected: ToolCall) -> str | None:
         if self._name is not None:
@@ -206,12 +210,6 @@ def _compiled(criterion: JsonCriterion | None) -> json_value.JsonCheck | None:
     if criterion is None or criterion.ignore:
         return None
     return json_value.compile_json(criterion)
-
-
-def _encoded_parts(compared: Sequence[str]) -> Callable[[ToolCall], object]:
-    """Choose what two calls must have in common: the name, as it selects the strategy, and more."""
-    more = [part for part in _PARTS[1:] if part in compared]
-    return _WHOLE if len(more) == 2 else itemgetter("name", *more)
 
 
 def _explain(tool: ToolCall | None, reasons: Sequence[str | None]) -> str:

@@ -15,7 +15,7 @@ from evaltap.evaluator.context import (
     TurnScore,
     Vote,
 )
-from evaltap.evaluator.errors import JudgeError, JudgeNotConfigured, MetricError
+from evaltap.evaluator.errors import JudgeError, JudgeInvalid, JudgeNotConfigured, MetricError
 from evaltap.evaluator.judge import DEFAULT_GENERATION, Judge, JudgeReply
 from evaltap.evaluator.registry import require
 from evaltap.evaluator.rubric_answer import mean_score, read_rubric_answer
@@ -79,8 +79,16 @@ class RubricResponse:
             _Question(turn, sample) for turn in asked for sample in range(self._samples)
         ]
 
+        down: list[str] = []
+
         def ask(question: _Question) -> Vote:
-            return self._vote(question, rubrics, judge)
+            if down:  # the metric has no score any more, so nobody should wait or pay for the rest
+                return Vote(question.sample, Status.ERROR, None, f"not asked, as {down[0]}")
+            try:
+                return self._vote(question, rubrics, judge)
+            except JudgeError as error:
+                down.append(f"{type(error).__name__}: {error}")
+                return Vote(question.sample, Status.ERROR, None, down[-1])
 
         votes = iter(run_all(ask, questions, self._workers))
         return tuple(
@@ -91,6 +99,7 @@ class RubricResponse:
         )
 
     def _vote(self, question: "_Question", rubrics: list[Rubric], judge: Judge) -> Vote:
+        """Return a vote, with or without a verdict; raise when the judge is out of reach."""
         turn = question.turn
         request = rubric_prompt.rubric_request(
             turn.user_text, turn.final_text, rubrics, self._generation
@@ -99,7 +108,7 @@ class RubricResponse:
         try:
             reply = judge.answer(request)
             verdicts = read_rubric_answer(reply.text, [rubric.id for rubric in rubrics])
-        except JudgeError as error:
+        except JudgeInvalid as error:
             reason = f"{type(error).__name__}: {error}"
             status, score, verdicts = Status.ERROR, None, ()
         else:
