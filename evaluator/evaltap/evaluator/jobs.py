@@ -7,9 +7,11 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from evaltap.evaluator.batch import BadLine, CaseIdentity, FileScorer, NamedCase, score_cases
+from evaltap.evaluator.batch import CaseIdentity, NamedCase, score_cases
+from evaltap.evaluator.file_scoring import BadLine, FileScorer
+from evaltap.evaluator.rows import ScoreRows
 from evaltap.evaluator.runs import Run, RunKind, RunMetric, end_run, run_metric, start_run
-from evaltap.evaluator.scores import ScoreRows, ScoreWriter
+from evaltap.evaluator.scores import ScoreWriter
 from evaltap.evaluator.scoring import CaseScorer
 from evaltap.evaluator.store import Store, sql, utc_now
 from evaltap.schemas.case import CaseData

@@ -5,42 +5,10 @@ inputs) and the check "is it there already?" are added by SQL, for the whole bat
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TypeAlias
 
+from evaltap.evaluator.rows import ScoreRows
 from evaltap.evaluator.runs import Run
 from evaltap.evaluator.store import Row, Store, sql, utc_now
-
-# Rows are plain tuples: millions of them are built, sent between processes and appended.
-ScoreRow: TypeAlias = tuple[str, str, str, int, int, float | None, str, str, int]
-"""One metric of one case: app name, eval set id, eval id, revision, metric index, score, status,
-reason, turn count."""
-
-TurnScoreRow: TypeAlias = tuple[str, str, str, str, str, int, int, int, float | None, str, str]
-"""One metric of one turn: app name, eval set id, eval id, turn key (names the turn within its case),
-invocation id, turn index, turn revision, metric index, score, status, reason."""
-
-VoteRow: TypeAlias = tuple[str, str, str, str, int, str, int, str, float | None, str]
-"""One sample of a judge on one rubric: app name, eval set id, eval id, invocation id, turn revision,
-metric name, sample index, rubric id, score, reason."""
-
-
-@dataclass(slots=True)
-class ScoreRows:
-    """The rows of a batch of scored cases."""
-
-    scores: list[ScoreRow] = field(default_factory=list)
-    turn_scores: list[TurnScoreRow] = field(default_factory=list)
-    votes: list[VoteRow] = field(default_factory=list)
-    case_count: int = 0
-
-    def extend(self, other: "ScoreRows") -> None:
-        """Add the rows of another batch."""
-        self.scores.extend(other.scores)
-        self.turn_scores.extend(other.turn_scores)
-        self.votes.extend(other.votes)
-        self.case_count += other.case_count
-
 
 _STAGING = """
 CREATE OR REPLACE TEMP TABLE staged_scores (

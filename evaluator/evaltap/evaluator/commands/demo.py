@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import os
 import secrets
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -174,7 +176,16 @@ def _explain(folder: Path, turns: int, summary: "Summary") -> None:
     for query in QUERIES:
         print(f"  {query}")
     print(
-        f"for example: python -c \"import duckdb; print(duckdb.connect('{database}')"
+        f"for example: {_program('python')} -c \"import duckdb; print(duckdb.connect('{database}')"
         f".sql('{QUERIES[0].rstrip(';')}'))\""
     )
-    print(f"one case, turn by turn: evaltap show {database} s-too-generous")
+    print(f"one case, turn by turn: {_program('evaltap')} show {database} s-too-generous")
+
+
+def _program(name: str) -> str:
+    """Return how to call a program of this environment: by name when that finds it."""
+    here = Path(sys.executable).parent / name
+    found = shutil.which(name)
+    if not here.exists() or (found and Path(found).samefile(here)):
+        return name
+    return os.path.relpath(here) if here.is_relative_to(Path.cwd()) else str(here)

@@ -20,7 +20,8 @@ from evaltap.schemas.documents import read_metrics, write_document
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.batch import BadLine, CaseIdentity
+    from evaltap.evaluator.batch import CaseIdentity
+    from evaltap.evaluator.file_scoring import BadLine
     from evaltap.evaluator.report import Summary
     from evaltap.evaluator.scoring import CaseScore, CaseScorer
     from evaltap.schemas.case import CaseData
@@ -107,9 +108,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _score_files(options: argparse.Namespace, scorer: "CaseScorer") -> int:
-    from evaltap.evaluator.batch import FileScorer
-    from evaltap.evaluator.jobs import score_files
-    from evaltap.evaluator.report import summarise
+    from evaltap.evaluator.file_scoring import FileScorer
 
     if options.references:
         raise InputError("--references: joins landed cases; eval case files hold their own")
@@ -125,6 +124,9 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer") -> int:
         concurrency=options.concurrency,
         observe=kept.add if kept else None,
     )
+    from evaltap.evaluator.jobs import score_files
+    from evaltap.evaluator.report import summarise
+
     try:
         with open_store(options.db) as store, progress("cases scored") as report:
             source = ", ".join(map(str, options.cases))

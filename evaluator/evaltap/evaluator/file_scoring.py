@@ -1,0 +1,204 @@
+"""Scoring the cases of files: in this process, or in worker processes that read the files themselves.
+
+Deterministic metrics are bound by the processor, so a large JSON Lines file is cut into byte ranges
+that worker processes read and score; only rows come back.  A bounded number of ranges is under way,
+and memory does not grow with the number of cases.
+"""
+
+import gc
+import io
+import multiprocessing
+import os
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from evaltap.evaluator.batch import CaseIdentity, NamedCase, Observer, is_judged, score_cases
+from evaltap.evaluator.rows import ScoreRows
+from evaltap.evaluator.scoring import CaseScorer
+from evaltap.schemas.case import CaseData
+from evaltap.schemas.documents import eval_set_name, is_json_lines, iter_cases, read_case
+from evaltap.schemas.errors import FormatError
+from evaltap.schemas.metric import EvalMetric
+
+RANGE_BYTES = 1 << 20
+"""Bytes of JSON Lines that one worker takes at a time."""
+CASES_PER_BATCH = 200
+PARALLEL_FROM_BYTES = 8 << 20
+"""Smaller files are scored in this process: starting workers would take longer."""
+
+
+class BadLine(NamedTuple):
+    """A line of a file that holds no usable case."""
+
+    path: str
+    offset: int
+    message: str
+    raw: bytes
+
+
+@dataclass(slots=True)
+class ScoredBatch:
+    """The rows of some cases, and the lines that were not cases."""
+
+    rows: ScoreRows = field(default_factory=ScoreRows)
+    bad_lines: list[BadLine] = field(default_factory=list)
+
+
+class _Part(NamedTuple):
+    """What is scored at a time: a byte range of JSON Lines, or a whole document (`end` is 0)."""
+
+    path: str
+    start: int = 0
+    end: int = 0
+
+
+class FileScorer:
+    """Scores the cases of files; work begins at once where worker processes do it.
+
+    Make it before anything starts a thread or opens a database: on Linux the workers are forked.
+    `workers=1` scores in this process; so do judged metrics, which wait on `concurrency` threads, and
+    `observe`, which is called with each case and its score.
+    """
+
+    def __init__(
+        self,
+        scorer: CaseScorer,
+        paths: Sequence[Path],
+        *,
+        workers: int | None = None,
+        concurrency: int = 1,
+        observe: Observer | None = None,
+    ) -> None:
+        self._scorer = scorer
+        self._observe = observe
+        self._parts = _parts(paths)
+        self._threads = concurrency if any(map(is_judged, scorer.metrics)) else 1
+        self._pool: ProcessPoolExecutor | None = None
+        self._under_way: deque[Future[ScoredBatch]] = deque()
+        if workers is None:
+            large = any(path.stat().st_size >= PARALLEL_FROM_BYTES for path in paths)
+            workers = _processors() if large else 1
+        if workers > 1 and self._threads == 1 and observe is None:
+            self._pool = _start_workers(scorer, workers)
+            self._submit(self._pool, workers + 2)
+
+    def close(self) -> None:
+        """Stop the workers."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def batches(self) -> Iterator[ScoredBatch]:
+        """Yield scored batches in the order of the files; raises InputError for an unreadable file."""
+        if self._pool is None:
+            for part in self._parts:
+                yield from self._score(part)
+            return
+        while self._under_way:
+            batch = self._under_way.popleft().result()
+            self._submit(self._pool, 1)
+            yield batch
+
+    def _submit(self, pool: ProcessPoolExecutor, count: int) -> None:
+        for part in islice(self._parts, count):
+            self._under_way.append(pool.submit(_score_part, part))
+
+    def _score(self, part: _Part) -> Iterator[ScoredBatch]:
+        """Score a part in this process, in small batches, so that a killed run loses little."""
+        indexes = range(len(self._scorer.metrics))
+        bad_lines: list[BadLine] = []
+        cases = _cases(part, bad_lines)
+        while True:
+            chunk = islice(cases, CASES_PER_BATCH)
+            rows = score_cases(self._scorer, chunk, indexes, self._threads, self._observe)
+            if not rows.case_count and not bad_lines:
+                return
+            yield ScoredBatch(rows, bad_lines[:])
+            bad_lines.clear()
+
+
+def _parts(paths: Sequence[Path]) -> Iterator[_Part]:
+    for path in paths:
+        if not is_json_lines(path):
+            yield _Part(str(path))
+            continue
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            start = 0
+            while start < size:
+                file.seek(min(start + RANGE_BYTES, size))
+                file.readline()
+                yield _Part(str(path), start, file.tell())
+                start = file.tell()
+
+
+def _cases(part: _Part, bad_lines: list[BadLine]) -> Iterator[NamedCase]:
+    """Yield the cases of a part; lines that hold none are added to `bad_lines`."""
+    path = Path(part.path)
+    name = eval_set_name(path)
+    if not part.end:
+        for case in iter_cases(path):
+            yield _identity(case, name), case
+        return
+    with path.open("rb") as file:
+        file.seek(part.start)
+        offset = part.start
+        for line in io.BytesIO(file.read(part.end - part.start)):
+            if line.strip():
+                try:
+                    case = read_case(line)
+                except FormatError as error:
+                    message = _message(path, offset, error)
+                    bad_lines.append(BadLine(part.path, offset, message, line))
+                else:
+                    yield _identity(case, name), case
+            offset += len(line)
+
+
+def _identity(case: CaseData, eval_set_id: str) -> CaseIdentity:
+    app_name = (case.get("sessionInput") or {}).get("appName") or ""
+    return CaseIdentity(app_name, case.get("evalSetId") or eval_set_id, case["evalId"])
+
+
+def _message(path: Path, offset: int, error: FormatError) -> str:
+    """Return what is wrong with a line, by its number, which is counted only now."""
+    with path.open("rb") as file:
+        line = file.read(offset).count(b"\n") + 1
+    inner = "" if error.place.startswith("line ") else error.place
+    place = f"line {line}, {inner}" if inner else f"line {line}"
+    return str(FormatError(error.detail, path=str(path), place=place))
+
+
+# -- worker processes ------------------------------------------------------------------------------
+
+_worker_scorer: CaseScorer | None = None
+
+
+def _start_workers(scorer: CaseScorer, count: int) -> ProcessPoolExecutor:
+    # Forked workers have every module loaded; elsewhere than on Linux forking is not safe.
+    method = "fork" if sys.platform == "linux" else "spawn"
+    context = multiprocessing.get_context(method)
+    return ProcessPoolExecutor(count, context, _begin_worker, (scorer.metrics,))
+
+
+def _begin_worker(metrics: Sequence[EvalMetric]) -> None:
+    global _worker_scorer
+    _worker_scorer = CaseScorer(metrics)
+    # Cases are trees without cycles: reference counts free them, the collector would only look.
+    gc.disable()
+
+
+def _score_part(part: _Part) -> ScoredBatch:
+    assert _worker_scorer is not None
+    bad_lines: list[BadLine] = []
+    indexes = range(len(_worker_scorer.metrics))
+    return ScoredBatch(score_cases(_worker_scorer, _cases(part, bad_lines), indexes), bad_lines)
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
