@@ -299,7 +299,7 @@ class Unreadable(str):
 
 def test_a_value_that_cannot_be_redacted_is_given_up_and_its_field_marked() -> None:
     tool = make_tool(arguments={"q": Unreadable("my password is hunter2"), "n": 1})
-    case = make_case(turns=[make_turn(tools=[tool], finalResponse={"content": Unreadable("x" * 9)})])
+    case = make_case(turns=[make_turn(tools=[tool], finalResponse={"content": Unreadable("x " * 9)})])
 
     redacted, report = REDACT(case)
 

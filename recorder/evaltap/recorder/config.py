@@ -141,7 +141,7 @@ class RecorderConfig:
     )  # fmt: skip
     flush_interval_seconds: float = _setting(
         "flush_interval_seconds", 0.05, _number(0, 60),
-        "Longest time that a finished turn waits for others before it is written.",
+        "Time within which a finished turn is written, as long as the process has the CPU for it.",
     )  # fmt: skip
     manifest_interval_seconds: float = _setting(
         "manifest_interval_seconds", 30.0, _number(0.01, 86_400),

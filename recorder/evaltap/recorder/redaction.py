@@ -15,12 +15,7 @@ import orjson
 
 from evaltap.recorder.checked_numbers import is_card_number
 from evaltap.recorder.pseudonym import Pseudonyms
-from evaltap.recorder.secret_values import (
-    is_identifier_name,
-    is_opaque,
-    is_sensitive_name,
-    is_token_name,
-)
+from evaltap.recorder.secret_values import Name, is_opaque, kind_of_name
 from evaltap.recorder.sensitive_text import PSEUDONYM, find
 
 FAILED = "[REDACTED:error]"
@@ -28,6 +23,8 @@ WITHHELD = "[REDACTED:content]"
 
 _MAX_NESTED_JSON = 6
 _MAX_PASSES = 4
+_LONGEST_WORD = 20
+"""Letters only and shorter than this: no rule has anything to find in it."""
 _TURN_FIELDS = ("userContent", "finalResponse", "intermediateResponses", "contextMessages")
 _TOOL_FIELDS = ("arguments", "result", "error")
 
@@ -102,15 +99,16 @@ class PatternRedactor:
     def _item(self, name: str, value: Any, report: RedactionReport) -> Any:
         """Redact the value of a key, in the light of the key."""
         try:
-            if is_sensitive_name(name):
-                return self._secret(value, report)
-            if is_token_name(name) and is_opaque(value):
-                return self._secret(value, report)
-            return self._value(value, report, identifier=is_identifier_name(name), nested=0)
+            return self._named(kind_of_name(name), value, report, nested=0)
         except Exception:
             # Whatever went wrong, the value must not leave: this is the closed end of the filter.
             report.failures += 1
             return FAILED
+
+    def _named(self, name: Name, value: Any, report: RedactionReport, *, nested: int) -> Any:
+        if name is Name.SECRET or (name is Name.TOKEN and is_opaque(value)):
+            return self._secret(value, report)
+        return self._value(value, report, identifier=name is Name.IDENTIFIER, nested=nested)
 
     def _value(self, value: Any, report: RedactionReport, *, identifier: bool, nested: int) -> Any:
         if isinstance(value, str):
@@ -135,12 +133,7 @@ class PatternRedactor:
             known = self._text(name, report, identifier=True, nested=_MAX_NESTED_JSON)
             while known in redacted:
                 known += "'"
-            if is_sensitive_name(name) or (is_token_name(name) and is_opaque(one)):
-                redacted[known] = self._secret(one, report)
-            else:
-                redacted[known] = self._value(
-                    one, report, identifier=is_identifier_name(name), nested=nested
-                )
+            redacted[known] = self._named(kind_of_name(name), one, report, nested=nested)
         return redacted
 
     def _secret(self, value: Any, report: RedactionReport) -> Any:
@@ -156,6 +149,8 @@ class PatternRedactor:
 
     def _text(self, text: str, report: RedactionReport, *, identifier: bool, nested: int) -> str:
         try:
+            if len(text) < _LONGEST_WORD and text.isalpha():
+                return text
             if text[:1] in _JSON_STARTS and nested < _MAX_NESTED_JSON and len(text) > 4:
                 found = self._json_text(text, report, nested)
                 if found is not None:
@@ -180,6 +175,8 @@ class PatternRedactor:
         return orjson.dumps(redacted).decode()
 
     def _plain_text(self, text: str, report: RedactionReport, *, identifier: bool) -> str:
+        if "<" not in text and not find(text, identifier=identifier):
+            return text
         # A replaced piece can leave behind a rest that looks different on its own: look again.
         for _ in range(_MAX_PASSES):
             redacted = self._one_pass(text, report, identifier=identifier)

@@ -1,6 +1,8 @@
 """Tell secrets by the company they keep: names that hold them, and the value beside such a name."""
 
 import re
+from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 _NAMES_TEXT = """
@@ -31,6 +33,37 @@ must should too your my is was redacted hidden and or
 """
 _PLACEHOLDERS = frozenset(_PLACEHOLDERS_TEXT.split())
 _QUOTES = "\"'`"
+
+
+class Name(Enum):
+    """What the name of a key says about its value."""
+
+    SECRET = "a secret, whatever it looks like"
+    TOKEN = "a token or a word: the value decides"
+    IDENTIFIER = "an id, a hash or a time: digits mean nothing else"
+    PLAIN = "nothing"
+
+
+def kind_of_name(name: str) -> Name:
+    """Return what the name of a key says about its value."""
+    # Names come again and again; texts that are used as keys do not and are long.
+    return _kind_of_name(name) if len(name) <= _LONGEST_REMEMBERED else _kind(name)
+
+
+_LONGEST_REMEMBERED = 64
+
+
+@lru_cache(maxsize=4096)
+def _kind_of_name(name: str) -> Name:
+    return _kind(name)
+
+
+def _kind(name: str) -> Name:
+    if is_sensitive_name(name):
+        return Name.SECRET
+    if is_token_name(name):
+        return Name.TOKEN
+    return Name.IDENTIFIER if is_identifier_name(name) else Name.PLAIN
 
 
 def is_sensitive_name(name: str) -> bool:

@@ -65,10 +65,7 @@ def _numbers(text: str) -> Iterable[Finding]:
     for digits in _DIGITS.finditer(text):
         start, end = digits.span()
         last = end
-        count = len(_digits(digits[0]))
-        if not (start and text[start - 1] == "+") and (
-            count < _FEWEST_DIGITS or (count == end - start < _SHORTEST_CARD)
-        ):
+        if (start == 0 or text[start - 1] != "+") and _too_few(digits[0]):
             continue
         for rule in _NUMBER_RULES:
             # Two characters around, so that the patterns see what the number stands next to.
@@ -78,6 +75,13 @@ def _numbers(text: str) -> Iterable[Finding]:
         if any(word in lowered for word in _PHONE_WORDS):
             yield from _NAMED_PHONE.find(text)
     yield from _IBAN.find(text)
+
+
+def _too_few(digits: str) -> bool:
+    """Return whether digits without a plus are too few for a phone, or together, for a card."""
+    if digits.isdigit():
+        return len(digits) < _SHORTEST_CARD
+    return len(digits) < 2 * _FEWEST_DIGITS and len(_digits(digits)) < _FEWEST_DIGITS
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -102,8 +102,9 @@ class Worker:
     def _cycle(self) -> Close | None:
         first = self._inlet.get(self._patience())
         if first is not None and not isinstance(first, Flush | Close):
-            # Let a few more come: one transaction for all of them costs less.
-            self._inlet.hurry.wait(self._config.flush_interval_seconds / 2)
+            # Let a few more come: one transaction for all of them costs less.  Most of the
+            # interval is left for the work itself.
+            self._inlet.hurry.wait(self._config.flush_interval_seconds / 5)
         messages = 0
         message = first
         while message is not None:
