@@ -25,6 +25,17 @@ COMMANDS = {
     "fmt": "rewrite eval-set, metrics and result files in canonical form",
 }
 
+EXTRAS = {
+    "duckdb": "evaluator",
+    "google": "demo",
+    "jsonschema": "evaluator",
+    "nltk": "evaluator",
+    "openai": "judge",
+    "re2": "evaluator",
+    "rich": "evaluator",
+}
+"""Which extra brings a module that a command may miss."""
+
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     """Return the parser, with the options of `command` (of every command when None)."""
@@ -66,6 +77,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except EvaltapError as error:
         print(f"evaltap {options.command}: {error}", file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        print(
+            f"evaltap {options.command}: {error.name} is not installed;"
+            f" it comes with pip install 'evaltap[{extra}]'",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt:
         print(f"evaltap {options.command}: interrupted", file=sys.stderr)
         return 130

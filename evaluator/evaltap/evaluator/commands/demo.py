@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evaltap.evaluator.commands.options import add_json
-from evaltap.schemas.errors import ConfigurationError, EvaltapError
+from evaltap.schemas.errors import EvaltapError
 
 if TYPE_CHECKING:
     from evaltap.evaluator.report import Summary
@@ -71,15 +71,10 @@ def _empty(folder: Path, *logs: Path) -> None:
 
 def _record(spans: Path, plugin: Path) -> None:
     """Run the agent with both recorders attached."""
-    try:
-        from evaltap.evaluator.demo.agent import run_sessions
-    except ImportError as error:
-        raise ConfigurationError(
-            f"{error.name} is not installed; install the demo: pip install 'evaltap[demo]'"
-        ) from None
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
 
+    from evaltap.evaluator.demo.agent import run_sessions
     from evaltap.recorder import CaseSpanProcessor, Recorder
     from evaltap.recorder.plugins.adk import EvaltapPlugin
 

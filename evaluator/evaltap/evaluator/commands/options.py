@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaltap.schemas.errors import ConfigurationError
-
 if TYPE_CHECKING:
     from evaltap.evaluator.jobs import References
     from evaltap.evaluator.store import Store
@@ -56,12 +54,8 @@ def positive(text: str) -> int:
 
 def open_store(path: Path | None, *, create: bool = True) -> "Store":
     """Open the DuckDB file, or one in memory when there is no path."""
-    try:
-        from evaltap.evaluator.store import Store
-    except ImportError as error:
-        raise ConfigurationError(
-            f"{error.name} is not installed; install the evaluator: pip install 'evaltap[evaluator]'"
-        ) from None
+    from evaltap.evaluator.store import Store
+
     return Store(":memory:" if path is None else path, create=create or path is None)
 
 
