@@ -150,6 +150,8 @@ class ToolCalls:
         taken: list[_Slot] = []
         for call in (call for message in messages for call in message.calls):
             slot = next((s for s in self._slots if s not in taken and _is_call(s, call)), None)
+            if slot is None and node.reading.overwritten:
+                continue
             if slot is None:
                 slot = self._slot(call, node, time_ns)
                 slot.batch = None

@@ -108,8 +108,9 @@ def _answer(
     A run that failed answered nothing: all that was said was said on the way.
     """
     failed = end is not None and end.status == "error"
-    answers = [] if failed else _of(Responded, ordered)
-    seen = [item for item in answers if item.content is not None]
+    answers = _of(Responded, ordered)
+    seen = [] if failed else [item for item in answers if item.content is not None]
+    unseen = [item for item in answers if item.content is None]
     said: list[str] = []
     for item in ordered:
         text = item.text if isinstance(item, ModelCalled) else None
@@ -117,7 +118,7 @@ def _answer(
             text = item.content
         if text is not None:
             said.append(text)
-    return seen[-1] if seen else (answers[-1] if answers else None), said
+    return seen[-1] if seen else (unseen[-1] if unseen else None), said
 
 
 _TURN_KEYS = (

@@ -14,7 +14,8 @@ from evaltap.recorder.conventions.messages import (
     last_user_text,
     read_messages,
 )
-from evaltap.recorder.conventions.reading import Kind, Reading, first_text, number, whole
+from evaltap.recorder.conventions.reading import Kind, Reading, first_text, number, text, whole
+from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry import LogRecord, Span
 
@@ -29,6 +30,11 @@ USAGE = "langfuse.observation.usage_details"
 COST = "langfuse.observation.cost_details"
 AS_ROOT = ("langfuse.internal.as_root", "langfuse.internal.is_app_root")
 SESSION_ID = ("session.id", "langfuse.session.id")
+SESSION_METADATA = tuple(
+    f"langfuse.{level}.metadata.{name}"
+    for level in ("trace", "observation")
+    for name in ("session_id", "thread_id", "conversation_id")
+)
 USER_ID = ("user.id", "langfuse.user.id", "enduser.id")
 _KINDS: dict[str, Kind] = {
     "agent": "agent",
@@ -58,13 +64,18 @@ class Langfuse:
                 return None
             return Reading("", session_id=session_id, user_id=user_id)
         reading = Reading(self.name, session_id=session_id, user_id=user_id)
+        if session_id is None:
+            stated = (decode(attributes.get(name)).value for name in SESSION_METADATA)
+            reading.session_id = next((text(value) for value in stated if text(value)), None)
         reading.kind = _kind(span)
         if reading.kind == "model":
             _read_model(reading, attributes)
         elif reading.kind == "tool":
             reading.tool_name = span.name
             reading.arguments = _value(attributes, INPUT)
-            reading.result = _value(attributes, OUTPUT)
+            left = _value(attributes, OUTPUT)
+            if left is not None:
+                take_output(reading, left)
         elif reading.kind in ("run", "agent"):
             reading.agent_name = span.name if reading.kind == "agent" else None
             _read_run(reading, attributes)

@@ -19,10 +19,10 @@ from evaltap.recorder.conventions.messages import (
 from evaltap.recorder.conventions.reading import (
     Kind,
     Reading,
-    failure_of_answer,
     first_text,
     whole,
 )
+from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.telemetry import LogRecord, Span
 
 SPAN_KIND = "langsmith.span.kind"
@@ -108,19 +108,9 @@ def _read_tool(reading: Reading, span: Span, entered: Evidence, left: Evidence) 
         if isinstance(value, dict) and set(value) == {"input"}:
             value = decode(value["input"]).value
         reading.arguments = Evidence(value, entered.flaw)
-    value = left.value
-    if OUTPUTS not in attributes or value == {}:
+    if OUTPUTS in attributes and left.value != {}:
         # A tool that raised has empty outputs.
-        return
-    if isinstance(value, dict) and set(value) == {"output"}:
-        value = value["output"]
-    reading.result = Evidence(value, left.flaw)
-    for message in read_messages([value]) if isinstance(value, dict) else ():
-        for answer in message.answers:
-            reading.call_id = reading.call_id or answer.call_id
-            reading.result = answer.result
-            if answer.failed:
-                reading.failure = failure_of_answer(answer)
+        take_output(reading, left)
 
 
 def _read_run(reading: Reading, entered: Evidence, left: Evidence) -> None:

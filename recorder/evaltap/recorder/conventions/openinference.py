@@ -25,11 +25,11 @@ from evaltap.recorder.conventions.numbered import Numbered, gather
 from evaltap.recorder.conventions.reading import (
     Kind,
     Reading,
-    failure_of_answer,
     first_text,
     first_whole,
     number,
 )
+from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.telemetry import LogRecord, Span
 
 SPAN_KIND = "openinference.span.kind"
@@ -64,8 +64,8 @@ class OpenInference:
             user_id=first_text(attributes, "user.id"),
         )
         if kind == "model" and span.scope == ADK_SCOPE and span.name.startswith("invoke_agent"):
-            # ADK's own agent span, overwritten by every model call below it: only its name holds.
-            return Reading(self.name, session_id=reading.session_id, user_id=reading.user_id)
+            _read_overwritten(reading, attributes)
+            return reading
         if kind == "model":
             _read_model(reading, attributes)
         elif kind == "tool":
@@ -75,6 +75,19 @@ class OpenInference:
                 reading.agent_name = span.name
             _read_run(reading, attributes)
         return reading
+
+
+def _read_overwritten(reading: Reading, attributes: Mapping[str, Any]) -> None:
+    """Read ADK's own agent span, over which every model call below it has written its messages.
+
+    Only the tool calls are of use: they may name the id of a call whose span has none.
+    """
+    reading.kind = "agent"
+    reading.overwritten = True
+    calls = tuple(
+        call for m in _messages(attributes, "llm.output_messages") or () for call in m.calls
+    )
+    reading.output = (Message("assistant", calls),) if calls else None
 
 
 def _read_model(reading: Reading, attributes: Mapping[str, Any]) -> None:
@@ -150,27 +163,7 @@ def _read_tool(reading: Reading, span: Span) -> None:
         parameters = attributes.get("tool.parameters")
         reading.arguments = decode(parameters) if parameters is not None else None
     if OUTPUT_VALUE in attributes:
-        _read_result(reading, decode(attributes[OUTPUT_VALUE]))
-
-
-def _read_result(reading: Reading, result: Evidence) -> None:
-    """Take the result out of LangChain's (ToolMessage) or ADK's (id, name, response) envelope."""
-    reading.result = result
-    value = result.value
-    if not isinstance(value, dict):
-        return
-    if {"id", "name", "response"} <= set(value):
-        response = value["response"]
-        alone = isinstance(response, dict) and set(response) == {"result"}
-        reading.result = Evidence(response["result"] if alone else response)
-        return
-    is_message = value.get("type") == "tool" or "tool_call_id" in value
-    for message in read_messages([value]) if is_message else ():
-        for answer in message.answers:
-            reading.call_id = reading.call_id or answer.call_id
-            reading.result = answer.result
-            if answer.failed:
-                reading.failure = failure_of_answer(answer)
+        take_output(reading, decode(attributes[OUTPUT_VALUE]))
 
 
 def _read_run(reading: Reading, attributes: Mapping[str, Any]) -> None:

@@ -67,6 +67,8 @@ class Reading:
     """Names of tools that only deliver the final answer and are no tool calls."""
     flattens_agents: bool | None = None
     """True when sub-agents' spans are siblings of the tool span that ran them."""
+    overwritten: bool | None = None
+    """True when `output` mixes several model calls; it may then only complete what is known."""
     repair: "Callable[[Reading], None] | None" = None
     """Sets right what the framework writes wrongly, after all dialects were heard."""
     flaws: dict[str, Flaw] = field(default_factory=dict)

@@ -23,10 +23,10 @@ from evaltap.recorder.conventions.numbered import Numbered, gather
 from evaltap.recorder.conventions.reading import (
     Kind,
     Reading,
-    failure_of_answer,
     first_text,
     first_whole,
 )
+from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.telemetry import LogRecord, Span
 
 SPAN_KIND = "traceloop.span.kind"
@@ -71,7 +71,7 @@ class Traceloop:
         reading.user_id = first_text(attributes, f"{ASSOCIATION}user_id")
         reading.agent_name = first_text(attributes, f"{ASSOCIATION}lc_agent_name")
         reading.input = _messages(prompts)
-        reading.output = _messages(completions)
+        reading.output = _messages([entry for entry in completions if not _is_unread(entry)])
         if reading.kind == "model":
             reading.input_tokens = first_whole(attributes, "gen_ai.usage.prompt_tokens")
             reading.output_tokens = first_whole(attributes, "gen_ai.usage.completion_tokens")
@@ -103,6 +103,12 @@ def _kind(attributes: Mapping[str, Any], indexed: bool) -> Kind | None:
 
 def _messages(entries: Sequence[Numbered]) -> tuple[Message, ...] | None:
     return tuple(_message(entry) for entry in entries) or None
+
+
+def _is_unread(entry: Numbered) -> bool:
+    """Tell the completions that the instrumentation could not read (tool calls, up to 0.4x)."""
+    empty = entry.value("content") in (None, "", '""')
+    return entry.text("role") == "unknown" and empty and not entry.items("tool_calls")
 
 
 def _message(entry: Numbered) -> Message:
@@ -159,7 +165,7 @@ def _read_tool(reading: Reading, attributes: Mapping[str, Any]) -> None:
             reading.call_id = first_text(kwargs, "tool_call_id")
     left = _entity(attributes, ENTITY_OUTPUT)
     if left is not None:
-        _read_output(reading, left)
+        take_output(reading, left)
 
 
 def _tool_arguments(entered: Evidence) -> Evidence:
@@ -176,22 +182,6 @@ def _tool_arguments(entered: Evidence) -> Evidence:
     return entered
 
 
-def _read_output(reading: Reading, left: Evidence) -> None:
-    value = left.value
-    if isinstance(value, dict) and set(value) <= {"output", "outputs", "kwargs"} and value:
-        value = value.get("output", value.get("outputs", value))
-    value = decode(value).value
-    for message in read_messages([value]) if isinstance(value, dict) else ():
-        for answer in message.answers:
-            reading.call_id = reading.call_id or answer.call_id
-            if answer.failed:
-                reading.failure = failure_of_answer(answer)
-            if answer.result is not None:
-                reading.result = answer.result
-                return
-    reading.result = Evidence(value, left.flaw)
-
-
 def _read_run(reading: Reading, span: Span) -> None:
     attributes = span.attributes
     if reading.kind == "agent":
@@ -200,6 +190,9 @@ def _read_run(reading: Reading, span: Span) -> None:
     entered = _entity(attributes, ENTITY_INPUT)
     if entered is not None:
         value = entered.value
+        metadata = value.get("metadata") if isinstance(value, dict) else None
+        if reading.session_id is None and isinstance(metadata, dict):
+            reading.session_id = first_text(metadata, *SESSION_PROPERTIES)
         inputs = value.get("inputs", value) if isinstance(value, dict) else value
         messages = inputs.get("messages") if isinstance(inputs, dict) else inputs
         reading.user = (

@@ -1,0 +1,37 @@
+"""What a tool put out, taken out of the envelope that its framework put around it."""
+
+from typing import Any
+
+from evaltap.recorder.conventions.messages import Evidence, decode, read_messages
+from evaltap.recorder.conventions.reading import Reading, failure_of_answer
+
+
+def take_output(reading: Reading, output: Evidence) -> None:
+    """Fill in result, call id and failure of a tool from what it put out.
+
+    Known envelopes: `{"output": x}`, LangChain's ToolMessage in its three forms, and Google ADK's
+    function response (`id`, `name`, `response`).  Anything else is the result itself.
+    """
+    value = output.value
+    if isinstance(value, dict) and set(value) <= {"output", "outputs", "kwargs"} and value:
+        value = decode(value.get("output", value.get("outputs", value))).value
+    if isinstance(value, dict) and {"id", "name", "response"} <= set(value):
+        value = value["response"]
+        if isinstance(value, dict) and set(value) == {"result"}:
+            value = value["result"]
+    elif isinstance(value, dict) and _is_tool_message(value):
+        for message in read_messages([value]):
+            for answer in message.answers:
+                reading.call_id = reading.call_id or answer.call_id
+                reading.result = answer.result
+                if answer.failed:
+                    reading.failure = failure_of_answer(answer)
+        return
+    reading.result = Evidence(value, output.flaw)
+
+
+def _is_tool_message(value: dict[str, Any]) -> bool:
+    """Tell LangChain's ToolMessage from an object that a tool returned."""
+    inner = value.get("data") if isinstance(value.get("data"), dict) else value
+    inner = value.get("kwargs") if value.get("lc") else inner
+    return isinstance(inner, dict) and "tool_call_id" in inner and "content" in inner
