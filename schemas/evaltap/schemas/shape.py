@@ -32,8 +32,11 @@ def _model_check(model: type[BaseModel]) -> Check:
         if type(value) is not dict:
             return False
         for key, item in value.items():
-            # Most fields are texts; one comparison settles them without a call.
-            if kinds.get(key) is not type(item) and not checks.get(key, _never)(item):
+            # Most fields are texts or free JSON; one comparison settles them without a call.
+            kind = kinds.get(key)
+            if kind is type(item) or (kind is object and item is not None):
+                continue
+            if not checks.get(key, _never)(item):
                 return False
         return True
 
@@ -41,6 +44,8 @@ def _model_check(model: type[BaseModel]) -> Check:
         key = field.alias or name
         if isinstance(field.annotation, type) and field.annotation in (str, bool, int):
             kinds[key] = field.annotation
+        elif field.annotation is Any:
+            kinds[key] = object
         else:
             checks[key] = _check(field.annotation)
     return check
