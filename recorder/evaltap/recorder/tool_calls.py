@@ -6,7 +6,7 @@ for parallel calls is not the order in which their spans end.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from evaltap.recorder.conventions.messages import (
     Answer,
@@ -21,7 +21,7 @@ from evaltap.recorder.span_tree import Node
 from evaltap.recorder.telemetry import canonical_json
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Slot:
     """One tool call, with the evidence gathered for it so far."""
 
@@ -34,7 +34,7 @@ class _Slot:
     batch: Node | None = None
     tool: Node | None = None
     answer: Answer | None = None
-    key: str = field(default="", compare=False)
+    key: str = ""
 
 
 class ToolCalls:
@@ -51,6 +51,7 @@ class ToolCalls:
         self._owner = owner
         self._models = models
         self._slots: list[_Slot] = []
+        self._asked: dict[str | None, list[_Slot]] = {}
         self._tools = sorted(
             (node for node in nodes if node.kind == "tool"),
             key=lambda node: (node.span.start_ns, node.span.span_id),
@@ -83,7 +84,9 @@ class ToolCalls:
             for message in node.reading.output or ():
                 for call in message.calls:
                     if call.call_id is None or call.call_id not in known:
-                        self._slots.append(self._slot(call, node, node.span.end_ns))
+                        slot = self._slot(call, node, node.span.end_ns)
+                        self._slots.append(slot)
+                        self._asked.setdefault(slot.name, []).append(slot)
                         known.add(call.call_id or "")
 
     def _slot(self, call: Call, node: Node, time_ns: int) -> _Slot:
@@ -121,9 +124,8 @@ class ToolCalls:
         reading = node.reading
         open_slots = [
             slot
-            for slot in self._slots
+            for slot in self._asked.get(reading.tool_name, ())
             if slot.tool is None
-            and slot.name == reading.tool_name
             and slot.owner is self._owner[node]
             and slot.batch is not None
             and slot.batch.span.start_ns <= node.span.start_ns
@@ -139,17 +141,21 @@ class ToolCalls:
 
     def _collect_history(self) -> None:
         """Add calls that are seen only in what a later model call, or the whole run, was told."""
-        for node in self._models:
-            messages = since_user(node.reading.input or ())
-            self._add_unseen(messages, node, node.span.start_ns)
-        for node in self._told:
-            messages = since_user(node.reading.output or ())
-            self._add_unseen(messages, node, node.span.end_ns)
+        known = {slot.call_id: slot for slot in self._slots if slot.call_id is not None}
+        for node in (*self._models, *self._told):
+            is_model = node.kind == "model"
+            messages = node.reading.input if is_model else node.reading.output
+            time_ns = node.span.start_ns if is_model else node.span.end_ns
+            self._add_unseen(since_user(messages or ()), node, time_ns, known)
 
-    def _add_unseen(self, messages: Sequence[Message], node: Node, time_ns: int) -> None:
-        taken: list[_Slot] = []
+    def _add_unseen(
+        self, messages: Sequence[Message], node: Node, time_ns: int, known: dict[str, _Slot]
+    ) -> None:
+        taken: set[int] = set()
         for call in (call for message in messages for call in message.calls):
-            slot = next((s for s in self._slots if s not in taken and _is_call(s, call)), None)
+            slot = known.get(call.call_id or "") or next(
+                (s for s in self._slots if id(s) not in taken and _is_call(s, call)), None
+            )
             if slot is None and node.reading.overwritten:
                 continue
             if slot is None:
@@ -160,7 +166,9 @@ class ToolCalls:
                 slot.asked = call.arguments
             if slot.call_id is None:
                 slot.call_id = call.call_id
-            taken.append(slot)
+            if call.call_id is not None:
+                known.setdefault(call.call_id, slot)
+            taken.add(id(slot))
 
     def _collect_answers(self) -> None:
         nameless: dict[tuple[int, str | None], list[Answer]] = {}
@@ -227,8 +235,6 @@ def _attach(slot: _Slot, node: Node) -> None:
 
 
 def _is_call(slot: _Slot, call: Call) -> bool:
-    if call.call_id is not None and call.call_id == slot.call_id:
-        return True
     return slot.name == call.name and _same_arguments(
         slot.asked or _span_arguments(slot), call.arguments
     )

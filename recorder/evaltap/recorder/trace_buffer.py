@@ -58,6 +58,8 @@ class GatheredTrace:
     touched_ns: int | None = None
     open_roots: dict[str, Span] = field(default_factory=dict)
     root_ended: bool = False
+    dropped: int = 0
+    """Spans and log records that did not fit; the runs of this trace miss something."""
 
     @property
     def is_complete(self) -> bool:
@@ -97,8 +99,12 @@ class TraceBuffer:
         """Take a finished span or a log record."""
         trace = self._touch(item.trace_id)
         self.counters.spans += 1
-        if len(trace.spans) + len(trace.logs) >= self.limits.max_spans:
+        is_root = isinstance(item, Span) and (
+            item.parent_id is None or item.span_id in trace.open_roots
+        )
+        if not is_root and len(trace.spans) + len(trace.logs) >= self.limits.max_spans:
             self.counters.spans_dropped += 1
+            trace.dropped += 1
             return
         weight = weigh(item)
         trace.bytes += weight
@@ -107,8 +113,8 @@ class TraceBuffer:
             trace.logs.append(item)
             return
         trace.spans.append(item)
-        was_open = trace.open_roots.pop(item.span_id, None) is not None
-        trace.root_ended = trace.root_ended or was_open or item.parent_id is None
+        trace.open_roots.pop(item.span_id, None)
+        trace.root_ended = trace.root_ended or is_root
 
     def due(self, now_ns: int) -> list[GatheredTrace]:
         """Return the traces to read now, and forget those that were read long ago."""

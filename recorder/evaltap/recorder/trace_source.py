@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from evaltap.recorder.assembler import RunReread
-from evaltap.recorder.observation import Observation, RunStarted
+from evaltap.recorder.observation import Observation, RunEnded, RunStarted
 from evaltap.recorder.telemetry import LogRecord, Span, log_from_sdk, span_from_sdk
 from evaltap.recorder.trace import observe_trace
 from evaltap.recorder.trace_buffer import GatheredTrace, TraceBuffer, TraceLimits
@@ -127,7 +127,11 @@ def _observe(trace: GatheredTrace) -> Iterator[Observation]:
             trace.runs[start.root_span_id] = start.run_id
         again = isinstance(start, RunStarted) and start.run_id in told
         yield reread(start) if again and isinstance(start, RunStarted) else start
-        yield from run[1:]
+        for item in run[1:]:
+            if trace.dropped and isinstance(item, RunEnded):
+                # A turn that misses a call would look complete and be scored wrong.
+                item = replace(item, status="incomplete", close_reason="evicted")
+            yield item
 
 
 def reread(start: RunStarted) -> RunReread:

@@ -1,0 +1,228 @@
+"""A real pydantic-ai agent, instrumented by its own OpenTelemetry support, recorded in the process."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from pydantic import BaseModel
+from pydantic_ai import Agent, InstrumentationSettings, ModelRetry
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ToolCallPart,
+)
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from evaltap.recorder.spans import CaseSpanProcessor
+from inline_recorder import InlineRecorder
+from span_builders import intermediate, tools, words
+
+# Versions 2 to 4 of the instrumentation are deprecated, and still what much telemetry holds.
+pytestmark = pytest.mark.filterwarnings("ignore:Instrumentation format versions")
+VERSIONS = (2, 3, 4, 5, 6)
+Step = list[ModelResponsePart] | Exception
+
+
+class Witness:
+    """Records what the agents of one test do."""
+
+    def __init__(self) -> None:
+        self.recorder = InlineRecorder()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(CaseSpanProcessor(recorder=self.recorder))
+
+    def instrument(self, **settings: Any) -> None:
+        """Instrument all agents with these settings."""
+        made = InstrumentationSettings(tracer_provider=self.provider, **settings)
+        Agent.instrument_all(made)
+
+    def turns(self) -> list[dict[str, Any]]:
+        """Return the recorded turns in order of time."""
+        self.recorder.flush()
+        cases = sorted(self.recorder.cases, key=lambda case: case["creationTimestamp"])
+        assert {case["evalId"] for case in cases} == {"conv-1"}
+        return [case["actualConversation"][0] for case in cases]
+
+
+@pytest.fixture
+def witness() -> Iterator[Witness]:
+    yield Witness()
+    Agent.instrument_all(False)
+
+
+def scripted(*steps: Step) -> FunctionModel:
+    left = list(steps)
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        step = left.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return ModelResponse(parts=step)
+
+    return FunctionModel(answer)
+
+
+def get_order(order_id: str) -> dict[str, Any]:
+    """Look up an order."""
+    return {"order_id": order_id, "total": 42.5}
+
+
+def in_stock(sku: str) -> str:
+    """Check the stock."""
+    if sku.islower():
+        raise ModelRetry("sku must be upper case")
+    if sku == "X0":
+        raise RuntimeError("inventory down")
+    return "3"
+
+
+def called(name: str, call_id: str, **arguments: Any) -> ToolCallPart:
+    return ToolCallPart(name, arguments, call_id)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_conversation_is_recorded_turn_by_turn(witness: Witness, version: int) -> None:
+    witness.instrument(version=version)
+    agent = Agent(
+        scripted(
+            [
+                TextPart("Let me see."),
+                called("get_order", "c1", order_id="A"),
+                called("get_order", "c2", order_id="B"),
+            ],
+            [TextPart("Both delivered.")],
+            [TextPart("Bye.")],
+        ),
+        tools=[get_order],
+        name="support",
+    )
+
+    first = agent.run_sync("Where are A and B?", conversation_id="conv-1")
+    agent.run_sync("Thanks", message_history=first.all_messages(), conversation_id="conv-1")
+
+    one, two = witness.turns()
+    assert words(one, "userContent") == "Where are A and B?"
+    assert words(one, "finalResponse") == "Both delivered."
+    assert intermediate(one) == ["Let me see."]
+    assert tools(one) == [
+        ("c1", "get_order", {"order_id": "A"}, {"order_id": "A", "total": 42.5}),
+        ("c2", "get_order", {"order_id": "B"}, {"order_id": "B", "total": 42.5}),
+    ]
+    assert (words(two, "userContent"), words(two, "finalResponse")) == ("Thanks", "Bye.")
+    assert tools(two) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_retried_call_is_a_failed_call_and_another(witness: Witness, version: int) -> None:
+    witness.instrument(version=version)
+    agent = Agent(
+        scripted(
+            [called("in_stock", "c1", sku="x9")],
+            [called("in_stock", "c2", sku="X9")],
+            [TextPart("Three.")],
+        ),
+        tools=[in_stock],
+        name="support",
+    )
+
+    agent.run_sync("In stock?", conversation_id="conv-1")
+
+    (turn,) = witness.turns()
+    failed, good = turn["tools"]
+    assert failed["error"] == {"type": "ModelRetry", "message": "sku must be upper case"}
+    assert ("error" in good, good["id"]) == (False, "c2")
+    assert good["result"] == "3", "text that looks like a number stays text"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_tool_that_raises_fails_the_run(witness: Witness, version: int) -> None:
+    witness.instrument(version=version)
+    agent = Agent(scripted([called("in_stock", "c1", sku="X0")]), tools=[in_stock], name="support")
+
+    with pytest.raises(RuntimeError):
+        agent.run_sync("In stock?", conversation_id="conv-1")
+
+    (turn,) = witness.turns()
+    failure = {"type": "RuntimeError", "message": "inventory down"}
+    assert (turn["tools"][0]["error"], turn["telemetry"]["error"]) == (failure, failure)
+    assert words(turn, "finalResponse") is None
+
+
+class Verdict(BaseModel):
+    """A structured answer."""
+
+    ok: bool
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_structured_answer_is_the_final_response_and_no_tool_call(
+    witness: Witness, version: int
+) -> None:
+    witness.instrument(version=version)
+    agent = Agent(
+        scripted(
+            [called("get_order", "c1", order_id="A")], [called("final_result", "c2", ok=True)]
+        ),
+        tools=[get_order],
+        output_type=Verdict,
+        name="support",
+    )
+
+    agent.run_sync("Ok?", conversation_id="conv-1")
+
+    (turn,) = witness.turns()
+    assert words(turn, "finalResponse") == '{"ok":true}'
+    assert [tool["name"] for tool in turn["tools"]] == ["get_order"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_agent_inside_a_tool_is_part_of_the_turn(witness: Witness, version: int) -> None:
+    witness.instrument(version=version)
+    inner = Agent(
+        scripted([called("get_order", "n2", order_id="A")], [TextPart("A is there.")]),
+        tools=[get_order],
+        name="researcher",
+    )
+
+    async def ask(question: str) -> str:
+        """Ask the researcher."""
+        return (await inner.run(question)).output
+
+    boss = Agent(
+        scripted([called("ask", "n1", question="find A")], [TextPart("Good news.")]),
+        tools=[ask],
+        name="boss",
+    )
+
+    boss.run_sync("Where is A?", conversation_id="conv-1")
+
+    (turn,) = witness.turns()
+    assert words(turn, "userContent") == "Where is A?"
+    assert words(turn, "finalResponse") == "Good news."
+    assert [(tool["id"], tool["agent"], tool.get("parentId")) for tool in turn["tools"]] == [
+        ("n1", "boss", None),
+        ("n2", "researcher", "n1"),
+    ]
+    assert intermediate(turn) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_without_content_the_structure_is_recorded_and_the_rest_is_missing(
+    witness: Witness, version: int
+) -> None:
+    witness.instrument(version=version, include_content=False)
+    agent = Agent(
+        scripted([called("get_order", "c1", order_id="A")], [TextPart("There.")]),
+        tools=[get_order],
+        name="support",
+    )
+
+    agent.run_sync("Where is A?", conversation_id="conv-1")
+
+    (turn,) = witness.turns()
+    assert turn["capture"] == {"userContent": "missing", "finalResponse": "missing"}
+    assert tools(turn) == [("c1", "get_order", None, None)]
+    assert turn["tools"][0]["capture"] == {"arguments": "missing", "result": "missing"}

@@ -1,0 +1,274 @@
+"""The span processor over the real SDK: from spans that end to turns, without disturbing anybody."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+
+from evaltap.recorder import CaseSpanProcessor, MemorySink, Recorder
+from evaltap.recorder.spans import CaseLogProcessor
+from evaltap.recorder.trace_buffer import TraceLimits
+from evaltap.recorder.trace_source import SpanEnded, TraceSource, slim
+from evaltap.schemas.local_log import open_log
+from evaltap.schemas.record import DecodedCase, decode_record
+from inline_recorder import InlineRecorder
+from span_builders import words
+
+AGENT = {
+    "gen_ai.operation.name": "invoke_agent",
+    "gen_ai.agent.name": "support",
+    "gen_ai.conversation.id": "s1",
+}
+
+
+def message(role: str, text: str) -> str:
+    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])
+
+
+def chat(question: str, answer: str) -> dict[str, str]:
+    return {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.input.messages": message("user", question),
+        "gen_ai.output.messages": message("assistant", answer),
+    }
+
+
+def run_agent(provider: TracerProvider, question: str = "Hi", answer: str = "Hello.") -> None:
+    tracer = provider.get_tracer("test")
+    with (
+        tracer.start_as_current_span("POST /chat", attributes={"http.route": "/chat"}),
+        tracer.start_as_current_span("invoke_agent support", attributes=AGENT),
+        tracer.start_as_current_span("chat m", attributes=chat(question, answer)),
+    ):
+        pass
+
+
+def processed(recorder: InlineRecorder) -> TracerProvider:
+    provider = TracerProvider()
+    provider.add_span_processor(CaseSpanProcessor(recorder=recorder))
+    return provider
+
+
+def test_a_run_is_recorded_on_the_log_through_the_real_recorder(tmp_path: Path) -> None:
+    log = tmp_path / "log.db"
+    provider = TracerProvider()
+    provider.add_span_processor(CaseSpanProcessor(str(log)))
+
+    run_agent(provider)
+    provider.shutdown()
+
+    opened = open_log(log, mode="read")
+    records = [decode_record(record) for _, record in opened.read(0, 100)]
+    opened.close()
+    cases = [item.case for item in records if isinstance(item, DecodedCase)]
+    (turn,) = cases[0]["actualConversation"]
+    assert len(cases) == 1
+    assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("Hi", "Hello.")
+    assert turn["telemetry"]["status"] == "ok"
+
+
+def test_force_flush_puts_what_has_ended_on_the_log_without_waiting_for_quiet() -> None:
+    sink = MemorySink()
+    recorder = Recorder(sink=sink)
+    provider = TracerProvider()
+    provider.add_span_processor(CaseSpanProcessor(recorder=recorder))
+    run_agent(provider)
+
+    assert provider.force_flush()
+
+    assert [case["evalId"] for case in sink.cases] == ["s1"]
+    recorder.close()
+
+
+def test_the_recorder_that_was_passed_in_is_not_closed_with_the_provider() -> None:
+    recorder = InlineRecorder()
+    provider = processed(recorder)
+    run_agent(provider)
+
+    provider.shutdown()
+
+    assert not recorder.closed
+    assert len(recorder.cases) == 1
+
+
+def test_a_run_that_has_not_ended_at_shutdown_is_incomplete() -> None:
+    recorder = InlineRecorder()
+    provider = processed(recorder)
+    tracer = provider.get_tracer("test")
+    root = tracer.start_span("invoke_agent support", attributes=AGENT)
+    context = set_span_in_context(root)
+    tracer.start_span("chat m", context, attributes=chat("Hi", "One moment.")).end()
+
+    recorder.close()
+
+    (case,) = recorder.cases
+    (turn,) = case["actualConversation"]
+    assert case["source"]["closeReason"] == "shutdown"
+    assert (case["evalId"], turn["telemetry"]["status"]) == ("s1", "incomplete")
+
+
+def test_a_run_below_a_remote_parent_is_recorded() -> None:
+    recorder = InlineRecorder()
+    provider = processed(recorder)
+    remote = SpanContext(1, 2, is_remote=True, trace_flags=TraceFlags(1))
+    context = set_span_in_context(NonRecordingSpan(remote))
+    provider.get_tracer("test").start_span("invoke_agent a", context, attributes=AGENT).end()
+
+    recorder.flush()
+
+    assert [case["evalId"] for case in recorder.cases] == ["s1"]
+
+
+def test_a_late_span_revises_the_turn() -> None:
+    recorder = InlineRecorder()
+    provider = processed(recorder)
+    tracer = provider.get_tracer("test")
+    root = tracer.start_span("invoke_agent support", attributes=AGENT)
+    context = set_span_in_context(root)
+    background = tracer.start_span("chat m", context, attributes=chat("Hi", "Hello."))
+    root.end()
+    recorder.flush()
+    background.end()
+
+    recorder.flush()
+
+    first, second = recorder.cases
+    assert (first["source"]["revision"], second["source"]["revision"]) == (1, 2)
+    (turn,) = second["actualConversation"]
+    assert turn["invocationId"] == first["actualConversation"][0]["invocationId"]
+    assert words(turn, "finalResponse") == "Hello."
+    assert "finalResponse" not in first["actualConversation"][0]
+
+
+def test_a_root_that_comes_after_its_run_was_read_keeps_the_turn() -> None:
+    source, recorder = TraceSource(), InlineRecorder()
+    recorder.register(source)
+    provider = TracerProvider()
+    ended: list[ReadableSpan] = []
+    provider.add_span_processor(Collect(ended))
+    tracer = provider.get_tracer("test")
+    with tracer.start_as_current_span(
+        "run", attributes={"gen_ai.operation.name": "invoke_workflow"}
+    ):
+        run_agent(provider)
+    *early, late = ended
+    for span in early:
+        recorder.submit(source, SpanEnded(span))
+    recorder._feed(item for trace in [source.close()] for item in trace)
+
+    recorder.submit(source, SpanEnded(late))
+    recorder.flush()
+
+    invocations = {case["actualConversation"][0]["invocationId"] for case in recorder.cases}
+    assert len(invocations) == 1
+    assert recorder.cases[-1]["source"]["revision"] == 2
+
+
+class Collect(CaseSpanProcessor):
+    """Keeps the spans that ended."""
+
+    def __init__(self, ended: list[ReadableSpan]) -> None:
+        super().__init__(recorder=InlineRecorder())
+        self.ended = ended
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self.ended.append(span)
+
+
+def test_content_in_log_records_reaches_the_turn() -> None:
+    recorder = InlineRecorder()
+    provider = TracerProvider()
+    processor = CaseSpanProcessor(recorder=recorder)
+    provider.add_span_processor(processor)
+    logs = LoggerProvider()
+    logs.add_log_record_processor(processor.log_processor())  # type: ignore[arg-type]  # by its shape
+    tracer = provider.get_tracer("test")
+    bare = {"gen_ai.operation.name": "chat"}
+    with (
+        tracer.start_as_current_span("invoke_agent support", attributes=AGENT),
+        tracer.start_as_current_span("chat m", attributes=bare),
+    ):
+        logs.get_logger("test").emit(
+            event_name="gen_ai.client.inference.operation.details",
+            attributes={
+                key: json.loads(value)
+                for key, value in chat("Hi", "Hello.").items()
+                if key.endswith("messages")
+            },
+        )
+
+    recorder.flush()
+
+    (turn,) = recorder.cases[0]["actualConversation"]
+    assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("Hi", "Hello.")
+
+
+def test_spans_that_are_not_about_agents_are_held_without_their_attributes() -> None:
+    provider = TracerProvider()
+    ended: list[ReadableSpan] = []
+    provider.add_span_processor(Collect(ended))
+    run_agent(provider)
+    source = TraceSource()
+
+    for span in ended:
+        source.process(SpanEnded(span))
+
+    (trace,) = source.buffer.drain()
+    assert [bool(span.attributes) for span in trace.spans] == [True, True, False]
+    assert slim(trace.spans[0]) is trace.spans[0]
+
+
+def test_a_turn_of_a_trace_that_was_too_large_is_incomplete() -> None:
+    recorder = InlineRecorder()
+    provider = TracerProvider()
+    limits = TraceLimits(max_spans=1)
+    provider.add_span_processor(CaseSpanProcessor(recorder=recorder, limits=limits))
+
+    run_agent(provider)
+    recorder.flush()
+
+    (case,) = recorder.cases
+    assert case["source"]["closeReason"] == "evicted"
+    assert case["actualConversation"][0]["telemetry"]["status"] == "incomplete"
+
+
+class Broken(InlineRecorder):
+    """A recorder of which every method fails."""
+
+    def submit(self, source: Any, item: Any) -> None:
+        raise OSError("no")
+
+    def flush(self, timeout_seconds: float | None = None) -> bool:
+        raise OSError("no")
+
+
+def test_a_broken_recorder_does_not_disturb_the_agent() -> None:
+    recorder = Broken()
+    provider = processed(recorder)
+
+    run_agent(provider)
+    provider.force_flush()
+    provider.shutdown()
+
+    assert {fault.split(":")[0] for fault in recorder.faults} == {
+        "CaseSpanProcessor.on_start",
+        "CaseSpanProcessor.on_end",
+        "CaseSpanProcessor.force_flush",
+    }
+
+
+def test_a_broken_recorder_does_not_disturb_logging() -> None:
+    recorder = Broken()
+
+    CaseLogProcessor(recorder, TraceSource()).on_emit(object())
+
+    assert recorder.faults == ["CaseLogProcessor.on_emit: OSError('no')"]
+
+
+@pytest.mark.parametrize("item", [object(), None, 7])
+def test_an_unknown_item_is_nothing(item: object) -> None:
+    assert list(TraceSource().process(item)) == []

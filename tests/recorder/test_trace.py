@@ -1,0 +1,524 @@
+"""From the spans of one trace to its runs: structure, evidence, and what is never guessed."""
+
+import json
+from typing import Any
+
+import pytest
+
+from evaltap.recorder.telemetry import Span
+from span_builders import TRACE, TraceBuilder, cases_of, intermediate, tools, words
+
+OPERATION = "gen_ai.operation.name"
+AGENT = {OPERATION: "invoke_agent", "gen_ai.agent.name": "support", "gen_ai.conversation.id": "s1"}
+
+
+def told(*messages: dict[str, Any]) -> str:
+    return json.dumps(messages)
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "parts": [{"type": "text", "content": text}]}
+
+
+def says(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "parts": [{"type": "text", "content": text}]}
+
+
+def calls(*made: tuple[str | None, str, dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "role": "assistant",
+        "parts": [
+            {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
+            for call_id, name, arguments in made
+        ],
+    }
+
+
+def answers(call_id: str, result: Any) -> dict[str, Any]:
+    return {
+        "role": "tool",
+        "parts": [{"type": "tool_call_response", "id": call_id, "response": result}],
+    }
+
+
+def chat(given: str, output: str | None) -> dict[str, Any]:
+    made = {OPERATION: "chat", "gen_ai.request.model": "m", "gen_ai.input.messages": given}
+    return made if output is None else {**made, "gen_ai.output.messages": output}
+
+
+def executed(name: str, **attributes: Any) -> dict[str, Any]:
+    return {OPERATION: "execute_tool", "gen_ai.tool.name": name, **attributes}
+
+
+def test_a_runner_with_an_operation_name_of_tomorrow_is_the_root_of_one_turn() -> None:
+    trace = TraceBuilder()
+    root = trace.span("run", None, {OPERATION: "orchestrate", "gen_ai.conversation.id": "s1"})
+    agent = trace.span("invoke_agent a", root, AGENT)
+    trace.span("chat m", agent, chat(told(user("Hi")), told(says("Hello."))))
+
+    (case,) = trace.turns()
+
+    assert case["evalId"] == "s1"
+    (turn,) = case["actualConversation"]
+    assert turn["telemetry"]["rootSpanId"] == root
+    assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("Hi", "Hello.")
+
+
+def test_creating_an_agent_is_no_run() -> None:
+    trace = TraceBuilder()
+    trace.span("create_agent a", None, {OPERATION: "create_agent", "gen_ai.agent.name": "a"})
+
+    assert trace.turns() == []
+
+
+def test_a_trace_without_agents_is_no_run() -> None:
+    trace = TraceBuilder()
+    root = trace.span("GET /", None, {"http.route": "/"})
+    trace.span("SELECT", root, {"db.system": "sqlite"})
+    trace.span("embeddings m", root, {OPERATION: "embeddings", "gen_ai.request.model": "m"})
+
+    assert trace.turns() == []
+
+
+def test_a_plain_chat_application_is_one_turn_rooted_in_its_top_span() -> None:
+    trace = TraceBuilder(**{"service.name": "shop"})
+    root = trace.span("POST /chat", None, {"http.route": "/chat"})
+    trace.span("chat m", root, chat(told(user("Hi")), told(calls(("c1", "now", {})))))
+    trace.span("chat m", root, chat(told(user("Hi"), answers("c1", "noon")), told(says("Noon."))))
+
+    (case,) = trace.turns()
+
+    (turn,) = case["actualConversation"]
+    assert turn["telemetry"]["rootSpanId"] == root
+    assert tools(turn) == [("c1", "now", {}, "noon")]
+    assert words(turn, "finalResponse") == "Noon."
+    assert case["sessionInput"] == {"appName": "shop"}
+    assert case["evalId"] == f"{TRACE}-{root}"
+    assert turn["capture"] == {"sessionId": "synthesized"}
+
+
+def test_two_runs_side_by_side_are_two_turns() -> None:
+    trace = TraceBuilder()
+    top = trace.span("batch", None, {})
+    for number in (1, 2):
+        agent = trace.span("invoke_agent a", top, AGENT)
+        trace.span("chat m", agent, chat(told(user(f"Q{number}")), told(says(f"A{number}"))))
+
+    turns = [case["actualConversation"][0] for case in trace.turns()]
+
+    assert [words(turn, "userContent") for turn in turns] == ["Q1", "Q2"]
+
+
+def test_a_run_under_an_unseen_parent_is_a_run() -> None:
+    trace = TraceBuilder()
+    trace.span("invoke_agent a", "ff" * 8, AGENT)
+
+    assert len(trace.turns()) == 1
+
+
+def test_the_session_of_a_sub_agent_is_not_the_session() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent boss", None, {OPERATION: "invoke_agent"})
+    tool = trace.span("execute_tool ask", root, executed("ask", **{"gen_ai.tool.call.id": "n1"}))
+    nested = trace.span("invoke_agent sub", tool, {**AGENT, "gen_ai.conversation.id": "random"})
+    trace.span("chat m", nested, chat(told(user("sub question")), told(says("sub answer"))))
+
+    (case,) = trace.turns()
+
+    (turn,) = case["actualConversation"]
+    assert turn["capture"]["sessionId"] == "synthesized"
+    assert turn["capture"]["userContent"] == "missing"
+    assert turn["capture"]["finalResponse"] == "missing"
+    assert intermediate(turn) == []
+
+
+def test_an_mcp_session_is_not_a_conversation() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, {OPERATION: "invoke_agent", "mcp.session.id": "m"})
+    trace.span("tools/list", root, {"mcp.method.name": "tools/list", "mcp.session.id": "m"})
+
+    (case,) = trace.turns()
+
+    assert case["actualConversation"][0]["capture"]["sessionId"] == "synthesized"
+    assert "tools" not in case["actualConversation"][0]
+
+
+def test_a_call_seen_as_tool_and_as_mcp_client_and_server_counts_once() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    outer = trace.span(
+        "execute_tool f",
+        root,
+        executed("f", **{"gen_ai.tool.call.id": "c1", "gen_ai.tool.call.arguments": '{"a": 1}'}),
+    )
+    mcp = {"mcp.method.name": "tools/call", "gen_ai.tool.name": "f"}
+    client = trace.span("tools/call f", outer, {**mcp, "gen_ai.tool.call.result": '"ok"'})
+    trace.span("tools/call f", client, {**mcp, "error.type": "tool_error"})
+
+    turn = trace.turn()
+
+    assert tools(turn) == [("c1", "f", {"a": 1}, "ok")]
+    assert turn["tools"][0]["error"] == {"type": "tool_error"}
+
+
+def test_an_mcp_call_without_another_span_is_a_tool_call() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    trace.span("tools/call get_weather", root, {"mcp.method.name": "tools/call"})
+
+    assert [tool["name"] for tool in trace.turn()["tools"]] == ["get_weather"]
+
+
+def test_a_model_call_seen_by_two_layers_counts_once() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    usage = {"gen_ai.usage.input_tokens": 10, "gen_ai.usage.output_tokens": 5}
+    outer = trace.span("wrapper", root, {**chat(told(user("Hi")), None), **usage})
+    trace.span("chat m", outer, {**chat(told(user("Hi")), told(says("Hello."))), **usage})
+
+    turn = trace.turn()
+
+    assert turn["telemetry"]["inputTokens"] == 10
+    assert (words(turn, "finalResponse"), intermediate(turn)) == ("Hello.", [])
+
+
+def test_two_spans_of_one_response_count_once() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    same = {"gen_ai.response.id": "r1", "gen_ai.usage.input_tokens": 10}
+    for _ in range(2):
+        trace.span("chat m", root, {**chat(told(user("Hi")), told(says("Hello."))), **same})
+
+    turn = trace.turn()
+
+    assert (turn["telemetry"]["inputTokens"], intermediate(turn)) == (10, [])
+
+
+def test_parallel_calls_keep_the_models_order_whatever_their_spans_do() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    asked = calls(("c1", "f", {"n": 1}), ("c2", "g", {}), ("c3", "f", {"n": 3}))
+    trace.span("chat m", root, chat(told(user("Go")), told(asked)))
+    for call_id, name in (("c3", "f"), ("c1", "f"), ("c2", "g")):
+        trace.span("execute_tool", root, executed(name, **{"gen_ai.tool.call.id": call_id}))
+
+    assert [tool["id"] for tool in trace.turn()["tools"]] == ["c1", "c2", "c3"]
+
+
+def test_a_span_without_call_id_is_matched_by_name_and_arguments() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    asked = calls(("c1", "f", {"n": 1}), ("c2", "f", {"n": 2}))
+    trace.span("chat m", root, chat(told(user("Go")), told(asked)))
+    for number in (2, 1):
+        arguments = {"gen_ai.tool.call.arguments": json.dumps({"n": number})}
+        result = {"gen_ai.tool.call.result": f"result {number}"}
+        trace.span("execute_tool f", root, executed("f", **arguments, **result))
+
+    assert tools(trace.turn()) == [
+        ("c1", "f", {"n": 1}, "result 1"),
+        ("c2", "f", {"n": 2}, "result 2"),
+    ]
+
+
+def test_a_call_without_id_anywhere_says_so_and_invents_none() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    trace.span("execute_tool f", root, executed("f"))
+
+    (tool,) = trace.turn()["tools"]
+
+    assert "id" not in tool
+    assert tool["capture"] == {"arguments": "missing", "id": "missing", "result": "missing"}
+
+
+def test_a_call_that_nobody_executed_is_kept_without_a_result() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    trace.span("chat m", root, chat(told(user("Go")), told(calls(("c1", "approve", {"n": 1})))))
+
+    turn = trace.turn()
+
+    assert tools(turn) == [("c1", "approve", {"n": 1}, None)]
+    assert turn["tools"][0]["capture"] == {"result": "missing"}
+    assert turn["capture"] == {"finalResponse": "missing"}
+
+
+def test_earlier_turns_in_the_history_are_not_this_turns_calls() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    history = (user("Before"), calls(("c0", "old", {})), answers("c0", "x"), says("Done."))
+    trace.span("chat m", root, chat(told(*history, user("Now")), told(says("Hello."))))
+
+    turn = trace.turn()
+
+    assert (words(turn, "userContent"), tools(turn), intermediate(turn)) == ("Now", [], [])
+
+
+def test_words_that_only_the_next_call_was_told_are_still_seen() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    asked = calls(("c1", "f", {"n": 1}))
+    asked["parts"].insert(0, {"type": "text", "content": "Let me see."})
+    trace.span("chat m", root, chat(told(user("Go")), None))
+    trace.span("chat m", root, chat(told(user("Go"), asked, answers("c1", "ok")), None))
+
+    turn = trace.turn()
+
+    assert intermediate(turn) == ["Let me see."]
+    assert tools(turn) == [("c1", "f", {"n": 1}, "ok")]
+    assert "finalResponse" not in turn
+    assert turn["capture"] == {"finalResponse": "missing"}
+
+
+def test_an_earlier_message_is_never_promoted_to_the_final_response() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    trace.span("chat m", root, chat(told(user("Go")), told(says("First."))))
+    trace.span("chat m", root, chat(told(user("Go"), says("First.")), None))
+
+    turn = trace.turn()
+
+    assert (words(turn, "finalResponse"), intermediate(turn)) == (None, ["First."])
+
+
+def test_a_run_that_says_ok_although_its_last_model_call_failed_is_an_error() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    trace.span("chat m", root, chat(told(user("Go")), told(says("Working on it."))))
+    trace.span("chat m", root, chat(told(user("Go")), None), error="TimeoutError: slow")
+
+    turn = trace.turn()
+
+    assert turn["telemetry"]["status"] == "error"
+    assert turn["telemetry"]["error"] == {"type": "TimeoutError", "message": "slow"}
+    assert words(turn, "finalResponse") is None
+    assert "finalResponse" not in turn.get("capture", {})
+
+
+def test_a_model_call_that_failed_and_was_tried_again_fails_nothing() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    trace.span("chat m", root, chat(told(user("Go")), None), error="RateLimitError: wait")
+    trace.span("chat m", root, chat(told(user("Go")), told(says("Hello."))))
+
+    turn = trace.turn()
+
+    assert (turn["telemetry"]["status"], words(turn, "finalResponse")) == ("ok", "Hello.")
+
+
+@pytest.mark.parametrize(
+    ("given", "flaw"),
+    [
+        ('[{"role": "user", "parts": [{"type": "te', "truncated"),
+        ("__REDACTED__", "redacted"),
+        ('[{"role": "user", "parts": [{"type": "text"}]}]', "missing"),
+    ],
+)
+def test_content_that_cannot_be_used_is_reported_and_not_guessed(given: str, flaw: str) -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    output = given.replace('"user"', '"assistant"')
+    trace.span("chat m", root, chat(given, output))
+
+    turn = trace.turn()
+
+    assert turn["capture"] == {"userContent": flaw, "finalResponse": flaw}
+    assert "userContent" not in turn
+
+
+def test_cut_off_arguments_are_truncated_and_those_of_the_model_are_taken() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    cut = {"gen_ai.tool.call.arguments": '{"n": [1, 2'}
+    trace.span("execute_tool f", root, executed("f", **cut, **{"gen_ai.tool.call.id": "c0"}))
+    trace.span("chat m", root, chat(told(user("Go")), told(calls(("c1", "f", {"n": [1, 2]})))))
+    trace.span("execute_tool f", root, executed("f", **cut, **{"gen_ai.tool.call.id": "c1"}))
+
+    first, second = trace.turn()["tools"]
+
+    assert first["capture"] == {"arguments": "truncated", "result": "missing"}
+    assert second["arguments"] == {"n": [1, 2]}
+    assert second["capture"] == {"result": "missing"}
+
+
+def test_content_in_log_records_completes_the_spans() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    span_id = trace.span("chat m", root, {OPERATION: "chat"})
+    trace.log(
+        span_id,
+        "gen_ai.client.inference.operation.details",
+        **{
+            "gen_ai.input.messages": [user("Hi")],
+            "gen_ai.output.messages": [says("Hello.")],
+        },
+    )
+
+    turn = trace.turn()
+
+    assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("Hi", "Hello.")
+
+
+def test_message_events_of_old_in_log_records_are_read() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    first = trace.span("chat m", root, {OPERATION: "chat", "gen_ai.system": "openai"})
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"n": 1}'}}
+    trace.log(first, "gen_ai.system.message", {"content": "Be nice"})
+    trace.log(first, "gen_ai.user.message", {"content": "Hi"})
+    choice = {"index": 0, "finish_reason": "tool_calls", "message": {"tool_calls": [call]}}
+    trace.log(first, "gen_ai.choice", choice)
+    second = trace.span("chat m", root, {OPERATION: "chat", "gen_ai.system": "openai"})
+    trace.log(second, "gen_ai.user.message", {"content": "Hi"})
+    trace.log(second, "gen_ai.assistant.message", {"tool_calls": [call]})
+    trace.log(second, "gen_ai.tool.message", {"content": "ok", "id": "c1"})
+    trace.log(second, "gen_ai.choice", {"index": 0, "message": {"content": "Hello."}})
+
+    turn = trace.turn()
+
+    assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("Hi", "Hello.")
+    assert tools(turn) == [("c1", "f", {"n": 1}, "ok")]
+
+
+def test_an_ai_sdk_run_is_read_without_its_request_headers() -> None:
+    trace = TraceBuilder(scope="ai")
+    root = trace.span(
+        "ai.generateText",
+        None,
+        {
+            "ai.operationId": "ai.generateText",
+            "ai.prompt": '{"system": "x", "prompt": "Weather?"}',
+            "ai.response.text": "It rains.",
+            "ai.telemetry.metadata.sessionId": "s1",
+            "ai.request.headers.authorization": "secret",
+        },
+    )
+    step = {"ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "m"}
+    asked = [{"toolCallId": "c1", "toolName": "weather", "args": '{"city": "Paris"}'}]
+    prompt = {"ai.prompt.messages": told({"role": "user", "content": "Weather?"})}
+    trace.span("do", root, {**step, **prompt, "ai.response.toolCalls": json.dumps(asked)})
+    trace.span(
+        "ai.toolCall",
+        root,
+        {
+            "ai.operationId": "ai.toolCall",
+            "ai.toolCall.name": "weather",
+            "ai.toolCall.id": "c1",
+            "ai.toolCall.args": '{"city": "Paris"}',
+            "ai.toolCall.result": '"rain"',
+        },
+    )
+    trace.span("do", root, {**step, "ai.response.text": "It rains.", "ai.usage.promptTokens": 7})
+
+    (case,) = trace.turns()
+
+    (turn,) = case["actualConversation"]
+    assert case["evalId"] == "s1"
+    assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("Weather?", "It rains.")
+    assert tools(turn) == [("c1", "weather", {"city": "Paris"}, "rain")]
+    assert (turn["telemetry"]["inputTokens"], intermediate(turn)) == (7, [])
+    assert "secret" not in json.dumps(case)
+
+
+def test_a_claude_code_interaction_is_a_turn_without_the_words_it_does_not_show() -> None:
+    trace = TraceBuilder()
+    shared = {"session.id": "s1"}
+    root = trace.span("claude_code.interaction", None, {**shared, "user_prompt": "Fix it"})
+    trace.span("claude_code.llm_request", root, {**shared, "model": "m", "input_tokens": 9})
+    tool = trace.span(
+        "claude_code.tool",
+        root,
+        {**shared, "tool_name": "Bash", "tool_use_id": "toolu_1"},
+        events=[("tool.output", {"input": '{"command": "ls"}', "output": "a.py"})],
+    )
+    trace.span("claude_code.tool.execution", tool, {"success": True})
+
+    (case,) = trace.turns()
+
+    (turn,) = case["actualConversation"]
+    assert (case["evalId"], words(turn, "userContent")) == ("s1", "Fix it")
+    assert tools(turn) == [("toolu_1", "Bash", {"command": "ls"}, "a.py")]
+    assert turn["capture"] == {"finalResponse": "missing"}
+
+
+def test_the_shape_of_adk_under_another_prefix_is_read_by_that_prefix() -> None:
+    system = "trpc.python.agent"
+    trace = TraceBuilder(scope=system)
+    shared = {"gen_ai.system": system}
+    root = trace.span(
+        "invocation",
+        None,
+        {
+            **shared,
+            OPERATION: "run_runner",
+            f"{system}.runner.name": "r",
+            f"{system}.runner.app_name": "shop",
+            f"{system}.runner.session_id": "s1",
+            f"{system}.runner.user_id": "u1",
+        },
+    )
+    request = {"model": "m", "contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}
+    asked = {"function_call": {"id": "c1", "name": "f", "args": {"n": 1}}}
+    model = {**shared, OPERATION: "call_llm", f"{system}.llm_request": json.dumps(request)}
+    first = {"content": {"role": "model", "parts": [asked]}}
+    trace.span("call_llm", root, {**model, f"{system}.llm_response": json.dumps(first)})
+    trace.span(
+        "execute_tool f",
+        root,
+        {
+            **shared,
+            OPERATION: "execute_tool",
+            "gen_ai.tool.name": "f",
+            "gen_ai.tool.call.id": "c1",
+            f"{system}.tool_call_args": '{"n": 1}',
+            f"{system}.tool_response": '{"result": "ok"}',
+        },
+    )
+    last = {"content": {"role": "model", "parts": [{"text": "Hello."}]}}
+    trace.span("call_llm", root, {**model, f"{system}.llm_response": json.dumps(last)})
+
+    (case,) = trace.turns()
+
+    (turn,) = case["actualConversation"]
+    assert (case["evalId"], case["sessionInput"]) == ("s1", {"appName": "shop", "userId": "u1"})
+    assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("Hi", "Hello.")
+    assert tools(turn) == [("c1", "f", {"n": 1}, "ok")]
+
+
+def test_pending_spans_of_logfire_are_as_if_they_had_not_been_written() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, {**AGENT, "logfire.span_type": "pending_span"})
+    trace.span("chat m", root, chat(told(user("Hi")), told(says("Hello."))))
+
+    (case,) = trace.turns()
+
+    assert words(case["actualConversation"][0], "finalResponse") == "Hello."
+
+
+def test_a_root_that_is_still_open_makes_an_incomplete_turn() -> None:
+    span = Span(TRACE, "01" * 8, "invoke_agent a", 5, 0, attributes=AGENT)
+
+    (case,) = cases_of([span])
+
+    (turn,) = case["actualConversation"]
+    assert turn["telemetry"]["status"] == "incomplete"
+    assert "finalResponse" not in turn.get("capture", {})
+
+
+def test_spans_that_are_each_others_parents_do_not_hang() -> None:
+    first = Span(TRACE, "01" * 8, "invoke_agent a", 1, 9, parent_id="02" * 8, attributes=AGENT)
+    second = Span(TRACE, "02" * 8, "step", 2, 8, parent_id="01" * 8)
+
+    assert len(cases_of([first, second])) == 1
+
+
+def test_ten_thousand_spans_are_read_in_a_moment() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    parent = root
+    for number in range(5_000):
+        parent = trace.span("step", root if number % 50 == 0 else parent)
+        trace.span("execute_tool f", root, executed("f", **{"gen_ai.tool.call.id": f"c{number}"}))
+
+    assert len(trace.turn()["tools"]) == 5_000
