@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from evaltap.schemas.errors import InputError
+
 CASES_EXAMPLE = """example:
   evaltap record cases support.evalset.json --log agent.log.db
 """
 OTLP_EXAMPLE = """examples:
   evaltap record otlp traces.otlp.json logs.otlp.json --out support.evalset.json
-  evaltap record otlp traces.jsonl --log log.db --explain
+  evaltap record otlp traces.jsonl --log log.db
+  evaltap record otlp traces.otlp.json --explain     # look only
 """
 
 
@@ -62,7 +65,7 @@ def _configure_otlp(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help="OTLP/JSON (one object or JSON Lines), any order"
     )
-    target = parser.add_mutually_exclusive_group(required=True)
+    target = parser.add_mutually_exclusive_group()
     target.add_argument("--out", metavar="FILE", help="write one eval set, a case for each session")
     target.add_argument("--log", metavar="LOG", help="append each turn to a log, for consume")
     parser.add_argument("--explain", action="store_true", help="list each turn and what is missing")
@@ -74,6 +77,8 @@ def record_otlp(options: argparse.Namespace) -> int:
     """Record the runs of OTLP files; raises EvaltapError for input that cannot be used."""
     from importlib.metadata import version
 
+    if not (options.out or options.log or options.explain):
+        raise InputError("nowhere to record to; give --out FILE or --log LOG, or --explain to look")
     from evaltap.recorder.files import ReadingReport, eval_set_of, read_cases
     from evaltap.schemas.documents import write_eval_set
 
@@ -83,13 +88,10 @@ def record_otlp(options: argparse.Namespace) -> int:
         for line in explain(cases):
             print(line, file=sys.stderr)
     if options.out:
-        eval_set = eval_set_of(cases, _eval_set_id(options.out))
-        write_eval_set(Path(options.out), eval_set)
-        sessions = len(eval_set["evalCases"])
-    else:
+        write_eval_set(Path(options.out), eval_set_of(cases, _eval_set_id(options.out)))
+    elif options.log:
         _append(options.log, cases)
-        sessions = len({case["evalId"] for case in cases})
-    _summarise(report, sessions, options)
+    _summarise(report, len({case["evalId"] for case in cases}), options)
     return 0
 
 
@@ -113,7 +115,7 @@ def explain(cases: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _summarise(report: Any, sessions: int, options: argparse.Namespace) -> None:
-    target = options.out or options.log
+    target = options.out or options.log or "nowhere"
     if options.json:
         import orjson
 
