@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,13 @@ class GatedSink(MemorySink):
         if self.failing:
             raise SinkError("the disk is away")
         super().append(records)
+
+
+def hold(recorder: Recorder, sink: GatedSink) -> None:
+    """Record a turn and return once the background thread stands still in the sink with it."""
+    sink.open.clear()
+    record_turn(recorder)
+    assert sink.entered.wait(20)
 
 
 def test_a_turn_is_on_the_log_after_flush_and_reads_back(tmp_path: Path) -> None:
@@ -213,13 +221,10 @@ class TestBounds:
     def test_a_full_queue_drops_whole_turns(self, bound: dict[str, Any]) -> None:
         sink = GatedSink()
         recorder = Recorder(sink=sink, **bound)
-        record_turn(recorder, "first")
-        sink.open.clear()
-        sink.entered.wait(10)
-        record_turn(recorder, "second")
+        hold(recorder, sink)
 
         for n in range(300):
-            with recorder.turn(session_id=f"s-{n}", user="x" * 200) as turn:
+            with recorder.turn(session_id=f"load-{n}", user="x" * 200) as turn:
                 for step in range(5):
                     turn.tool("t", {"step": step}, id=f"c-{step}", result="y" * 200)
                 turn.respond("done")
@@ -229,11 +234,11 @@ class TestBounds:
 
         counters = recorder.counters()
         assert counters.dropped["queue_full"] > 200
-        assert counters.recorded == 302
-        assert held < 1000
+        assert counters.recorded == 301
+        assert held < 300
         assert_balanced(recorder)
         for case in sink.cases:
-            if case["evalId"].startswith("s-"):
+            if case["evalId"].startswith("load-"):
                 turn_data = case["actualConversation"][0]
                 assert [tool["id"] for tool in turn_data["tools"]] == [f"c-{n}" for n in range(5)]
                 assert turn_data["telemetry"]["status"] == "ok"
@@ -292,9 +297,7 @@ class TestBounds:
     def test_close_does_not_wait_for_a_sink_that_hangs(self) -> None:
         sink = GatedSink()
         recorder = Recorder(sink=sink)
-        sink.open.clear()
-        record_turn(recorder)
-        sink.entered.wait(10)
+        hold(recorder, sink)
 
         began = time.monotonic()
         complete = recorder.close(0.2)
@@ -457,6 +460,53 @@ class TestSources:
 
         assert [case["evalId"] for case in sink.cases] == ["a", "b"]
         assert recorder.counters().faults == 1
+
+    def test_a_span_that_did_not_fit_costs_the_whole_turn_of_its_trace(self) -> None:
+        @dataclass
+        class Context:
+            trace_id: int
+
+        @dataclass
+        class Span:
+            context: Context
+
+        @dataclass
+        class Item:
+            span: Span
+            observation: Observation | None
+
+        class SpanSource(ListSource):
+            def process(self, item: Any) -> Iterable[Observation]:
+                return [item.observation] if item.observation else []
+
+        def item(trace: int, observation: Observation | None) -> Item:
+            return Item(Span(Context(trace)), observation)
+
+        sink = GatedSink()
+        recorder = Recorder(sink=sink, queue_max_events=10)
+        source = SpanSource()
+        recorder.register(source)
+        hold(recorder, sink)
+
+        whole: list[Observation] = [
+            RunStarted("a", 1, session_id="a", trace_id=f"{7:032x}"),
+            RunEnded("a", 5),
+        ]
+        broken: list[Observation] = [
+            RunStarted("b", 1, session_id="b", trace_id=f"{8:032x}"),
+            RunEnded("b", 5),
+        ]
+        for observation in (*whole, *broken):
+            assert recorder.submit(source, item(7 if observation in whole else 8, observation))
+        while recorder.submit(source, item(8, None)):
+            pass
+        sink.open.set()
+        recorder.close(30)
+
+        assert [case["evalId"] for case in sink.cases] == ["s-1", "a"]
+        counters = recorder.counters()
+        assert (counters.dropped, counters.lost_items) == ({"queue_full": 1}, 1)
+        assert_balanced(recorder)
 
     def test_what_a_source_still_holds_is_written_at_close(self) -> None:
         sink = MemorySink()

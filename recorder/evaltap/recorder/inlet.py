@@ -8,18 +8,22 @@ a turn that misses one tool call would look complete and be scored wrong.
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from evaltap.recorder.observation import Observation, RunEnded
+from evaltap.recorder.observation import Observation, RunEnded, RunStarted
 
 ITEM_BYTES = 2000
 """What a source's raw item (a span) is taken to weigh; weighing it would cost more than it holds."""
 MAX_LOST_RUNS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, since these two are made on the agent's threads and freezing doubles what that costs.
+
+
+@dataclass(slots=True)
 class Observed:
     """An observation from a plugin or the plain API."""
 
@@ -27,7 +31,7 @@ class Observed:
     weight: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Submitted:
     """A raw item for the source that can read it."""
 
@@ -67,9 +71,15 @@ Message = Observed | Submitted | RunLost | Flush | Close
 
 
 class Inlet:
-    """A queue bounded by number and by bytes; any thread puts, the background thread gets."""
+    """A queue bounded by number and by bytes; any thread puts, the background thread gets.
 
-    def __init__(self, *, max_events: int, max_bytes: int) -> None:
+    `refuse` counts a turn of which not even the beginning fitted.
+    """
+
+    def __init__(
+        self, *, max_events: int, max_bytes: int, refuse: Callable[[str], None]
+    ) -> None:
+        self._refuse = refuse
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._queue: SimpleQueue[Message] = SimpleQueue()
@@ -93,6 +103,10 @@ class Inlet:
         if self._has_room(weight):
             self._account(weight)
             self._queue.put(Observed(observation, weight))
+        elif isinstance(observation, RunStarted):
+            # Nothing of it is inside yet, so there is nothing to take back.
+            self._ignore(observation.run_id)
+            self._refuse("queue_full")
         else:
             self.lose(observation.run_id, observation.time_ns, "queue_full")
             if isinstance(observation, RunEnded):
@@ -102,10 +116,9 @@ class Inlet:
         """Have the run dropped as a whole, with this reason; what still comes of it is ignored."""
         if run_id in self._lost_runs:
             return
-        if len(self._lost_runs) >= MAX_LOST_RUNS:
-            self._lost_runs.clear()
-        self._lost_runs[run_id] = None
-        # Beyond the bound, but small and once a run: the background must learn of it, in order.
+        self._ignore(run_id)
+        # Beyond the bound, but small and once for a run that has begun: the background must learn
+        # of it, in order.
         self._queue.put(RunLost(run_id, time_ns, reason))
 
     def submit(self, source: Any, item: Any) -> bool:
@@ -133,6 +146,12 @@ class Inlet:
             while self._late_bytes:
                 self._bytes += self._late_bytes.popleft()
         return message
+
+    def _ignore(self, run_id: str) -> None:
+        """Let nothing more of the run in, until its end."""
+        if len(self._lost_runs) >= MAX_LOST_RUNS:
+            self._lost_runs.clear()
+        self._lost_runs[run_id] = None
 
     def _has_room(self, weight: int) -> bool:
         return (

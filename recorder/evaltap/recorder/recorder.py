@@ -197,10 +197,12 @@ class Recorder:
         return self._worker.outlet.calm if self._worker is not None else None
 
     def _begin(self) -> None:
-        self._inlet = Inlet(
-            max_events=self.config.queue_max_events, max_bytes=self.config.queue_max_bytes
-        )
         self._ledger = Ledger()
+        self._inlet = Inlet(
+            max_events=self.config.queue_max_events,
+            max_bytes=self.config.queue_max_bytes,
+            refuse=self._ledger.refuse,
+        )
         self._worker: Worker | None = None
         self._starting = Lock()
         self._closed = False

@@ -148,8 +148,6 @@ class Worker:
 
     def _tick(self, ahead_ns: int = 0) -> None:
         now_ns = time.time_ns()
-        while self._inlet.lost_items:
-            self._remember_trace(self._inlet.lost_items.popleft())
         for source in self._sources:
             try:
                 self._feed_all(source.tick(now_ns + ahead_ns))
@@ -169,6 +167,8 @@ class Worker:
             self._emit(case)
 
     def _emit(self, case: dict[str, Any]) -> None:
+        while self._inlet.lost_items:
+            self._remember_trace(self._inlet.lost_items.popleft())
         turn = case["actualConversation"][0]
         key = (case["evalId"], turn["invocationId"])
         if key in self._dropped_turns:

@@ -1,0 +1,167 @@
+"""What recording costs the agent's thread, compared with what a team would have instead.
+
+One turn: a user message, four tool calls with results, an answer.  Measured on the calling thread, the
+contenders in turn within the same run, so that the ratios hold on a noisy machine:
+
+    json line        json.dumps of the turn and a write to an open file: the least one does by hand
+    spans, batch     the same turn as nine OpenTelemetry spans through a BatchSpanProcessor that encodes OTLP
+    spans, evaltap   the same spans through CaseSpanProcessor
+    turn API         the same turn through recorder.turn(...)
+
+CPU is that of the calling thread alone; wall time includes what background threads take from it through
+the interpreter lock.  `paced` leaves the pause between turns that real agents have.
+
+    python docs/benchmarks/recorder_overhead.py [--turns 1000] [--rounds 5] [--pause-ms 2]
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+from evaltap.recorder import CaseSpanProcessor, Recorder
+
+USER = "hello " * 60
+ANSWER = "ok " * 100
+ARGUMENTS = {"q": "item 5", "n": 3}
+RESULT = {"rows": [{"id": n, "label": "row"} for n in range(20)]}
+MESSAGES = json.dumps([{"role": "user", "parts": [{"type": "text", "content": USER}]}])
+ANSWERED = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": ANSWER}]}])
+STEPS = 4
+
+Turn = Callable[[int], None]
+
+
+class Encode(SpanExporter):
+    """An exporter that does all its work but the sending."""
+
+    def export(self, spans: Any) -> SpanExportResult:
+        """Encode the spans as a request."""
+        encode_spans(spans).SerializeToString()
+        return SpanExportResult.SUCCESS
+
+    def shutdown(self) -> None:
+        """Have nothing to close."""
+
+
+def json_line(folder: Path) -> tuple[Turn, Callable[[], object]]:
+    """Return the turn of the floor, and how to end it."""
+    file = (folder / "turns.jsonl").open("a")
+
+    def turn(number: int) -> None:
+        tools = [
+            {"id": f"c-{step}", "name": "get_order", "arguments": ARGUMENTS, "result": RESULT}
+            for step in range(STEPS)
+        ]
+        case = {"evalId": f"s-{number}", "user": USER, "tools": tools, "answer": ANSWER}
+        file.write(json.dumps(case) + "\n")
+        file.flush()
+
+    return turn, file.close
+
+
+def spans(processor: SpanProcessor) -> tuple[Turn, Callable[[], object]]:
+    """Return the turn as nine spans, and how to shut the provider down."""
+    provider = TracerProvider()
+    provider.add_span_processor(processor)
+    tracer = provider.get_tracer("benchmark")
+
+    def turn(number: int) -> None:
+        root = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": f"s-{number}"}
+        with tracer.start_as_current_span("invoke_agent a", attributes=root) as agent:
+            agent.set_attribute("gen_ai.input.messages", MESSAGES)
+            for step in range(STEPS):
+                chat = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": MESSAGES}
+                with tracer.start_as_current_span("chat m", attributes=chat) as span:
+                    span.set_attribute("gen_ai.usage.input_tokens", 100)
+                tool = {
+                    "gen_ai.operation.name": "execute_tool",
+                    "gen_ai.tool.name": "get_order",
+                    "gen_ai.tool.call.id": f"c-{step}",
+                    "gen_ai.tool.call.arguments": json.dumps(ARGUMENTS),
+                }
+                with tracer.start_as_current_span("execute_tool t", attributes=tool) as span:
+                    span.set_attribute("gen_ai.tool.call.result", json.dumps(RESULT))
+            agent.set_attribute("gen_ai.output.messages", ANSWERED)
+
+    return turn, provider.shutdown
+
+
+def turn_api(folder: Path) -> tuple[Turn, Callable[[], object]]:
+    """Return the turn through the plain API, and how to close the recorder."""
+    recorder = Recorder(folder / "turns.db")
+
+    def turn(number: int) -> None:
+        with recorder.turn(session_id=f"s-{number}", user=USER) as recorded:
+            for step in range(STEPS):
+                recorded.model("m", input_tokens=100)
+                recorded.tool("get_order", ARGUMENTS, id=f"c-{step}", result=RESULT)
+            recorded.respond(ANSWER)
+
+    return turn, lambda: recorder.close(60)
+
+
+def contenders(folder: Path) -> dict[str, Callable[[], tuple[Turn, Callable[[], object]]]]:
+    """Return by name how each contender is set up."""
+    return {
+        "json line": lambda: json_line(folder),
+        "spans, batch": lambda: spans(BatchSpanProcessor(Encode(), max_queue_size=1 << 20)),
+        "spans, evaltap": lambda: spans(CaseSpanProcessor(str(folder / "spans.db"))),
+        "turn API": lambda: turn_api(folder),
+    }
+
+
+def measure(turn: Turn, turns: int, pause_seconds: float) -> tuple[list[int], list[int]]:
+    """Return the CPU and wall time of each turn on this thread, in nanoseconds."""
+    cpu, wall = [], []
+    for number in range(turns):
+        began, began_cpu = time.perf_counter_ns(), time.thread_time_ns()
+        turn(number)
+        cpu.append(time.thread_time_ns() - began_cpu)
+        wall.append(time.perf_counter_ns() - began)
+        if pause_seconds:
+            time.sleep(pause_seconds)
+    return cpu, wall
+
+
+def main() -> None:
+    """Run all contenders in turn and print medians and ratios."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--turns", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--pause-ms", type=float, default=2)
+    options = parser.parse_args()
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    for _ in range(options.rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, set_up in contenders(Path(folder)).items():
+                turn, end = set_up()
+                measure(turn, 50, 0)
+                cpu, wall = (sorted(x) for x in measure(turn, options.turns, options.pause_ms / 1e3))
+                end()
+                middle, high = len(wall) // 2, len(wall) * 99 // 100
+                found.setdefault(name, []).append((cpu[middle], wall[middle], wall[high]))
+    median = {
+        name: tuple(statistics.median(column) / 1e3 for column in zip(*rows, strict=True))
+        for name, rows in found.items()
+    }
+    floor, batch = median["json line"], median["spans, batch"]
+    columns = ("cpu p50", "wall p50", "wall p99", "cpu/json", "cpu/batch")
+    print(f"{'per turn, us':16}", *(f"{column:>9}" for column in columns))
+    for name, (cpu_us, wall_us, high_us) in median.items():
+        print(
+            f"{name:16} {cpu_us:9.0f} {wall_us:9.0f} {high_us:9.0f}"
+            f" {cpu_us / floor[0]:9.2f} {cpu_us / batch[0]:9.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
