@@ -157,6 +157,18 @@ def test_a_bad_line_is_named_kept_and_does_not_stop_the_others(evaltap: Evaltap)
     assert query("SELECT count(*), min(reason) FROM dead_letters") == [(2, "invalid_case")]
 
 
+def test_cases_that_share_an_id_are_scored_and_complained_about(evaltap: Evaltap) -> None:
+    lines = write_lines("c.jsonl", case("a"), case("a", wrong=True))
+
+    code, _, err = evaltap(
+        "score", lines, "--metrics", write("m.json", [TRAJECTORY]), "--db", "x.duckdb"
+    )
+
+    assert code == 2
+    assert "the same evalId (a, …)" in err
+    assert query("SELECT count(*) FROM scores") == [(2,)]
+
+
 def test_a_result_file_in_the_peers_form_is_written_and_canonical(evaltap: Evaltap) -> None:
     eval_set = write(
         "s.evalset.json", {"evalSetId": "s", "evalCases": [case("a"), case("b", wrong=True)]}

@@ -28,6 +28,8 @@ from evaltap.schemas.metric import EvalMetric
 
 RANGE_BYTES = 1 << 20
 """Bytes of JSON Lines that one worker takes at a time."""
+RANGES_PER_WORKER = 16
+"""Ranges under way for each worker: enough to keep it busy while the database is written."""
 CASES_PER_BATCH = 200
 PARALLEL_FROM_BYTES = 8 << 20
 """Smaller files are scored in this process: starting workers would take longer."""
@@ -86,7 +88,7 @@ class FileScorer:
             workers = _processors() if large else 1
         if workers > 1 and self._threads == 1 and observe is None:
             self._pool = _start_workers(scorer, workers)
-            self._submit(self._pool, workers + 2)
+            self._submit(self._pool, workers * RANGES_PER_WORKER)
 
     def close(self) -> None:
         """Stop the workers."""

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,7 +22,8 @@ from evaltap.schemas.errors import FormatError
 Progress: TypeAlias = Callable[[int], None]
 """Called with the number of cases scored so far."""
 
-ROWS_PER_WRITE = 20_000
+ROWS_PER_WRITE = 40_000
+"""Turn scores a transaction: large ones cost DuckDB less, small ones lose less when killed."""
 
 
 def no_progress(_: int) -> None:
@@ -42,9 +44,19 @@ def run_metrics(scorer: CaseScorer, references: "References | None" = None) -> l
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class FilesScored:
+    """What scoring files came to, besides the scores."""
+
+    run: Run
+    bad_lines: list[BadLine]
+    repeated_ids: list[str]
+    """Some eval ids that several cases of one eval set share: their scores cannot be told apart."""
+
+
 def score_files(
     store: Store, files: FileScorer, scorer: CaseScorer, source: str, progress: Progress
-) -> tuple[Run, list[BadLine]]:
+) -> FilesScored:
     """Score the cases of files as a new run; lines that are no cases become dead letters."""
     run = start_run(store, "files", source, run_metrics(scorer))
     writer, rows, bad_lines, cases = ScoreWriter(store, run), ScoreRows(), [], 0
@@ -60,7 +72,17 @@ def score_files(
         progress(cases)
     writer.write(rows)
     end_run(store, run, cases)
-    return run, bad_lines
+    repeated = store.rows(_REPEATED_IDS, {"run_id": run.run_id})
+    return FilesScored(run, bad_lines, [eval_id for (eval_id,) in repeated])
+
+
+_REPEATED_IDS = """
+SELECT eval_id FROM scores
+WHERE run_id = $run_id
+GROUP BY app_name, eval_set_id, eval_id, metric_name
+HAVING count(*) > 1
+ORDER BY eval_id LIMIT 3
+"""
 
 
 def _write_dead_letters(store: Store, lines: Sequence[BadLine]) -> None:

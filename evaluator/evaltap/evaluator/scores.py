@@ -23,12 +23,19 @@ CREATE OR REPLACE TEMP TABLE staged_turn_scores (
 """
 
 
+_UNLESS_THERE = """
+WHERE NOT EXISTS (FROM {table} old WHERE old.run_id = $run_id AND old.score_id = id)
+"""
+
+
 class ScoreWriter:
     """Writes the scores of one run; one transaction a batch."""
 
     def __init__(self, store: Store, run: Run) -> None:
         self._store = store
         self._run = run
+        # A run over files is written once; the others meet what they, or a killed run, wrote before.
+        self._unless_there = "" if run.kind == "files" else _UNLESS_THERE
 
     def write(self, rows: ScoreRows) -> None:
         """Store a batch; rows that the run has already are left as they are."""
@@ -37,8 +44,9 @@ class ScoreWriter:
             self._store.execute(_STAGING)
             self._append("staged_scores", rows.scores)
             self._append("staged_turn_scores", rows.turn_scores)
-            self._store.execute(sql("insert_scores"), parameters)
-            self._store.execute(sql("insert_turn_scores"), parameters)
+            for table in ("scores", "turn_scores"):
+                insert = sql(f"insert_{table}") + self._unless_there.format(table=table)
+                self._store.execute(insert, parameters)
             run_id, now = self._run.run_id, parameters["now"]
             self._append("rubric_votes", [(run_id, *vote, now) for vote in rows.votes])
 

@@ -4,7 +4,6 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
     from evaltap.evaluator.batch import CaseIdentity
-    from evaltap.evaluator.file_scoring import BadLine
+    from evaltap.evaluator.jobs import FilesScored
     from evaltap.evaluator.report import Summary
     from evaltap.evaluator.scoring import CaseScore, CaseScorer
     from evaltap.schemas.case import CaseData
@@ -130,14 +129,14 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer") -> int:
     try:
         with open_store(options.db) as store, progress("cases scored") as report:
             source = ", ".join(map(str, options.cases))
-            scored, bad_lines = score_files(store, files, scorer, source, report)
-            summary = summarise(store, run_id=scored.run_id)
+            scored = score_files(store, files, scorer, source, report)
+            summary = summarise(store, run_id=scored.run.run_id)
     finally:
         files.close()
     if kept:
         kept.write(options.result)
-    _print(options, summary, len(bad_lines))
-    return _bad_lines_exit(bad_lines) or summary.exit_code
+    _print(options, summary, len(scored.bad_lines))
+    return _bad_input_exit(scored) or summary.exit_code
 
 
 def _score_landed(options: argparse.Namespace, scorer: "CaseScorer", path: Path) -> int:
@@ -177,7 +176,8 @@ def _print(options: argparse.Namespace, summary: "Summary", bad_lines: int) -> N
         print_summary(summary, console())
 
 
-def _bad_lines_exit(lines: Sequence["BadLine"]) -> int:
+def _bad_input_exit(scored: "FilesScored") -> int:
+    lines = scored.bad_lines
     for line in lines[:SHOWN_BAD_LINES]:
         print(f"evaltap score: {line.message}", file=sys.stderr)
     if len(lines) > SHOWN_BAD_LINES:
@@ -188,7 +188,14 @@ def _bad_lines_exit(lines: Sequence["BadLine"]) -> int:
             " with --db they are kept in dead_letters",
             file=sys.stderr,
         )
-    return 2 if lines else 0
+    if scored.repeated_ids:
+        print(
+            "evaltap score: several cases of one eval set have the same evalId"
+            f" ({', '.join(scored.repeated_ids)}, …); give each its own, or put the turns of a"
+            " session into one case",
+            file=sys.stderr,
+        )
+    return 2 if lines or scored.repeated_ids else 0
 
 
 class _KeptResults:

@@ -1,4 +1,5 @@
--- Move staged rows into `scores`: one for each case revision, metric version and run, ever.
+-- Move staged rows into `scores`: one for each case revision, metric version and run.
+-- A run that may write a row twice adds a condition that leaves out what is there.
 INSERT INTO scores
 SELECT id, run_id, app_name, eval_set_id, eval_id, revision, metric_name, score, status, threshold,
        reason, evaluator_name, evaluator_version, metric_digest, turn_count, $now
@@ -9,4 +10,3 @@ FROM (
   FROM staged_scores s
   JOIN run_metrics m ON m.run_id = $run_id AND m.metric_index = s.metric_index
 )
-WHERE NOT EXISTS (FROM scores old WHERE old.run_id = $run_id AND old.score_id = id)

@@ -1,4 +1,5 @@
--- Move staged rows into `turn_scores`: one for each turn revision, metric version and run, ever.
+-- Move staged rows into `turn_scores`: one for each turn revision, metric version and run.
+-- A run that may write a row twice adds a condition that leaves out what is there.
 INSERT INTO turn_scores
 SELECT id, run_id, app_name, eval_set_id, eval_id, invocation_id, turn_index, turn_revision,
        metric_name, score, status, threshold, reason, metric_digest, $now
@@ -10,4 +11,3 @@ FROM (
   FROM staged_turn_scores s
   JOIN run_metrics m ON m.run_id = $run_id AND m.metric_index = s.metric_index
 )
-WHERE NOT EXISTS (FROM turn_scores old WHERE old.run_id = $run_id AND old.score_id = id)
