@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from google.adk.tools.agent_tool import AgentTool
 from opentelemetry import trace
+from opentelemetry._logs import get_logger_provider, set_logger_provider
 from opentelemetry.context import Context
+from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 
 from evaltap.recorder.plugins.adk import EvaltapPlugin
-from evaltap.recorder.spans import CaseSpanProcessor
+from evaltap.recorder.spans import CaseLogProcessor, CaseSpanProcessor
 from inline_recorder import InlineRecorder
 from scripted_adk import (
     Conversation,
@@ -39,6 +41,33 @@ class Switch(SpanProcessor):
     def on_end(self, span: ReadableSpan) -> None:
         if self.target is not None:
             self.target.on_end(span)
+
+
+class LogSwitch:
+    """The same for log records."""
+
+    target: CaseLogProcessor | None = None
+
+    def on_emit(self, log_record: Any) -> None:
+        if self.target is not None:
+            self.target.on_emit(log_record)
+
+    def shutdown(self) -> None:
+        """Have nothing to shut down."""
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return True
+
+
+@pytest.fixture(scope="module")
+def log_switch() -> LogSwitch:
+    known = get_logger_provider()
+    provider = known if isinstance(known, LoggerProvider) else LoggerProvider()
+    if provider is not known:
+        set_logger_provider(provider)
+    made = LogSwitch()
+    provider.add_log_record_processor(made)  # type: ignore[arg-type]  # by its shape
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -70,13 +99,16 @@ class Witness:
 
 
 @pytest.fixture
-def witness(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> Iterator[Witness]:
+def witness(
+    switch: Switch, log_switch: LogSwitch, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Witness]:
     monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", "gen_ai_latest_experimental")
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")
     found = Witness()
     switch.target = found.processor
+    log_switch.target = found.processor.log_processor()
     yield found
-    switch.target = None
+    switch.target = log_switch.target = None
 
 
 def by_time(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -134,6 +166,59 @@ def test_parallel_tools_keep_the_models_order_and_lose_the_frameworks_envelope(
         ("p1", "14C rain"),
         ("p2", "22C sunny"),
     ]
+
+
+@pytest.mark.parametrize("content", ["SPAN_AND_EVENT", "EVENT_ONLY"])
+def test_content_in_log_records_tells_the_same_turn(
+    witness: Witness, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", content)
+    agent = scripted(
+        [say("Let me see."), call("get_weather", "p1", city="Paris")],
+        [say("Rain.")],
+        tools=[get_weather],
+    )
+
+    Conversation(agent, [witness.plugin]).say_all("s1", "Weather?")
+
+    (turn,) = witness.turns()
+    assert turn["tools"] == [("p1", "get_weather", {"city": "Paris"}, "14C rain")]
+
+
+@pytest.mark.parametrize("variable", ["ADK_TELEMETRY_SCHEMA_VERSION_OPT_IN", "NOTHING"])
+def test_spans_without_content_keep_the_structure_and_invent_nothing(
+    witness: Witness, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.delenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT")
+    monkeypatch.delenv("OTEL_SEMCONV_STABILITY_OPT_IN")
+    monkeypatch.setenv("ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS", "false")
+    monkeypatch.setenv(variable, "1")
+    agent = scripted(
+        [say("Hm."), call("get_order", "c1", order_id="A-1")], [say("There.")], tools=[get_order]
+    )
+
+    Conversation(agent, [witness.plugin]).say_all("s1", "Where?")
+
+    witness.by_spans.flush()
+    (case,) = witness.by_spans.cases
+    (turn,) = case["actualConversation"]
+    assert set(turn["capture"]) == {"userContent", "finalResponse"}
+    assert set(turn["capture"].values()) <= {"missing", "redacted"}
+    assert tools(turn) == [("c1", "get_order", None, None)]
+    assert intermediate(turn) == []
+
+
+def test_schema_one_of_adks_spans_tells_the_same_turn(
+    witness: Witness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADK_TELEMETRY_SCHEMA_VERSION_OPT_IN", "1")
+    agent = scripted([call("flaky", "e2", sku="X9")], tools=[flaky])
+
+    with pytest.raises(RuntimeError):
+        Conversation(agent, [witness.plugin]).say_all("s1", "In stock?")
+
+    (turn,) = witness.turns()
+    assert turn["tools"] == [("e2", "flaky", {"sku": "X9"}, None)]
 
 
 def test_words_before_a_tool_call_are_intermediate(witness: Witness) -> None:

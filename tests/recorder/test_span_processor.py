@@ -11,6 +11,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_s
 
 from evaltap.recorder import CaseSpanProcessor, MemorySink, Recorder
 from evaltap.recorder.spans import CaseLogProcessor
+from evaltap.recorder.telemetry import Span
 from evaltap.recorder.trace_buffer import TraceLimits
 from evaltap.recorder.trace_source import SpanEnded, TraceSource, slim
 from evaltap.schemas.local_log import open_log
@@ -267,6 +268,28 @@ def test_a_broken_recorder_does_not_disturb_logging() -> None:
     CaseLogProcessor(recorder, TraceSource()).on_emit(object())
 
     assert recorder.faults == ["CaseLogProcessor.on_emit: OSError('no')"]
+
+
+class Unreadable(dict[str, Any]):
+    """Attributes that no convention can read."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        raise LookupError("unreadable")
+
+
+def test_a_trace_that_cannot_be_read_costs_no_other_and_is_reported() -> None:
+    source = TraceSource()
+    bad = Span("01" * 16, "01" * 8, "x", 1, 2, attributes=Unreadable({"gen_ai.x": 1}))
+    good = Span("02" * 16, "02" * 8, "invoke_agent a", 1, 2, attributes=AGENT)
+    seen = []
+
+    with pytest.raises(LookupError, match="unreadable"):  # noqa: PT012
+        for item in (bad, good):
+            source.process(item)
+        for observation in source.close():
+            seen.append(observation)
+
+    assert {observation.run_id for observation in seen} == {f"{'02' * 16}-{'02' * 8}"}
 
 
 @pytest.mark.parametrize("item", [object(), None, 7])

@@ -8,8 +8,8 @@ same turn (`source.revision` goes up); it never makes a second one.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from evaltap.recorder.observation import Observation, RunEnded, RunStarted
@@ -239,23 +239,38 @@ _VALUE = 32
 
 
 def weigh(item: object) -> int:
-    """Estimate the bytes that an observation, or a value in it, keeps alive."""
+    """Estimate the bytes that an observation, a span, or a value in one keeps alive."""
     total = 0
-    pending: list[object] = [item]
+    pending: list[Any] = [item]
     while pending:
         value = pending.pop()
-        if isinstance(value, str):
+        kind = type(value)
+        if kind is str:
             total += _VALUE + len(value)
-        elif isinstance(value, Mapping):
+        elif kind is dict:
             total += _OVERHEAD
-            pending.extend(value.keys())
-            pending.extend(value.values())
-        elif isinstance(value, list | tuple):
+            for key, content in value.items():
+                total += _VALUE + len(key) if type(key) is str else _VALUE
+                if type(content) is str:
+                    total += _VALUE + len(content)
+                elif content is not None:
+                    pending.append(content)
+        elif kind is list or kind is tuple:
             total += _VALUE
             pending.extend(value)
-        elif is_dataclass(value):
+        elif is_dataclass(kind):
             total += _OVERHEAD
-            pending.extend(getattr(value, item.name) for item in fields(value))
+            for name in _field_names(kind):
+                content = getattr(value, name)
+                if type(content) is str:
+                    total += _VALUE + len(content)
+                elif content is not None and type(content) is not int:
+                    pending.append(content)
         else:
             total += _VALUE
     return total
+
+
+@cache
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind))

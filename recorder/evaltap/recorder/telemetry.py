@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+SERVICE_NAME = "service.name"
 STATUS_ERROR = 2
 """`status.code` of a failed span, in OTLP and in the SDK alike."""
 
@@ -77,7 +78,7 @@ def span_from_sdk(span: Any) -> Span:
         status_code=status.status_code.value,
         status_message=status.description or "",
         scope=scope.name if scope is not None else "",
-        resource=_plain(span.resource.attributes),
+        resource={SERVICE_NAME: span.resource.attributes.get(SERVICE_NAME)},
     )
 
 
@@ -104,11 +105,13 @@ def canonical_json(value: Any) -> str:
 
 def plain(value: Any) -> Any:
     """Return a copy of the value made of JSON values only; what JSON has no word for becomes text."""
+    if type(value) is str or value is None:
+        return value
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
-    if value is None or isinstance(value, str | bool | int | float):
+    if isinstance(value, str | bool | int | float):
         return value
     return str(value)
 

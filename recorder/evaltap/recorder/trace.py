@@ -20,7 +20,7 @@ from evaltap.recorder.observation import (
     UserMessage,
 )
 from evaltap.recorder.span_tree import Node, build_tree
-from evaltap.recorder.telemetry import LogRecord, Span
+from evaltap.recorder.telemetry import SERVICE_NAME, LogRecord, Span
 from evaltap.recorder.trajectory import Trajectory
 
 
@@ -115,7 +115,7 @@ def _observe_run(root: Node, run_id: str, close_reason: str) -> list[Observation
 def _started(root: Node, trajectory: "Trajectory", run_id: str) -> RunStarted:
     span = root.span
     session_id = trajectory.session_id
-    service = span.resource.get("service.name")
+    service = span.resource.get(SERVICE_NAME)
     named = isinstance(service, str) and not service.startswith("unknown_service")
     return RunStarted(
         run_id,

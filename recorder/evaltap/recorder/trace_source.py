@@ -77,7 +77,7 @@ class TraceSource:
     def process(self, item: object) -> Iterable[Observation]:
         """Take one item; what it completes comes out of a later `tick`."""
         if isinstance(item, TracesWanted):
-            return [found for trace in self.buffer.complete() for found in _observe(trace)]
+            return _observe_each(self.buffer.complete())
         if isinstance(item, SpanEnded):
             self.buffer.add(slim(span_from_sdk(item.span)))
         elif isinstance(item, RootBegan):
@@ -93,11 +93,11 @@ class TraceSource:
 
     def tick(self, now_ns: int) -> Iterable[Observation]:
         """Return the observations of the traces that are complete or overdue at `now_ns`."""
-        return [found for trace in self.buffer.due(now_ns) for found in _observe(trace)]
+        return _observe_each(self.buffer.due(now_ns))
 
     def close(self) -> Iterable[Observation]:
         """Return the observations of everything still held; what had not ended is incomplete."""
-        return [found for trace in self.buffer.drain("shutdown") for found in _observe(trace)]
+        return _observe_each(self.buffer.drain("shutdown"))
 
 
 def slim(span: Span) -> Span:
@@ -109,11 +109,26 @@ def slim(span: Span) -> Span:
         return span
     if span.name.startswith("claude_code."):
         return span
-    resource = {"service.name": span.resource.get("service.name")}
-    return replace(span, attributes={}, events=(), resource=resource)
+    return replace(span, attributes={}, events=())
 
 
 _AGENT_SCOPES = ("gcp.vertex.agent", "pydantic-ai", "strands.telemetry.tracer")
+
+
+def _observe_each(traces: Iterable[GatheredTrace]) -> Iterator[Observation]:
+    """Read trace after trace; one that cannot be read costs none of the others.
+
+    The first error is raised when all are done, so that the recorder counts it.
+    """
+    errors: list[Exception] = []
+    for trace in traces:
+        try:
+            yield from list(_observe(trace))
+        except Exception as error:
+            # Other people's attributes led a convention astray; it should not have been.
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def _observe(trace: GatheredTrace) -> Iterator[Observation]:

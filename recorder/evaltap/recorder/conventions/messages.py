@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import orjson
+
 WITHHELD = frozenset({"__REDACTED__", "<elided>"})
 """What OpenInference and Google ADK write in place of hidden content."""
 
@@ -99,11 +101,9 @@ def decode(value: Any) -> Evidence:
             return Evidence(None, "redacted")
         text = value.strip()
         try:
-            value = json.loads(text)
-        except ValueError:
-            return _decode_literal(value, text)
-        except RecursionError:
-            return Evidence(None, "truncated")
+            value = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return _decode_leniently(value, text)
     return Evidence(value)
 
 
@@ -189,9 +189,14 @@ def without_fragments(messages: Sequence[Message]) -> Sequence[Message]:
     return messages
 
 
-def _decode_literal(raw: str, text: str) -> Evidence:
+def _decode_leniently(raw: str, text: str) -> Evidence:
+    """Decode what only Python takes for JSON (NaN, lone surrogates), or Python literals."""
     if not text.startswith(("{", "[")):
         return Evidence(raw)
+    try:
+        return Evidence(json.loads(text))
+    except (ValueError, RecursionError):
+        pass
     try:
         return Evidence(ast.literal_eval(text))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
