@@ -27,7 +27,7 @@ from evaltap.schemas.metric import EvalMetric
 from evaltap.schemas.shape import is_case_data
 
 EXAMPLES = Path(__file__).parents[1] / "data" / "trpc-examples"
-METRIC = {"metricName": "m", "criterion": {"toolTrajectory": {}}}
+METRIC: dict[str, Any] = {"metricName": "m", "criterion": {"toolTrajectory": {}}}
 
 
 def files(pattern: str) -> list[Any]:
@@ -141,7 +141,7 @@ def test_times_keep_whole_nanoseconds(seconds: float, written: float) -> None:
 # -- judge settings --------------------------------------------------------------------------------
 
 
-def judged(**model: object) -> dict[str, object]:
+def judged(**model: object) -> dict[str, Any]:
     return METRIC | {"criterion": {"llmJudge": {"judgeModel": model}}}
 
 
