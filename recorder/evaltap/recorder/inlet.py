@@ -18,6 +18,7 @@ from evaltap.recorder.observation import Observation, RunEnded, RunStarted
 ITEM_BYTES = 2000
 """What a source's raw item (a span) is taken to weigh; weighing it would cost more than it holds."""
 MAX_LOST_RUNS = 10_000
+MAX_LOST_TRACES = 50_000
 
 
 # Not frozen, since these two are made on the agent's threads and freezing doubles what that costs.
@@ -87,7 +88,8 @@ class Inlet:
         self._bytes = 0
         self._late_bytes: deque[int] = deque()
         self._lost_runs: dict[str, None] = {}
-        self.lost_items: deque[Any] = deque(maxlen=10_000)
+        self.lost_traces: dict[str, int] = {}
+        """Trace ids of spans that did not fit, with the number of turns dropped for them."""
         self.hurry = threading.Event()
 
     def __len__(self) -> int:
@@ -124,7 +126,7 @@ class Inlet:
     def submit(self, source: Any, item: Any) -> bool:
         """Put a raw item; False when there is no room and it was lost."""
         if not self._has_room(ITEM_BYTES):
-            self.lost_items.append(item)
+            self._lose_trace(item)
             return False
         self._account(ITEM_BYTES)
         self._queue.put(Submitted(source, item))
@@ -152,6 +154,18 @@ class Inlet:
         if len(self._lost_runs) >= MAX_LOST_RUNS:
             self._lost_runs.clear()
         self._lost_runs[run_id] = None
+
+    def _lose_trace(self, item: Any) -> None:
+        """Count the trace of a lost span as a dropped turn, once; it may never be seen again."""
+        context = getattr(getattr(item, "span", None), "context", None)
+        trace_id = getattr(context, "trace_id", None)
+        known = format(trace_id, "032x") if isinstance(trace_id, int) else None
+        if known is None or known in self.lost_traces:
+            return
+        if len(self.lost_traces) >= MAX_LOST_TRACES:
+            self.lost_traces.clear()
+        self.lost_traces[known] = 0
+        self._refuse("queue_full")
 
     def _has_room(self, weight: int) -> bool:
         return (

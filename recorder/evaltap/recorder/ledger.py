@@ -26,7 +26,8 @@ class Counters:
     queued_events: int = 0
     open_turns: int = 0
     lost_items: int = 0
-    """Spans that did not fit into the queue; the turns of their traces are dropped as queue_full."""
+    """Spans that did not fit into the queue.  Each of their traces is counted as a turn that was
+    dropped as queue_full, since nothing is left to tell whether it was one."""
     faults: int = 0
     """Errors inside the recorder; none of them reached the agent."""
 

@@ -76,7 +76,6 @@ class Worker:
             recorder_version=version,
         )
         self._flushes: list[Flush] = []
-        self._lost_traces: OrderedDict[str, None] = OrderedDict()
         self._dropped_turns: OrderedDict[tuple[str, str], None] = OrderedDict()
         self.thread = threading.Thread(target=self.run, name="evaltap-recorder", daemon=True)
 
@@ -167,14 +166,16 @@ class Worker:
             self._emit(case)
 
     def _emit(self, case: dict[str, Any]) -> None:
-        while self._inlet.lost_items:
-            self._remember_trace(self._inlet.lost_items.popleft())
         turn = case["actualConversation"][0]
         key = (case["evalId"], turn["invocationId"])
         if key in self._dropped_turns:
             return
-        if self._lost_traces and turn.get("telemetry", {}).get("traceId") in self._lost_traces:
-            self._drop_turn(key, "queue_full")
+        trace_id = turn.get("telemetry", {}).get("traceId")
+        dropped = self._inlet.lost_traces.get(trace_id)
+        if dropped is not None:
+            # The first turn of the trace was counted when its span was lost.
+            self._drop_turn(key, "queue_full", counted=dropped == 0)
+            self._inlet.lost_traces[trace_id] = dropped + 1
             return
         self.outlet.add(case)
 
@@ -189,23 +190,15 @@ class Worker:
             else:
                 self._emit(case)
 
-    def _drop_turn(self, key: tuple[str, str], reason: str) -> None:
+    def _drop_turn(self, key: tuple[str, str], reason: str, *, counted: bool = False) -> None:
         """Count a turn as dropped, once; a later revision of it would be as incomplete."""
         if key in self._dropped_turns:
             return
         self._dropped_turns[key] = None
         if len(self._dropped_turns) > MAX_REMEMBERED_DROPS:
             self._dropped_turns.popitem(last=False)
-        self._ledger.dropped(reason)
-
-    def _remember_trace(self, item: Any) -> None:
-        """Remember the trace of a span that did not fit: its turns miss something."""
-        context = getattr(getattr(item, "span", None), "context", None)
-        trace_id = getattr(context, "trace_id", None)
-        if isinstance(trace_id, int):
-            self._lost_traces[format(trace_id, "032x")] = None
-            if len(self._lost_traces) > MAX_REMEMBERED_DROPS:
-                self._lost_traces.popitem(last=False)
+        if not counted:
+            self._ledger.dropped(reason)
 
     def _hasten(self, message: Flush) -> None:
         """Have all that came before the message written next; it is answered once that is done."""
