@@ -1,6 +1,7 @@
 """Files: read strictly, written canonically, unknown fields kept, mistakes named with their place."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,18 @@ def test_writing_leaves_no_temporary_file(tmp_path: Path) -> None:
 
     assert [file.name for file in path.parent.iterdir()] == ["s.evalset.json"]
     assert path.read_bytes() == b'{\n  "evalSetId": "s"\n}\n'
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+    documents.write_bytes(pipe, b"{}")
+
+    assert os.read(reader, 10) == b"{}"
+    assert pipe.is_fifo()
+    os.close(reader)
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -20,14 +20,15 @@ def landed_cases(store: Store) -> Iterator[CaseData]:
 
 def write_json_lines(path: Path, cases: Iterable[CaseData]) -> int:
     """Write one case a line; return how many.  Memory does not grow with them."""
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(path.name + ".tmp") if path.is_file() or not path.exists() else path
     count = 0
     try:
         with temporary.open("wb") as file:
             for case in cases:
                 file.write(orjson.dumps(case, option=orjson.OPT_APPEND_NEWLINE))
                 count += 1
-        temporary.replace(path)
+        if temporary != path:
+            temporary.replace(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from None
     return count

@@ -129,7 +129,7 @@ class RunEnded:
     status: RunStatus = "ok"
     failure: Failure | None = None
     close_reason: str = "run_ended"
-    """run_ended | root_span_ended | idle_timeout | shutdown | evicted."""
+    """run_ended | root_span_ended | next_message | idle_timeout | shutdown | evicted."""
 
 
 Observation = (

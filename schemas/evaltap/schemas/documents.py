@@ -261,10 +261,14 @@ def write_eval_set(path: Path, data: Mapping[str, Any]) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace a file in one step; raise InputError saying why that failed."""
-    temporary = path.with_name(path.name + ".tmp")
+    """Replace a file in one step (write to what is no file); raise InputError saying why that failed."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            # A device or a pipe is written to, not replaced by a file of its name.
+            path.write_bytes(content)
+            return
+        temporary = path.with_name(path.name + ".tmp")
         temporary.write_bytes(content)
         os.replace(temporary, path)
     except OSError as error:
