@@ -618,3 +618,38 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         pause.wait(0.005)
+
+
+def test_spans_of_a_tracer_provider_become_turns_on_the_log(tmp_path: Path) -> None:
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from evaltap.recorder import CaseSpanProcessor
+
+    provider = TracerProvider()
+    processor = CaseSpanProcessor(str(tmp_path / "log.db"))
+    provider.add_span_processor(processor)
+    tracer = provider.get_tracer("test")
+
+    for n in range(3):
+        run = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": f"s-{n}"}
+        tool = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": "get_order",
+            "gen_ai.tool.call.arguments": '{"id": "A-100"}',
+        }
+        with (
+            tracer.start_as_current_span("invoke_agent a", attributes=run),
+            tracer.start_as_current_span("execute_tool get_order", attributes=tool),
+        ):
+            pass
+
+    assert provider.force_flush(20_000)
+    source = LocalLogSource(tmp_path / "log.db")
+    decoded = [decode_record(item.record) for item in source.poll(10, 0).records]
+    source.close()
+    provider.shutdown()
+    cases = [item.case for item in decoded if isinstance(item, DecodedCase)]
+    assert [case["evalId"] for case in cases] == ["s-0", "s-1", "s-2"]
+    for case in cases:
+        (tool_call,) = case["actualConversation"][0]["tools"]
+        assert (tool_call["name"], tool_call["arguments"]) == ("get_order", {"id": "A-100"})

@@ -7,9 +7,8 @@ be redacted is dropped by the recorder and counted.
 """
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -37,11 +36,15 @@ class RedactionReport:
     failures: int = 0
 
 
-Redactor = Callable[[dict[str, Any]], tuple[dict[str, Any], RedactionReport] | None]
-"""Called by the background thread once a case, with a case of its own to change or replace.
+class Redactor(Protocol):
+    """Redacts cases; any function of a case will do."""
 
-None drops the case.  An exception drops it too, and is counted as a fault.
-"""
+    def __call__(self, case: dict[str, Any], /) -> tuple[dict[str, Any], RedactionReport] | None:
+        """Return the case as it may be written and what was done, or None to drop it.
+
+        Called by the background thread, once a case, with a case of its own to change or replace.
+        An exception drops the case too, and is counted as a fault.
+        """
 
 
 class PatternRedactor:
