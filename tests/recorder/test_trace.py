@@ -97,6 +97,26 @@ def test_a_plain_chat_application_is_one_turn_rooted_in_its_top_span() -> None:
     assert turn["capture"] == {"sessionId": "synthesized"}
 
 
+def test_calls_that_lost_their_common_parent_are_one_incomplete_turn() -> None:
+    trace = TraceBuilder()
+    lost = "ff" * 8
+    trace.span("chat m", lost, chat(told(user("Hi")), told(calls(("c1", "now", {})))))
+    trace.span("chat m", lost, chat(told(user("Hi"), answers("c1", "noon")), told(says("Noon."))))
+
+    turn = trace.turn()
+
+    assert (turn["telemetry"]["status"], turn["telemetry"]["rootSpanId"]) == ("incomplete", lost)
+    assert tools(turn) == [("c1", "now", {}, "noon")]
+    assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("Hi", "Noon.")
+
+
+def test_one_chat_below_a_span_that_nobody_exported_is_a_turn_of_its_own() -> None:
+    trace = TraceBuilder()
+    trace.span("chat m", "ff" * 8, chat(told(user("Hi")), told(says("Hello."))))
+
+    assert trace.turn()["telemetry"]["status"] == "ok"
+
+
 def test_two_runs_side_by_side_are_two_turns() -> None:
     trace = TraceBuilder()
     top = trace.span("batch", None, {})

@@ -16,6 +16,7 @@ from evaltap.schemas.errors import EvaltapError
 COMMANDS = {
     "demo": "run a small support agent, record it twice, land, score and explain the result",
     "record": "turn telemetry or eval cases into eval cases in a file or on a log",
+    "collect": "receive OTLP over HTTP and record the agent runs in it",
     "consume": "land the cases of a log in a DuckDB file and score them",
     "score": "score eval cases from files or a DuckDB file",
     "runs": "list the scoring runs of a DuckDB file",
@@ -27,12 +28,15 @@ COMMANDS = {
 
 EXTRAS = {
     "duckdb": "evaluator",
-    "google": "demo",
+    "google": "collect",
     "jsonschema": "evaluator",
     "nltk": "evaluator",
     "openai": "judge",
+    "opentelemetry": "collect",
     "re2": "evaluator",
     "rich": "evaluator",
+    "starlette": "collect",
+    "uvicorn": "collect",
 }
 """Which extra brings a module that a command may miss."""
 
@@ -81,6 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
+        if options.command == "demo":
+            extra = "demo"
         print(
             f"evaltap {options.command}: {error.name} is not installed;"
             f" it comes with pip install 'evaltap[{extra}]'",

@@ -1,14 +1,16 @@
-"""OTLP/JSON files of traces and logs, decoded into spans and log records.
+"""OTLP files of traces and logs, decoded into spans and log records.
 
-A file holds one JSON object (an export request) or JSON Lines of them, as a Collector's file
-exporter writes.  Beyond the specification this accepts what is seen in the wild: base64 ids,
-enum names instead of numbers, snake_case keys, 64-bit integers as numbers or strings.  Unknown
-fields and metrics are ignored.  What cannot be read raises FormatError with the file and the
-place; nothing is skipped in silence.
+A file holds one export request as JSON, JSON Lines of them, as a Collector's file exporter
+writes, or protobuf; any of these may be gzipped.  Beyond the specification this accepts what is
+seen in the wild: base64 ids, enum names instead of numbers, snake_case keys, 64-bit integers as
+numbers or strings.  Unknown fields and metrics are ignored.  What cannot be read raises
+FormatError with the file and the place; nothing is skipped in silence.
 """
 
 import base64
 import binascii
+import gzip
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,21 +21,57 @@ from evaltap.recorder.telemetry import STATUS_ERROR, LogRecord, Span, SpanEvent
 from evaltap.schemas.errors import FormatError, InputError
 
 _STATUS_NAMES = {"STATUS_CODE_UNSET": 0, "STATUS_CODE_OK": 1, "STATUS_CODE_ERROR": STATUS_ERROR}
+_GZIP = b"\x1f\x8b"
 _SIGNALS = ("resourceSpans", "resourceLogs", "resourceMetrics")
 
 
 def read_otlp_file(path: str | Path) -> Iterator[Span | LogRecord]:
     """Yield the spans and log records of one file, in the order in which they are written.
 
-    Raises InputError when the file cannot be opened and FormatError when it is not OTLP/JSON.
+    Raises InputError when the file cannot be opened and FormatError when it is not OTLP.
     """
     name = str(path)
     try:
         data = Path(path).read_bytes()
     except OSError as error:
         raise InputError(f"{name}: cannot be read ({error.strerror}); check the path") from None
+    if data[:2] == _GZIP:
+        data = _inflated(data, name)
+    if _is_protobuf(data):
+        # Protobuf brings a library of its own, which only readers of such files need.
+        from evaltap.recorder.otlp_protobuf import decode_file
+
+        for document in decode_file(data, path=name):
+            yield from decode_request(document, path=name)
+        return
     for place, document in _documents(data, name):
         yield from decode_request(document, path=name, place=place)
+
+
+def _is_protobuf(data: bytes) -> bool:
+    """Tell protobuf from JSON: a request begins with field 1 (0x0a), a framed one with its length.
+
+    0x0a is also a line break, and a length of 0x7b looks like a brace behind it.
+    """
+    if data[:1] == b"\0":
+        return True
+    if data[:1] != b"\n":
+        return False
+    text = data.lstrip()
+    if text[:1] not in (b"{", b"["):
+        return bool(text)
+    try:
+        next(_documents(text, ""))
+    except FormatError:
+        return True
+    return False
+
+
+def _inflated(data: bytes, path: str) -> bytes:
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise FormatError(f"not a whole gzip file ({error}); was it cut off?", path=path) from None
 
 
 def decode_request(document: Any, *, path: str = "", place: str = "") -> Iterator[Span | LogRecord]:

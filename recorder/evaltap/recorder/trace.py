@@ -8,8 +8,10 @@ What is not in the spans is reported as missing, never guessed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from evaltap.recorder.conventions import framework_of
+from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.observation import (
     Observation,
     Origin,
@@ -33,7 +35,8 @@ def observe_trace(
 ) -> list[list[Observation]]:
     """Return the observations of each run of one trace, in order of start.
 
-    A root that is still open (`end_ns` 0) makes an incomplete run, with `close_reason` as the reason.
+    A root that is still open (`end_ns` 0) or was never exported makes an incomplete run, with
+    `close_reason` as the reason.
     `known_runs` maps the root span ids of runs that were observed before to their run ids: when a
     missing parent turns up late, the run around it keeps its id.
     """
@@ -62,7 +65,33 @@ def find_runs(tops: Sequence[Node]) -> list[Node]:
         elif node.kind not in ("tool", "model"):
             pending.extend(reversed(node.children))
     runs = [root for root in roots if _is_run(root)]
-    return runs or [top for top in tops if _has_calls(top)]
+    return runs or _runs_without_agent(tops)
+
+
+def _runs_without_agent(tops: Sequence[Node]) -> list[Node]:
+    """Return a root for each chat, and one for all calls whose common parent was never exported.
+
+    Several calls that lost their parent are the rest of one run, killed or cut off before its own span
+    was written.  A single one may as well be a chat below a span that nobody wanted to export.
+    """
+    chats = [top for top in tops if _has_calls(top)]
+    orphans = [top for top in chats if top.kind in ("model", "tool") and top.span.parent_id]
+    if len(orphans) < 2:
+        return chats
+    first = orphans[0].span
+    stand_in = replace(
+        first,
+        span_id=first.parent_id or "",
+        parent_id=None,
+        name="",
+        end_ns=0,
+        attributes={},
+        events=(),
+    )
+    lost = Node(stand_in, Reading(""), children=orphans)
+    for orphan in orphans:
+        orphan.parent = lost
+    return [lost, *(top for top in chats if top not in orphans)]
 
 
 def _is_run(root: Node) -> bool:
