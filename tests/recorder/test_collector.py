@@ -130,6 +130,19 @@ def test_what_is_posted_becomes_the_cases_of_the_file(
     assert essence(recorded(*recorder)) == essence(list(read_cases([CASE])))
 
 
+@pytest.mark.parametrize("variant", sorted(path.name for path in SPANS.iterdir() if path.is_dir()))
+def test_every_captured_trace_comes_out_as_from_its_files(
+    recorder: tuple[Recorder, MemorySink], variant: str
+) -> None:
+    files = sorted((SPANS / variant).glob("*.otlp.json"))
+    with serving(recorder[0]) as url:
+        for path in files:
+            signal_name = "logs" if ".logs." in path.name else "traces"
+            assert post(f"{url}/v1/{signal_name}", path.read_bytes())[0] == 200
+
+    assert essence(recorded(*recorder)) == essence(list(read_cases(files)))
+
+
 def test_the_real_exporter_is_understood(recorder: tuple[Recorder, MemorySink]) -> None:
     with serving(recorder[0]) as url:
         provider = TracerProvider()
