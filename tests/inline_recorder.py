@@ -4,11 +4,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from evaltap.recorder.assembler import Assembler
+from evaltap.recorder.intake import take, thaw_observation
 from evaltap.recorder.observation import Observation
 from evaltap.recorder.recording import ItemSource
 
 LATER_NS = 4_000_000_000_000_000_000
 """A time after every time in these tests (the year 2096)."""
+FIELD_MAX_BYTES = 1_000_000
 
 
 class InlineRecorder:
@@ -31,8 +33,8 @@ class InlineRecorder:
         self._feed(source.process(item))
 
     def observe(self, observation: Observation) -> None:
-        """Take one observation."""
-        self._feed([observation])
+        """Take one observation, copied at once as the recorder does."""
+        self._feed([thaw_observation(take(observation, FIELD_MAX_BYTES)[0])])
 
     def report_fault(self, where: str, error: BaseException | None = None) -> None:
         """Note a fault that a callback swallowed."""

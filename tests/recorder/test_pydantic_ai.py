@@ -6,24 +6,17 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from pydantic import BaseModel
-from pydantic_ai import Agent, InstrumentationSettings, ModelRetry
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelResponse,
-    ModelResponsePart,
-    TextPart,
-    ToolCallPart,
-)
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai import Agent, InstrumentationSettings
+from pydantic_ai.messages import TextPart
 
 from evaltap.recorder.spans import CaseSpanProcessor
 from inline_recorder import InlineRecorder
+from scripted_pydantic_ai import ask, called, get_order, in_stock, scripted
 from span_builders import intermediate, tools, words
 
 # Versions 2 to 4 of the instrumentation are deprecated, and still what much telemetry holds.
 pytestmark = pytest.mark.filterwarnings("ignore:Instrumentation format versions")
 VERSIONS = (2, 3, 4, 5, 6)
-Step = list[ModelResponsePart] | Exception
 
 
 class Witness:
@@ -53,36 +46,6 @@ def witness() -> Iterator[Witness]:
     Agent.instrument_all(False)
 
 
-def scripted(*steps: Step) -> FunctionModel:
-    left = list(steps)
-
-    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        step = left.pop(0)
-        if isinstance(step, Exception):
-            raise step
-        return ModelResponse(parts=step)
-
-    return FunctionModel(answer)
-
-
-def get_order(order_id: str) -> dict[str, Any]:
-    """Look up an order."""
-    return {"order_id": order_id, "total": 42.5}
-
-
-def in_stock(sku: str) -> str:
-    """Check the stock."""
-    if sku.islower():
-        raise ModelRetry("sku must be upper case")
-    if sku == "X0":
-        raise RuntimeError("inventory down")
-    return "3"
-
-
-def called(name: str, call_id: str, **arguments: Any) -> ToolCallPart:
-    return ToolCallPart(name, arguments, call_id)
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_conversation_is_recorded_turn_by_turn(witness: Witness, version: int) -> None:
     witness.instrument(version=version)
@@ -100,8 +63,8 @@ def test_a_conversation_is_recorded_turn_by_turn(witness: Witness, version: int)
         name="support",
     )
 
-    first = agent.run_sync("Where are A and B?", conversation_id="conv-1")
-    agent.run_sync("Thanks", message_history=first.all_messages(), conversation_id="conv-1")
+    first = ask(agent, "Where are A and B?", conversation_id="conv-1")
+    ask(agent, "Thanks", message_history=first.all_messages(), conversation_id="conv-1")
 
     one, two = witness.turns()
     assert words(one, "userContent") == "Where are A and B?"
@@ -128,7 +91,7 @@ def test_a_retried_call_is_a_failed_call_and_another(witness: Witness, version: 
         name="support",
     )
 
-    agent.run_sync("In stock?", conversation_id="conv-1")
+    ask(agent, "In stock?", conversation_id="conv-1")
 
     (turn,) = witness.turns()
     failed, good = turn["tools"]
@@ -143,7 +106,7 @@ def test_a_tool_that_raises_fails_the_run(witness: Witness, version: int) -> Non
     agent = Agent(scripted([called("in_stock", "c1", sku="X0")]), tools=[in_stock], name="support")
 
     with pytest.raises(RuntimeError):
-        agent.run_sync("In stock?", conversation_id="conv-1")
+        ask(agent, "In stock?", conversation_id="conv-1")
 
     (turn,) = witness.turns()
     failure = {"type": "RuntimeError", "message": "inventory down"}
@@ -171,7 +134,7 @@ def test_a_structured_answer_is_the_final_response_and_no_tool_call(
         name="support",
     )
 
-    agent.run_sync("Ok?", conversation_id="conv-1")
+    ask(agent, "Ok?", conversation_id="conv-1")
 
     (turn,) = witness.turns()
     assert words(turn, "finalResponse") == '{"ok":true}'
@@ -187,17 +150,17 @@ def test_an_agent_inside_a_tool_is_part_of_the_turn(witness: Witness, version: i
         name="researcher",
     )
 
-    async def ask(question: str) -> str:
+    async def research(question: str) -> str:
         """Ask the researcher."""
         return (await inner.run(question)).output
 
     boss = Agent(
-        scripted([called("ask", "n1", question="find A")], [TextPart("Good news.")]),
-        tools=[ask],
+        scripted([called("research", "n1", question="find A")], [TextPart("Good news.")]),
+        tools=[research],
         name="boss",
     )
 
-    boss.run_sync("Where is A?", conversation_id="conv-1")
+    ask(boss, "Where is A?", conversation_id="conv-1")
 
     (turn,) = witness.turns()
     assert words(turn, "userContent") == "Where is A?"
@@ -220,7 +183,7 @@ def test_without_content_the_structure_is_recorded_and_the_rest_is_missing(
         name="support",
     )
 
-    agent.run_sync("Where is A?", conversation_id="conv-1")
+    ask(agent, "Where is A?", conversation_id="conv-1")
 
     (turn,) = witness.turns()
     assert turn["capture"] == {"userContent": "missing", "finalResponse": "missing"}

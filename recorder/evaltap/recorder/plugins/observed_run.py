@@ -1,0 +1,273 @@
+"""One run, told to a recorder by a plugin: the bookkeeping that every framework's plugin needs.
+
+Knows no framework.  What the agent said last is its answer once the run ends well; whatever it
+said before is intermediate.  Times grow strictly within a run, whatever the clock does.  Tools may
+run at the same time and in threads; the methods may be called from any of them, and none of them
+protects its caller: that is the part of `guarded`.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from opentelemetry import trace
+
+from evaltap.recorder.observation import (
+    Failure,
+    ModelCalled,
+    Observation,
+    Origin,
+    Responded,
+    RunEnded,
+    RunStarted,
+    RunStatus,
+    ToolCalled,
+    ToolReturned,
+    UserMessage,
+)
+from evaltap.recorder.recording import Recording
+
+UNSEEN: Any = object()
+"""Stands for a result or arguments that the framework did not show."""
+
+
+class ObservedRun:
+    """A turn under way; make it when the run begins and call `end` once, with how it ended."""
+
+    def __init__(
+        self,
+        recorder: Recording,
+        origin: Origin,
+        *,
+        session_id: str | None = None,
+        app_name: str | None = None,
+        user_id: str | None = None,
+        agent_name: str | None = None,
+        state: Mapping[str, Any] | None = None,
+        invocation_id: str | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.run_id = os.urandom(12).hex()
+        self.session_id = session_id
+        self.recorder = recorder
+        self._zero_ns, self._began_ns = time.perf_counter_ns(), clock()
+        self._last_ns = 0
+        self._answer: tuple[int, str, str | None] | None = None
+        self._open: dict[str, int] = {}
+        self._asked = self._ended = False
+        span = trace.get_current_span().get_span_context()
+        self._observe(
+            RunStarted(
+                self.run_id,
+                self._now(),
+                session_id=session_id,
+                app_name=app_name,
+                user_id=user_id,
+                agent_name=agent_name,
+                state=state,
+                origin=origin,
+                trace_id=format(span.trace_id, "032x") if span.is_valid else None,
+                root_span_id=format(span.span_id, "016x") if span.is_valid else None,
+                invocation_id=invocation_id,
+            )
+        )
+
+    def asked(self, text: str | None) -> None:
+        """Record the user message; None when the framework shows none."""
+        self._asked = self._asked or text is not None
+        missing = {"userContent": "missing"} if text is None else {}
+        self._observe(UserMessage(self.run_id, self._now(), text, missing))
+
+    @property
+    def was_asked(self) -> bool:
+        """Whether a user message was seen."""
+        return self._asked
+
+    def said(self, text: str | None, agent: str | None = None, *, final: bool = True) -> None:
+        """Record words of the agent; they may be the answer unless more follow, or not `final`."""
+        self._demote()
+        if text is None:
+            return
+        if final:
+            self._answer = self._now(), text, agent
+        else:
+            self._observe(ModelCalled(self.run_id, self._now(), text=text, agent_name=agent))
+
+    def answered(self, text: str) -> None:
+        """Record what the framework itself calls the result of the run."""
+        if self._answer is None or self._answer[1] != text:
+            self._demote()
+            self._answer = self._now(), text, None
+
+    def model(
+        self,
+        model: str | None,
+        *,
+        input_tokens: int | None = None,
+        output_tokens: int | None = None,
+        cost_usd: float | None = None,
+        agent: str | None = None,
+    ) -> None:
+        """Record a call of a language model and what it used; its words are for `said`."""
+        self._observe(
+            ModelCalled(
+                self.run_id,
+                self._now(),
+                model=model,
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                cost_usd=cost_usd,
+                agent_name=agent,
+            )
+        )
+
+    def called(
+        self,
+        call_id: str | None,
+        name: str,
+        arguments: Any = UNSEEN,
+        *,
+        agent: str | None = None,
+        parent: str | None = None,
+        made_up: str = "",
+    ) -> None:
+        """Record a tool call; `made_up` names it to `returned` when the model gave it no id."""
+        capture = {} if call_id is not None else {"id": "missing"}
+        if arguments is UNSEEN:
+            capture["arguments"] = "missing"
+        now = self._now()
+        self._open[call_id or made_up] = now
+        self._observe(
+            ToolCalled(
+                self.run_id,
+                now,
+                call_id or made_up,
+                name,
+                None if arguments is UNSEEN else arguments,
+                agent_name=agent,
+                parent_call_id=parent,
+                id_known=call_id is not None,
+                capture=capture,
+            )
+        )
+
+    def returned(self, call_id: str, result: Any = UNSEEN, failure: Failure | None = None) -> None:
+        """Record how a tool call ended."""
+        now = self._now()
+        begun = self._open.pop(call_id, None)
+        missing = {"result": "missing"} if result is UNSEEN and failure is None else {}
+        self._observe(
+            ToolReturned(
+                self.run_id,
+                now,
+                call_id,
+                None if result is UNSEEN else result,
+                failure,
+                (now - begun) / 1e6 if begun is not None else None,
+                missing,
+            )
+        )
+
+    def end(
+        self, status: RunStatus = "ok", failure: Failure | None = None, reason: str = "run_ended"
+    ) -> None:
+        """Close the turn; what was said last is the answer unless the run failed."""
+        if self._ended:
+            return
+        self._ended = True
+        if status == "error":
+            self._demote()
+        elif self._answer is not None:
+            said_ns, text, _ = self._answer
+            self._observe(Responded(self.run_id, said_ns, text))
+        elif status == "ok":
+            missing = {"finalResponse": "missing"}
+            self._observe(Responded(self.run_id, self._now(), None, missing))
+        self._observe(RunEnded(self.run_id, self._now(), status, failure, reason))
+
+    def end_with(self, error: BaseException) -> None:
+        """Close the turn for an exception: failed, or incomplete when it was cancelled."""
+        self.end("error" if isinstance(error, Exception) else "incomplete", failure_of(error))
+
+    def _demote(self) -> None:
+        if self._answer is not None:
+            said_ns, text, agent = self._answer
+            self._observe(ModelCalled(self.run_id, said_ns, text=text, agent_name=agent))
+            self._answer = None
+
+    def _observe(self, observation: Observation) -> None:
+        self.recorder.observe(observation)
+
+    def _now(self) -> int:
+        now = self._began_ns + time.perf_counter_ns() - self._zero_ns
+        self._last_ns = max(now, self._last_ns + 1)
+        return self._last_ns
+
+
+_ENCLOSING: ContextVar[tuple[ObservedRun, str] | None] = ContextVar("evaltap_call", default=None)
+
+
+@contextmanager
+def inside(run: ObservedRun | None, call_id: str) -> Iterator[None]:
+    """Mark that a tool works here, so that a run which begins inside it belongs to `run`."""
+    token = _ENCLOSING.set((run, call_id) if run is not None else None)
+    try:
+        yield
+    finally:
+        # A generator that is closed elsewhere ends in another context, where there is nothing to undo.
+        with suppress(ValueError):
+            _ENCLOSING.reset(token)
+
+
+def enclosing(recorder: Recording) -> tuple[ObservedRun, str] | None:
+    """Return the run, and its open tool call, inside of which the caller works."""
+    found = _ENCLOSING.get()
+    return found if found is not None and found[0].recorder is recorder else None
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return what an exception says of itself, named as OpenTelemetry's `exception.type` is."""
+    kind = type(error)
+    name = kind.__qualname__
+    if kind.__module__ != "builtins":
+        name = f"{kind.__module__}.{name}"
+    try:
+        return Failure(name, str(error) or None)
+    except Exception:
+        # Its own text fails; the type still says something.
+        return Failure(name)
+
+
+class HasRecorder(Protocol):
+    """A plugin: `guarded` reports its faults to the recorder it feeds."""
+
+    _recorder: Recording
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def guarded(
+    plugin: HasRecorder, step: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+) -> _T | None:
+    """Take a step of a plugin; its exceptions are counted and never reach the agent."""
+    try:
+        return step(*args, **kwargs)
+    except Exception as error:
+        # Frameworks pass on what their hooks raise, and the agent must not fail for the recorder.
+        name = getattr(step, "__name__", type(step).__name__).lstrip("_")
+        plugin._recorder.report_fault(f"{type(plugin).__name__}.{name}", error)
+        return None
+
+
+def recorder_for(log: str | None, recorder: Recording | None) -> Recording:
+    """Return the recorder given, or a new one for the log."""
+    if recorder is not None:
+        return recorder
+    from evaltap.recorder.recorder import Recorder
+
+    return Recorder(log)

@@ -1,0 +1,303 @@
+"""pydantic-ai: a capability that observes every run of an agent.
+
+    agent = Agent(model, capabilities=[EvaltapCapability("log.db")])
+
+Source: the hooks of `pydantic_ai.capabilities.AbstractCapability` in pydantic-ai-slim 2.68.  Every hook
+passes on the value or exception that it was given.  An agent that runs inside a tool of another
+one is part of the turn around it, when both have the capability.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import (
+    ApprovalRequired,
+    CallDeferred,
+    ModelRetry,
+    SkipToolExecution,
+    ToolFailedError,
+    ToolRetryError,
+)
+from pydantic_ai.messages import (
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    TextPart,
+    ToolReturn,
+    ToolReturnPart,
+)
+from pydantic_core import ValidationError, to_json
+
+from evaltap.recorder.conventions.messages import decode
+from evaltap.recorder.observation import Failure, Origin
+from evaltap.recorder.plugins.observed_run import (
+    UNSEEN,
+    ObservedRun,
+    enclosing,
+    failure_of,
+    guarded,
+    inside,
+    recorder_for,
+)
+from evaltap.recorder.recording import Recording
+
+if TYPE_CHECKING:
+    from pydantic_ai import RunContext
+    from pydantic_ai.capabilities.abstract import WrapRunHandler, WrapToolExecuteHandler
+    from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+    from pydantic_ai.models import ModelRequestContext
+    from pydantic_ai.run import AgentRunResult
+    from pydantic_ai.tools import ToolDefinition
+
+ORIGIN = Origin(framework="pydantic-ai", convention="pydantic-ai-capability")
+_DEFERRALS = (ApprovalRequired, CallDeferred)
+
+
+class _Level:
+    """One agent run; a nested one speaks for the run around it."""
+
+    def __init__(self, run: ObservedRun, parent: str | None, agent: str | None) -> None:
+        self.run, self.parent, self.agent = run, parent, agent
+        self.asked_for: dict[str, ToolCallPart] = {}
+        """Calls that the model asked for and no hook has shown yet."""
+
+    @property
+    def nested(self) -> bool:
+        """Whether this run is the work of a tool of another one."""
+        return self.parent is not None
+
+
+class EvaltapCapability(AbstractCapability[Any]):
+    """Record every run as one turn of an eval case; the conversation id is the session.
+
+    `log` is where turns go, as the recorder takes it; pass `recorder` instead to share one.  One
+    instance may serve any number of agents.  `clock` returns nanoseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        log: str | None = None,
+        *,
+        recorder: Recording | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._recorder = recorder_for(log, recorder)
+        self._clock = clock
+        self._levels: dict[str | None, _Level] = {}
+
+    def close(self) -> None:
+        """Write out what is in memory and stop recording."""
+        self._recorder.close()
+
+    async def wrap_run(
+        self, ctx: "RunContext[Any]", *, handler: "WrapRunHandler"
+    ) -> "AgentRunResult[Any]":
+        """Observe a run from its beginning to its end, however it ends."""
+        guarded(self, self._begun, ctx)
+        try:
+            result = await handler()
+        except BaseException as error:
+            guarded(self, self._failed, ctx, error)
+            raise
+        guarded(self, self._finished, ctx, result)
+        return result
+
+    async def after_model_request(
+        self,
+        ctx: "RunContext[Any]",
+        *,
+        request_context: "ModelRequestContext",
+        response: "ModelResponse",
+    ) -> "ModelResponse":
+        """Note what a model call said and used."""
+        guarded(self, self._responded, ctx, request_context, response)
+        return response
+
+    async def wrap_tool_execute(
+        self,
+        ctx: "RunContext[Any]",
+        *,
+        call: "ToolCallPart",
+        tool_def: "ToolDefinition",
+        args: dict[str, Any],
+        handler: "WrapToolExecuteHandler",
+    ) -> Any:
+        """Observe a tool call from its beginning to its end."""
+        level = self._levels.get(ctx.run_id)
+        guarded(self, self._called, level, call)
+        try:
+            with inside(level.run if level is not None else None, call.tool_call_id):
+                result = await handler(args)
+        except BaseException as error:
+            guarded(self, self._tool_failed, level, call, error)
+            raise
+        guarded(self, self._returned, level, call, result)
+        return result
+
+    async def on_tool_validate_error(
+        self,
+        ctx: "RunContext[Any]",
+        *,
+        call: "ToolCallPart",
+        tool_def: "ToolDefinition",
+        args: Any,
+        error: Any,
+    ) -> dict[str, Any]:
+        """Note a call that never ran, since its arguments were wrong."""
+        guarded(self, self._refused, self._levels.get(ctx.run_id), call, tool_def, error)
+        raise error
+
+    def _begun(self, ctx: "RunContext[Any]") -> None:
+        agent = ctx.agent.name if ctx.agent is not None else None
+        around = enclosing(self._recorder)
+        if around is not None:
+            self._levels[ctx.run_id] = _Level(*around, agent)
+            return
+        run = ObservedRun(
+            self._recorder,
+            ORIGIN,
+            session_id=ctx.conversation_id,
+            agent_name=agent,
+            invocation_id=ctx.run_id,
+            clock=self._clock,
+        )
+        self._levels[ctx.run_id] = _Level(run, None, agent)
+        run.asked(_prompt(ctx.prompt))
+
+    def _finished(self, ctx: "RunContext[Any]", result: "AgentRunResult[Any]") -> None:
+        level = self._levels.pop(ctx.run_id, None)
+        if level is None:
+            return
+        self._catch_up(level, result.new_messages())
+        self._not_run(level)
+        if level.nested:
+            return
+        output = result.output
+        level.run.answered(
+            output if isinstance(output, str) else to_json(output, fallback=repr).decode()
+        )
+        level.run.end()
+
+    def _failed(self, ctx: "RunContext[Any]", error: BaseException) -> None:
+        level = self._levels.pop(ctx.run_id, None)
+        if level is None:
+            return
+        self._not_run(level)
+        if not level.nested:
+            level.run.end_with(error)
+
+    def _responded(
+        self,
+        ctx: "RunContext[Any]",
+        request_context: "ModelRequestContext",
+        response: "ModelResponse",
+    ) -> None:
+        level = self._levels.get(ctx.run_id)
+        if level is None:
+            return
+        self._catch_up(level, request_context.messages)
+        level.run.model(
+            response.model_name or request_context.model.model_name,
+            input_tokens=response.usage.input_tokens,
+            output_tokens=response.usage.output_tokens,
+            agent=level.agent,
+        )
+        words = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+        if not level.nested:
+            level.run.said(words or None, level.agent, final=not response.tool_calls)
+        self._native_tools(level, response)
+        output_tools = {tool.name for tool in request_context.model_request_parameters.output_tools}
+        for call in response.tool_calls:
+            if call.tool_name not in output_tools:
+                level.asked_for[call.tool_call_id] = call
+
+    def _catch_up(self, level: _Level, messages: "Sequence[ModelMessage]") -> None:
+        """Note the calls that the framework answered by itself, as those of unknown tools."""
+        for message in messages if level.asked_for else ():
+            for part in message.parts:
+                if isinstance(part, ToolReturnPart) and part.tool_call_id in level.asked_for:
+                    self._called(level, level.asked_for[part.tool_call_id])
+                    level.run.returned(part.tool_call_id, part.content)
+
+    def _not_run(self, level: _Level) -> None:
+        """Note the calls that were left to others, or that the end of the run came before."""
+        for call in list(level.asked_for.values()):
+            self._called(level, call)
+
+    def _native_tools(self, level: _Level, response: "ModelResponse") -> None:
+        """Note the tools that the model's provider ran itself, between two words of one response."""
+        for part in response.parts:
+            if isinstance(part, NativeToolCallPart):
+                self._called(level, part)
+            elif isinstance(part, NativeToolReturnPart):
+                level.run.returned(part.tool_call_id, part.content)
+
+    def _called(self, level: _Level | None, call: "ToolCallPart | NativeToolCallPart") -> None:
+        if level is None:
+            return
+        level.asked_for.pop(call.tool_call_id, None)
+        arguments = decode(call.args) if call.args is not None else None
+        level.run.called(
+            call.tool_call_id,
+            call.tool_name,
+            # Text that is no JSON is what the model said all the same.
+            {} if arguments is None else call.args if arguments.flaw else arguments.value,
+            agent=level.agent,
+            parent=level.parent,
+        )
+
+    def _returned(self, level: _Level | None, call: "ToolCallPart", result: Any) -> None:
+        if level is not None:
+            value = result.return_value if isinstance(result, ToolReturn) else result
+            level.run.returned(call.tool_call_id, value)
+
+    def _tool_failed(
+        self, level: _Level | None, call: "ToolCallPart", error: BaseException
+    ) -> None:
+        # A deferred call will be answered in another run, a cancelled one never.
+        if level is None or isinstance(error, _DEFERRALS) or not isinstance(error, Exception):
+            return
+        if isinstance(error, SkipToolExecution):
+            level.run.returned(call.tool_call_id, error.result)
+            return
+        level.run.returned(call.tool_call_id, *_told(error))
+
+    def _refused(
+        self,
+        level: _Level | None,
+        call: "ToolCallPart",
+        tool_def: "ToolDefinition",
+        error: Exception,
+    ) -> None:
+        if level is not None and tool_def.kind != "output":
+            self._called(level, call)
+            level.run.returned(call.tool_call_id, *_told(error))
+
+
+def _told(error: Exception) -> tuple[Any, Failure]:
+    """Return what the model is told of a failure, if it is, and the failure.
+
+    A tool that asks for a retry raises `ModelRetry`, which the framework wraps.
+    """
+    if isinstance(error, ValidationError):
+        return error.errors(include_url=False, include_context=False), failure_of(error)
+    if isinstance(error, ModelRetry):
+        return error.message, Failure("ModelRetry", error.message)
+    if isinstance(error, ToolRetryError):
+        retried = isinstance(error.__cause__, ModelRetry)
+        failure = failure_of(error)
+        told = error.tool_retry.content
+        return told, Failure("ModelRetry", failure.message) if retried else failure
+    if isinstance(error, ToolFailedError):
+        return error.tool_failed.content, failure_of(error)
+    return UNSEEN, failure_of(error)
+
+
+def _prompt(prompt: "str | Sequence[Any] | None") -> str | None:
+    """Return the words of a prompt; pictures and files have none."""
+    if prompt is None or isinstance(prompt, str):
+        return prompt
+    words = [part if isinstance(part, str) else getattr(part, "content", None) for part in prompt]
+    texts = [part for part in words if isinstance(part, str)]
+    return "\n".join(texts) if texts else None

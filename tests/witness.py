@@ -1,0 +1,57 @@
+"""Sees every run twice: through a plugin and through the spans of the same run."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from opentelemetry.sdk.trace import TracerProvider
+
+from evaltap.recorder.spans import CaseSpanProcessor
+from inline_recorder import InlineRecorder
+from span_builders import intermediate, tools, words
+
+
+class Witness:
+    """Two recorders; the test gives `by_plugin` to a plugin and `provider` to an instrumentation."""
+
+    def __init__(self) -> None:
+        self.by_plugin, self.by_spans = InlineRecorder(), InlineRecorder()
+        self.processor = CaseSpanProcessor(recorder=self.by_spans)
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(self.processor)
+
+    def turns(self) -> list[dict[str, Any]]:
+        """Return the facts of the plugin's turns, after comparing them with those of the spans."""
+        self.by_spans.flush()
+        seen = facts_of(self.by_plugin.cases)
+        told = facts_of(self.by_spans.cases)
+        assert seen == told, f"plugin: {seen}\n spans: {told}"
+        assert self.by_plugin.faults == self.by_spans.faults == []
+        return seen
+
+    def turn(self) -> dict[str, Any]:
+        """Return the facts of the only turn."""
+        (turn,) = self.turns()
+        return turn
+
+
+def facts_of(cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what both ways must agree on, for each case in order of time."""
+    return [facts(case) for case in sorted(cases, key=lambda case: case["creationTimestamp"])]
+
+
+def facts(case: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what both ways must agree on for one turn."""
+    (turn,) = case["actualConversation"]
+    calls = turn.get("tools", [])
+    return {
+        "session": case["evalId"],
+        "user": words(turn, "userContent"),
+        "final": words(turn, "finalResponse"),
+        "tools": tools(turn),
+        "errors": [tool.get("error") for tool in calls],
+        "agents": [tool.get("agent") for tool in calls],
+        "parents": [tool.get("parentId") for tool in calls],
+        "intermediate": intermediate(turn),
+        "status": turn["telemetry"]["status"],
+        "error": turn["telemetry"].get("error"),
+    }
