@@ -57,7 +57,10 @@ def average(turns: tuple[TurnScore, ...], threshold: float) -> MetricScore:
 
 def summarize(statuses: Iterable[Status]) -> Status:
     """Return the status of a case: failed over passed over not evaluated; an error is a failure."""
-    seen = set(statuses)
-    if Status.FAILED in seen or Status.ERROR in seen:
-        return Status.FAILED
-    return Status.PASSED if Status.PASSED in seen else Status.NOT_EVALUATED
+    summary = Status.NOT_EVALUATED
+    for status in statuses:
+        if status is Status.FAILED or status is Status.ERROR:
+            return Status.FAILED
+        if status is Status.PASSED:
+            summary = status
+    return summary

@@ -5,7 +5,7 @@ from the strategy is not compared.  Equal encoded bytes prove a pair without a d
 which is what keeps scoring fast: most calls of a recorded trace equal their reference.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -91,31 +91,47 @@ class ToolTrajectoryMatcher:
 
     def _match_unordered(self, calls: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> str | None:
         keys, wanted_keys = self._keys(calls), self._keys(wanted)
-        distinct = {*wanted_keys}
-        if len(distinct) == len(wanted) and None not in distinct and distinct <= {*keys}:
-            return None  # each expected call has a twin of its own
+        distinct, known = {*wanted_keys}, {*keys}
+        if len(distinct) == len(wanted) and None not in distinct:
+            if distinct <= known:
+                return None  # each expected call has a twin of its own
+            alone = [one for one, key in enumerate(wanted_keys) if key not in known]
+            rows = {one: self._row(calls, wanted[one]) for one in alone}
+            if not any(None in row for row in rows.values()):
+                # Nothing pairs with those without a twin, so no rearrangement could cover them.
+                twins = {keys.index(key) for key in distinct & known}
+                spare = [other for other in range(len(calls)) if other not in twins]
+                return _uncovered(wanted, alone, rows, spare)
+        return self._rearrange(calls, wanted, keys, wanted_keys)
+
+    def _rearrange(
+        self,
+        calls: Sequence[ToolCall],
+        wanted: Sequence[ToolCall],
+        keys: Sequence[bytes | None],
+        wanted_keys: Sequence[bytes | None],
+    ) -> str | None:
+        """Search a maximum matching, taking twins where they are free."""
         places: dict[bytes | None, list[int]] = {}
         for index, key in enumerate(keys):
             if key is not None:
                 places.setdefault(key, []).append(index)
         candidates = [places.get(key, ()) for key in wanted_keys]
-        reasons: dict[int, list[str | None]] = {}
+        rows: dict[int, list[str | None]] = {}
 
         def neighbours(one: int) -> list[int]:
-            tool = wanted[one]
-            row = reasons[one] = [self._compare(call, tool) for call in calls]
+            row = rows[one] = self._row(calls, wanted[one])
             return [other for other, reason in enumerate(row) if reason is None]
 
         matching = match_left(len(wanted), len(calls), neighbours, candidates=candidates)
         if not matching.uncovered_left:
             return None
-        lines = ["cannot match all left vertices"]
-        for one in matching.uncovered_left:
-            spare = [reasons[one][other] for other in matching.free_right]
-            lines.append(_explain(wanted[one], spare))
-        # The layout is that of the peer's error list, so that its users find what they know.
-        listed = "".join([f"\n\t* {line}" for line in lines])
-        return f"{len(lines)} errors occurred:{listed}\n\n"
+        return _uncovered(wanted, matching.uncovered_left, rows, matching.free_right)
+
+    def _row(self, calls: Sequence[ToolCall], tool: ToolCall) -> list[str | None]:
+        """Return for each actual call why it is no pair for the expected one, None when it is."""
+        compare = self._compare
+        return [compare(call, tool) for call in calls]
 
     def _match_ordered(self, calls: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> str | None:
         keys, wanted_keys = self._keys(calls), self._keys(wanted)
@@ -210,6 +226,20 @@ def _compiled(criterion: JsonCriterion | None) -> json_value.JsonCheck | None:
     if criterion is None or criterion.ignore:
         return None
     return json_value.compile_json(criterion)
+
+
+def _uncovered(
+    wanted: Sequence[ToolCall],
+    uncovered: Sequence[int],
+    rows: Mapping[int, Sequence[str | None]],
+    spare: Sequence[int],
+) -> str:
+    """List the expected calls that nothing covers; the layout is that of the peer's error list."""
+    lines = ["cannot match all left vertices"]
+    for one in uncovered:
+        row = rows[one]
+        lines.append(_explain(wanted[one], [row[other] for other in spare]))
+    return f"{len(lines)} errors occurred:\n\t* " + "\n\t* ".join(lines) + "\n\n"
 
 
 def _explain(tool: ToolCall | None, reasons: Sequence[str | None]) -> str:
