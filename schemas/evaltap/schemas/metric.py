@@ -14,6 +14,7 @@ from evaltap.schemas.base import Always, AnyValue, FreeObject, Keep, Map, WireMo
 from evaltap.schemas.case import Rubric
 from evaltap.schemas.message import SnakeModel
 from evaltap.schemas.rules import RulesCriterion
+from evaltap.schemas.trajectory import TrajectoryCriterion
 
 _REFERENCE = re.compile(r"\$(\{\w+\}|\w+)")
 
@@ -219,6 +220,7 @@ class Criterion(WireModel):
     llm_judge: LlmJudgeCriterion | None = None
     # evaltap's own
     rules: RulesCriterion | None = None
+    trajectory: TrajectoryCriterion | None = None
 
 
 class EvalMetric(WireModel):
