@@ -27,10 +27,18 @@ def test_the_code_of_the_how_to_page_runs(capsys: pytest.CaptureFixture[str]) ->
 def test_each_example_of_the_reference_page_is_a_metric_that_can_be_built() -> None:
     metrics = [EvalMetric.model_validate(json.loads(text)) for text in blocks(REFERENCE, "json")]
 
-    assert len(CaseScorer(metrics).metrics) == 4
+    assert len(CaseScorer(metrics).metrics) == len(metrics)
 
 
 def test_each_installed_evaluator_has_a_section() -> None:
-    sections = re.findall(r"^## (\w+_\w+)$", REFERENCE, re.MULTILINE)
+    sections = re.findall(r"^#{2,3} (\w+_\w+)$", REFERENCE, re.MULTILINE)
 
     assert sorted(sections) == Registry().names()
+
+
+def test_each_section_has_an_example_of_its_own() -> None:
+    sections = re.split(r"^#{2,3} (\w+_\w+)$", REFERENCE, flags=re.MULTILINE)[1:]
+
+    for name, text in zip(sections[::2], sections[1::2], strict=True):
+        example = json.loads(blocks(text, "json")[0])
+        assert (example.get("evaluatorName") or example["metricName"]) == name
