@@ -14,8 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cases import make_case, make_tool, make_turn
-from evaltap.recorder.pseudonym import derived_key, shared_key
+from evaltap.recorder.pseudonym import Pseudonyms, derived_key, shared_key
 from evaltap.recorder.redaction import FAILED, PatternRedactor, withhold_content
+from evaltap.recorder.sensitive_text import PSEUDONYM
 
 REDACT = PatternRedactor(b"k" * 32)
 _RANDOM = random.Random(7)
@@ -250,8 +251,17 @@ def test_equal_values_become_equal_pseudonyms_and_another_key_makes_others() -> 
     assert REDACT.value("+49 170 1234567") == REDACT.value("+49-170-1234567")
 
 
+def test_two_hundred_thousand_addresses_have_as_many_pseudonyms() -> None:
+    pseudonyms = Pseudonyms(b"k" * 32)
+
+    tokens = {pseudonyms.token("email", f"user{n}@example.com") for n in range(200_000)}
+
+    assert len(tokens) == 200_000
+    assert all(map(PSEUDONYM.fullmatch, tokens))
+
+
 fragments = st.sampled_from(
-    [text for _, text in PLANTED.values()] + ORDINARY_TEXTS + ["<email:ab12cd34>", "<", ">", '"', "\\"]
+    [text for _, text in PLANTED.values()] + ORDINARY_TEXTS + ["<email:ab12cd34ef56>", "<", ">", '"', "\\"]
 )
 texts = st.lists(fragments | st.text(max_size=12), max_size=4).map("".join) | st.text(max_size=60)
 values = st.recursive(

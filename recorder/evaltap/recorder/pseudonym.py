@@ -11,10 +11,12 @@ import secrets
 from pathlib import Path
 
 KEY_BYTES = 32
+DIGEST_BYTES = 6
+"""Of a pseudonym: 4 collide among some 77,000 values of a kind, 6 among some 20 million."""
 
 
 class Pseudonyms:
-    """Turn values into tokens like `<email:ab12cd34>` with one key."""
+    """Turn values into tokens like `<email:ab12cd34ef56>` with one key."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -22,7 +24,7 @@ class Pseudonyms:
     def token(self, kind: str, value: str) -> str:
         """Return the token of a value of that kind."""
         plain = f"{kind}\0{value}".encode("utf-8", "replace")
-        digest = hashlib.blake2b(plain, key=self._key, digest_size=4).hexdigest()
+        digest = hashlib.blake2b(plain, key=self._key, digest_size=DIGEST_BYTES).hexdigest()
         return f"<{kind}:{digest}>"
 
 

@@ -20,7 +20,7 @@ from evaltap.recorder.secret_values import assigned_value, is_opaque, rest_of_he
 Place = tuple[int, int, str]
 """Where a sensitive value lies, and its normal form; empty: nothing there, go on at the end."""
 
-PSEUDONYM = re.compile(r"<[a-z_]{2,20}:[0-9a-f]{8}>")
+PSEUDONYM = re.compile(r"<[a-z_]{2,20}:[0-9a-f]{12}>")
 """What stands for a value once it was replaced; never sensitive again."""
 
 
