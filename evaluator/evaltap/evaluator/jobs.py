@@ -22,8 +22,9 @@ from evaltap.schemas.errors import FormatError
 Progress: TypeAlias = Callable[[int], None]
 """Called with the number of cases scored so far."""
 
-ROWS_PER_WRITE = 40_000
-"""Turn scores a transaction: large ones cost DuckDB less, small ones lose less when killed."""
+ROWS_PER_WRITE = 10_000
+"""Turn scores a transaction: enough that its fixed cost does not matter, few enough that the last
+transaction, which no worker overlaps, is short."""
 
 
 def no_progress(_: int) -> None:
