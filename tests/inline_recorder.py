@@ -1,11 +1,13 @@
 """A recorder without queue and thread: what is handed over is processed at once, in place."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from evaltap.recorder.assembler import Assembler
-from evaltap.recorder.intake import take, thaw_observation
-from evaltap.recorder.observation import Observation
+from evaltap.recorder.intake import take
+from evaltap.recorder.observation import Observation, RunStarted, ToolCalled, ToolReturned
+from evaltap.recorder.payload import thaw
 from evaltap.recorder.recording import ItemSource
 
 LATER_NS = 4_000_000_000_000_000_000
@@ -34,7 +36,7 @@ class InlineRecorder:
 
     def observe(self, observation: Observation) -> None:
         """Take one observation, copied at once as the recorder does."""
-        self._feed([thaw_observation(take(observation, FIELD_MAX_BYTES)[0])])
+        self._feed([_thawed(take(observation, FIELD_MAX_BYTES)[0])])
 
     def report_fault(self, where: str, error: BaseException | None = None) -> None:
         """Note a fault that a callback swallowed."""
@@ -58,3 +60,14 @@ class InlineRecorder:
         for observation in observations:
             self.observations.append(observation)
             self.cases += self.assembler.feed(observation)
+
+
+def _thawed(observation: Observation) -> Observation:
+    """Return the observation with its JSON values, so that tests can look at them."""
+    if isinstance(observation, ToolCalled):
+        return replace(observation, arguments=thaw(observation.arguments))
+    if isinstance(observation, ToolReturned):
+        return replace(observation, result=thaw(observation.result))
+    if isinstance(observation, RunStarted) and observation.state is not None:
+        return replace(observation, state=thaw(observation.state))
+    return observation

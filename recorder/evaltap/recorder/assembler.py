@@ -102,11 +102,15 @@ class Assembler:
         """The estimated size of all observations held."""
         return self._bytes
 
-    def feed(self, observation: Observation, now_ns: int | None = None) -> list[CaseData]:
+    def feed(
+        self, observation: Observation, now_ns: int | None = None, *, weight: int | None = None
+    ) -> list[CaseData]:
         """Take one observation and return the cases that it finished or revised (mostly none).
 
         `now_ns` is the time of arrival; the observation's own time stands in for it when absent.
+        `weight` is what it holds in bytes, where the caller knows; else it is weighed.
         """
+        weight = weigh(observation) if weight is None else weight
         now = observation.time_ns if now_ns is None else now_ns
         run_id = observation.run_id
         if run_id in self._forgotten:
@@ -114,11 +118,11 @@ class Assembler:
             return []
         closed = self._closed.get(run_id)
         if closed is not None:
-            return self._feed_closed(closed, observation, now)
+            return self._feed_closed(closed, observation, weight, now)
         run = self._open.get(run_id)
         if run is None:
             run = self._open[run_id] = _Run()
-        self._add(run, observation, now)
+        self._add(run, observation, weight, now)
         self._open.move_to_end(run_id)
         finished: list[CaseData] = []
         if run.ended and self.limits.quiet_seconds <= 0:
@@ -149,21 +153,22 @@ class Assembler:
             finished += self._revise(run)
         return finished
 
-    def _add(self, run: _Run, observation: Observation, now_ns: int) -> None:
+    def _add(self, run: _Run, observation: Observation, weight: int, now_ns: int) -> None:
         if isinstance(observation, RunReread):
             self._bytes -= run.bytes
             run.bytes, run.rereading = 0, True
             run.observations.clear()
         run.observations.append(observation)
-        weight = weigh(observation)
         run.bytes += weight
         self._bytes += weight
         run.last_seen_ns = max(run.last_seen_ns, now_ns)
         if isinstance(observation, RunEnded):
             run.ended, run.rereading = True, False
 
-    def _feed_closed(self, run: _Run, observation: Observation, now_ns: int) -> list[CaseData]:
-        self._add(run, observation, now_ns)
+    def _feed_closed(
+        self, run: _Run, observation: Observation, weight: int, now_ns: int
+    ) -> list[CaseData]:
+        self._add(run, observation, weight, now_ns)
         run.changed = True
         revised = self._revise(run) if self.limits.quiet_seconds <= 0 else []
         return revised + self._make_room()

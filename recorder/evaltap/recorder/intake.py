@@ -1,9 +1,11 @@
 """Make an observation safe to keep: its content copied and cut, its ids short texts.
 
 Runs on the agent's thread for what plugins and the plain API observe, so that later changes of the
-agent's objects do not show; `thaw_observation` gives the values back on the background thread.
+agent's objects do not show.  Arguments, results and state stay frozen until the case is built, so
+what is held of open turns weighs what its JSON weighs.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,60 +28,57 @@ OVERHEAD_BYTES = 300
 
 def take(observation: Observation, field_max_bytes: int) -> tuple[Observation, int]:
     """Return a copy of its own for the queue and its weight in bytes."""
-    if isinstance(observation, ToolCalled):
-        return _tool_called(observation, field_max_bytes)
-    if isinstance(observation, ToolReturned):
-        return _tool_returned(observation, field_max_bytes)
-    if isinstance(observation, UserMessage):
-        return _message(observation, "userContent", field_max_bytes)
-    if isinstance(observation, Responded):
-        return _message(observation, "finalResponse", field_max_bytes)
-    if isinstance(observation, ModelCalled):
-        return _model_called(observation, field_max_bytes)
-    if isinstance(observation, RunStarted):
-        return _run_started(observation, field_max_bytes)
-    if isinstance(observation, RunEnded):
-        failure = _failure(observation.failure, field_max_bytes)
-        return replace(observation, failure=failure), OVERHEAD_BYTES
-    raise TypeError(f"no observation: {type(observation).__name__}")
-
-
-def thaw_observation(observation: Observation) -> Observation:
-    """Return the observation with its JSON values instead of their frozen form."""
-    if isinstance(observation, ToolCalled):
-        return replace(observation, arguments=thaw(observation.arguments))
-    if isinstance(observation, ToolReturned):
-        return replace(observation, result=thaw(observation.result))
-    if isinstance(observation, RunStarted) and observation.state is not None:
-        return replace(observation, state=thaw(observation.state))
-    return observation
+    kind = type(observation)
+    taker = _TAKERS.get(kind) or next(
+        (taker for base, taker in _TAKERS.items() if isinstance(observation, base)), None
+    )
+    if taker is None:
+        raise TypeError(f"no observation: {kind.__name__}")
+    return taker(observation, field_max_bytes)
 
 
 def _tool_called(seen: ToolCalled, limit: int) -> tuple[Observation, int]:
     arguments, capture = _value(seen.arguments, "arguments", seen.capture, limit)
-    taken = replace(
-        seen,
-        call_id=name(seen.call_id) or "",
-        name=name(seen.name) or "",
-        arguments=arguments,
-        agent_name=name(seen.agent_name),
-        parent_call_id=name(seen.parent_call_id),
-        capture=capture,
+    taken = ToolCalled(
+        seen.run_id,
+        seen.time_ns,
+        name(seen.call_id) or "",
+        name(seen.name) or "",
+        arguments,
+        name(seen.agent_name),
+        name(seen.parent_call_id),
+        seen.id_known,
+        capture,
     )
     return taken, OVERHEAD_BYTES + len(arguments or b"")
 
 
 def _tool_returned(seen: ToolReturned, limit: int) -> tuple[Observation, int]:
     result, capture = _value(seen.result, "result", seen.capture, limit)
-    taken = replace(
-        seen,
-        call_id=name(seen.call_id) or "",
-        result=result,
-        failure=_failure(seen.failure, limit),
-        duration_ms=_number(seen.duration_ms),
-        capture=capture,
+    taken = ToolReturned(
+        seen.run_id,
+        seen.time_ns,
+        name(seen.call_id) or "",
+        result,
+        _failure(seen.failure, limit),
+        _number(seen.duration_ms),
+        capture,
     )
     return taken, OVERHEAD_BYTES + len(result or b"")
+
+
+def _user_message(seen: UserMessage, limit: int) -> tuple[Observation, int]:
+    return _message(seen, "userContent", limit)
+
+
+def _responded(seen: Responded, limit: int) -> tuple[Observation, int]:
+    return _message(seen, "finalResponse", limit)
+
+
+def _run_ended(seen: RunEnded, limit: int) -> tuple[Observation, int]:
+    if seen.failure is None:
+        return seen, OVERHEAD_BYTES
+    return replace(seen, failure=_failure(seen.failure, limit)), OVERHEAD_BYTES
 
 
 def _message(
@@ -94,15 +93,16 @@ def _message(
 
 def _model_called(seen: ModelCalled, limit: int) -> tuple[Observation, int]:
     text, _ = _text(seen.text, limit)
-    taken = replace(
-        seen,
-        model=name(seen.model),
-        text=text,
-        input_tokens=_count(seen.input_tokens),
-        output_tokens=_count(seen.output_tokens),
-        cost_usd=_number(seen.cost_usd),
-        span_id=name(seen.span_id),
-        agent_name=name(seen.agent_name),
+    taken = ModelCalled(
+        seen.run_id,
+        seen.time_ns,
+        name(seen.model),
+        text,
+        _count(seen.input_tokens),
+        _count(seen.output_tokens),
+        _number(seen.cost_usd),
+        name(seen.span_id),
+        name(seen.agent_name),
     )
     return taken, OVERHEAD_BYTES + len(text or "")
 
@@ -153,3 +153,14 @@ def _number(value: object) -> float | None:
 
 def _count(value: object) -> int | None:
     return value if type(value) is int and 0 <= value < 1 << 53 else None
+
+
+_TAKERS: dict[type, Callable[[Any, int], tuple[Observation, int]]] = {
+    ToolCalled: _tool_called,
+    ToolReturned: _tool_returned,
+    ModelCalled: _model_called,
+    UserMessage: _user_message,
+    Responded: _responded,
+    RunStarted: _run_started,
+    RunEnded: _run_ended,
+}

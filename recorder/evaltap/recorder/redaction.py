@@ -24,6 +24,10 @@ _MAX_NESTED_JSON = 6
 _MAX_PASSES = 4
 _LONGEST_WORD = 20
 """Letters only and shorter than this: no rule has anything to find in it."""
+_LONGEST_KNOWN_NAME = 64
+_MAX_KNOWN_NAMES = 4_096
+_SMALLEST_NUMBER = 10**13
+"""Numbers up to this are too short for a card."""
 _TURN_FIELDS = ("userContent", "finalResponse", "intermediateResponses", "contextMessages")
 _TOOL_FIELDS = ("arguments", "result", "error")
 
@@ -52,6 +56,7 @@ class PatternRedactor:
 
     def __init__(self, key: bytes) -> None:
         self._pseudonyms = Pseudonyms(key)
+        self._clean_names: set[str] = set()
 
     def __call__(self, case: dict[str, Any]) -> tuple[dict[str, Any], RedactionReport]:
         """Return the redacted case and what was done; the argument is not changed."""
@@ -114,15 +119,16 @@ class PatternRedactor:
         return self._value(value, report, identifier=name is Name.IDENTIFIER, nested=nested)
 
     def _value(self, value: Any, report: RedactionReport, *, identifier: bool, nested: int) -> Any:
-        if isinstance(value, str):
+        kind = type(value)
+        if kind is str or isinstance(value, str):
             return self._text(value, report, identifier=identifier, nested=nested)
-        if isinstance(value, dict):
+        if kind is dict or isinstance(value, dict):
             return self._object(value, report, nested)
-        if isinstance(value, list):
+        if kind is list or isinstance(value, list):
             return [
                 self._value(one, report, identifier=identifier, nested=nested) for one in value
             ]
-        if isinstance(value, int) and not identifier and value > 10**13:
+        if isinstance(value, int) and not identifier and value > _SMALLEST_NUMBER:
             digits = str(value)
             if is_card_number(digits):
                 return self._token("card", digits, report)
@@ -133,11 +139,27 @@ class PatternRedactor:
     ) -> dict[str, Any]:
         redacted: dict[str, Any] = {}
         for name, one in value.items():
-            known = self._text(name, report, identifier=True, nested=_MAX_NESTED_JSON)
-            while known in redacted:
-                known += "'"
-            redacted[known] = self._named(kind_of_name(name), one, report, nested=nested)
+            if name not in self._clean_names:
+                known = self._key(name, report)
+                while known in redacted:
+                    known += "'"
+            else:
+                known = name
+            kind = kind_of_name(name)
+            if kind is not Name.SECRET and _says_nothing(one):
+                redacted[known] = one
+            else:
+                redacted[known] = self._named(kind, one, report, nested=nested)
         return redacted
+
+    def _key(self, name: str, report: RedactionReport) -> str:
+        """Redact the key of an object; the keys of records come again and again."""
+        known = self._text(name, report, identifier=True, nested=_MAX_NESTED_JSON)
+        if known == name and type(name) is str and len(name) <= _LONGEST_KNOWN_NAME:
+            if len(self._clean_names) >= _MAX_KNOWN_NAMES:
+                self._clean_names.clear()
+            self._clean_names.add(name)
+        return known
 
     def _secret(self, value: Any, report: RedactionReport) -> Any:
         """Replace a value whose key says that it is secret; what says nothing stays."""
@@ -212,6 +234,16 @@ class PatternRedactor:
     def _token(self, kind: str, value: str, report: RedactionReport) -> str:
         report.replaced[kind] += 1
         return self._pseudonyms.token(kind, value)
+
+
+def _says_nothing(value: Any) -> bool:
+    """Return whether a value is of a form in which no rule can find anything."""
+    kind = type(value)
+    if kind is str:
+        return len(value) < _LONGEST_WORD and value.isalpha()
+    if kind is int:
+        return bool(value <= _SMALLEST_NUMBER)
+    return value is None or kind is float or kind is bool
 
 
 _JSON_STARTS = ("{", "[", '"', " ", "\n", "\t")

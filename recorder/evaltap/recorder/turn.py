@@ -19,6 +19,7 @@ from evaltap.recorder.observation import (
     ToolReturned,
     UserMessage,
 )
+from evaltap.recorder.payload import thaw
 
 _T = TypeVar("_T", bound=Observation)
 
@@ -30,7 +31,7 @@ def case_of(
     close_reason: str = "",
     recorder_version: str | None = None,
 ) -> dict[str, Any]:
-    """Return the eval case of one run.
+    """Return the eval case of one run; content may still be frozen (see `payload`).
 
     `close_reason` is given when the run did not end by itself; its status is then incomplete.
     """
@@ -40,6 +41,7 @@ def case_of(
     start = _merged_start(started, ordered)
     end = ended[-1] if ended else None
     turn = _turn(start, end, ordered)
+    state = thaw(start.state)
     session_id = start.session_id or start.run_id
     if start.session_id is None:
         turn["capture"] = {"sessionId": "synthesized", **turn.get("capture", {})}
@@ -53,7 +55,7 @@ def case_of(
                 {
                     "appName": start.app_name,
                     "userId": start.user_id,
-                    "state": dict(start.state) if start.state else None,
+                    "state": dict(state) if state else None,
                 }
             ),
             "creationTimestamp": _seconds(start.time_ns),
@@ -158,8 +160,8 @@ def _tool(call: ToolCalled, returned: ToolReturned | None, shown: set[str]) -> d
     tool = {
         "id": call.call_id if call.id_known else None,
         "name": call.name,
-        "arguments": call.arguments,
-        "result": returned.result if returned is not None else None,
+        "arguments": thaw(call.arguments),
+        "result": thaw(returned.result) if returned is not None else None,
         "error": _error(returned.failure) if returned is not None else None,
         "startTime": _seconds(call.time_ns),
         "durationMs": returned.duration_ms if returned is not None else None,

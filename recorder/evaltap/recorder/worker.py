@@ -14,7 +14,7 @@ from evaltap.recorder.assembler import Assembler, AssemblerLimits
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.errors import Faults
 from evaltap.recorder.inlet import Close, Flush, Inlet, Message, Observed, RunLost, Submitted
-from evaltap.recorder.intake import take, thaw_observation
+from evaltap.recorder.intake import take
 from evaltap.recorder.ledger import Ledger
 from evaltap.recorder.observation import Observation, RunEnded
 from evaltap.recorder.outlet import Outlet
@@ -133,7 +133,7 @@ class Worker:
         """Take one message; an error costs the turn or the item that it belongs to."""
         try:
             if isinstance(message, Observed):
-                self._feed(thaw_observation(message.observation))
+                self._feed(message.observation, message.weight)
             elif isinstance(message, Submitted):
                 self._feed_all(message.source.process(message.item))
             elif isinstance(message, RunLost):
@@ -158,11 +158,10 @@ class Worker:
 
     def _feed_all(self, observations: Iterable[Observation]) -> None:
         for observation in observations:
-            taken, _ = take(observation, self._config.field_max_bytes)
-            self._feed(thaw_observation(taken))
+            self._feed(*take(observation, self._config.field_max_bytes))
 
-    def _feed(self, observation: Observation) -> None:
-        for case in self._assembler.feed(observation, time.time_ns()):
+    def _feed(self, observation: Observation, weight: int) -> None:
+        for case in self._assembler.feed(observation, time.time_ns(), weight=weight):
             self._emit(case)
 
     def _emit(self, case: dict[str, Any]) -> None:

@@ -189,16 +189,20 @@ def number(value: Any) -> float | None:
 
 def first_text(attributes: Mapping[str, Any], *names: str) -> str | None:
     """Return the first attribute of `names` that is text with something in it."""
-    return next(
-        (found for name in names if (found := _text(attributes.get(name))) is not None), None
-    )
+    for name in names:
+        value = attributes.get(name)
+        if value and isinstance(value, str):
+            return value
+    return None
 
 
 def first_whole(attributes: Mapping[str, Any], *names: str) -> int | None:
     """Return the first attribute of `names` that is a whole number."""
-    return next(
-        (found for name in names if (found := whole(attributes.get(name))) is not None), None
-    )
+    for name in names:
+        value = attributes.get(name)
+        if value is not None and (found := whole(value)) is not None:
+            return found
+    return None
 
 
 def _text(value: Any) -> str | None:
