@@ -157,6 +157,18 @@ def test_a_bad_line_is_named_kept_and_does_not_stop_the_others(evaltap: Evaltap)
     assert query("SELECT count(*), min(reason) FROM dead_letters") == [(2, "invalid_case")]
 
 
+def test_cases_without_a_reference_are_pointed_out_where_one_is_compared_with(
+    evaltap: Evaltap,
+) -> None:
+    lines = write_lines("c.jsonl", case("a"), make_case("b"))
+
+    code, _, err = evaltap("score", lines, "--metrics", write("m.json", [TRAJECTORY]))
+
+    assert code == 1
+    assert "1 cases have no reference" in err
+    assert "tool_trajectory_avg_score compared them with nothing" in err
+
+
 def test_cases_that_share_an_id_are_scored_and_complained_about(evaltap: Evaltap) -> None:
     lines = write_lines("c.jsonl", case("a"), case("a", wrong=True))
 

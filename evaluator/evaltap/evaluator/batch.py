@@ -37,8 +37,11 @@ def add_rows(
 ) -> None:
     """Add the rows of a scored case; `indexes` are the run's numbers of the scorer's metrics."""
     app, eval_set, eval_id, revision, turn_revisions = identity
-    turns = case.get("actualConversation") or case.get("conversation") or ()
+    actual, expected = case.get("actualConversation"), case.get("conversation")
+    turns = actual or expected or ()
     rows.case_count += 1
+    if not (actual and expected):
+        rows.without_reference += 1
     if not score.metrics:
         # The case could not be laid out: none of its metrics has a score, and each says why.
         error = (None, Status.ERROR.value, score.error_message, len(turns))
@@ -64,6 +67,12 @@ def add_rows(
                     for vote in turn.votes
                     for rubric in vote.rubric_scores
                 )  # fmt: skip
+
+
+def compares(metric: EvalMetric) -> bool:
+    """Tell whether a metric compares with a reference."""
+    criterion = metric.criterion
+    return criterion is not None and bool(criterion.tool_trajectory or criterion.final_response)
 
 
 def is_judged(metric: EvalMetric) -> bool:

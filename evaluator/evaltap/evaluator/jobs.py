@@ -51,6 +51,8 @@ class FilesScored:
 
     run: Run
     bad_lines: list[BadLine]
+    without_reference: int
+    """Cases that hold nothing to be compared with."""
     repeated_ids: list[str]
     """Some eval ids that several cases of one eval set share: their scores cannot be told apart."""
 
@@ -60,10 +62,12 @@ def score_files(
 ) -> FilesScored:
     """Score the cases of files as a new run; lines that are no cases become dead letters."""
     run = start_run(store, "files", source, run_metrics(scorer))
-    writer, rows, bad_lines, cases = ScoreWriter(store, run), ScoreRows(), [], 0
+    writer, rows, bad_lines = ScoreWriter(store, run), ScoreRows(), []
+    cases, without_reference = 0, 0
     for batch in files.batches():
         rows.extend(batch.rows)
         cases += batch.rows.case_count
+        without_reference += batch.rows.without_reference
         if batch.bad_lines:
             bad_lines.extend(batch.bad_lines)
             _write_dead_letters(store, batch.bad_lines)
@@ -74,7 +78,7 @@ def score_files(
     writer.write(rows)
     end_run(store, run, cases)
     repeated = store.rows(_REPEATED_IDS, {"run_id": run.run_id})
-    return FilesScored(run, bad_lines, [eval_id for (eval_id,) in repeated])
+    return FilesScored(run, bad_lines, without_reference, [eval_id for (eval_id,) in repeated])
 
 
 _REPEATED_IDS = """

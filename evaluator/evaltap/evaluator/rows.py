@@ -25,6 +25,8 @@ class ScoreRows:
     turn_scores: list[TurnScoreRow] = field(default_factory=list)
     votes: list[VoteRow] = field(default_factory=list)
     case_count: int = 0
+    without_reference: int = 0
+    """Cases with one conversation only, so that nothing is expected of them."""
 
     def extend(self, other: "ScoreRows") -> None:
         """Add the rows of another batch."""
@@ -32,3 +34,4 @@ class ScoreRows:
         self.turn_scores.extend(other.turn_scores)
         self.votes.extend(other.votes)
         self.case_count += other.case_count
+        self.without_reference += other.without_reference

@@ -107,6 +107,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _score_files(options: argparse.Namespace, scorer: "CaseScorer") -> int:
+    from evaltap.evaluator.batch import compares
     from evaltap.evaluator.file_scoring import FileScorer
 
     if options.references:
@@ -136,6 +137,14 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer") -> int:
     if kept:
         kept.write(options.result)
     _print(options, summary, len(scored.bad_lines))
+    comparing = [metric.metric_name for metric in scorer.metrics if compares(metric)]
+    if scored.without_reference and comparing:
+        print(
+            f"evaltap score: {scored.without_reference:,} cases have no reference (`conversation` beside"
+            f" `actualConversation`), so {', '.join(comparing)} compared them with nothing;"
+            " add one, or use metrics that need none",
+            file=sys.stderr,
+        )
     return _bad_input_exit(scored) or summary.exit_code
 
 
