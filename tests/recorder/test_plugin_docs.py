@@ -12,7 +12,7 @@ from evaltap.evaluator.sources.local_log import LocalLogSource
 from evaltap.schemas.record import DecodedCase, decode_record
 
 DOCS = Path(__file__).parents[2] / "docs/how-to"
-PAGES = ["record-pydantic-ai.md"]
+PAGES = ["record-openai-agents.md", "record-pydantic-ai.md"]
 
 
 def turn_of(log: Path) -> dict[str, Any]:

@@ -76,10 +76,10 @@ class ObservedRun:
         )
 
     def asked(self, text: str | None) -> None:
-        """Record the user message; None when the framework shows none."""
-        self._asked = self._asked or text is not None
-        missing = {"userContent": "missing"} if text is None else {}
-        self._observe(UserMessage(self.run_id, self._now(), text, missing))
+        """Record the user message; a turn that ends without any says that it is missing."""
+        if text is not None:
+            self._asked = True
+            self._observe(UserMessage(self.run_id, self._now(), text))
 
     @property
     def was_asked(self) -> bool:
@@ -178,6 +178,8 @@ class ObservedRun:
         if self._ended:
             return
         self._ended = True
+        if not self._asked:
+            self._observe(UserMessage(self.run_id, self._now(), None, {"userContent": "missing"}))
         if status == "error":
             self._demote()
         elif self._answer is not None:

@@ -1,0 +1,347 @@
+"""OpenAI Agents SDK: a trace processor that observes every run.
+
+    agents.add_trace_processor(EvaltapTraceProcessor("log.db"))
+
+Source: `agents.tracing` in openai-agents 0.24.  The SDK calls a processor synchronously, on the
+thread of the run.  A run is a top-level task span (in older versions, which have none, the trace);
+a task inside a function span is an agent used as a tool and belongs to the turn around it.
+
+The calls, their ids and arguments come from the model's responses, since function spans carry no
+id; the function spans say how the calls ended.  Spans do not carry exceptions either, but the SDK
+ends them while one is on its way, where `sys.exc_info` shows it.
+"""
+
+import json
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agents.tracing import Span, Trace, TracingProcessor
+from agents.tracing.span_data import (
+    AgentSpanData,
+    FunctionSpanData,
+    GenerationSpanData,
+    ResponseSpanData,
+    TaskSpanData,
+)
+
+from evaltap.recorder.conventions.messages import (
+    Evidence,
+    decode,
+    last_user_text,
+    read_messages,
+)
+from evaltap.recorder.observation import Failure, Origin
+from evaltap.recorder.plugins.observed_run import (
+    UNSEEN,
+    ObservedRun,
+    enclosing,
+    failure_of,
+    guarded,
+    recorder_for,
+)
+from evaltap.recorder.recording import Recording
+
+ORIGIN = Origin(framework="openai-agents", convention="openai-agents-tracing")
+MAX_TRACES = 10_000
+"""Open traces whose state is kept; the oldest is given up beyond it."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call that a model asked for and that no function span has claimed yet."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(slots=True)
+class _Level:
+    """One agent loop: that of a turn, or of an agent used as a tool in it (`parent`)."""
+
+    run: ObservedRun
+    parent: str | None = None
+    pending: list[_Call] = field(default_factory=list)
+    failure: Failure | None = None
+    """What the last agent said of its end, for want of the exception itself."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """An open span, the loop and the agent that it belongs to."""
+
+    span: Span[Any] | None
+    level: _Level | None = None
+    agent: str | None = None
+    tool: "_Node | None" = None
+    """The innermost function span around it, or itself."""
+    call_id: str | None = None
+    owns_run: bool = False
+    around: BaseException | None = None
+    """The exception that was being handled when the span began: not the span's own."""
+
+
+@dataclass(slots=True)
+class _Trace:
+    session_id: str | None
+    nodes: dict[str, _Node] = field(default_factory=dict)
+    root: _Node | None = None
+    """Stands for the run of a trace without task spans."""
+
+
+class EvaltapTraceProcessor(TracingProcessor):
+    """Record every run as one turn of an eval case; the trace's `group_id` is the session.
+
+    `log` is where turns go, as the recorder takes it; pass `recorder` instead to share one, which
+    its owner then closes.  `clock` returns nanoseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        log: str | None = None,
+        *,
+        recorder: Recording | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._owns_recorder = recorder is None
+        self._recorder = recorder_for(log, recorder)
+        self._clock = clock
+        self._traces: OrderedDict[str, _Trace] = OrderedDict()
+
+    def on_trace_start(self, trace: Trace) -> None:
+        """Note the session of the runs to come."""
+        guarded(self, self._trace_began, trace)
+
+    def on_trace_end(self, trace: Trace) -> None:
+        """End what is still open in the trace."""
+        guarded(self, self._trace_ended, trace)
+
+    def on_span_start(self, span: Span[Any]) -> None:
+        """Note where in the tree of agents and tools a span begins."""
+        guarded(self, self._span_began, span)
+
+    def on_span_end(self, span: Span[Any]) -> None:
+        """Note what a model said, what a tool returned, how a run ended."""
+        guarded(self, self._span_ended, span)
+
+    def force_flush(self) -> None:
+        """Put the turns that have ended on the log."""
+        guarded(self, self._recorder.flush)
+
+    def shutdown(self) -> None:
+        """Close the recorder if it is ours."""
+        if self._owns_recorder:
+            guarded(self, self._recorder.close)
+
+    def _trace_began(self, trace: Trace) -> None:
+        group = getattr(trace, "group_id", None)
+        self._traces[trace.trace_id] = _Trace(group if isinstance(group, str) else None)
+        while len(self._traces) > MAX_TRACES:
+            self._traces.popitem(last=False)
+
+    def _trace_ended(self, trace: Trace) -> None:
+        known = self._traces.pop(trace.trace_id, None)
+        for node in known.nodes.values() if known is not None else ():
+            if node.owns_run and node.level is not None:
+                node.level.run.end("incomplete")
+        if known is not None and known.root is not None:
+            self._end(known.root)
+
+    def _span_began(self, span: Span[Any]) -> None:
+        trace = self._traces.get(span.trace_id)
+        if trace is None:
+            return
+        above = trace.nodes.get(span.parent_id or "") or _Node(None)
+        node = _Node(span, above.level, above.agent, above.tool, around=sys.exc_info()[1])
+        trace.nodes[span.span_id] = node
+        data = span.span_data
+        if isinstance(data, TaskSpanData):
+            self._enter(node, trace)
+        elif isinstance(data, AgentSpanData):
+            node.agent = data.name
+            if node.level is None:
+                trace.root = trace.root or _Node(None, around=node.around)
+                self._enter(trace.root, trace)
+                node.level = trace.root.level
+        elif isinstance(data, FunctionSpanData):
+            node.tool = node
+
+    def _enter(self, node: _Node, trace: _Trace) -> None:
+        """Begin an agent loop: a turn of its own, or the work of a tool that is under way."""
+        if node.level is not None and node.tool is not None:
+            node.level = _Level(node.level.run, self._claim(node.tool))
+            node.tool = None
+        elif node.level is None:
+            around = enclosing(self._recorder)
+            if around is not None:
+                node.level = _Level(*around)
+                return
+            node.owns_run = True
+            node.level = _Level(
+                ObservedRun(self._recorder, ORIGIN, session_id=trace.session_id, clock=self._clock)
+            )
+
+    def _span_ended(self, span: Span[Any]) -> None:
+        trace = self._traces.get(span.trace_id)
+        node = trace.nodes.pop(span.span_id, None) if trace is not None else None
+        if node is None or node.level is None:
+            return
+        data = span.span_data
+        if isinstance(data, ResponseSpanData):
+            self._responded(node, node.level, data)
+        elif isinstance(data, GenerationSpanData):
+            self._generated(node, node.level, data)
+        elif isinstance(data, FunctionSpanData):
+            self._returned(node, node.level, span)
+        elif isinstance(data, AgentSpanData):
+            node.level.failure = _failure(span, node)
+        elif isinstance(data, TaskSpanData):
+            self._end(node)
+
+    def _end(self, node: _Node) -> None:
+        level, error = node.level, _raised(node)
+        if level is None or not node.owns_run:
+            return
+        if error is not None:
+            level.run.end_with(error)
+        else:
+            level.run.end("ok" if level.failure is None else "error", level.failure)
+
+    def _responded(self, node: _Node, level: _Level, data: ResponseSpanData) -> None:
+        """Take a call of the Responses API."""
+        self._heard(level, data.input)
+        response = data.response
+        usage = response.usage if response is not None else None
+        level.run.model(
+            response.model if response is not None else None,
+            input_tokens=usage.input_tokens if usage is not None else None,
+            output_tokens=usage.output_tokens if usage is not None else None,
+            agent=node.agent,
+        )
+        calls, words = [], []
+        for item in response.output if response is not None else ():
+            if item.type == "function_call":
+                calls.append(_Call(item.call_id, item.name, item.arguments))
+            elif item.type == "message":
+                words += [part.text for part in item.content if part.type == "output_text"]
+        self._spoke(node, level, "".join(words) if words else None, calls)
+
+    def _generated(self, node: _Node, level: _Level, data: GenerationSpanData) -> None:
+        """Take a call of the Chat Completions API, or of another provider in its form."""
+        self._heard(level, data.input)
+        usage = data.usage or {}
+        level.run.model(
+            data.model,
+            input_tokens=usage.get("input_tokens"),
+            output_tokens=usage.get("output_tokens"),
+            agent=node.agent,
+        )
+        messages = read_messages(list(data.output or ()), role="assistant")
+        calls = [
+            _Call(call.call_id, call.name or "", _written(call.arguments))
+            for message in messages
+            for call in message.calls
+            if call.call_id is not None
+        ]
+        texts = [m.text.value for m in messages if m.text is not None and m.text.value]
+        self._spoke(node, level, "".join(texts) if texts else None, calls)
+
+    def _heard(self, level: _Level, given: Any) -> None:
+        """Take what a model was given: the user's message, and the results of handoffs."""
+        items = [given] if isinstance(given, str) else list(given or ())
+        if level.parent is None and not level.run.was_asked:
+            heard = [last_user_text(read_messages([item])) for item in reversed(items)]
+            asked = next((text.value for text in heard if text is not None), None)
+            if asked is not None:
+                level.run.asked(asked)
+        for item in items if level.pending else ():
+            if isinstance(item, Mapping) and item.get("type") == "function_call_output":
+                self._answered(level, str(item.get("call_id")), item.get("output"))
+
+    def _answered(self, level: _Level, call_id: str, output: Any) -> None:
+        for call in [call for call in level.pending if call.call_id == call_id]:
+            level.pending.remove(call)
+            level.run.returned(call_id, output)
+
+    def _spoke(
+        self, node: _Node, level: _Level, words: str | None, calls: Sequence[_Call]
+    ) -> None:
+        if level.parent is None:
+            level.run.said(words, node.agent, final=not calls)
+        for call in calls:
+            level.pending.append(call)
+            level.run.called(
+                call.call_id,
+                call.name,
+                _arguments(call.arguments),
+                agent=node.agent,
+                parent=level.parent,
+            )
+
+    def _claim(self, node: _Node) -> str:
+        """Return the id of the call that a function span executes, and take it off the list.
+
+        A span has no id of a call; name and arguments decide, else the name, in the model's order.
+        """
+        if node.call_id is not None or node.level is None or node.span is None:
+            return node.call_id or ""
+        data, level = node.span.span_data, node.level
+        named = [call for call in level.pending if call.name == data.name]
+        same = [call for call in named if call.arguments == data.input]
+        found = next(iter(same or named), None)
+        if found is not None:
+            level.pending.remove(found)
+            node.call_id = found.call_id
+        else:
+            # The model's answer was not to be seen; the call was made all the same.
+            node.call_id = node.span.span_id
+            arguments = UNSEEN if data.input is None else _arguments(data.input)
+            level.run.called(
+                None,
+                data.name,
+                arguments,
+                agent=node.agent,
+                parent=level.parent,
+                made_up=node.call_id,
+            )
+        return node.call_id
+
+    def _returned(self, node: _Node, level: _Level, span: Span[Any]) -> None:
+        error, output = _raised(node), span.span_data.output
+        if error is not None and not isinstance(error, Exception):
+            return
+        failure = _failure(span, node)
+        level.run.returned(self._claim(node), UNSEEN if output is None else output, failure)
+
+
+def _raised(node: _Node) -> BaseException | None:
+    """Return the exception that ends this span, None when there is none."""
+    error = sys.exc_info()[1]
+    return error if error is not node.around else None
+
+
+def _failure(span: Span[Any], node: _Node) -> Failure | None:
+    error = _raised(node)
+    if error is not None:
+        # The library wraps what a tool raised; the cause is the tool's own.
+        return failure_of(error.__cause__ or error)
+    if span.error is None:
+        return None
+    data = span.error.get("data") or {}
+    told = data.get("error")
+    return Failure(message=told if isinstance(told, str) else span.error["message"])
+
+
+def _arguments(written: str) -> Any:
+    """Return the arguments as a value; text that is no JSON is what the model said all the same."""
+    decoded = decode(written)
+    return written if decoded.flaw else decoded.value
+
+
+def _written(arguments: Evidence | None) -> str:
+    value = arguments.value if arguments is not None else {}
+    return value if isinstance(value, str) else json.dumps(value)
