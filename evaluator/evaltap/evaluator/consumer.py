@@ -83,7 +83,8 @@ class Consumer:
 
     def _score(self) -> None:
         if self._scorer is not None:
-            self.consumed.cases_scored += self._scorer.score("live", self._log)[1]
+            _, cases = self._scorer.score("live", self._log, stopped=self._stopped.is_set)
+            self.consumed.cases_scored += cases
 
     def _note_gaps(self, offsets: Mapping[Partition, int]) -> None:
         for partition, bounds in self._source.bounds().items():

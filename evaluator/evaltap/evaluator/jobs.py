@@ -31,6 +31,11 @@ def no_progress(_: int) -> None:
     """Report nothing."""
 
 
+def never() -> bool:
+    """Return False."""
+    return False
+
+
 def run_metrics(scorer: CaseScorer, references: "References | None" = None) -> list[RunMetric]:
     """Return the scorer's metrics with their digests."""
     versions = scorer.versions()
@@ -162,8 +167,9 @@ class PendingScorer:
         *,
         retry: bool = False,
         progress: Progress = no_progress,
+        stopped: Callable[[], bool] = never,
     ) -> tuple[Run | None, int]:
-        """Score all that is pending, a transaction for each chunk.
+        """Score all that is pending, a transaction for each chunk, until `stopped` says so.
 
         Returns the run, None when nothing was pending, and the number of cases scored.
         """
@@ -180,6 +186,8 @@ class PendingScorer:
             writer.write(rows)
             cases += rows.case_count
             progress(cases)
+            if stopped():
+                break
         return run, cases
 
     def _pending(self, *, retry: bool) -> Iterator[list[tuple[Any, ...]]]:

@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING
 
 from evaltap.evaluator.commands.options import (
     add_json,
-    add_references,
+    add_scoring,
+    case_scorer,
     open_store,
-    positive,
+    pending_scorer,
     progress,
-    references,
 )
-from evaltap.schemas.documents import read_metrics
-from evaltap.schemas.errors import ConfigurationError, InputError
+from evaltap.schemas.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from evaltap.evaluator.consumer import Consumer
     from evaltap.evaluator.jobs import PendingScorer
-    from evaltap.evaluator.scoring import CaseScorer
     from evaltap.evaluator.sources.local_log import LocalLogSource
     from evaltap.evaluator.store import Store
 
@@ -40,30 +38,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--log", required=True, metavar="LOG", help="the log to read, e.g. agent.log.db")
     add("--db", required=True, type=Path, metavar="X.duckdb", help="where cases and scores go")
     add(
-        "--metrics",
-        type=Path,
-        metavar="M.json",
-        help="score with these metrics (default: only land)",
-    )
-    add(
         "--until-idle",
         action="store_true",
         help="stop when the log has nothing new and everything is scored",
     )
-    add(
-        "--unknown-metrics",
-        choices=("error", "skip"),
-        default="error",
-        help="what to do with a metric that no evaluator is installed for (default: error)",
+    add_scoring(
+        parser, metrics_help="score with these metrics (default: only land)", required=False
     )
-    add(
-        "--concurrency",
-        type=positive,
-        default=8,
-        metavar="N",
-        help="judged cases under way at a time (default: 8)",
-    )
-    add_references(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -72,10 +53,10 @@ def run(options: argparse.Namespace) -> int:
     """Consume; return the exit code."""
     from evaltap.evaluator.consumer import Consumed, Consumer
 
-    scorer = _scorer(options)
+    scorer = case_scorer(options) if options.metrics else None
     source = _source(options.log, must_exist=options.until_idle)
     with open_store(options.db) as store, progress("turns landed") as show:
-        pending = None if scorer is None else _pending(store, scorer, options)
+        pending = None if scorer is None else pending_scorer(store, scorer, options)
         consumer = Consumer(source, store, scorer=pending, log=options.log)
 
         def report(consumed: Consumed) -> None:
@@ -87,17 +68,6 @@ def run(options: argparse.Namespace) -> int:
         return _finish(options, store, consumer, pending)
 
 
-def _scorer(options: argparse.Namespace) -> "CaseScorer | None":
-    if options.metrics is None:
-        return None
-    from evaltap.evaluator.scoring import CaseScorer
-
-    metrics = read_metrics(options.metrics)
-    if not metrics:
-        raise InputError(f"{options.metrics}: holds no metric; add one, or leave --metrics out")
-    return CaseScorer(metrics, unknown_metrics=options.unknown_metrics)
-
-
 def _source(log: str, *, must_exist: bool) -> "LocalLogSource":
     from evaltap.evaluator.sources.local_log import LocalLogSource
 
@@ -106,19 +76,6 @@ def _source(log: str, *, must_exist: bool) -> "LocalLogSource":
             f"--log {log}: this version reads local logs only; give the path of a log file"
         )
     return LocalLogSource(log, must_exist=must_exist)
-
-
-def _pending(store: "Store", scorer: "CaseScorer", options: argparse.Namespace) -> "PendingScorer":
-    from evaltap.evaluator.batch import is_judged
-    from evaltap.evaluator.jobs import PendingScorer
-
-    judged = any(is_judged(metric) for metric in scorer.metrics)
-    return PendingScorer(
-        store,
-        scorer,
-        references=references(options.references),
-        threads=options.concurrency if judged else 1,
-    )
 
 
 @contextmanager

@@ -7,8 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evaltap.schemas.documents import read_metrics
+from evaltap.schemas.errors import InputError
+
 if TYPE_CHECKING:
-    from evaltap.evaluator.jobs import References
+    from evaltap.evaluator.jobs import PendingScorer
+    from evaltap.evaluator.scoring import CaseScorer
     from evaltap.evaluator.store import Store
 
 
@@ -22,23 +26,54 @@ def add_database(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("db", type=Path, metavar="X.duckdb", help="a DuckDB file of evaltap")
 
 
-def add_references(parser: argparse.ArgumentParser) -> None:
-    """Add `--references`."""
-    parser.add_argument(
+def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required: bool) -> None:
+    """Add what every command that scores takes: metrics, references, concurrency."""
+    add = parser.add_argument
+    add("--metrics", required=required, type=Path, metavar="M.json", help=metrics_help)
+    add(
         "--references",
         type=Path,
         metavar="R.evalset.json",
         help="expected turns for landed cases, joined by eval id",
     )
+    add(
+        "--unknown-metrics",
+        choices=("error", "skip"),
+        default="error",
+        help="what to do with a metric that no evaluator is installed for (default: error)",
+    )
+    add(
+        "--concurrency",
+        type=positive,
+        default=8,
+        metavar="N",
+        help="judged cases under way at a time (default: 8)",
+    )
 
 
-def references(path: Path | None) -> "References | None":
-    """Read the references, None when none were given."""
-    if path is None:
-        return None
-    from evaltap.evaluator.jobs import References
+def case_scorer(options: argparse.Namespace) -> "CaseScorer":
+    """Build the scorer of the metrics file; raise when it holds none or one that cannot be built."""
+    from evaltap.evaluator.scoring import CaseScorer
 
-    return References(path)
+    metrics = read_metrics(options.metrics)
+    if not metrics:
+        raise InputError(f"{options.metrics}: holds no metric; add one")
+    return CaseScorer(metrics, unknown_metrics=options.unknown_metrics)
+
+
+def pending_scorer(
+    store: "Store", scorer: "CaseScorer", options: argparse.Namespace
+) -> "PendingScorer":
+    """Build the scorer of what has landed."""
+    from evaltap.evaluator.batch import is_judged
+    from evaltap.evaluator.jobs import PendingScorer, References
+
+    return PendingScorer(
+        store,
+        scorer,
+        references=References(options.references) if options.references else None,
+        threads=options.concurrency if any(map(is_judged, scorer.metrics)) else 1,
+    )
 
 
 def positive(text: str) -> int:

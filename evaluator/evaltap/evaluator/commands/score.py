@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from evaltap.evaluator.commands.options import (
     add_json,
-    add_references,
+    add_scoring,
+    case_scorer,
     open_store,
+    pending_scorer,
     positive,
     progress,
-    references,
 )
-from evaltap.schemas.documents import read_metrics, write_document
+from evaltap.schemas.documents import write_document
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="CASES",
         help=".evalset.json, JSON Lines of eval cases, or one DuckDB file with landed cases",
     )
-    add("--metrics", required=True, type=Path, metavar="M.json", help="the metrics file")
+    add_scoring(parser, metrics_help="the metrics file", required=True)
     add(
         "--db",
         type=Path,
@@ -59,12 +60,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also write an .evalset_result.json: a .json file, or a folder",
     )
     add(
-        "--unknown-metrics",
-        choices=("error", "skip"),
-        default="error",
-        help="what to do with a metric that no evaluator is installed for (default: error)",
-    )
-    add(
         "--retry",
         action="store_true",
         help="landed cases: score again what was not evaluated or in error",
@@ -75,32 +70,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes for deterministic metrics (default: one a processor for large files)",
     )
-    add(
-        "--concurrency",
-        type=positive,
-        default=8,
-        metavar="N",
-        help="judged cases under way at a time (default: 8)",
-    )
-    add_references(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Score and print the summary; return the exit code."""
-    from evaltap.evaluator.scoring import CaseScorer
     from evaltap.evaluator.store import is_database
 
-    metrics = read_metrics(options.metrics)
-    if not metrics:
-        raise InputError(f"{options.metrics}: holds no metric; add one")
     databases = [path for path in options.cases if is_database(path)]
     if databases and len(options.cases) > 1:
         raise InputError(
             f"{databases[0]} is a DuckDB file and stands beside other inputs; score it alone"
         )
-    scorer = CaseScorer(metrics, unknown_metrics=options.unknown_metrics)
+    scorer = case_scorer(options)
     if databases:
         return _score_landed(options, scorer, databases[0])
     return _score_files(options, scorer)
@@ -149,8 +132,6 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer") -> int:
 
 
 def _score_landed(options: argparse.Namespace, scorer: "CaseScorer", path: Path) -> int:
-    from evaltap.evaluator.batch import is_judged
-    from evaltap.evaluator.jobs import PendingScorer
     from evaltap.evaluator.report import summarise
     from evaltap.evaluator.runs import end_run
 
@@ -158,14 +139,8 @@ def _score_landed(options: argparse.Namespace, scorer: "CaseScorer", path: Path)
         raise InputError(f"--db {options.db}: scores of landed cases go into {path} itself")
     if options.result:
         raise InputError("--result: give it with eval case files; `evaltap export` makes one")
-    judged = any(is_judged(metric) for metric in scorer.metrics)
     with open_store(path, create=False) as store, progress("cases scored") as report:
-        pending = PendingScorer(
-            store,
-            scorer,
-            references=references(options.references),
-            threads=options.concurrency if judged else 1,
-        )
+        pending = pending_scorer(store, scorer, options)
         started, cases = pending.score("landed", str(path), retry=options.retry, progress=report)
         if started is not None:
             end_run(store, started, cases)
