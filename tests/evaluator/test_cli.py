@@ -165,8 +165,8 @@ def test_cases_without_a_reference_are_pointed_out_where_one_is_compared_with(
     code, _, err = evaltap("score", lines, "--metrics", write("m.json", [TRAJECTORY]))
 
     assert code == 1
-    assert "1 cases have no reference" in err
-    assert "tool_trajectory_avg_score compared them with nothing" in err
+    assert "no reference (`conversation` beside `actualConversation`) in 1 case;" in err
+    assert "tool_trajectory_avg_score compared with nothing there" in err
 
 
 def test_cases_that_share_an_id_are_scored_and_complained_about(evaltap: Evaltap) -> None:

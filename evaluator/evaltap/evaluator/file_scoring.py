@@ -31,6 +31,8 @@ RANGE_BYTES = 1 << 20
 RANGES_PER_WORKER = 16
 """Ranges under way for each worker: enough to keep it busy while the database is written."""
 CASES_PER_BATCH = 200
+JUDGED_CASES_PER_BATCH = 20
+"""Judged cases are paid for: they are stored in small batches, so that a killed run loses few."""
 PARALLEL_FROM_BYTES = 8 << 20
 """Smaller files are scored in this process: starting workers would take longer."""
 
@@ -80,13 +82,14 @@ class FileScorer:
         self._scorer = scorer
         self._observe = observe
         self._parts = _parts(paths)
-        self._threads = concurrency if any(map(is_judged, scorer.metrics)) else 1
+        self.judged = any(map(is_judged, scorer.metrics))
+        self._threads = concurrency if self.judged else 1
         self._pool: ProcessPoolExecutor | None = None
         self._under_way: deque[Future[ScoredBatch]] = deque()
         if workers is None:
             large = any(path.stat().st_size >= PARALLEL_FROM_BYTES for path in paths)
             workers = _processors() if large else 1
-        if workers > 1 and self._threads == 1 and observe is None:
+        if workers > 1 and not self.judged and observe is None:
             self._pool = _start_workers(scorer, workers)
             self._submit(self._pool, workers * RANGES_PER_WORKER)
 
@@ -116,7 +119,7 @@ class FileScorer:
         bad_lines: list[BadLine] = []
         cases = _cases(part, bad_lines)
         while True:
-            chunk = islice(cases, CASES_PER_BATCH)
+            chunk = islice(cases, JUDGED_CASES_PER_BATCH if self.judged else CASES_PER_BATCH)
             rows = score_cases(self._scorer, chunk, indexes, self._threads, self._observe)
             if not rows.case_count and not bad_lines:
                 return

@@ -76,7 +76,7 @@ def score_files(
         if batch.bad_lines:
             bad_lines.extend(batch.bad_lines)
             _write_dead_letters(store, batch.bad_lines)
-        if len(rows.turn_scores) >= ROWS_PER_WRITE:
+        if files.judged or len(rows.turn_scores) >= ROWS_PER_WRITE:
             writer.write(rows)
             rows = ScoreRows()
         progress(cases)

@@ -40,12 +40,13 @@ class CaseRow:
 
 @dataclass(frozen=True, slots=True)
 class Unscored:
-    """Why cases have no score under a metric."""
+    """Why cases have no score under a metric, and one of them."""
 
     metric_name: str
     status: str
     reason: str
     cases: int
+    example: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +103,12 @@ def summarise(
     cases = read(f"SELECT count(DISTINCT (app_name, eval_set_id, eval_id)) {scope}")[0][0]
     worst_rows = read(f"""
         SELECT eval_set_id, eval_id, metric_name, status, score, coalesce(reason, '')
-        {scope} AND status IN ('failed', 'error')
+        {scope} AND status = 'failed'
         ORDER BY score NULLS FIRST, eval_set_id, eval_id, metric_name LIMIT $limit""")
     unscored = read(f"""
-        SELECT metric_name, status, coalesce(reason, ''), count(*)
+        SELECT metric_name, status, coalesce(reason, ''), count(*), min(eval_id)
         {scope} AND status IN ('not_evaluated', 'error')
-        GROUP BY ALL ORDER BY count(*) DESC, metric_name LIMIT 20""")
+        GROUP BY metric_name, status, reason ORDER BY count(*) DESC, metric_name LIMIT 20""")
     return Summary(
         run_id,
         cases,
@@ -130,7 +131,7 @@ def print_summary(summary: Summary, out: "Console") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"{summary.cases:,} cases", title_justify="left")
+    table = Table(title=counted(summary.cases, "case"), title_justify="left")
     table.add_column("metric")
     for name in ("passed", "failed", "not evaluated", "errors", "pass rate", "mean score"):
         table.add_column(name, justify="right")
@@ -157,13 +158,22 @@ def print_summary(summary: Summary, out: "Console") -> None:
         out.print(worst)
     if summary.unscored:
         unscored = Table(title="not scored, and why", title_justify="left")
-        for name in ("metric", "status", "cases", "why"):
+        for name in ("metric", "status", "cases", "for example", "why"):
             unscored.add_column(name, overflow="fold")
         for gap in summary.unscored:
             unscored.add_row(
-                Text(gap.metric_name), gap.status, f"{gap.cases:,}", Text(shorten(gap.reason))
+                Text(gap.metric_name),
+                gap.status,
+                f"{gap.cases:,}",
+                Text(gap.example),
+                Text(shorten(gap.reason)),
             )
         out.print(unscored)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 case`, `1,200 cases`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def shorten(text: str) -> str:

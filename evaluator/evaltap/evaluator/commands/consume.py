@@ -97,7 +97,7 @@ def _finish(
     consumer: "Consumer",
     pending: "PendingScorer | None",
 ) -> int:
-    from evaltap.evaluator.report import console, print_summary, summarise
+    from evaltap.evaluator.report import console, counted, print_summary, summarise
 
     consumed, landed = consumer.consumed, consumer.consumed.landed
     for gap in consumed.gaps:
@@ -118,8 +118,9 @@ def _finish(
         print(json.dumps(data, ensure_ascii=False))
     else:
         print(
-            f"{landed.turns:,} turns landed, {landed.duplicates:,} duplicates,"
-            f" {landed.dead_letters:,} dead letters, {consumed.cases_scored:,} cases scored"
+            f"{counted(landed.turns, 'turn')} landed, {counted(landed.duplicates, 'duplicate')},"
+            f" {counted(landed.dead_letters, 'dead letter')},"
+            f" {counted(consumed.cases_scored, 'case')} scored"
         )
         if summary:
             print_summary(summary, console())

@@ -29,6 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the latest revision of every landed case."""
     from evaltap.evaluator.exporting import landed_cases, write_json_lines
+    from evaltap.evaluator.report import counted
     from evaltap.schemas import adk, canonical
     from evaltap.schemas.case import EvalCase, EvalSet
     from evaltap.schemas.documents import eval_set_name, write_bytes, write_document
@@ -46,5 +47,5 @@ def run(options: argparse.Namespace) -> int:
             else:
                 write_document(options.out, eval_set)
             count = len(cases)
-    print(f"{count:,} cases written to {options.out}", file=sys.stderr)
+    print(f"{counted(count, 'case')} written to {options.out}", file=sys.stderr)
     return 0

@@ -108,7 +108,7 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer") -> int:
         observe=kept.add if kept else None,
     )
     from evaltap.evaluator.jobs import score_files
-    from evaltap.evaluator.report import summarise
+    from evaltap.evaluator.report import counted, summarise
 
     try:
         with open_store(options.db) as store, progress("cases scored") as report:
@@ -123,16 +123,16 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer") -> int:
     comparing = [metric.metric_name for metric in scorer.metrics if compares(metric)]
     if scored.without_reference and comparing:
         print(
-            f"evaltap score: {scored.without_reference:,} cases have no reference (`conversation` beside"
-            f" `actualConversation`), so {', '.join(comparing)} compared them with nothing;"
-            " add one, or use metrics that need none",
+            f"evaltap score: no reference (`conversation` beside `actualConversation`) in"
+            f" {counted(scored.without_reference, 'case')}; {', '.join(comparing)} compared with"
+            " nothing there: add one, or use metrics that need none",
             file=sys.stderr,
         )
     return _bad_input_exit(scored) or summary.exit_code
 
 
 def _score_landed(options: argparse.Namespace, scorer: "CaseScorer", path: Path) -> int:
-    from evaltap.evaluator.report import summarise
+    from evaltap.evaluator.report import counted, summarise
     from evaltap.evaluator.runs import end_run
 
     if options.db not in (None, path):
@@ -146,7 +146,9 @@ def _score_landed(options: argparse.Namespace, scorer: "CaseScorer", path: Path)
             end_run(store, started, cases)
         summary = summarise(store, metrics=[metric.digest for metric in pending.metrics])
     if not options.json:
-        print(f"{cases:,} cases scored now; the summary covers the latest score of every case")
+        print(
+            f"{counted(cases, 'case')} scored now; the summary covers the latest score of every case"
+        )
     _print(options, summary, 0)
     return summary.exit_code
 
@@ -161,6 +163,8 @@ def _print(options: argparse.Namespace, summary: "Summary", bad_lines: int) -> N
 
 
 def _bad_input_exit(scored: "FilesScored") -> int:
+    from evaltap.evaluator.report import counted
+
     lines = scored.bad_lines
     for line in lines[:SHOWN_BAD_LINES]:
         print(f"evaltap score: {line.message}", file=sys.stderr)
@@ -168,8 +172,8 @@ def _bad_input_exit(scored: "FilesScored") -> int:
         print(f"evaltap score: ... and {len(lines) - SHOWN_BAD_LINES:,} more", file=sys.stderr)
     if lines:
         print(
-            f"evaltap score: {len(lines):,} lines were no eval cases and were not scored;"
-            " with --db they are kept in dead_letters",
+            f"evaltap score: not an eval case and not scored: {counted(len(lines), 'line')};"
+            " with --db such lines are kept in dead_letters",
             file=sys.stderr,
         )
     if scored.repeated_ids:
