@@ -13,7 +13,7 @@ from evaltap.recorder import CaseSpanProcessor, MemorySink, Recorder
 from evaltap.recorder.spans import CaseLogProcessor
 from evaltap.recorder.telemetry import Span
 from evaltap.recorder.trace_buffer import TraceLimits
-from evaltap.recorder.trace_source import SpanEnded, TraceSource, slim
+from evaltap.recorder.trace_source import TraceSource, slim
 from evaltap.schemas.local_log import open_log
 from evaltap.schemas.record import DecodedCase, decode_record
 from inline_recorder import InlineRecorder
@@ -158,10 +158,10 @@ def test_a_root_that_comes_after_its_run_was_read_keeps_the_turn() -> None:
         run_agent(provider)
     *early, late = ended
     for span in early:
-        recorder.submit(source, SpanEnded(span))
+        recorder.submit(source, span)
     recorder._feed(item for trace in [source.close()] for item in trace)
 
-    recorder.submit(source, SpanEnded(late))
+    recorder.submit(source, late)
     recorder.flush()
 
     invocations = {case["actualConversation"][0]["invocationId"] for case in recorder.cases}
@@ -216,7 +216,7 @@ def test_spans_that_are_not_about_agents_are_held_without_their_attributes() -> 
     source = TraceSource()
 
     for span in ended:
-        source.process(SpanEnded(span))
+        source.process(span)
 
     (trace,) = source.buffer.drain()
     assert [bool(span.attributes) for span in trace.spans] == [True, True, False]

@@ -143,3 +143,15 @@ def test_draining_returns_complete_and_incomplete_traces_by_their_reasons() -> N
 
     assert sorted(trace.reason for trace in buffer.drain()) == ["root_span_ended", "shutdown"]
     assert len(buffer) == 0
+
+
+def test_a_clock_that_is_put_back_delays_nothing_by_more_than_the_quiet_period() -> None:
+    buffer = TraceBuffer(TraceLimits(quiet_seconds=2, revise_seconds=10))
+    for number, seconds in enumerate((10_000, 10_001)):
+        buffer.add(span(1, trace=f"{number:032x}"))
+        assert names(buffer, seconds) == []
+
+    assert names(buffer, 5_000) == []
+    assert names(buffer, 5_002) == [(1, "root_span_ended")] * 2
+    assert names(buffer, 5_012) == []
+    assert buffer.held_bytes == 0

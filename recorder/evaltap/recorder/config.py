@@ -120,12 +120,12 @@ class RecorderConfig:
         "Largest turn on the log; the texts of a larger one are cut further.",
     )  # fmt: skip
     queue_max_events: int = _setting(
-        "queue_max_events", 10_000, _count(10, 10_000_000),
+        "queue_max_events", 40_000, _count(10, 10_000_000),
         "Events that may wait for the background thread; beyond it whole turns are dropped.",
     )  # fmt: skip
     queue_max_bytes: int = _setting(
-        "queue_max_bytes", 32 * _MIB, _count(64 * _KIB, 16 * _GIB),
-        "Bytes of content that may wait, first for the background thread, then for the log.",
+        "queue_max_bytes", 64 * _MIB, _count(64 * _KIB, 16 * _GIB),
+        "Bytes of content that may wait for the background thread; half as much for the log.",
     )  # fmt: skip
     open_max_turns: int = _setting(
         "open_max_turns", 10_000, _count(1, 1_000_000),

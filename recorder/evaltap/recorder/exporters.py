@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from evaltap.recorder.recorder import Recorder
-from evaltap.recorder.trace_source import LogWritten, SpanEnded, TraceSource
+from evaltap.recorder.trace_source import LogWritten, TraceSource
 
 
 class CaseSpanExporter(SpanExporter):
@@ -31,7 +31,7 @@ class CaseSpanExporter(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Hand a batch over; what does not fit is counted by the recorder."""
         for span in spans:
-            self._recorder.submit(self._source, SpanEnded(span))
+            self._recorder.submit(self._source, span)
         return SpanExportResult.SUCCESS
 
     def shutdown(self) -> None:

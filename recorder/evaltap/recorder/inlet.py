@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -38,7 +39,6 @@ class Submitted:
 
     source: Any
     item: Any
-    weight: int = ITEM_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,10 @@ class Inlet:
         self._lock = threading.Lock()
         self._bytes = 0
         self._late_bytes: deque[int] = deque()
+        # Items all count the same, so they need no lock: one side counts up, the other follows.
+        self._put_items = count(1)
+        self._items_put = 0
+        self._items_got = 0
         self._lost_runs: dict[str, None] = {}
         self.lost_traces: dict[str, int] = {}
         """Trace ids of spans that did not fit, with the number of turns dropped for them."""
@@ -95,6 +99,14 @@ class Inlet:
     def __len__(self) -> int:
         """Return the number of messages waiting."""
         return self._queue.qsize()
+
+    @property
+    def nearly_full(self) -> bool:
+        """True when the background should do nothing but take messages."""
+        return (
+            self._queue.qsize() * 4 > self._max_events * 3
+            or self._held_bytes() * 4 > self._max_bytes * 3
+        )
 
     def observe(self, observation: Observation, weight: int) -> None:
         """Put an observation, or lose its run when there is no room."""
@@ -128,7 +140,7 @@ class Inlet:
         if not self._has_room(ITEM_BYTES):
             self._lose_trace(item)
             return False
-        self._account(ITEM_BYTES)
+        self._items_put = next(self._put_items)
         self._queue.put(Submitted(source, item))
         return True
 
@@ -143,6 +155,9 @@ class Inlet:
             message = self._queue.get(timeout=max(0.0, timeout_seconds))
         except Empty:
             return None
+        if isinstance(message, Submitted):
+            self._items_got += 1
+            return message
         with self._lock:
             self._bytes -= message.weight
             while self._late_bytes:
@@ -157,7 +172,7 @@ class Inlet:
 
     def _lose_trace(self, item: Any) -> None:
         """Count the trace of a lost span as a dropped turn, once; it may never be seen again."""
-        context = getattr(getattr(item, "span", None), "context", None)
+        context = getattr(getattr(item, "span", item), "context", None)
         trace_id = getattr(context, "trace_id", None)
         known = format(trace_id, "032x") if isinstance(trace_id, int) else None
         if known is None or known in self.lost_traces:
@@ -169,8 +184,12 @@ class Inlet:
 
     def _has_room(self, weight: int) -> bool:
         return (
-            self._queue.qsize() < self._max_events and self._bytes + weight <= self._max_bytes
+            self._queue.qsize() < self._max_events
+            and self._held_bytes() + weight <= self._max_bytes
         )
+
+    def _held_bytes(self) -> int:
+        return self._bytes + (self._items_put - self._items_got) * ITEM_BYTES
 
     def _account(self, weight: int) -> None:
         # Only tried: whoever holds it may be this very thread, interrupted by a signal or the

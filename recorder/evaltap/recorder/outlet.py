@@ -15,6 +15,7 @@ from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.errors import Faults
 from evaltap.recorder.finishing import Dropped, Finisher
 from evaltap.recorder.ledger import Ledger
+from evaltap.recorder.pacing import breathe
 from evaltap.recorder.sinks.base import Sink
 from evaltap.schemas.record import Manifest, WireRecord, encode_manifest
 
@@ -63,11 +64,13 @@ class Outlet:
         """Finish a case and let its record wait for the next write, or count why not."""
         try:
             if len(self._waiting) >= MAX_WAITING_RECORDS or (
-                self._waiting_bytes > self._config.queue_max_bytes
+                self._waiting_bytes > self._config.queue_max_bytes // 2
             ):
                 raise Dropped("log_unavailable")
+            finished = self._finisher.finish(case)
+            breathe()
             record = self._finisher.encode(
-                self._finisher.finish(case),
+                finished,
                 producer_id=self.producer_id,
                 seq=self._seq + 1,
                 time=datetime.now(UTC),

@@ -116,7 +116,9 @@ class Recorder:
             taken = self._inlet.submit(source, item)
             if not taken:
                 self._lost_items += 1
-            self._ensure_worker()
+            worker = self._worker
+            if worker is None or not worker.alive:
+                self._ensure_worker()
         except Exception as error:
             # See observe.
             self.report_fault("submit", error)

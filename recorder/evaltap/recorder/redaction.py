@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import orjson
 
 from evaltap.recorder.checked_numbers import is_card_number
+from evaltap.recorder.pacing import breathe
 from evaltap.recorder.pseudonym import Pseudonyms
 from evaltap.recorder.secret_values import Name, is_opaque, kind_of_name
 from evaltap.recorder.sensitive_text import PSEUDONYM, find
@@ -106,6 +107,7 @@ class PatternRedactor:
 
     def _item(self, name: str, value: Any, report: RedactionReport) -> Any:
         """Redact the value of a key, in the light of the key."""
+        breathe()
         try:
             return self._named(kind_of_name(name), value, report, nested=0)
         except Exception:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from evaltap.recorder.checked_numbers import IBAN_LENGTHS, is_card_number, is_iban
+from evaltap.recorder.pacing import breathe
 from evaltap.recorder.secret_formats import SECRET_FORMATS
 from evaltap.recorder.secret_values import assigned_value, is_opaque, rest_of_header
 
@@ -53,7 +54,10 @@ def find(text: str, *, identifier: bool = False) -> list[Finding]:
         active.update((rule, None) for needle, rule in _TEXT_NEEDLES if needle in lowered)
         if words:
             active[_ENCODED] = None
-    found = [finding for rule in active for finding in rule.find(text)]
+    found: list[Finding] = []
+    for rule in active:
+        breathe()
+        found += rule.find(text)
     if not identifier:
         found += _numbers(text)
     return _without_overlaps(text, found) if len(found) > 1 else found

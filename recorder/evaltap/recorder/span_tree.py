@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from evaltap.recorder.conventions import read_span
 from evaltap.recorder.conventions.reading import Reading, absorb, failure_of
 from evaltap.recorder.observation import Failure
+from evaltap.recorder.pacing import breathe
 from evaltap.recorder.telemetry import LogRecord, Span
 
 NOTHING = Reading("")
@@ -67,6 +68,7 @@ def build_tree(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> list[No
 
 
 def _read(span: Span, logs: Sequence[LogRecord]) -> Reading:
+    breathe()
     return read_span(span, sorted(logs, key=lambda log: log.time_ns)) or Reading("")
 
 

@@ -13,7 +13,6 @@ from evaltap.recorder.trace_buffer import TraceLimits
 from evaltap.recorder.trace_source import (
     LogWritten,
     RootBegan,
-    SpanEnded,
     TraceSource,
     TracesWanted,
 )
@@ -58,7 +57,7 @@ class CaseSpanProcessor(SpanProcessor):
     def on_end(self, span: "ReadableSpan") -> None:
         """Hand a finished span over; called by the SDK on the thread that ended it."""
         try:
-            self._recorder.submit(self._source, SpanEnded(span))
+            self._recorder.submit(self._source, span)
         except Exception as error:
             self._recorder.report_fault("CaseSpanProcessor.on_end", error)
 

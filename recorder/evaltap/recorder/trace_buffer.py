@@ -7,6 +7,7 @@ what it held before, for as long as that is kept.  Everything held is bounded an
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from evaltap.recorder.assembler import weigh
@@ -122,10 +123,9 @@ class TraceBuffer:
         quiet_ns, idle_ns = (
             int(seconds * 1e9) for seconds in (self.limits.quiet_seconds, self.limits.idle_seconds)
         )
-        for trace in list(self._waiting.values()):
-            if trace.touched_ns is None:
-                trace.touched_ns = now_ns
-            silence = now_ns - trace.touched_ns
+        self._stamp(now_ns)
+        for trace in list(self._silent(now_ns, quiet_ns)):
+            silence = now_ns - (trace.touched_ns or now_ns)
             if trace.is_complete and silence >= quiet_ns:
                 found.append(self._take(trace, "root_span_ended"))
             elif silence >= idle_ns:
@@ -134,6 +134,24 @@ class TraceBuffer:
         found += self._make_room()
         self._forget(now_ns)
         return found
+
+    def _stamp(self, now_ns: int) -> None:
+        """Note the time for the traces that were touched since the last call: those at the end."""
+        for trace in reversed(self._waiting.values()):
+            if trace.touched_ns is not None:
+                if trace.touched_ns > now_ns:
+                    # The clock was put back: what is waited for starts anew.
+                    for other in self._waiting.values():
+                        other.touched_ns = now_ns
+                break
+            trace.touched_ns = now_ns
+
+    def _silent(self, now_ns: int, quiet_ns: int) -> Iterator[GatheredTrace]:
+        """Yield the traces not touched for the quiet period; they are in order of touch."""
+        for trace in self._waiting.values():
+            if now_ns - (trace.touched_ns or now_ns) < quiet_ns:
+                return
+            yield trace
 
     def complete(self) -> list[GatheredTrace]:
         """Return the traces whose roots have ended, without waiting for the quiet period."""
@@ -182,9 +200,13 @@ class TraceBuffer:
 
     def _forget(self, now_ns: int) -> None:
         keep_ns = int(self.limits.revise_seconds * 1e9)
-        for trace in list(self._read.values()):
-            if now_ns - (trace.touched_ns or now_ns) >= keep_ns:
-                self._drop(trace.trace_id)
+        while self._read:
+            # In the order of reading, which is that of touching, but for a few.
+            oldest = next(iter(self._read.values()))
+            oldest.touched_ns = min(oldest.touched_ns or now_ns, now_ns)
+            if now_ns - oldest.touched_ns < keep_ns:
+                break
+            self._drop(oldest.trace_id)
 
     def _drop(self, trace_id: str) -> None:
         self._bytes -= self._read.pop(trace_id).bytes

@@ -39,16 +39,12 @@ AGENT_PREFIXES = (
 """Beginnings of attribute names that some convention reads."""
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: it is made on the agent's threads, and freezing doubles what that costs.
+
+
+@dataclass(slots=True)
 class RootBegan:
     """A local root span has begun; the item that `CaseSpanProcessor.on_start` hands over."""
-
-    span: Any
-
-
-@dataclass(frozen=True, slots=True)
-class SpanEnded:
-    """A span has ended; the item that `CaseSpanProcessor.on_end` hands over."""
 
     span: Any
 
@@ -74,13 +70,14 @@ class TraceSource:
     def __init__(self, limits: TraceLimits | None = None) -> None:
         self.buffer = TraceBuffer(limits)
 
-    def process(self, item: object) -> Iterable[Observation]:
-        """Take one item; what it completes comes out of a later `tick`."""
+    def process(self, item: Any) -> Iterable[Observation]:
+        """Take one item; what it completes comes out of a later `tick`.
+
+        An SDK span that has ended comes as it is: there are too many for a wrapper around each.
+        """
         if isinstance(item, TracesWanted):
             return _observe_each(self.buffer.complete())
-        if isinstance(item, SpanEnded):
-            self.buffer.add(slim(span_from_sdk(item.span)))
-        elif isinstance(item, RootBegan):
+        if isinstance(item, RootBegan):
             # Read while it is still open: its attributes may not all be set yet.
             self.buffer.begin(replace(slim(span_from_sdk(item.span)), end_ns=0))
         elif isinstance(item, LogWritten):
@@ -89,6 +86,8 @@ class TraceSource:
                 self.buffer.add(record)
         elif isinstance(item, Span | LogRecord):
             self.buffer.add(item)
+        elif hasattr(item, "get_span_context"):
+            self.buffer.add(slim(span_from_sdk(item)))
         return ()
 
     def tick(self, now_ns: int) -> Iterable[Observation]:

@@ -18,11 +18,14 @@ from evaltap.recorder.intake import take
 from evaltap.recorder.ledger import Ledger
 from evaltap.recorder.observation import Observation, RunEnded
 from evaltap.recorder.outlet import Outlet
+from evaltap.recorder.pacing import Pace, breathe, keep
 
 TICK_SECONDS = 0.2
 MAX_MESSAGES = 1_000
 """Messages taken before what they completed is written."""
 MAX_REMEMBERED_DROPS = 10_000
+POLITE_SECONDS = 0.02
+"""How long a turn that has ended may wait in favour of the agent's thread."""
 FLUSH_AHEAD_NS = 30_000_000_000
 """How far the time is put forward for the sources when a flush waits; less than they keep things."""
 
@@ -76,6 +79,8 @@ class Worker:
             recorder_version=version,
         )
         self._flushes: list[Flush] = []
+        self._urgent = False
+        self._turn_ended_at: float | None = None
         self._dropped_turns: OrderedDict[tuple[str, str], None] = OrderedDict()
         self.thread = threading.Thread(target=self.run, name="evaltap-recorder", daemon=True)
 
@@ -86,6 +91,7 @@ class Worker:
 
     def run(self) -> None:
         """Work until a Close message; an error costs the cycle at hand, never the thread."""
+        keep(Pace(self._is_pressed))
         try:
             closing: Close | None = None
             while closing is None:
@@ -111,15 +117,18 @@ class Worker:
                 return message
             if isinstance(message, Flush):
                 self._inlet.hurry.clear()
+                self._urgent = True
                 self._hasten(message)
             else:
                 self._handle(message)
+                breathe()
             messages += 1
             message = self._inlet.get(0) if messages < MAX_MESSAGES else None
         self._tick()
         if self.outlet.write():
             while self._flushes:
                 self._flushes.pop().done.set()
+        self._urgent, self._turn_ended_at = False, None
         self.outlet.state()
         self._faults.log(time.monotonic())
         return None
@@ -129,10 +138,19 @@ class Worker:
         retry = self.outlet.seconds_to_retry()
         return TICK_SECONDS if retry is None else min(TICK_SECONDS, retry)
 
+    def _is_pressed(self) -> bool:
+        """Return whether there is no time for manners: somebody waits, or something would be lost."""
+        if self._urgent or self._inlet.hurry.is_set() or self._inlet.nearly_full:
+            return True
+        ended = self._turn_ended_at
+        return ended is not None and time.monotonic() - ended > POLITE_SECONDS
+
     def _handle(self, message: Message) -> None:
         """Take one message; an error costs the turn or the item that it belongs to."""
         try:
             if isinstance(message, Observed):
+                if self._turn_ended_at is None and isinstance(message.observation, RunEnded):
+                    self._turn_ended_at = time.monotonic()
                 self._feed(message.observation, message.weight)
             elif isinstance(message, Submitted):
                 self._feed_all(message.source.process(message.item))
@@ -158,6 +176,7 @@ class Worker:
 
     def _feed_all(self, observations: Iterable[Observation]) -> None:
         for observation in observations:
+            breathe()
             self._feed(*take(observation, self._config.field_max_bytes))
 
     def _feed(self, observation: Observation, weight: int) -> None:
@@ -210,6 +229,7 @@ class Worker:
 
     def _finish(self, closing: Close) -> bool:
         """Write out everything that is open or waiting, by the deadline of the message."""
+        self._urgent = True
         for source in self._sources:
             try:
                 self._feed_all(source.close())

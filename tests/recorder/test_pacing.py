@@ -1,0 +1,50 @@
+"""Pacing: the background thread gives way, but not when something would be lost by it."""
+
+import time
+
+import pytest
+
+from evaltap.recorder.inlet import ITEM_BYTES, Inlet
+from evaltap.recorder.pacing import REST_SECONDS, SLICE_SECONDS, Pace, breathe, keep
+
+
+def rests(pace: Pace, steps: int) -> float:
+    """Return the seconds slept over steps that each use up a slice."""
+    wall, cpu = time.perf_counter(), time.thread_time()
+    for _ in range(steps):
+        until = time.perf_counter() + SLICE_SECONDS
+        while time.perf_counter() < until:
+            pass
+        pace.step()
+    return (time.perf_counter() - wall) - (time.thread_time() - cpu)
+
+
+def test_a_used_up_slice_is_followed_by_a_rest_unless_there_is_pressure() -> None:
+    assert rests(Pace(lambda: False), 100) >= 100 * REST_SECONDS
+
+    asked = iter(range(1_000))
+    rests(Pace(lambda: next(asked) >= 0), 100)
+
+    assert next(asked) == 100
+
+
+def test_a_thread_without_a_pace_does_not_rest() -> None:
+    breathe()
+
+    keep(Pace(lambda: pytest.fail("asked before the slice was over")))
+    try:
+        breathe()
+    finally:
+        keep(None)
+
+
+def test_items_are_bounded_by_bytes_and_make_room_when_taken() -> None:
+    inlet = Inlet(max_events=100, max_bytes=4 * ITEM_BYTES, refuse=lambda reason: None)
+
+    taken = [inlet.submit(None, n) for n in range(5)]
+
+    assert taken == [True] * 4 + [False]
+    assert inlet.nearly_full
+    assert inlet.get(0) is not None
+    assert not inlet.nearly_full
+    assert inlet.submit(None, 5)
