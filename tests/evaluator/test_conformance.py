@@ -1,6 +1,7 @@
 """The peer's own rows: what tRPC-Agent-Go's tests say about criteria, evaluators and layouts."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,19 @@ from evaltap.evaluator.criteria.text import compile_length, compile_text
 from evaltap.evaluator.criteria.tool_trajectory import ToolTrajectoryMatcher
 from evaltap.evaluator.criteria.xml import compile_xml
 from evaltap.evaluator.errors import JudgeInvalid
+from evaltap.evaluator.json_path import extract
 from evaltap.evaluator.judge import judge_settings
+from evaltap.evaluator.judge_answers import (
+    Verdict,
+    read_boolean,
+    read_category,
+    read_rubrics,
+    read_sentence_labels,
+    read_single_score,
+    read_validity,
+)
 from evaltap.evaluator.layout import CaseProblem, lay_out, with_case_rubrics
+from evaltap.evaluator.pass_at_k import pass_at_k, pass_hat_k, runs_passed
 from evaltap.evaluator.rubric_answer import mean_score, read_rubric_answer
 from evaltap.schemas.metric import (
     EvalMetric,
@@ -159,6 +171,57 @@ def test_rubric_answers(row: Row) -> None:
             assert [verdict.id, verdict.score, verdict.reason] == [
                 want["id"], want["score"], want["reason"]
             ]  # fmt: skip
+
+
+@rows("judge_response_parsing")
+def test_judge_answers(row: Row) -> None:
+    categories = {one["label"]: one["score"] for one in row.get("options", {}).get("categories", ())}
+    readers: dict[str, Callable[[str], Verdict]] = {
+        "final_response": read_validity,
+        "single_score": read_single_score,
+        "boolean": read_boolean,
+        "categorical": lambda text: read_category(text, categories),
+        "hallucination": read_sentence_labels,
+    }
+    ids = row.get("configured_rubric_ids") or []
+    read = readers.get(row["scorer"], lambda text: read_rubrics(text, ids))
+
+    if row["want_error"]:
+        with pytest.raises(JudgeInvalid) as caught:
+            read(row["content"])
+        assert all(part in str(caught.value) for part in row.get("error_contains") or [])
+        return
+    verdict = read(row["content"])
+    assert verdict.score == pytest.approx(row["want_score"])
+    assert verdict.reason == row.get("want_reason", verdict.reason)
+    if want := row.get("want_value"):
+        assert verdict.value == want[want["kind"]]
+        assert isinstance(verdict.value, bool) == (want["kind"] == "boolean")
+
+
+@rows("jsonpath")
+def test_json_paths(row: Row) -> None:
+    if row["want_error"]:
+        with pytest.raises(ValueError, match=re.escape(row["error_contains"][0])):
+            extract(row["raw"], row["path"])
+        return
+
+    assert extract(row["raw"], row["path"]) == row["want"]
+
+
+@rows("passk")
+def test_pass_at_k(row: Row) -> None:
+    if row["fn"] == "parse_pass_nc":
+        assert [*runs_passed(row["summary"])] == row["want"]
+        return
+    estimate: Callable[[int, int, int], float]
+    estimate = pass_at_k if row["fn"] == "pass_at_k" else pass_hat_k
+    if row.get("want_error"):
+        with pytest.raises(ValueError, match="expected"):
+            estimate(row["n"], row["c"], row["k"])
+        return
+
+    assert estimate(row["n"], row["c"], row["k"]) == pytest.approx(row["want"], rel=1e-12, abs=1e-12)
 
 
 @rows("judge_model_json", lambda row: "want" in row)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evaltap.evaluator import CaseScorer, Registry
+from evaltap.evaluator import CaseScorer, Evaluator, Registry
 from evaltap.schemas import EvalMetric
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -36,9 +36,12 @@ def test_each_installed_evaluator_has_a_section() -> None:
     assert sorted(sections) == Registry().names()
 
 
-def test_each_section_has_an_example_of_its_own() -> None:
+def test_each_section_has_an_example_that_keeps_the_protocol() -> None:
     sections = re.split(r"^#{2,3} (\w+_\w+)$", REFERENCE, flags=re.MULTILINE)[1:]
 
     for name, text in zip(sections[::2], sections[1::2], strict=True):
-        example = json.loads(blocks(text, "json")[0])
-        assert (example.get("evaluatorName") or example["metricName"]) == name
+        example = EvalMetric.model_validate(json.loads(blocks(text, "json")[0]))
+        assert (example.evaluator_name or example.metric_name) == name
+        evaluator = Registry().build(example)
+        assert isinstance(evaluator, Evaluator)
+        assert (evaluator.name, bool(evaluator.version)) == (name, True)

@@ -6,7 +6,7 @@ a zero, and it stays visible as its own status.
 
 from collections.abc import Iterable, Sequence
 
-from evaltap.evaluator.context import MetricScore, Status, TurnScore, Vote
+from evaltap.evaluator.context import MetricScore, RubricVerdict, Status, TurnScore, Vote
 
 
 def status_of(score: float, threshold: float) -> Status:
@@ -28,6 +28,30 @@ def majority(votes: Sequence[Vote], threshold: float) -> Vote:
     if len(passing) > len(failing):
         return passing[0]
     return failing[0] if failing else votes[0]
+
+
+def mean_vote(votes: Sequence[Vote], threshold: float) -> Vote:
+    """Return a vote with the mean score of the samples that have one, and the means of their rows.
+
+    Its reasons are those of all samples; with nothing evaluated it is the first vote.  Raises
+    ValueError when there are no votes.
+    """
+    if not votes:
+        raise ValueError("no votes to average; expected at least one sample")
+    scored = [vote for vote in votes if vote.score is not None]
+    if not scored:
+        return votes[0]
+    score = sum(vote.score or 0.0 for vote in scored) / len(scored)
+    rows: dict[str, list[RubricVerdict]] = {}
+    for vote in scored:
+        for row in vote.rubric_scores:
+            rows.setdefault(row.id, []).append(row)
+    means = tuple(
+        RubricVerdict(name, sum(row.score for row in same) / len(same), same[0].reason)
+        for name, same in rows.items()
+    )
+    reason = "\n".join(dict.fromkeys(vote.reason for vote in scored))
+    return Vote(scored[0].sample, status_of(score, threshold), score, reason, means, value=score)
 
 
 def average(turns: tuple[TurnScore, ...], threshold: float) -> MetricScore:

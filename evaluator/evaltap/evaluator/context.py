@@ -108,6 +108,8 @@ class Vote:
     input_tokens: int | None = None
     output_tokens: int | None = None
     latency: timedelta | None = None
+    value: float | bool | str | None = None
+    """The typed score: numeric, boolean or categorical."""
 
 
 class TurnScore(NamedTuple):
