@@ -13,11 +13,12 @@ from span_builders import intermediate, tools, words
 class Witness:
     """Two recorders; the test gives `by_plugin` to a plugin and `provider` to an instrumentation.
 
-    Without `exact_errors` both must only agree on what failed: some spans tell little of why.
+    Without `exact_errors` both must only agree on what failed: some spans tell little of why; and
+    without `agents` not on who made a call.
     """
 
-    def __init__(self, *, exact_errors: bool = True) -> None:
-        self._exact_errors = exact_errors
+    def __init__(self, *, exact_errors: bool = True, agents: bool = True) -> None:
+        self._exact_errors, self._agents = exact_errors, agents
         self.by_plugin, self.by_spans = InlineRecorder(), InlineRecorder()
         self.processor = CaseSpanProcessor(recorder=self.by_spans)
         self.provider = TracerProvider()
@@ -33,12 +34,13 @@ class Witness:
         return seen
 
     def _comparable(self, turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        if self._exact_errors:
-            return turns
-        found = []
-        for turn in turns:
-            failed = [error is not None for error in turn["errors"]]
-            found.append({**turn, "errors": failed, "error": turn["error"] is not None})
+        found = [dict(turn) for turn in turns]
+        for turn in found:
+            if not self._exact_errors:
+                turn["errors"] = [error is not None for error in turn["errors"]]
+                turn["error"] = turn["error"] is not None
+            if not self._agents:
+                del turn["agents"]
         return found
 
     def turn(self) -> dict[str, Any]:

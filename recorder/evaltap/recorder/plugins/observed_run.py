@@ -35,7 +35,10 @@ UNSEEN: Any = object()
 
 
 class ObservedRun:
-    """A turn under way; make it when the run begins and call `end` once, with how it ended."""
+    """A turn under way; make it when the run begins and call `end` once, with how it ended.
+
+    `begun_ns` is when it began, if that was before it was known to be one.
+    """
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class ObservedRun:
         agent_name: str | None = None,
         state: Mapping[str, Any] | None = None,
         invocation_id: str | None = None,
+        begun_ns: int | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.run_id = os.urandom(12).hex()
@@ -57,12 +61,13 @@ class ObservedRun:
         self._last_ns = 0
         self._answer: tuple[int, str, str | None] | None = None
         self._open: dict[str, int] = {}
+        self._lasted: dict[str, float] = {}
         self._asked = self._ended = False
         span = trace.get_current_span().get_span_context()
         self._observe(
             RunStarted(
                 self.run_id,
-                self._now(),
+                self._now() if begun_ns is None else begun_ns,
                 session_id=session_id,
                 app_name=app_name,
                 user_id=user_id,
@@ -155,9 +160,11 @@ class ObservedRun:
         )
 
     def returned(self, call_id: str, result: Any = UNSEEN, failure: Failure | None = None) -> None:
-        """Record how a tool call ended."""
+        """Record how a tool call ended; once more when more of it is known, which takes no time."""
         now = self._now()
         begun = self._open.pop(call_id, None)
+        if begun is not None:
+            self._lasted[call_id] = (now - begun) / 1e6
         missing = {"result": "missing"} if result is UNSEEN and failure is None else {}
         self._observe(
             ToolReturned(
@@ -166,7 +173,7 @@ class ObservedRun:
                 call_id,
                 None if result is UNSEEN else result,
                 failure,
-                (now - begun) / 1e6 if begun is not None else None,
+                self._lasted.get(call_id),
                 missing,
             )
         )

@@ -1,0 +1,435 @@
+"""LangChain and LangGraph: a callback handler that observes every run.
+
+    agent.invoke({...}, config={"callbacks": [handler], "configurable": {"thread_id": "s-1"}})
+
+Source: `langchain_core.callbacks.BaseCallbackHandler` in langchain-core 1.7.  A run is a call that has
+no parent and in which a model or a tool is called; what happens below it, in sub-graphs, chains and
+agents, is part of the turn, and what happens inside a tool is the work of a sub-agent.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+    convert_to_messages,
+)
+from pydantic_core import to_json
+
+from evaltap.recorder.observation import Failure, Origin
+from evaltap.recorder.plugins.observed_run import (
+    UNSEEN,
+    ObservedRun,
+    enclosing,
+    failure_of,
+    guarded,
+    recorder_for,
+)
+from evaltap.recorder.recording import Recording
+
+if TYPE_CHECKING:
+    from langchain_core.outputs import LLMResult
+
+ORIGIN = Origin(framework="langchain", convention="langchain-callbacks")
+SESSION_KEYS = ("session_id", "conversation_id", "thread_id")
+"""Metadata that names the session, the most telling first; LangGraph fills in `thread_id`."""
+QUESTION_KEYS = ("input", "question", "query")
+MAX_OPEN = 100_000
+"""Open calls whose state is kept; the oldest is given up beyond it."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A root call; it becomes a run with the first model or tool call in it."""
+
+    begun_ns: int
+    metadata: Mapping[str, Any]
+    inputs: Any
+    name: str | None
+    run: ObservedRun | None = None
+
+
+@dataclass(slots=True)
+class _Level:
+    """The work of a turn, or of a sub-agent inside a tool of it (`parent`)."""
+
+    turn: _Turn
+    parent: str | None = None
+    asked_for: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Calls that a model asked for and no tool has begun yet."""
+    failed: dict[str, Failure] = field(default_factory=dict)
+    """Calls that raised, of which the model may still be told."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """An open call of LangChain's."""
+
+    level: _Level
+    top: bool = False
+    """Whether the turn begins and ends with it."""
+    call_id: str | None = None
+    inner: _Level | None = None
+    """What a sub-agent does inside this tool."""
+    model: str | None = None
+    agent: str | None = None
+
+
+class EvaltapHandler(BaseCallbackHandler):
+    """Record every run as one turn of an eval case; the thread, session or conversation is the case.
+
+    `log` is where turns go, as the recorder takes it; pass `recorder` instead to share one.  One
+    handler may serve any number of chains and graphs.  `clock` returns nanoseconds since the epoch.
+    """
+
+    run_inline = True
+    """Be called in the order of events also in asynchronous runs; the handler never waits."""
+
+    def __init__(
+        self,
+        log: str | None = None,
+        *,
+        recorder: Recording | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._recorder = recorder_for(log, recorder)
+        self._clock = clock
+        self._nodes: OrderedDict[UUID, _Node] = OrderedDict()
+
+    def close(self) -> None:
+        """Write out what is in memory and stop recording."""
+        self._recorder.close()
+
+    def on_chain_start(
+        self,
+        serialized: dict[str, Any],
+        inputs: Any,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Note a chain or graph; one without a parent may become a turn."""
+        name = kwargs.get("name")
+        guarded(self, self._enter, run_id, parent_run_id, metadata, inputs, name)
+
+    def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """End the turn, if it is one, with its result."""
+        guarded(self, self._left, run_id, outputs)
+
+    def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """End the turn, if it is one, as failed."""
+        guarded(self, self._broke, run_id, error)
+
+    def on_chat_model_start(
+        self,
+        serialized: dict[str, Any],
+        messages: list[list[BaseMessage]],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Note what a chat model is given."""
+        heard = messages[0] if messages else []
+        guarded(self, self._model_called, run_id, parent_run_id, metadata, heard)
+
+    def on_llm_start(
+        self,
+        serialized: dict[str, Any],
+        prompts: list[str],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Note what a model for plain text is given."""
+        guarded(self, self._model_called, run_id, parent_run_id, metadata, prompts[:1])
+
+    def on_llm_end(self, response: "LLMResult", *, run_id: UUID, **kwargs: Any) -> None:
+        """Note what a model said and used."""
+        guarded(self, self._model_answered, run_id, response)
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """End the turn as failed when the model was all there was to it."""
+        guarded(self, self._broke, run_id, error)
+
+    def on_tool_start(
+        self,
+        serialized: dict[str, Any],
+        input_str: str,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        metadata: dict[str, Any] | None = None,
+        inputs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Note a tool call."""
+        name = kwargs.get("name") or (serialized or {}).get("name") or ""
+        given = input_str if inputs is None else inputs
+        call_id = kwargs.get("tool_call_id")
+        guarded(self, self._tool_called, run_id, parent_run_id, metadata, name, given, call_id)
+
+    def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """Note a tool's result."""
+        guarded(self, self._tool_returned, run_id, output)
+
+    def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """Note that a tool raised."""
+        guarded(self, self._tool_failed, run_id, error)
+
+    def _enter(
+        self,
+        run_id: UUID,
+        parent_id: UUID | None,
+        metadata: Mapping[str, Any] | None,
+        inputs: Any,
+        name: str | None,
+    ) -> _Node:
+        """Return the node of a call that begins, below its parent or as a turn of its own."""
+        above = self._nodes.get(parent_id) if parent_id is not None else None
+        agent = (metadata or {}).get("lc_agent_name")
+        if above is None:
+            turn = _Turn(self._clock(), metadata or {}, inputs, agent or name)
+            node = _Node(_Level(turn), True, agent=agent)
+        elif above.call_id is not None:
+            above.inner = above.inner or _Level(above.level.turn, above.call_id)
+            node = _Node(above.inner, agent=agent)
+        else:
+            node = _Node(above.level, agent=agent or above.agent)
+        self._nodes[run_id] = node
+        while len(self._nodes) > MAX_OPEN:
+            self._nodes.popitem(last=False)
+        return node
+
+    def _run(self, level: _Level) -> ObservedRun:
+        """Return the run, which begins now at the latest."""
+        turn = level.turn
+        if turn.run is None:
+            around = enclosing(self._recorder)
+            if around is not None:
+                turn.run, level.parent = around
+                return turn.run
+            turn.run = ObservedRun(
+                self._recorder,
+                ORIGIN,
+                session_id=_first(turn.metadata, SESSION_KEYS),
+                user_id=_first(turn.metadata, ("user_id",)),
+                agent_name=turn.name,
+                begun_ns=turn.begun_ns,
+                clock=self._clock,
+            )
+            turn.run.asked(_question(turn.inputs))
+        return turn.run
+
+    def _left(self, run_id: UUID, outputs: Any) -> None:
+        node = self._nodes.pop(run_id, None)
+        run = node.level.turn.run if node is not None and node.top else None
+        if node is None or run is None:
+            return
+        messages = outputs.get("messages") if isinstance(outputs, Mapping) else None
+        self._catch_up(node.level, messages if isinstance(messages, list) else ())
+        self._not_run(node.level)
+        if node.level.parent is None:
+            result = _result(outputs)
+            if result is not None:
+                run.answered(result)
+            run.end()
+
+    def _broke(self, run_id: UUID, error: BaseException) -> None:
+        node = self._nodes.pop(run_id, None)
+        if node is None or not node.top or node.level.turn.run is None:
+            return
+        self._not_run(node.level)
+        if node.level.parent is None:
+            node.level.turn.run.end_with(error)
+
+    def _model_called(
+        self,
+        run_id: UUID,
+        parent_id: UUID | None,
+        metadata: Mapping[str, Any] | None,
+        heard: Sequence[Any],
+    ) -> None:
+        node = self._enter(run_id, parent_id, metadata, heard, None)
+        node.model = _first(metadata or {}, ("ls_model_name",))
+        run = self._run(node.level)
+        if node.level.parent is None and not run.was_asked:
+            run.asked(_question(heard))
+        self._catch_up(node.level, heard)
+
+    def _model_answered(self, run_id: UUID, response: "LLMResult") -> None:
+        node = self._nodes.get(run_id)
+        first = response.generations[0][0] if response.generations and node is not None else None
+        if node is None or first is None:
+            return
+        level, run = node.level, self._run(node.level)
+        message = getattr(first, "message", None)
+        calls = message.tool_calls if isinstance(message, AIMessage) else []
+        usage = message.usage_metadata if isinstance(message, AIMessage) else None
+        facts = message.response_metadata if isinstance(message, AIMessage) else {}
+        run.model(
+            _first(facts, ("model_name", "model")) or node.model,
+            input_tokens=usage["input_tokens"] if usage is not None else None,
+            output_tokens=usage["output_tokens"] if usage is not None else None,
+            agent=node.agent,
+        )
+        if level.parent is None:
+            words = str(message.text) if isinstance(message, AIMessage) else first.text
+            run.said(words or None, node.agent, final=not calls)
+        for call in calls:
+            if call["id"] is not None:
+                level.asked_for[call["id"]] = call
+        self._left(run_id, message if message is not None else first.text)
+
+    def _tool_called(
+        self,
+        run_id: UUID,
+        parent_id: UUID | None,
+        metadata: Mapping[str, Any] | None,
+        name: str,
+        given: Any,
+        call_id: str | None,
+    ) -> None:
+        if parent_id is None and enclosing(self._recorder) is None:
+            # A program that calls a tool by itself is no agent.
+            return
+        node = self._enter(run_id, parent_id, metadata, None, None)
+        level = node.level
+        asked_for = level.asked_for.pop(call_id, None) if call_id is not None else None
+        node.call_id = call_id or str(run_id)
+        self._run(level).called(
+            call_id,
+            name,
+            # The inputs also hold what the framework injects, such as the state of the graph.
+            asked_for["args"] if asked_for is not None else given,
+            agent=node.agent,
+            parent=level.parent,
+            made_up=node.call_id,
+        )
+
+    def _tool_returned(self, run_id: UUID, output: Any) -> None:
+        node = self._tool_ended(run_id)
+        if node is None or node.call_id is None:
+            return
+        value, failed = _returned(output, node.call_id)
+        failure = Failure(message=value if isinstance(value, str) else None) if failed else None
+        self._run(node.level).returned(node.call_id, value, failure)
+
+    def _tool_ended(self, run_id: UUID) -> _Node | None:
+        node = self._nodes.pop(run_id, None)
+        if node is not None and node.inner is not None:
+            self._not_run(node.inner)
+        return node
+
+    def _tool_failed(self, run_id: UUID, error: BaseException) -> None:
+        node = self._tool_ended(run_id)
+        if node is None or node.call_id is None or not _is_failure(error):
+            return
+        failure = node.level.failed[node.call_id] = failure_of(error)
+        self._run(node.level).returned(node.call_id, UNSEEN, failure)
+
+    def _catch_up(self, level: _Level, messages: Sequence[Any]) -> None:
+        """Note what a model is told of calls that raised, and of those that no tool has begun."""
+        for message in messages if level.asked_for or level.failed else ():
+            call_id = message.tool_call_id if isinstance(message, ToolMessage) else None
+            if call_id in level.asked_for:
+                call = level.asked_for.pop(call_id)
+                self._called_only(level, call_id, call)
+                self._run(level).returned(call_id, *_told(message))
+            elif call_id in level.failed:
+                self._run(level).returned(call_id, message.content, level.failed.pop(call_id))
+
+    def _not_run(self, level: _Level) -> None:
+        """Note the calls that were asked for and never made."""
+        for call_id, call in level.asked_for.items():
+            self._called_only(level, call_id, call)
+        level.asked_for.clear()
+
+    def _called_only(self, level: _Level, call_id: str, call: Mapping[str, Any]) -> None:
+        agent = level.turn.metadata.get("lc_agent_name")
+        self._run(level).called(
+            call_id, call["name"], call["args"], agent=agent, parent=level.parent
+        )
+
+
+def _told(message: ToolMessage) -> tuple[Any, Failure | None]:
+    content = message.content
+    failed = message.status == "error"
+    text = content if isinstance(content, str) else None
+    return content, Failure(message=text) if failed else None
+
+
+def _returned(output: Any, call_id: str) -> tuple[Any, bool]:
+    """Return a tool's value and whether it reports a failure.
+
+    A tool may return a LangGraph command, to update the state or hand over; the message for the model
+    is then in the update.
+    """
+    update = getattr(output, "update", None)
+    if isinstance(update, Mapping) and isinstance(update.get("messages"), list):
+        told = [m for m in update["messages"] if isinstance(m, ToolMessage)]
+        output = next((m for m in told if m.tool_call_id == call_id), output)
+    if isinstance(output, ToolMessage):
+        return output.content, output.status == "error"
+    return output, False
+
+
+def _is_failure(error: BaseException) -> bool:
+    """Return whether an exception is an error: LangGraph interrupts a run by one, as does asyncio."""
+    bubbles = any(kind.__name__ == "GraphBubbleUp" for kind in type(error).__mro__)
+    return isinstance(error, Exception) and not bubbles
+
+
+def _question(given: Any) -> str | None:
+    """Return the user's words in what a run or a model was given; None when there are none."""
+    if isinstance(given, Mapping):
+        messages = given.get("messages")
+        if messages is not None:
+            return _question(messages)
+        found = (given.get(key) for key in QUESTION_KEYS)
+        return next((value for value in found if isinstance(value, str)), None)
+    if isinstance(given, str):
+        return given
+    items = given if isinstance(given, list | tuple) else [given]
+    for item in reversed(items):
+        if isinstance(item, str):
+            return item
+        message = item
+        if isinstance(item, tuple | dict):
+            (message,) = convert_to_messages([item])
+        if isinstance(message, HumanMessage):
+            return str(message.text) or None
+    return None
+
+
+def _result(outputs: Any) -> str | None:
+    """Return what a run itself calls its result, as text; None when that is not to be told."""
+    if isinstance(outputs, str):
+        return outputs
+    if isinstance(outputs, Mapping):
+        structured = outputs.get("structured_response")
+        if structured is not None:
+            return to_json(structured, fallback=repr).decode()
+        messages = outputs.get("messages")
+        outputs = messages[-1] if isinstance(messages, list) and messages else None
+    if isinstance(outputs, AIMessage) and not outputs.tool_calls:
+        return str(outputs.text) or None
+    return None
+
+
+def _first(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+    found = (values.get(key) for key in keys)
+    return next((str(value) for value in found if value), None)
