@@ -12,7 +12,12 @@ from evaltap.evaluator.sources.local_log import LocalLogSource
 from evaltap.schemas.record import DecodedCase, decode_record
 
 DOCS = Path(__file__).parents[2] / "docs/how-to"
-PAGES = ["record-langchain.md", "record-openai-agents.md", "record-pydantic-ai.md"]
+PAGES = [
+    "record-langchain.md",
+    "record-openai-agents.md",
+    "record-pydantic-ai.md",
+    "record-strands.md",
+]
 
 
 def turn_of(log: Path) -> dict[str, Any]:

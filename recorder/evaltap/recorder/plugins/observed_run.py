@@ -9,7 +9,7 @@ protects its caller: that is the part of `guarded`.
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -222,13 +222,21 @@ _ENCLOSING: ContextVar[tuple[ObservedRun, str] | None] = ContextVar("evaltap_cal
 @contextmanager
 def inside(run: ObservedRun | None, call_id: str) -> Iterator[None]:
     """Mark that a tool works here, so that a run which begins inside it belongs to `run`."""
-    token = _ENCLOSING.set((run, call_id) if run is not None else None)
+    before = enter((run, call_id) if run is not None else None)
     try:
         yield
     finally:
-        # A generator that is closed elsewhere ends in another context, where there is nothing to undo.
-        with suppress(ValueError):
-            _ENCLOSING.reset(token)
+        enter(before)
+
+
+def enter(call: tuple[ObservedRun, str] | None) -> tuple[ObservedRun, str] | None:
+    """Mark that this call is at work here; return what was marked, to be entered again later.
+
+    For frameworks that tell the beginning and the end of a call in two hooks.
+    """
+    before = _ENCLOSING.get()
+    _ENCLOSING.set(call)
+    return before
 
 
 def enclosing(recorder: Recording) -> tuple[ObservedRun, str] | None:

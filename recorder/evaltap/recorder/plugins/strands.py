@@ -1,0 +1,248 @@
+"""Strands Agents: hooks that observe every invocation of an agent, a graph or a swarm.
+
+    agent = Agent(model, tools=[...], hooks=[EvaltapHooks("log.db")])
+
+Source: the events of `strands.hooks` in strands-agents 1.62.  The hooks write to none of them.  An agent
+that works inside a tool of another one, and the agents of a graph or swarm, are part of the turn around
+them, when all have the hooks.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from strands.hooks import (
+    AfterInvocationEvent,
+    AfterMultiAgentInvocationEvent,
+    AfterToolCallEvent,
+    BeforeInvocationEvent,
+    BeforeMultiAgentInvocationEvent,
+    BeforeToolCallEvent,
+    HookProvider,
+    HookRegistry,
+    MessageAddedEvent,
+)
+
+from evaltap.recorder.observation import Failure, Origin
+from evaltap.recorder.plugins.observed_run import (
+    UNSEEN,
+    ObservedRun,
+    enclosing,
+    enter,
+    failure_of,
+    guarded,
+    recorder_for,
+)
+from evaltap.recorder.recording import Recording
+
+ORIGIN = Origin(framework="strands-agents", convention="strands-hooks")
+SESSION_KEYS = ("session.id", "session_id", "gen_ai.conversation.id", "conversation_id")
+"""Names of the session among what is passed to an invocation and among an agent's trace attributes."""
+USER_KEYS = ("user.id", "user_id")
+MAX_OPEN = 10_000
+"""Open invocations whose state is kept; the oldest is given up beyond it."""
+
+_ORCHESTRATED: ContextVar[ObservedRun | None] = ContextVar("evaltap_strands_run", default=None)
+"""The run of the graph or swarm that works in this context."""
+
+
+@dataclass(slots=True)
+class _Level:
+    """One invocation: a turn (`owned`), a part of one, or the work of a tool in one (`parent`)."""
+
+    run: ObservedRun
+    owned: bool
+    parent: str | None = None
+    around: BaseException | None = None
+    """The exception that was being handled when it began: not its own."""
+    outside: ObservedRun | None = None
+    """The run of a graph or swarm around this one, if it is one itself."""
+    calls: dict[str, Any] = field(default_factory=dict)
+    """What each open tool call is inside of, to be entered again when it ends."""
+
+
+class EvaltapHooks(HookProvider):
+    """Record every invocation as one turn of an eval case.
+
+    `log` is where turns go, as the recorder takes it; pass `recorder` instead to share one.  One
+    instance may serve any number of agents.  `clock` returns nanoseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        log: str | None = None,
+        *,
+        recorder: Recording | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._recorder = recorder_for(log, recorder)
+        self._clock = clock
+        self._levels: dict[int, _Level] = {}
+
+    def close(self) -> None:
+        """Write out what is in memory and stop recording."""
+        self._recorder.close()
+
+    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
+        """Listen; called by an agent, graph or swarm when it is made."""
+        registry.add_callback(BeforeInvocationEvent, self.before_invocation)
+        registry.add_callback(AfterInvocationEvent, self.after_invocation)
+        registry.add_callback(MessageAddedEvent, self.message_added)
+        registry.add_callback(BeforeToolCallEvent, self.before_tool_call)
+        registry.add_callback(AfterToolCallEvent, self.after_tool_call)
+        registry.add_callback(BeforeMultiAgentInvocationEvent, self.before_orchestration)
+        registry.add_callback(AfterMultiAgentInvocationEvent, self.after_orchestration)
+
+    def before_invocation(self, event: BeforeInvocationEvent) -> None:
+        """Begin a turn, or a part of the one around."""
+        guarded(self, self._begun, event)
+
+    def after_invocation(self, event: AfterInvocationEvent) -> None:
+        """End the turn, if it is one."""
+        guarded(self, self._ended, event.agent)
+
+    def message_added(self, event: MessageAddedEvent) -> None:
+        """Note what the model said and used."""
+        guarded(self, self._said, event.agent, event.message)
+
+    def before_tool_call(self, event: BeforeToolCallEvent) -> None:
+        """Note a tool call."""
+        guarded(self, self._called, event.agent, event.tool_use)
+
+    def after_tool_call(self, event: AfterToolCallEvent) -> None:
+        """Note how a tool call ended."""
+        guarded(self, self._returned, event)
+
+    def before_orchestration(self, event: BeforeMultiAgentInvocationEvent) -> None:
+        """Begin the turn of a graph or swarm."""
+        guarded(self, self._orchestrated, event)
+
+    def after_orchestration(self, event: AfterMultiAgentInvocationEvent) -> None:
+        """End the turn of a graph or swarm."""
+        guarded(self, self._ended, event.source)
+
+    def _begun(self, event: BeforeInvocationEvent) -> None:
+        if event.messages is None:
+            # `Agent.structured_output`, which tells nothing but its beginning and its end.
+            return
+        agent = event.agent
+        level = self._level(agent, event.invocation_state, agent.name)
+        if level.owned:
+            level.run.asked(_question(event.messages))
+
+    def _orchestrated(self, event: BeforeMultiAgentInvocationEvent) -> None:
+        source = event.source
+        level = self._level(source, event.invocation_state or {}, getattr(source, "id", None))
+        level.outside = _ORCHESTRATED.get()
+        _ORCHESTRATED.set(level.run if level.parent is None else None)
+
+    def _level(self, source: Any, passed: Mapping[str, Any], name: str | None) -> _Level:
+        tool, orchestrated = enclosing(self._recorder), _ORCHESTRATED.get()
+        if tool is not None:
+            level = _Level(tool[0], False, tool[1])
+        elif orchestrated is not None and orchestrated.recorder is self._recorder:
+            level = _Level(orchestrated, False)
+        else:
+            attributes = getattr(source, "trace_attributes", None) or {}
+            manager = getattr(source, "_session_manager", None)
+            session = _first(passed, SESSION_KEYS) or _first(attributes, SESSION_KEYS)
+            run = ObservedRun(
+                self._recorder,
+                ORIGIN,
+                session_id=session or getattr(manager, "session_id", None),
+                user_id=_first(passed, USER_KEYS) or _first(attributes, USER_KEYS),
+                agent_name=name,
+                clock=self._clock,
+            )
+            level = _Level(run, True)
+        level.around = sys.exc_info()[1]
+        self._levels[id(source)] = level
+        while len(self._levels) > MAX_OPEN:
+            del self._levels[next(iter(self._levels))]
+        return level
+
+    def _ended(self, source: Any) -> None:
+        level = self._levels.pop(id(source), None)
+        if level is None:
+            return
+        if not hasattr(source, "messages"):
+            _ORCHESTRATED.set(level.outside)
+        if not level.owned:
+            return
+        # The events do not tell of errors, but are sent while the error is on its way.
+        error = sys.exc_info()[1]
+        if error is not None and error is not level.around:
+            level.run.end_with(error)
+        else:
+            level.run.end()
+
+    def _said(self, agent: Any, message: Mapping[str, Any]) -> None:
+        level = self._levels.get(id(agent))
+        if level is None:
+            return
+        content = message.get("content", [])
+        if message.get("role") != "assistant":
+            if not level.run.was_asked and level.parent is None:
+                level.run.asked(_question([message]))
+            return
+        usage = message.get("metadata", {}).get("usage", {})
+        config = agent.model.get_config()
+        level.run.model(
+            _first(config, ("model_id",)) if isinstance(config, Mapping) else None,
+            input_tokens=usage.get("inputTokens"),
+            output_tokens=usage.get("outputTokens"),
+            agent=agent.name,
+        )
+        if level.parent is None:
+            calls = any("toolUse" in block for block in content)
+            level.run.said(_words(content), agent.name, final=not calls)
+
+    def _called(self, agent: Any, use: Mapping[str, Any]) -> None:
+        level = self._levels.get(id(agent))
+        if level is None:
+            return
+        call_id = use["toolUseId"]
+        level.calls[call_id] = enter((level.run, call_id))
+        level.run.called(call_id, use["name"], use["input"], agent=agent.name, parent=level.parent)
+
+    def _returned(self, event: AfterToolCallEvent) -> None:
+        level = self._levels.get(id(event.agent))
+        if level is None:
+            return
+        call_id = event.tool_use["toolUseId"]
+        enter(level.calls.pop(call_id, None))
+        told = _told(event.result.get("content", []))
+        failure = None
+        if event.exception is not None:
+            failure = failure_of(event.exception)
+        elif event.result.get("status") == "error":
+            failure = Failure(message=told if isinstance(told, str) else None)
+        level.run.returned(call_id, told, failure)
+
+
+def _question(messages: Sequence[Mapping[str, Any]] | None) -> str | None:
+    """Return the words of the last user message that is more than tool results."""
+    for message in reversed(messages or ()):
+        words = _words(message.get("content", [])) if message.get("role") == "user" else None
+        if words is not None:
+            return words
+    return None
+
+
+def _words(content: Sequence[Mapping[str, Any]]) -> str | None:
+    texts = [block["text"] for block in content if isinstance(block.get("text"), str)]
+    return "".join(texts) if texts else None
+
+
+def _told(content: Sequence[Mapping[str, Any]]) -> Any:
+    """Return what the model is told: the text or object itself where there is only one."""
+    values = [block.get("text", block.get("json", block)) for block in content]
+    return values[0] if len(values) == 1 else values if values else UNSEEN
+
+
+def _first(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+    found = (values.get(key) for key in keys)
+    return next((str(value) for value in found if value), None)
