@@ -184,7 +184,8 @@ def test_judge_answers(row: Row) -> None:
         "hallucination": read_sentence_labels,
     }
     ids = row.get("configured_rubric_ids") or []
-    read = readers.get(row["scorer"], lambda text: read_rubrics(text, ids))
+    readers["rubric_scores"] = readers["rubric_blocks_legacy"] = lambda text: read_rubrics(text, ids)
+    read = readers[row["scorer"]]
 
     if row["want_error"]:
         with pytest.raises(JudgeInvalid) as caught:

@@ -226,9 +226,9 @@ def test_an_unknown_evaluator_names_the_installed_ones() -> None:
     with pytest.raises(UnknownEvaluatorError) as caught:
         CaseScorer([EvalMetric(metric_name="nope")])
 
-    assert str(caught.value).startswith(
-        "no evaluator named 'nope'; installed: final_response_avg_score, llm_final_response, "
-    )
+    told = str(caught.value)
+    assert told.startswith("no evaluator named 'nope'; installed: ")
+    assert ", ".join(Registry().names()) in told
     assert isinstance(caught.value, EvaltapError)
     assert caught.value.exit_code == 2
 

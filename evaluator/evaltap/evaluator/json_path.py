@@ -1,6 +1,7 @@
 """A restricted JSON path: `$.a.b[0]`, one place and no wildcards."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
@@ -20,9 +21,15 @@ def extract(text: str, path: str) -> str:
         value = parse(text)
     except ValueError as error:
         raise ValueError(f"parse source json: {error}") from None
+    value = follow(value, steps)
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def follow(value: Any, steps: Sequence[str | int]) -> Any:
+    """Return the value at the end of a path that was read; raise ValueError when it leads nowhere."""
     for step in steps:
         value = _step(value, step)
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    return value
 
 
 def read_path(path: str) -> list[str | int]:

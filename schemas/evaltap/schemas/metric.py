@@ -12,7 +12,9 @@ from pydantic import Field, SecretStr, SerializationInfo, field_serializer, fiel
 
 from evaltap.schemas.base import Always, AnyValue, FreeObject, Keep, Map, WireModel
 from evaltap.schemas.case import Rubric
+from evaltap.schemas.lexical import KeywordsCriterion, LexicalCriterion
 from evaltap.schemas.message import SnakeModel
+from evaltap.schemas.operations import OperationsCriterion, ToolUseCriterion
 from evaltap.schemas.rules import RulesCriterion
 from evaltap.schemas.trajectory import TrajectoryCriterion
 
@@ -221,6 +223,10 @@ class Criterion(WireModel):
     # evaltap's own
     rules: RulesCriterion | None = None
     trajectory: TrajectoryCriterion | None = None
+    lexical: LexicalCriterion | None = None
+    keywords: KeywordsCriterion | None = None
+    operations: OperationsCriterion | None = None
+    tool_use: ToolUseCriterion | None = None
 
 
 class EvalMetric(WireModel):
