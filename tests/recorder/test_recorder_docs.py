@@ -57,13 +57,26 @@ def test_the_redactor_of_the_page_works(tmp_path: Path, monkeypatch: pytest.Monk
     code = blocks("how-to/redact.md", "python")
     scope: dict[str, object] = {}
 
-    exec(code[1], scope)
-    exec(code[2], scope)
+    (own,) = (block for block in code if "hr-assistant" in block)
+    exec(own, scope)
+    exec(code[-1], scope)
 
     redact = scope["redact"]
     assert callable(redact)
     assert redact({"sessionInput": {"appName": "hr-assistant"}}) is None
     assert isinstance(scope["default"], PatternRedactor)
+
+
+def test_the_policies_and_rules_of_the_page_can_be_used() -> None:
+    code = blocks("how-to/redact.md", "python")
+
+    shown = [block for block in code if "redaction_" in block]
+
+    assert len(shown) == 3
+    for block in shown:
+        scope: dict[str, object] = {"Recorder": lambda log, **given: RecorderConfig(log=log, **given)}
+        exec(block, scope)
+        assert isinstance(scope["recorder"], RecorderConfig)
 
 
 def test_the_wire_page_lists_every_reason() -> None:

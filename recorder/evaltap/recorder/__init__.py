@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evaltap.recorder.config import RecorderConfig
+    from evaltap.recorder.custom_rules import custom_rule
+    from evaltap.recorder.field_policy import FieldPolicy
     from evaltap.recorder.ledger import Counters
     from evaltap.recorder.recorder import Recorder
     from evaltap.recorder.redaction import PatternRedactor, RedactionReport, Redactor
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "config": ("RecorderConfig",),
+    "custom_rules": ("custom_rule",),
+    "field_policy": ("FieldPolicy",),
     "ledger": ("Counters",),
     "recorder": ("Recorder",),
     "redaction": ("PatternRedactor", "RedactionReport", "Redactor"),
@@ -34,6 +38,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "CaseSpanProcessor",
     "Counters",
+    "FieldPolicy",
     "LocalLogSink",
     "MemorySink",
     "PatternRedactor",
@@ -45,6 +50,7 @@ __all__ = [
     "SinkError",
     "ToolCall",
     "Turn",
+    "custom_rule",
 ]
 
 

@@ -8,9 +8,13 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from evaltap.schemas.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from evaltap.recorder.field_policy import FieldPolicy
+    from evaltap.recorder.sensitive_text import Rule
 
 PREFIX = "EVALTAP_"
 
@@ -20,9 +24,18 @@ _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 
 
 def _setting(
-    name: str, default: _T, read: Callable[[str], _T], meaning: str, *, secret: bool = False
+    name: str,
+    default: _T,
+    read: Callable[[str], _T],
+    meaning: str,
+    *,
+    secret: bool = False,
+    fallback: _T | None = None,
 ) -> _T:
-    """Declare a setting; its default is looked up in the environment when a config is built."""
+    """Declare a setting; its default is looked up in the environment when a config is built.
+
+    `fallback` holds when the variable cannot be read and the default would not be safe.
+    """
     variable = PREFIX + name.upper()
 
     def from_environment() -> _T:
@@ -33,8 +46,9 @@ def _setting(
             return read(text)
         except ValueError as error:
             shown = "its value" if secret else repr(text)
-            _LOG.warning("%s: %s cannot be used (%s); %r holds", variable, shown, error, default)
-            return default
+            used = default if fallback is None else fallback
+            _LOG.warning("%s: %s cannot be used (%s); %r holds", variable, shown, error, used)
+            return used
 
     value: _T = field(
         default_factory=from_environment,
@@ -76,6 +90,26 @@ def _count(low: int, high: int) -> Callable[[str], int]:
     return read
 
 
+def _policy(text: str) -> str:
+    from evaltap.recorder.field_policy import FieldPolicy
+
+    return _readable(text, FieldPolicy.parse)
+
+
+def _rules(text: str) -> str:
+    from evaltap.recorder.custom_rules import parse_rules
+
+    return _readable(text, parse_rules) if text else ""
+
+
+def _readable(text: str, parse: Callable[[str], object]) -> str:
+    try:
+        parse(text)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 
 
@@ -106,6 +140,16 @@ class RecorderConfig:
         "redaction_key", None, _text,
         "Secret from which pseudonyms are made, 16 characters or more; without it a random key "
         "is kept beside the log.", secret=True,
+    )  # fmt: skip
+    redaction_policy: str = _setting(
+        "redaction_policy", "", _policy,
+        "What happens to each field: `field=keep|hash|redact|drop,...`, or `metadata` for names, "
+        "structure and hashed arguments only.", fallback="metadata",
+    )  # fmt: skip
+    redaction_rules: str = _setting(
+        "redaction_rules", "", _rules,
+        "Rules of your own as a JSON object, name to regular expression: what matches becomes "
+        "`<name:...>`.", fallback='{"unreadable_rules": "(?s).+"}',
     )  # fmt: skip
     capture_content: bool = _setting(
         "capture_content", True, _switch,
@@ -164,6 +208,18 @@ class RecorderConfig:
         "Faults of the recorder itself after which it switches itself off.",
     )  # fmt: skip
 
+    def field_policy(self) -> "FieldPolicy":
+        """Return the policy of each field."""
+        from evaltap.recorder.field_policy import FieldPolicy
+
+        return FieldPolicy.parse(self.redaction_policy)
+
+    def custom_rules(self) -> "tuple[Rule, ...]":
+        """Return the rules of one's own."""
+        from evaltap.recorder.custom_rules import parse_rules
+
+        return parse_rules(self.redaction_rules) if self.redaction_rules else ()
+
     def __post_init__(self) -> None:
         """Check the values that were passed; those of the environment are checked already."""
         for item in fields(self):
@@ -194,3 +250,5 @@ def _check(value: object, default: object, read: Callable[[str], object]) -> Non
         read(str(value))
     elif not isinstance(value, str):
         raise TypeError("expected a text")
+    else:
+        read(value)

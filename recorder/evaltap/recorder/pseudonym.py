@@ -49,7 +49,7 @@ def shared_key(path: Path) -> bytes:
     Several processes may ask for the first time at once: one key wins and all return it.
     """
     try:
-        return _read(path)
+        return read_key(path)
     except FileNotFoundError:
         pass
     draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
@@ -63,10 +63,11 @@ def shared_key(path: Path) -> bytes:
     finally:
         os.close(handle)
         draft.unlink()
-    return _read(path)
+    return read_key(path)
 
 
-def _read(path: Path) -> bytes:
+def read_key(path: Path) -> bytes:
+    """Return the key in the file; OSError when there is none."""
     key = path.read_bytes()
     if len(key) < KEY_BYTES:
         raise OSError(f"{path} holds {len(key)} bytes, a key has {KEY_BYTES}: delete the file")

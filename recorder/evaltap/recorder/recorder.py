@@ -258,15 +258,15 @@ class Recorder:
         if not self.config.redaction:
             return None
         if self.config.redaction_key is not None:
-            return PatternRedactor(derived_key(self.config.redaction_key))
+            return PatternRedactor.configured(self.config, derived_key(self.config.redaction_key))
         if self.config.log is None or self._custom_sink:
-            return PatternRedactor(random_key())
+            return PatternRedactor.configured(self.config, random_key())
         try:
-            return PatternRedactor(shared_key(key_path(Path(self.config.log))))
+            return PatternRedactor.configured(self.config, shared_key(key_path(Path(self.config.log))))
         except OSError as error:
             # Private all the same, only that other processes will make other pseudonyms.
             self.report_fault("redaction key", error)
-            return PatternRedactor(random_key())
+            return PatternRedactor.configured(self.config, random_key())
 
     def _lose(self, observation: Observation) -> None:
         """Drop the run of an observation that could not be taken."""

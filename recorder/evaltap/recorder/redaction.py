@@ -7,19 +7,21 @@ be redacted is dropped by the recorder and counted.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import orjson
 
 from evaltap.recorder.checked_numbers import is_card_number
+from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.field_policy import WITHHELD, FieldPolicy, PolicyApplier
 from evaltap.recorder.pacing import breathe
 from evaltap.recorder.pseudonym import Pseudonyms
 from evaltap.recorder.secret_values import Name, is_opaque, kind_of_name
-from evaltap.recorder.sensitive_text import PSEUDONYM, find
+from evaltap.recorder.sensitive_text import PSEUDONYM, Finding, Rule, find
 
 FAILED = "[REDACTED:error]"
-WITHHELD = "[REDACTED:content]"
 
 _MAX_NESTED_JSON = 6
 _MAX_PASSES = 4
@@ -31,6 +33,7 @@ _SMALLEST_NUMBER = 10**13
 """Numbers up to this are too short for a card."""
 _TURN_FIELDS = ("userContent", "finalResponse", "intermediateResponses", "contextMessages")
 _TOOL_FIELDS = ("arguments", "result", "error")
+_POLICY_NAMES = {"arguments": "toolArguments", "result": "toolResults", "error": "errorMessages"}
 
 
 @dataclass(slots=True)
@@ -53,34 +56,71 @@ class Redactor(Protocol):
 
 
 class PatternRedactor:
-    """The redactor that is on by default: names, formats and checked numbers become pseudonyms."""
+    """The redactor that is on by default: names, formats and checked numbers become pseudonyms.
 
-    def __init__(self, key: bytes) -> None:
+    `policy` says what happens to each field, redaction being the default; `rules` are rules of your
+    own (see `custom_rule`), for texts in all fields that are redacted.
+    """
+
+    def __init__(
+        self, key: bytes, *, policy: FieldPolicy | None = None, rules: Sequence[Rule] = ()
+    ) -> None:
         self._pseudonyms = Pseudonyms(key)
+        self._policy = policy or FieldPolicy()
+        self._apply = PolicyApplier(self._policy, self._pseudonyms)
+        self._kept = self._policy.where("keep")
+        self._rules = tuple(rules)
         self._clean_names: set[str] = set()
 
     def __call__(self, case: dict[str, Any]) -> tuple[dict[str, Any], RedactionReport]:
         """Return the redacted case and what was done; the argument is not changed."""
         report = RedactionReport()
+        if not self._apply.is_idle:
+            case = self._apply(case)
         redacted = {
             name: value
-            if name in ("actualConversation", "conversation")
+            if name in ("actualConversation", "conversation") or name in self._kept
             else self._item(name, value, report)
             for name, value in case.items()
         }
+        session = case.get("sessionInput")
+        if self._kept and isinstance(session, dict):
+            kept = {
+                name: session[name]
+                for name in ("state", "userId")
+                if name in self._kept and name in session
+            }
+            redacted["sessionInput"] = {**redacted["sessionInput"], **kept}
         for name in ("actualConversation", "conversation"):
             if isinstance(turns := case.get(name), list):
                 redacted[name] = [self._turn(turn, report) for turn in turns]
         return redacted, report
 
+    @classmethod
+    def configured(cls, config: RecorderConfig, key: bytes) -> Self:
+        """Return the redactor with the policy and the rules of a configuration."""
+        return cls(key, policy=config.field_policy(), rules=config.custom_rules())
+
     def value(self, value: Any) -> Any:
         """Return any JSON value redacted, as if it were content of a case."""
         return self._value(value, RedactionReport(), identifier=False, nested=0)
+
+    def named_value(self, name: str, value: Any) -> tuple[Any, RedactionReport]:
+        """Return a value that stands under a key redacted, and what was done."""
+        report = RedactionReport()
+        return self._item(name, value, report), report
+
+    def hides(self, name: str, value: Any) -> bool:
+        """Return whether the key alone says that an object or a list is replaced as a whole."""
+        return bool(value) and kind_of_name(name) is Name.SECRET
 
     def _turn(self, turn: Any, report: RedactionReport) -> Any:
         if not isinstance(turn, dict):
             return self._value(turn, report, identifier=False, nested=0)
         redacted = self._marked(turn, _TURN_FIELDS, report)
+        if "errorMessages" in self._kept and isinstance(telemetry := turn.get("telemetry"), dict):
+            error = {"error": telemetry["error"]} if "error" in telemetry else {}
+            redacted["telemetry"] = {**redacted["telemetry"], **error}
         if isinstance(tools := turn.get("tools"), list):
             redacted["tools"] = [
                 self._marked(tool, _TOOL_FIELDS, report)
@@ -98,7 +138,8 @@ class PatternRedactor:
         lost = {}
         for name, value in part.items():
             before = report.failures
-            redacted[name] = value if name == "tools" else self._item(name, value, report)
+            kept = name == "tools" or _POLICY_NAMES.get(name, name) in self._kept
+            redacted[name] = value if kept else self._item(name, value, report)
             if report.failures > before and name in fields:
                 lost[name] = "redacted"
         if lost:
@@ -148,7 +189,7 @@ class PatternRedactor:
             else:
                 known = name
             kind = kind_of_name(name)
-            if kind is not Name.SECRET and _says_nothing(one):
+            if kind is not Name.SECRET and not self._rules and _says_nothing(one):
                 redacted[known] = one
             else:
                 redacted[known] = self._named(kind, one, report, nested=nested)
@@ -176,7 +217,7 @@ class PatternRedactor:
 
     def _text(self, text: str, report: RedactionReport, *, identifier: bool, nested: int) -> str:
         try:
-            if len(text) < _LONGEST_WORD and text.isalpha():
+            if len(text) < _LONGEST_WORD and text.isalpha() and not self._rules:
                 return text
             if text[:1] in _JSON_STARTS and nested < _MAX_NESTED_JSON and len(text) > 4:
                 found = self._json_text(text, report, nested)
@@ -202,7 +243,7 @@ class PatternRedactor:
         return orjson.dumps(redacted).decode()
 
     def _plain_text(self, text: str, report: RedactionReport, *, identifier: bool) -> str:
-        if "<" not in text and not find(text, identifier=identifier):
+        if "<" not in text and not self._find(text, identifier):
             return text
         # A replaced piece can leave behind a rest that looks different on its own: look again.
         for _ in range(_MAX_PASSES):
@@ -227,11 +268,14 @@ class PatternRedactor:
     def _replaced(self, text: str, report: RedactionReport, *, identifier: bool) -> str:
         parts: list[str] = []
         position = 0
-        for finding in find(text, identifier=identifier):
+        for finding in self._find(text, identifier):
             token = self._token(finding.kind, finding.value, report)
             parts += (text[position : finding.start], token)
             position = finding.end
         return "".join((*parts, text[position:]))
+
+    def _find(self, text: str, identifier: bool) -> list[Finding]:
+        return find(text, identifier=identifier, custom=self._rules)
 
     def _token(self, kind: str, value: str, report: RedactionReport) -> str:
         report.replaced[kind] += 1

@@ -144,9 +144,9 @@ def _redactor(config: RecorderConfig) -> Redactor | None:
     if not config.redaction or config.log is None:
         return None
     if config.redaction_key is not None:
-        return PatternRedactor(derived_key(config.redaction_key))
+        return PatternRedactor.configured(config, derived_key(config.redaction_key))
     try:
-        return PatternRedactor(shared_key(key_path(Path(config.log))))
+        return PatternRedactor.configured(config, shared_key(key_path(Path(config.log))))
     except OSError as error:
         raise InputError(
             f"the redaction key beside {config.log} cannot be used ({error.strerror});"

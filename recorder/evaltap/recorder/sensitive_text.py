@@ -34,15 +34,17 @@ class Finding(NamedTuple):
     value: str
 
 
-def find(text: str, *, identifier: bool = False) -> list[Finding]:
+def find(
+    text: str, *, identifier: bool = False, custom: "Iterable[Rule]" = ()
+) -> list[Finding]:
     """Return the sensitive pieces of a text, left to right, without overlaps.
 
     In an identifier (a call id, a session id) digits are not taken for a card or a phone number
     unless all of it is an international phone number.
     """
-    if len(text) < _SHORTEST:
+    active: dict[Rule, None] = dict.fromkeys(custom)
+    if len(text) < _SHORTEST and not active:
         return []
-    active: dict[_Rule, None] = {}
     words = " ".join(_LONG_WORD.findall(text))
     if words:
         active.update((rule, None) for needle, rule in _WORD_NEEDLES if needle in words)
@@ -89,7 +91,9 @@ def _too_few(digits: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Rule:
+class Rule:
+    """A kind of sensitive value: a pattern, and a check that says which part of a match it is."""
+
     kind: str
     pattern: re.Pattern[str]
     check: Callable[[re.Match[str]], Place | None]
@@ -97,6 +101,7 @@ class _Rule:
     """One of them must occur in the text, else the pattern cannot match."""
 
     def find(self, text: str, start: int = 0, end: int = sys.maxsize) -> Iterable[Finding]:
+        """Yield what the rule finds in a part of the text."""
         covered = 0
         for match in self.pattern.finditer(text, start, end):
             # A check may look beyond its match; without this, nested candidates cost the square.
@@ -188,15 +193,15 @@ def _digits(text: str) -> str:
 
 
 _SECRET_RULES = tuple(
-    _Rule("secret", re.compile(pattern), _group, tuple(needles.split()))
+    Rule("secret", re.compile(pattern), _group, tuple(needles.split()))
     for needles, pattern in SECRET_FORMATS
 )
-_JWT = _Rule(
+_JWT = Rule(
     "jwt", re.compile(r"eyJ(?<![\w-]...)[\w-]{8,}+(?:\.[\w-]{8,}+){1,4}"), _whole, ("eyJ",)
 )
 
 _ID_RULES = (
-    _Rule(
+    Rule(
         "private_key",
         re.compile(
             r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,5}PRIVATE KEY(?: BLOCK)?-----"
@@ -205,41 +210,41 @@ _ID_RULES = (
         _whole,
         ("-----BEGIN",),
     ),
-    _Rule(
+    Rule(
         "credentials",
         re.compile(r"://([^\s:@/\"'<>]{0,128}:[^\s/\"'<>]{1,256}(?=@))"),
         _group,
         ("://",),
     ),
-    _Rule(
+    Rule(
         "email",
         re.compile(r"(?<![\w.+-])[\w.+-]{1,256}+(?:@|%40)(?:[\w-]{1,63}+\.){1,8}[^\W\d_]{2,24}"),
         _email,
         ("@", "%40"),
     ),
 )
-_PHONE_ID = _Rule("phone", re.compile(r"\A(\+[1-9](?:[ .\-/()]{0,2}\d){7,14}+)\Z"), _phone)
+_PHONE_ID = Rule("phone", re.compile(r"\A(\+[1-9](?:[ .\-/()]{0,2}\d){7,14}+)\Z"), _phone)
 
 _TEXT_RULES = (
-    _Rule(
+    Rule(
         "secret",
         re.compile(r"(?i)\b(?:bearer|basic|ssws)[ \t]{1,4}([\w.~+/=-]{8,4096}+)"),
         _opaque_group,
         ("bearer", "basic", "ssws"),
     ),
-    _Rule(
+    Rule(
         "cookie",
         re.compile(r"(?i)\bcookie[\\\"']{0,4}[ \t]{0,4}[:=][ \t]{0,4}"),
         rest_of_header,
         ("cookie",),
     ),
-    _Rule(
+    Rule(
         "secret",
         re.compile(r"(?i)\bauthorization[\\\"']{0,4}[ \t]{0,4}[:=][ \t]{0,4}"),
         rest_of_header,
         ("authorization",),
     ),
-    _Rule(
+    Rule(
         "secret",
         re.compile(
             r"(?i)(?:pass(?:word|wd|phrase|code)|pwd|secret(?:[_-]?(?:access[_-]?)?key)?"
@@ -250,7 +255,7 @@ _TEXT_RULES = (
         assigned_value,
         ("pass", "pwd", "secret", "key", "token", "credential", "sess", "connect.sid"),
     ),
-    _Rule(
+    Rule(
         "secret",
         re.compile(
             r"(?i)--(?<!\S--)(?:[a-z]{1,12}-){0,4}(?:password|passwd|secret|token|api-?key)"
@@ -260,14 +265,14 @@ _TEXT_RULES = (
         ("--",),
     ),
 )
-_ENCODED = _Rule(
+_ENCODED = Rule(
     "encoded",
     re.compile(r"[A-Za-z0-9_+/-](?<![A-Za-z0-9_+/-].)[A-Za-z0-9_+/-]{23,65536}+={0,2}"),
     _encoded,
 )
 
 _NUMBER_RULES = (
-    _Rule(
+    Rule(
         "card",
         re.compile(
             r"(?<!\w)(?<!\d\.)(?:\d{14,19}|\d{4}([ .\-\u00a0])\d{4}\1\d{4}\1\d{4}"
@@ -275,12 +280,12 @@ _NUMBER_RULES = (
         ),
         _card,
     ),
-    _Rule(
+    Rule(
         "phone",
         re.compile(r"\+(?<![\w+]\+)[1-9](?:[ .\-/()\u00a0]{0,2}\d){7,14}+(?!\d)"),
         _phone,
     ),
-    _Rule(
+    Rule(
         "phone",
         re.compile(
             r"(?<![\w+-])(?<!\d[.,])(?:1[ .-])?(?:\([2-9]\d{2}\) ?|[2-9]\d{2}[ .-])"
@@ -288,7 +293,7 @@ _NUMBER_RULES = (
         ),
         _phone,
     ),
-    _Rule(
+    Rule(
         "phone",
         re.compile(
             r"(?<![\w+/-])(?<!\d[.,])(?:\(0\d{1,4}\)|0[1-9]\d{0,3}|00[1-9]\d{1,3})[ /-]{1,3}"
@@ -296,13 +301,13 @@ _NUMBER_RULES = (
         ),
         _national_phone,
     ),
-    _Rule(
+    Rule(
         "ssn",
         re.compile(r"(?<![\w-])(?!000|666|9\d\d)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-])"),
         _whole,
     ),
 )
-_IBAN = _Rule(
+_IBAN = Rule(
     "iban",
     re.compile(
         r"\d\d(?<=(?<![A-Za-z0-9])[A-Za-z]{2}\d\d)(?:[ \u00a0-]?[A-Za-z0-9]){11,30}+"
@@ -310,7 +315,7 @@ _IBAN = _Rule(
     _iban,
 )
 _PHONE_WORDS = ("phone", "tel", "mobile", "cell", "fax", "whatsapp", "handy", "sms", "call me")
-_NAMED_PHONE = _Rule(
+_NAMED_PHONE = Rule(
     "phone",
     re.compile(
         r"(?i)\b(?:(?:tele)?phone|tel|mobile|cell|fax|whatsapp|handy|sms|call me (?:at|on))"

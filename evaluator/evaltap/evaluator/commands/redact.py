@@ -1,0 +1,112 @@
+"""`evaltap redact`: list what would leak from files, or write them redacted."""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from evaltap.evaluator.commands.options import add_json
+from evaltap.schemas.errors import InputError
+
+Redactor = Any
+"""The recorder's PatternRedactor: commands load the recorder only when they are called."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap redact --check golden.evalset.json cases.jsonl agent.log.db\n"
+        "  evaltap redact golden.evalset.json --out clean.evalset.json\n"
+        "  evaltap redact references.evalset.json --policy metadata --log agent.log.db"
+        " --out hashed.evalset.json\n\n"
+        "exit code of --check: 0 nothing found, 1 something would leak"
+    )
+    add = parser.add_argument
+    add(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="eval sets, JSON Lines, any JSON or text; with --check also local logs",
+    )
+    task = parser.add_mutually_exclusive_group(required=True)
+    task.add_argument("--check", action="store_true", help="only list what would be redacted")
+    task.add_argument("--out", type=Path, metavar="FILE", help="write the redacted file here")
+    add("--policy", default=None, metavar="P", help="e.g. toolArguments=hash,userId=drop or metadata")
+    add("--rules", default=None, metavar="JSON", help="rules of your own: name to regular expression")
+    add(
+        "--log",
+        metavar="LOG",
+        help="make pseudonyms with the key of this log (default: EVALTAP_REDACTION_KEY, else a new key)",
+    )
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check or redact; return the exit code."""
+    redactor = _redactor(options)
+    if options.check:
+        return _check(options, redactor)
+    if len(options.files) != 1:
+        raise InputError("--out takes one FILE; call the command once for each")
+    from evaltap.recorder.file_redaction import redact_file
+
+    redact_file(options.files[0], options.out, redactor)
+    if options.json:
+        print(json.dumps({"file": str(options.files[0]), "out": str(options.out)}))
+    else:
+        print(f"{options.files[0]} -> {options.out}", file=sys.stderr)
+    return 0
+
+
+def _check(options: argparse.Namespace, redactor: Redactor) -> int:
+    from evaltap.recorder.leaks import leaks_in_file
+
+    found = []
+    for path in options.files:
+        for leak in leaks_in_file(path, redactor):
+            found.append(
+                {
+                    "file": str(path),
+                    "place": leak.place,
+                    "kind": leak.kind,
+                    "excerpt": leak.excerpt,
+                }
+            )
+            if not options.json:
+                print(f"{path}: {leak.place}: {leak.kind}: {leak.excerpt!r}")
+    if options.json:
+        print(json.dumps(found, ensure_ascii=False))
+    else:
+        print(f"{len(found):,} places would leak", file=sys.stderr)
+    return 1 if found else 0
+
+
+def _redactor(options: argparse.Namespace) -> Redactor:
+    from evaltap.recorder.config import RecorderConfig
+    from evaltap.recorder.redaction import PatternRedactor
+
+    given = {"redaction_policy": options.policy, "redaction_rules": options.rules}
+    config = RecorderConfig(**{k: v for k, v in given.items() if v is not None})
+    return PatternRedactor.configured(config, redaction_key(options.log))
+
+
+def redaction_key(log: str | None) -> bytes:
+    """Return the key of a log, of the environment, or a new one; raise InputError without a key."""
+    from evaltap.recorder.pseudonym import derived_key, key_path, random_key, read_key
+
+    if log is not None:
+        path = key_path(log if "://" in log else Path(log))
+        try:
+            return read_key(path)
+        except OSError as error:
+            raise InputError(
+                f"{path}: no key of the log {log} can be read there ({error.strerror or error}); it is"
+                " made when the log is first written with redaction, without EVALTAP_REDACTION_KEY"
+            ) from None
+    secret = os.environ.get("EVALTAP_REDACTION_KEY")
+    return derived_key(secret) if secret else random_key()
