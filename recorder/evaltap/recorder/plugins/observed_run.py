@@ -87,6 +87,15 @@ class ObservedRun:
             self._observe(UserMessage(self.run_id, self._now(), text))
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the turn is closed."""
+        return self._ended
+
+    def reopen(self) -> None:
+        """Take up a turn that ended and goes on all the same; ending it again revises it."""
+        self._ended = False
+
+    @property
     def was_asked(self) -> bool:
         """Whether a user message was seen."""
         return self._asked
@@ -138,9 +147,12 @@ class ObservedRun:
         agent: str | None = None,
         parent: str | None = None,
         made_up: str = "",
+        capture: Mapping[str, str] | None = None,
     ) -> None:
         """Record a tool call; `made_up` names it to `returned` when the model gave it no id."""
-        capture = {} if call_id is not None else {"id": "missing"}
+        capture = dict(capture or {})
+        if call_id is None:
+            capture["id"] = "missing"
         if arguments is UNSEEN:
             capture["arguments"] = "missing"
         now = self._now()
@@ -159,7 +171,14 @@ class ObservedRun:
             )
         )
 
-    def returned(self, call_id: str, result: Any = UNSEEN, failure: Failure | None = None) -> None:
+    def returned(
+        self,
+        call_id: str,
+        result: Any = UNSEEN,
+        failure: Failure | None = None,
+        *,
+        duration_ms: float | None = None,
+    ) -> None:
         """Record how a tool call ended; once more when more of it is known, which takes no time."""
         now = self._now()
         begun = self._open.pop(call_id, None)
@@ -173,7 +192,7 @@ class ObservedRun:
                 call_id,
                 None if result is UNSEEN else result,
                 failure,
-                self._lasted.get(call_id),
+                self._lasted.get(call_id) if duration_ms is None else duration_ms,
                 missing,
             )
         )

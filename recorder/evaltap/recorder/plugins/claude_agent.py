@@ -1,0 +1,206 @@
+"""Claude Agent SDK: hooks that observe every prompt and what Claude does about it.
+
+    recording = EvaltapHooks("log.db")
+    options = ClaudeAgentOptions(hooks=recording.hooks())
+
+Source: the hook inputs of claude-agent-sdk 0.2.187.  Every hook returns an empty output, which lets
+Claude carry on unchanged.  Hooks tell the prompt, the tools and the last words; what a turn used and
+said on the way is in the messages, which `watch` passes through.
+"""
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from claude_agent_sdk import AssistantMessage, HookMatcher, ResultMessage, TextBlock
+from claude_agent_sdk.types import HookContext, HookEvent, HookInput, HookJSONOutput
+
+from evaltap.recorder.claude_code import AGENT, SUB_AGENT, normal_name
+from evaltap.recorder.observation import Failure, Origin
+from evaltap.recorder.plugins.observed_run import UNSEEN, ObservedRun, guarded, recorder_for
+from evaltap.recorder.recording import Recording
+
+ORIGIN = Origin(framework="claude-agent-sdk", convention="claude-agent-hooks")
+EVENTS: tuple[HookEvent, ...] = (
+    "UserPromptSubmit",
+    "PreToolUse",
+    "PostToolUse",
+    "PostToolUseFailure",
+    "SubagentStart",
+    "Stop",
+)
+MAX_SESSIONS = 10_000
+"""Sessions whose state is kept; the turn of the oldest is given up beyond it."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The turn of a session that was begun last."""
+
+    run: ObservedRun
+    delegated: dict[str, str | None] = field(default_factory=dict)
+    """Open calls of sub-agents that no sub-agent has claimed: the kind of agent asked for."""
+    agents: dict[str, str | None] = field(default_factory=dict)
+    """The call that each sub-agent works for; None when several could be it."""
+    counted: set[str | None] = field(default_factory=set)
+    """Ids of the messages whose use of tokens is recorded."""
+
+
+class EvaltapHooks:
+    """Record every prompt as one turn of an eval case; Claude's session is the case.
+
+    `log` is where turns go, as the recorder takes it; pass `recorder` instead to share one.  One
+    instance may serve any number of clients.  `clock` returns nanoseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        log: str | None = None,
+        *,
+        recorder: Recording | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._owns_recorder = recorder is None
+        self._recorder = recorder_for(log, recorder)
+        self._clock = clock
+        self._turns: dict[str, _Turn] = {}
+
+    def hooks(self) -> dict[HookEvent, list[HookMatcher]]:
+        """Return the hooks for `ClaudeAgentOptions`; append them to your own where you have any."""
+        return {event: [HookMatcher(hooks=[self.hook])] for event in EVENTS}
+
+    async def hook(
+        self, input: HookInput, tool_use_id: str | None, context: HookContext
+    ) -> HookJSONOutput:
+        """Observe one event; called by the SDK."""
+        guarded(self, self._hook, input)
+        return {}
+
+    async def watch(self, messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """Pass messages through, and take from them what the turn used and said on the way.
+
+            async for message in recording.watch(client.receive_response()): ...
+
+        An error that ends the turn is seen here only.
+        """
+        async for message in messages:
+            guarded(self, self._message, message)
+            yield message
+
+    def close(self) -> None:
+        """End the turns that are still open as incomplete; close the recorder if it is ours."""
+        for turn in self._turns.values():
+            guarded(self, turn.run.end, "incomplete", None, "shutdown")
+        self._turns.clear()
+        if self._owns_recorder:
+            self._recorder.close()
+
+    def _hook(self, given: Mapping[str, Any]) -> None:
+        event, session = given["hook_event_name"], given["session_id"]
+        if event == "UserPromptSubmit":
+            self._begin(session, given.get("prompt_id")).run.asked(given["prompt"])
+            return
+        turn = self._turns.get(session) or self._begin(session, given.get("prompt_id"))
+        if turn.run.has_ended:
+            # Another hook did not let Claude stop.
+            turn.run.reopen()
+        if event == "PreToolUse":
+            self._called(turn, given)
+        elif event == "PostToolUse":
+            self._returned(turn, given, given["tool_response"], None)
+        elif event == "PostToolUseFailure":
+            kind = "interrupted" if given.get("is_interrupt") else None
+            self._returned(turn, given, UNSEEN, Failure(kind, given["error"]))
+        elif event == "SubagentStart":
+            self._sub_agent(turn, given)
+        elif event == "Stop":
+            words = given.get("last_assistant_message")
+            if words:
+                turn.run.answered(words)
+            turn.run.end()
+
+    def _begin(self, session: str, prompt_id: str | None) -> _Turn:
+        before = self._turns.pop(session, None)
+        if before is not None:
+            before.run.end("incomplete", None, "next_message")
+        run = ObservedRun(
+            self._recorder,
+            ORIGIN,
+            session_id=session,
+            agent_name=AGENT,
+            invocation_id=prompt_id,
+            clock=self._clock,
+        )
+        turn = self._turns[session] = _Turn(run)
+        while len(self._turns) > MAX_SESSIONS:
+            self._turns.pop(next(iter(self._turns))).run.end("incomplete", None, "evicted")
+        return turn
+
+    def _called(self, turn: _Turn, given: Mapping[str, Any]) -> None:
+        name, arguments = normal_name(given["tool_name"]), given["tool_input"]
+        agent_id = given.get("agent_id")
+        parent = turn.agents.get(agent_id) if agent_id is not None else None
+        unknown = agent_id is not None and parent is None
+        turn.run.called(
+            given["tool_use_id"],
+            name,
+            arguments,
+            agent=given.get("agent_type") or AGENT,
+            parent=parent,
+            capture={"parentId": "ambiguous"} if unknown else None,
+        )
+        if name == SUB_AGENT:
+            turn.delegated[given["tool_use_id"]] = arguments.get("subagent_type")
+
+    def _sub_agent(self, turn: _Turn, given: Mapping[str, Any]) -> None:
+        """Find the call that a sub-agent works for; the hooks do not tell."""
+        kind = given["agent_type"]
+        fitting = [call for call, asked in turn.delegated.items() if asked in (kind, None)]
+        if len(fitting) == 1:
+            del turn.delegated[fitting[0]]
+        turn.agents[given["agent_id"]] = fitting[0] if len(fitting) == 1 else None
+
+    def _returned(
+        self, turn: _Turn, given: Mapping[str, Any], result: Any, failure: Failure | None
+    ) -> None:
+        call_id = given["tool_use_id"]
+        turn.delegated.pop(call_id, None)
+        turn.run.returned(call_id, result, failure, duration_ms=given.get("duration_ms"))
+
+    def _message(self, message: Any) -> None:
+        if isinstance(message, AssistantMessage):
+            turn = self._turns.get(message.session_id or "")
+            if turn is not None:
+                self._said(turn, message)
+        elif isinstance(message, ResultMessage):
+            self._result(message)
+
+    def _said(self, turn: _Turn, message: AssistantMessage) -> None:
+        if message.message_id is None or message.message_id not in turn.counted:
+            # A message comes block by block, and each repeats what the whole has used.
+            usage = message.usage or {}
+            turn.run.model(
+                message.model,
+                input_tokens=usage.get("input_tokens"),
+                output_tokens=usage.get("output_tokens"),
+            )
+            turn.counted.add(message.message_id)
+        words = "".join(block.text for block in message.content if isinstance(block, TextBlock))
+        if words and message.parent_tool_use_id is None and not turn.run.has_ended:
+            turn.run.said(words, AGENT)
+
+    def _result(self, message: ResultMessage) -> None:
+        """End a turn that did not stop by itself; most have, and have told their last words."""
+        turn = self._turns.pop(message.session_id, None)
+        if turn is None or (turn.run.has_ended and not message.is_error):
+            return
+        turn.run.reopen()
+        if str(message.terminal_reason).startswith("aborted"):
+            turn.run.end("incomplete")
+        elif message.is_error:
+            turn.run.end("error", Failure(message.subtype, message.result))
+        else:
+            if message.result:
+                turn.run.answered(message.result)
+            turn.run.end()
