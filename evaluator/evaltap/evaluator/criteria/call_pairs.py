@@ -10,7 +10,8 @@ from typing import Any
 
 from evaltap.evaluator.criteria.alignment import align
 from evaltap.evaluator.criteria.assignment import assign
-from evaltap.evaluator.criteria.likeness import Likeness, Rows, Value
+from evaltap.evaluator.criteria.likeness import Likeness
+from evaltap.evaluator.criteria.likeness_rows import Rows, Value
 from evaltap.evaluator.criteria.matching import match_left
 from evaltap.schemas.trajectory import ValueCriterion
 

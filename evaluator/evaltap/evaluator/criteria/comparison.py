@@ -17,29 +17,29 @@ _FALSE: Final = ("false",)
 class Comparison:
     """How the values at one path are compared; `parts` are the paths below it.
 
-    With `by_key`, two values that are no objects are equal exactly when their `key`s are.  `whole`
+    Two values are equal when their `key`s are, unless `match` or `tolerance` says more.  `whole`
     values are compared at once, without a look inside.
     """
 
     __slots__ = (
-        "_default", "_only", "_tolerance", "by_key", "identity", "ignore", "key", "match", "mode",
-        "outermost", "parts", "required", "weight", "whole",
+        "_default", "_inherited", "_only", "ignore", "key", "match", "mode", "outermost", "parts",
+        "required", "tolerance", "weight", "whole",
     )  # fmt: skip
 
-    def __init__(self, rule: PathRule, default: "Comparison | None" = None) -> None:
+    def __init__(self, rule: PathRule, *, leaf: bool = False) -> None:
         self.weight = 1.0 if rule.weight is None else rule.weight
         self.ignore = rule.ignore
         self.required = rule.required
         self.match = rule.match or "exact"
+        self.tolerance = rule.tolerance
         self.mode = "exact"
         self.outermost = False
         self.parts: dict[str, Comparison] = {}
         self.key, self.whole = _key_of(rule)
-        # Tells values apart that any comparison could tell apart, so answers can be remembered.
-        self.identity: Callable[[Any], Hashable] = _plain_key
-        self._tolerance = rule.tolerance
-        self.by_key = rule.tolerance is None and self.match != "regex"
-        self._default = self if default is None else default
+        self._inherited = PathRule(
+            tolerance=rule.tolerance, case_fold=rule.case_fold, coerce=rule.coerce
+        )
+        self._default = self if leaf else Comparison(self._inherited, leaf=True)
         self._only = False
 
     def part(self, key: str) -> "Comparison":
@@ -53,13 +53,13 @@ class Comparison:
         """Tell whether two values are equal; raise ValueError for a pattern that is none."""
         if self.match == "regex" and isinstance(reference, str) and isinstance(actual, str):
             return search(reference, actual)
-        if self._tolerance is not None:
-            return self._close(reference, actual, self._tolerance)
+        if self.tolerance is not None:
+            return self._close(reference, actual, self.tolerance)
         return self.key(reference) == self.key(actual)
 
     def _close(self, reference: Any, actual: Any, tolerance: float) -> bool:
-        if _is_number(reference) and _is_number(actual):
-            return bool(reference == actual or abs(reference - actual) <= tolerance)
+        if is_number(reference) and is_number(actual):
+            return within(reference, actual, tolerance)
         if type(reference) is list and type(actual) is list and self.match != "set":
             return len(reference) == len(actual) and all(
                 self._close(one, other, tolerance)
@@ -72,35 +72,30 @@ class Comparison:
         return self.key(reference) == self.key(actual)
 
     def add(self, rule: PathRule, keys: list[str]) -> None:
-        """Add a rule for a path below this one."""
-        if len(keys) == 1:
-            made = Comparison(rule, self._default)
-            old = self.parts.get(keys[0])
-            if old is not None:  # a deeper path was named first
-                made.parts, made._only = old.parts, old._only
-            self.parts[keys[0]] = made
+        """Add a rule for a path below this one; what it leaves open is as it is here."""
+        if len(keys) > 1:
+            self._below(keys[0]).add(rule, keys[1:])
             return
-        inner = self.parts.get(keys[0])
-        if inner is None:
-            inner = self.parts[keys[0]] = self._blank()
-        inner.add(rule, keys[1:])
+        here = self._inherited
+        inherited = {
+            "tolerance": here.tolerance if rule.tolerance is None else rule.tolerance,
+            "case_fold": rule.case_fold or here.case_fold,
+            "coerce": rule.coerce or here.coerce,
+        }
+        self.parts[keys[0]] = Comparison(rule.model_copy(update=inherited))
 
     def keep_only(self, keys: list[str]) -> None:
         """Leave out every path but this one and others kept."""
         self._only = True
-        inner = self.parts.get(keys[0])
-        if inner is None:
-            inner = self.parts[keys[0]] = self._blank()
+        inner = self._below(keys[0])
         if len(keys) > 1:
             inner.keep_only(keys[1:])
 
-    def _blank(self) -> "Comparison":
-        """Return a node that compares as values without a rule are compared."""
-        default = self._default
-        blank = Comparison(PathRule(), default)
-        blank.key, blank.whole, blank.match = default.key, default.whole, default.match
-        blank._tolerance, blank.by_key = default._tolerance, default._tolerance is None
-        return blank
+    def _below(self, key: str) -> "Comparison":
+        found = self.parts.get(key)
+        if found is None:
+            found = self.parts[key] = Comparison(self._inherited)
+        return found
 
 
 def compile_comparison(criterion: ValueCriterion) -> Comparison:
@@ -113,17 +108,13 @@ def compile_comparison(criterion: ValueCriterion) -> Comparison:
         tolerance=criterion.tolerance, case_fold=criterion.case_fold, coerce=criterion.coerce
     )
     _check(plain, "tolerance")
-    root = Comparison(plain, Comparison(plain))
+    root = Comparison(plain)
     root.mode = mode
-    for rule in criterion.paths:
+    # Outer paths first, so that inner ones inherit from them.
+    for rule in sorted(criterion.paths, key=lambda rule: rule.path.count(".")):
         reject_unknown(rule, f"path '{rule.path}'")
         _check(rule, f"path '{rule.path}'")
-        inherited = {
-            "tolerance": criterion.tolerance if rule.tolerance is None else rule.tolerance,
-            "case_fold": rule.case_fold or criterion.case_fold,
-            "coerce": rule.coerce or criterion.coerce,
-        }
-        root.add(rule.model_copy(update=inherited), _keys(rule.path))
+        root.add(rule, _keys(rule.path))
     for path in criterion.keys:
         root.keep_only(_keys(path))
     for part in root.parts.values():
@@ -156,7 +147,7 @@ def _keys(path: str) -> list[str]:
 
 def _key_of(rule: PathRule) -> tuple[Callable[[Any], Hashable], bool]:
     """Return the key of a value, and whether values are compared without a look inside."""
-    key: Callable[[Any], Hashable] = _plain_key
+    key: Callable[[Any], Hashable] = identity
     if rule.case_fold or rule.coerce:
         key = _folding_key(rule.case_fold, rule.coerce)
     if rule.match == "present":
@@ -166,7 +157,7 @@ def _key_of(rule: PathRule) -> tuple[Callable[[Any], Hashable], bool]:
     return key, rule.match == "regex"
 
 
-def _plain_key(value: Any) -> Hashable:
+def identity(value: Any) -> Hashable:
     """Return something that equals the key of another value exactly when the two are equal."""
     kind = type(value)
     if kind is str or kind is int or kind is float or value is None:
@@ -174,8 +165,8 @@ def _plain_key(value: Any) -> Hashable:
     if kind is bool:
         return _TRUE if value else _FALSE
     if kind is list:
-        return ("list", *map(_plain_key, value))
-    return frozenset([(key, _plain_key(item)) for key, item in value.items()])
+        return ("list", *map(identity, value))
+    return frozenset([(key, identity(item)) for key, item in value.items()])
 
 
 def _folding_key(fold: bool, coerce: bool) -> Callable[[Any], Hashable]:
@@ -189,7 +180,7 @@ def _folding_key(fold: bool, coerce: bool) -> Callable[[Any], Hashable]:
             return ("list", *map(key, value))
         if kind is dict:
             return frozenset([(name, key(item)) for name, item in value.items()])
-        return _plain_key(value)
+        return identity(value)
 
     return key
 
@@ -206,8 +197,19 @@ def _number(text: str) -> float | int | None:
     return number if number - number == 0 else None
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a number; a boolean is none."""
     return type(value) is int or type(value) is float
+
+
+def within(one: float, other: float, tolerance: float) -> bool:
+    """Tell whether two numbers differ by the tolerance at most."""
+    if one == other:
+        return True
+    try:
+        return abs(one - other) <= tolerance
+    except OverflowError:  # a whole number beyond all doubles
+        return False
 
 
 _IGNORED: Final = Comparison(PathRule(ignore=True))

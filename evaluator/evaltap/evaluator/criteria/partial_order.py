@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.criteria.assignment import assign
-from evaltap.evaluator.criteria.likeness import Rows
+from evaltap.evaluator.criteria.likeness_rows import Rows
 from evaltap.evaluator.errors import MetricError
 
 MAX_STATES: Final = 4_000

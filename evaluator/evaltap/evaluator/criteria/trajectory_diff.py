@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from evaltap.evaluator.criteria.alignment import align
 from evaltap.evaluator.criteria.call_pairs import CallPairs
-from evaltap.evaluator.criteria.likeness import Value
+from evaltap.evaluator.criteria.likeness_rows import Value
 from evaltap.evaluator.criteria.text import shorten
 
 DiffKind = Literal["same", "changed", "moved", "missing", "extra"]
