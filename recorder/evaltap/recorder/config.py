@@ -14,6 +14,7 @@ from evaltap.schemas.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from evaltap.recorder.field_policy import FieldPolicy
+    from evaltap.recorder.outcome_sampling import OutcomeSampler
     from evaltap.recorder.sensitive_text import Rule
 
 PREFIX = "EVALTAP_"
@@ -102,6 +103,12 @@ def _rules(text: str) -> str:
     return _readable(text, parse_rules) if text else ""
 
 
+def _outcomes(text: str) -> str:
+    from evaltap.recorder.outcome_sampling import parse_outcome_rules
+
+    return _readable(text, parse_outcome_rules) if text else ""
+
+
 def _readable(text: str, parse: Callable[[str], object]) -> str:
     try:
         parse(text)
@@ -132,6 +139,14 @@ class RecorderConfig:
     sample_rate: float = _setting(
         "sample_rate", 1.0, _number(0, 1),
         "Share of sessions to record, chosen by the hash of the session id.",
+    )  # fmt: skip
+    sample_rules: str = _setting(
+        "sample_rules", "", _outcomes,
+        "Rules that keep more of some turns once they have ended, as a JSON list: see the how-to.",
+    )  # fmt: skip
+    sample_max_per_minute: float = _setting(
+        "sample_max_per_minute", 0.0, _number(0, 1e9),
+        "Turns to record a minute on average, thinned out evenly beyond it; 0 for no limit.",
     )  # fmt: skip
     redaction: bool = _setting(
         "redaction", True, _switch, "Replace personal data and secrets before anything is written."
@@ -213,6 +228,13 @@ class RecorderConfig:
         from evaltap.recorder.field_policy import FieldPolicy
 
         return FieldPolicy.parse(self.redaction_policy)
+
+    def outcome_sampler(self) -> "OutcomeSampler":
+        """Return a new sampler with the rate, the rules and the limit."""
+        from evaltap.recorder.outcome_sampling import OutcomeSampler, parse_outcome_rules
+
+        rules = parse_outcome_rules(self.sample_rules) if self.sample_rules else ()
+        return OutcomeSampler(self.sample_rate, rules, max_per_minute=self.sample_max_per_minute)
 
     def custom_rules(self) -> "tuple[Rule, ...]":
         """Return the rules of one's own."""

@@ -7,7 +7,6 @@ from typing import Any
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.payload import cut, readable, shorten
 from evaltap.recorder.redaction import Redactor, withhold_content
-from evaltap.recorder.sampling import is_sampled
 from evaltap.schemas.record import Reason, RecordError, WireRecord, encode_case
 
 CaseData = dict[str, Any]
@@ -36,13 +35,21 @@ class Finisher:
         self._make_redactor = redactor
         self._redactor: Redactor | None = None
         self._made = False
+        self._sampler = config.outcome_sampler()
 
     def finish(self, case: CaseData) -> CaseData:
         """Return the case as it may be written; raises Dropped.  The argument is not changed."""
         config = self._config
-        if not is_sampled(case["evalId"], config.sample_rate):
-            raise Dropped("sampled_out")
         finished = self._described(case)
+        if not self._sampler.is_idle:
+            decision = self._sampler.decide(finished)
+            if not decision.kept:
+                raise Dropped(decision.reason)
+            finished["source"] = {
+                **finished.get("source", {}),
+                "samplingReason": decision.reason,
+                "inclusionProbability": decision.probability,
+            }
         if not config.capture_content:
             finished = withhold_content(finished)
         if not self._made:
@@ -79,7 +86,7 @@ class Finisher:
         raise Dropped("too_large")
 
     def _described(self, case: CaseData) -> CaseData:
-        """Add what the configuration knows: application, service, inclusion probability."""
+        """Add what the configuration knows: application and service."""
         config = self._config
         session = dict(case.get("sessionInput") or {})
         source = dict(case.get("source") or {})
@@ -87,8 +94,6 @@ class Finisher:
             session["appName"] = config.app_name
         if config.service and not source.get("service"):
             source["service"] = config.service
-        if config.sample_rate < 1:
-            source["inclusionProbability"] = config.sample_rate
         described = {**case, "source": source, "sessionInput": session}
         if not source:
             del described["source"]

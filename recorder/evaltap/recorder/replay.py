@@ -46,7 +46,14 @@ class Replay:
             raise ConfigurationError(
                 f"log {log!r} is a URL; this version writes to a file, e.g. 'log.db'"
             )
-        config = RecorderConfig(log=log, sample_rate=1.0, capture_content=True, redaction=redaction)
+        config = RecorderConfig(
+            log=log,
+            sample_rate=1.0,
+            sample_rules="",
+            sample_max_per_minute=0.0,
+            capture_content=True,
+            redaction=redaction,
+        )
         self._finisher = Finisher(config, lambda: _redactor(config))
         self._sink = LocalLogSink(log)
         self._producer_id = uuid.uuid4().hex

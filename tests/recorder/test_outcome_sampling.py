@@ -1,0 +1,199 @@
+"""Outcome sampling: what is kept, how likely that was, and what is counted."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from cases import make_case, make_tool, make_turn
+from evaltap.recorder import MemorySink, Recorder, RecorderConfig
+from evaltap.recorder.outcome_sampling import MIN_TOOL_CALLS, OutcomeSampler, parse_outcome_rules
+from evaltap.recorder.sampling import position
+from evaltap.schemas.errors import ConfigurationError
+
+LOW = next(f"s-{n}" for n in range(1000) if position(f"s-{n}") < 0.01)
+HIGH = next(f"s-{n}" for n in range(1000) if position(f"s-{n}") > 0.99)
+
+
+def case(session: str = HIGH, tools: int = 1, **turn: Any) -> dict[str, Any]:
+    return make_case(session, [make_turn(tools=[make_tool()] * tools, **turn)])
+
+
+def sampler(*rules: dict[str, Any], rate: float = 0.0) -> OutcomeSampler:
+    return OutcomeSampler(rate, parse_outcome_rules(orjson.dumps(rules).decode()))
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds", "fails"),
+    [
+        ({"error": True}, case(telemetry={"status": "error"}), case()),
+        ({"error": True}, make_case(HIGH, [make_turn(tools=[make_tool(error={"type": "E"})])]), case()),
+        ({"error": False}, case(), case(telemetry={"status": "error"})),
+        (
+            {"slowerThanMs": 100},
+            case(telemetry={"latencyMs": 101}),
+            case(telemetry={"latencyMs": 100}),
+        ),
+        ({"costlierThanUsd": 0.1}, case(telemetry={"costUsd": 0.2}), case()),
+        ({"moreStepsThan": 2}, case(tools=3), case(tools=2)),
+        ({"negativeFeedback": True}, case(feedback=[{"score": -1}]), case(feedback=[{"score": 1}])),
+        (
+            {"field": {"path": "sessionInput.appName", "equals": "app"}},
+            case(),
+            {**case(), "sessionInput": {}},
+        ),
+        (
+            {"field": {"path": "turn.userContent.content", "contains": "refund"}},
+            case(userContent={"content": "a refund"}),
+            case(),
+        ),
+        ({"field": {"path": "turn.telemetry.n", "under": 3}}, case(telemetry={"n": 2}), case()),
+        (
+            {"error": True, "moreStepsThan": 2},
+            case(tools=3, telemetry={"status": "error"}),
+            case(telemetry={"status": "error"}),
+        ),
+    ],
+)
+def test_a_rule_keeps_what_it_holds_for_and_nothing_else(
+    condition: dict[str, Any], holds: dict[str, Any], fails: dict[str, Any]
+) -> None:
+    decide = sampler({"name": "r", "keep": 1, **condition}).decide
+
+    kept, left_out = decide(holds), decide(fails)
+
+    assert (kept.kept, kept.reason, kept.probability) == (True, "r", 1)
+    assert (left_out.kept, left_out.reason) == (False, "sampled_out")
+
+
+def test_the_highest_probability_decides_and_the_head_rate_is_one_of_them() -> None:
+    error = case(LOW, telemetry={"status": "error"})
+    low = {"name": "low", "keep": 0.1, "error": True}
+    high = {"name": "high", "keep": 0.4, "error": True}
+
+    assert sampler(low, high, rate=0.2).decide(error).reason == "high"
+    assert sampler(low, rate=0.2).decide(error).reason == "head"
+    assert sampler(low, high, rate=0.2).decide(error).probability == 0.4
+
+
+def test_a_draw_that_a_rule_lost_is_counted_under_its_name() -> None:
+    decision = sampler({"name": "slow", "keep": 0.5, "error": True}).decide(
+        case(HIGH, telemetry={"status": "error"})
+    )
+
+    assert (decision.kept, decision.reason) == (False, "sampled_out:slow")
+
+
+def test_a_tool_is_rare_only_once_enough_calls_were_seen() -> None:
+    decide = sampler({"name": "odd", "keep": 1, "rareTool": 0.05}).decide
+    odd = case(tools=0)
+    odd["actualConversation"][0]["tools"] = [make_tool("delete_all")]
+
+    before = decide(odd)
+    for _ in range(MIN_TOOL_CALLS):
+        decide(case())
+
+    assert not before.kept
+    assert decide(odd).kept
+
+
+def test_weighting_by_the_inclusion_probability_gives_back_the_population() -> None:
+    decide = sampler({"name": "errors", "keep": 0.6, "error": True}, rate=0.2).decide
+    number = 20_000
+    cases = [
+        case(f"n-{n}", telemetry={"status": "error"} if n % 10 == 0 else {}) for n in range(number)
+    ]
+
+    decisions = [decide(one) for one in cases]
+
+    estimate = sum(1 / d.probability for d in decisions if d.kept)
+    errors = sum(1 / d.probability for d in decisions if d.kept and d.reason == "errors")
+    assert abs(estimate - number) < 5 * math.sqrt(number * 4)
+    assert abs(errors - number / 10) < 5 * math.sqrt(number / 10 * 0.67)
+
+
+def test_a_limit_thins_out_evenly_and_says_by_how_much() -> None:
+    now = [0.0]
+    limited = OutcomeSampler(1.0, max_per_minute=600, clock=lambda: now[0])
+    decisions = []
+    for n in range(60_000):
+        now[0] += 0.01
+        decisions.append(limited.decide(case(f"n-{n}")))
+
+    steady = decisions[30_000:]
+    kept = [d for d in steady if d.kept]
+    assert abs(len(kept) - 3_000) < 300
+    assert abs(sum(1 / d.probability for d in kept) - len(steady)) < 3_000
+    assert {d.reason for d in steady if not d.kept} == {"rate_limited"}
+
+
+def test_a_burst_passes_no_more_than_a_minutes_worth() -> None:
+    limited = OutcomeSampler(1.0, max_per_minute=60, clock=lambda: 0.0)
+
+    kept = [limited.decide(case(f"n-{n}")).kept for n in range(1_000)]
+
+    assert 30 <= sum(kept) <= 60
+
+
+def test_decisions_stand_in_records_counters_and_manifests() -> None:
+    sink = MemorySink()
+    rules = """[
+        {"name": "errors", "keep": 1, "error": true},
+        {"name": "long", "keep": 0.5, "moreStepsThan": 1}
+    ]"""
+    recorder = Recorder(sink=sink, sample_rate=0.0, sample_rules=rules)
+    for session, calls, failed in ((HIGH, 1, True), (HIGH, 2, False), (LOW, 2, False), (LOW, 1, False)):
+        with recorder.turn(session_id=session, user="hi") as turn:
+            for number in range(calls):
+                turn.tool("t", {}, result=None, error="E" if failed else None, id=str(number))
+    assert recorder.close(10)
+
+    names = ("samplingReason", "inclusionProbability")
+    kept = [(c["evalId"], *(c["source"][name] for name in names)) for c in sink.cases]
+    dropped = {"sampled_out": 1, "sampled_out:long": 1}
+    assert kept == [(HIGH, "errors", 1), (LOW, "long", 0.5)]
+    counters = recorder.counters()
+    assert counters.dropped == dropped == sink.manifests[-1].drops
+    assert counters.recorded == counters.delivered + counters.spooled + sum(dropped.values()) == 4
+
+
+def test_without_sampling_nothing_is_said_about_it() -> None:
+    sink = MemorySink()
+    recorder = Recorder(sink=sink)
+    with recorder.turn(session_id="s", user="hi"):
+        pass
+    recorder.close(10)
+
+    assert not {"samplingReason", "inclusionProbability"} & set(sink.cases[0]["source"])
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ("{", "expected a JSON list"),
+        ("{}", "expected a JSON list"),
+        ('["x"]', "expected an object with a name"),
+        ('[{"name": "head", "error": true}]', "other than 'head'"),
+        ('[{"name": "a"}]', "no condition"),
+        ('[{"name": "a", "eror": true}]', "eror; expected one or more of error"),
+        ('[{"name": "a", "error": 1}]', "expected true or false"),
+        ('[{"name": "a", "keep": 2, "error": true}]', "expected 0 to 1"),
+        ('[{"name": "a", "slowerThanMs": "9"}]', "expected a number"),
+        ('[{"name": "a", "field": {"path": "x"}}]', "one of equals"),
+        ('[{"name": "a", "error": true}, {"name": "a", "error": true}]', "one name"),
+    ],
+)
+def test_a_rule_that_cannot_work_says_why(rules: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        RecorderConfig(log="log.db", sample_rules=rules)
+
+    assert said in str(caught.value)
+
+
+def test_the_rules_of_the_page_can_be_used() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/sample.md").read_text()
+    rules = page.split('sample_rules="""')[1].split('"""')[0]
+
+    assert len(parse_outcome_rules(rules)) == 8
