@@ -13,6 +13,7 @@ from evaltap.schemas.record import DecodedCase, decode_record
 
 DOCS = Path(__file__).parents[2] / "docs/how-to"
 PAGES = [
+    "record-claude.md",
     "record-langchain.md",
     "record-openai-agents.md",
     "record-pydantic-ai.md",

@@ -2,8 +2,8 @@
 
 Source: the files below `~/.claude/projects` as Claude Code 2.x writes them, and the reading of them
 in claude-agent-sdk.  A line holds one content block of a message; `message.id` says which belong
-together.  A sub-agent's lines are marked `isSidechain` and stand in the same file, or in one of
-their own with the same session id.
+together.  A sub-agent's lines are marked `isSidechain` and stand in the same file, or in
+`SESSION/subagents/agent-*.jsonl` beside `SESSION.jsonl`, with the same session id.
 """
 
 import json
@@ -34,7 +34,21 @@ SUB_AGENT = "Task"
 ORIGIN = Origin(framework="claude-code", convention="claude-code-transcript")
 _NAMES = {"Skill": "skill_run", "Agent": SUB_AGENT, "Task": SUB_AGENT}
 _INTERRUPTED = "[Request interrupted by user"
-_LOCAL = ("<local-command-", "<bash-", "<task-notification>", "Caveat: ")
+_NOT_SAID = (
+    _INTERRUPTED,
+    "<bash-",
+    "<goal>",
+    "<ide_opened_file>",
+    "<ide_selection>",
+    "<local-command-",
+    "<session-start-hook>",
+    "<system-reminder>",
+    "<task-notification>",
+    "<tick>",
+    "Caveat: ",
+)
+"""How text begins that Claude Code writes in the user's place."""
+_SYNTHETIC = "<synthetic>"
 _COMMAND = "<command-name>"
 
 
@@ -76,21 +90,21 @@ def read_transcripts(
 ) -> Iterator[dict[str, Any]]:
     """Yield an eval case for each turn in the transcripts, session by session in order of time.
 
-    Give all files of a session at once, those of its sub-agents too.  A line that a resumed session
-    has copied counts once.  Raises InputError for a file that cannot be read, or holds no
-    transcript.
+    A path may be a folder, of which all transcripts are read.  The files of a session's sub-agents
+    are found beside it.  A line that a resumed session has copied counts once.  Raises InputError
+    for a file that cannot be read, or holds no transcript.
     """
     report = report if report is not None else TranscriptReport()
     sessions: dict[str, list[Mapping[str, Any]]] = {}
     seen: set[str] = set()
-    for path in paths:
-        for line in _lines(Path(path), report):
+    for path in _files(paths):
+        for line in _lines(path, report):
             key = line.get("uuid")
             if key in seen or line.get("type") not in ("user", "assistant"):
                 continue
             if isinstance(key, str):
                 seen.add(key)
-            sessions.setdefault(str(line.get("sessionId") or Path(path).stem), []).append(line)
+            sessions.setdefault(str(line.get("sessionId") or path.stem), []).append(line)
     report.sessions = len(sessions)
     for session_id, lines in sessions.items():
         side = [line for line in lines if line.get("isSidechain")]
@@ -99,6 +113,20 @@ def read_transcripts(
         for prompt in prompts:
             report.turns += 1
             yield case_of(_observe(session_id, prompt, works), recorder_version=recorder_version)
+
+
+def _files(paths: Iterable[str | Path]) -> list[Path]:
+    """Return the files to read, each once, those of sub-agents after their session's."""
+    found: dict[Path, None] = {}
+    for path in map(Path, paths):
+        inside = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
+        if not inside:
+            raise InputError(f"{path} holds no transcript: expected files named *.jsonl")
+        for file in inside:
+            found[file] = None
+            for side in sorted(file.with_suffix("").glob("subagents/**/agent-*.jsonl")):
+                found[side] = None
+    return list(found)
 
 
 def _lines(path: Path, report: TranscriptReport) -> Iterator[Mapping[str, Any]]:
@@ -149,8 +177,9 @@ def _prompt_text(line: Mapping[str, Any]) -> str | None:
     blocks = _blocks(line)
     if any(block.get("type") == "tool_result" for block in blocks):
         return None
-    text = "\n".join(block["text"] for block in blocks if isinstance(block.get("text"), str))
-    if not text or text.startswith((_INTERRUPTED, *_LOCAL)):
+    texts = [block["text"] for block in blocks if isinstance(block.get("text"), str)]
+    text = "\n".join(text for text in texts if not text.lstrip().startswith(_NOT_SAID))
+    if not text:
         return None
     if _COMMAND in text:
         said = (_between(text, "command-name"), _between(text, "command-args"))
@@ -223,8 +252,13 @@ def _observe(
                 yield returned
             continue
         words = "".join(block["text"] for block in blocks if block.get("type") == "text")
-        failure = Failure("api_error", words) if line.get("isApiErrorMessage") else None
-        if failure is None:
+        failure = None
+        if line.get("isApiErrorMessage"):
+            kind = line.get("error")
+            failure = Failure(kind if isinstance(kind, str) else "api_error", words)
+        elif line["message"].get("model") == _SYNTHETIC:
+            continue
+        else:
             yield _model(run_id, now, line, messages)
         if last_words is not None and (words or _calls(blocks)):
             yield ModelCalled(run_id, last_words[0], text=last_words[1], agent_name=AGENT)

@@ -12,6 +12,10 @@ from evaltap.schemas.errors import InputError
 CASES_EXAMPLE = """example:
   evaltap record cases support.evalset.json --log agent.log.db
 """
+CLAUDE_CODE_EXAMPLE = """examples:
+  evaltap record claude-code ~/.claude/projects/my-project --out claude.evalset.json
+  evaltap record claude-code session.jsonl --log agent.log.db
+"""
 OTLP_EXAMPLE = """examples:
   evaltap record otlp traces.otlp.json logs.otlp.json --out support.evalset.json
   evaltap record otlp traces.jsonl --log log.db
@@ -41,6 +45,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
     )
+    _configure_claude_code(
+        sources.add_parser(
+            "claude-code",
+            help="transcripts of Claude Code",
+            description="Make eval cases of Claude Code's transcripts, a case for each session.",
+            epilog=CLAUDE_CODE_EXAMPLE,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
+
+
+def _configure_claude_code(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="transcripts (JSON Lines), or folders of them; sub-agents' files are found beside them",
+    )
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument("--out", metavar="FILE", help="write one eval set, a case for each session")
+    target.add_argument("--log", metavar="LOG", help="append each turn to a log, for consume")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.set_defaults(run=record_claude_code)
 
 
 def _configure_cases(parser: argparse.ArgumentParser) -> None:
@@ -146,6 +173,36 @@ def _append(log: str, cases: Sequence[dict[str, Any]]) -> None:
 
     with Replay(log) as replay:
         replay.add(cases)
+
+
+def record_claude_code(options: argparse.Namespace) -> int:
+    """Record the turns of transcripts; raises EvaltapError for files that are none."""
+    from importlib.metadata import version
+
+    from evaltap.recorder.claude_code import TranscriptReport, read_transcripts
+    from evaltap.recorder.files import eval_set_of
+    from evaltap.schemas.documents import write_eval_set
+
+    report = TranscriptReport()
+    cases = list(
+        read_transcripts(options.files, recorder_version=version("evaltap"), report=report)
+    )
+    if options.out:
+        write_eval_set(Path(options.out), eval_set_of(cases, _eval_set_id(options.out)))
+    else:
+        _append(options.log, cases)
+    target = options.out or options.log
+    if options.json:
+        fields = {name: getattr(report, name) for name in type(report).__slots__}
+        print(json.dumps({**fields, "target": target}))
+    else:
+        print(
+            f"{report.turns:,} turn{'s'[: report.turns != 1]} in {report.sessions:,}"
+            f" session{'s'[: report.sessions != 1]} from {report.lines:,} lines of {report.files:,}"
+            f" file{'s'[: report.files != 1]} ({report.lines_skipped:,} unreadable) -> {target}",
+            file=sys.stderr,
+        )
+    return 0
 
 
 def record_cases(options: argparse.Namespace) -> int:
