@@ -53,14 +53,14 @@ class Comparison:
         """Tell whether two values are equal; raise ValueError for a pattern that is none."""
         if self.match == "regex" and isinstance(reference, str) and isinstance(actual, str):
             return search(reference, actual)
-        if self.tolerance is not None:
+        if self.tolerance is not None and self.match not in ("set", "present"):
             return self._close(reference, actual, self.tolerance)
         return self.key(reference) == self.key(actual)
 
     def _close(self, reference: Any, actual: Any, tolerance: float) -> bool:
         if is_number(reference) and is_number(actual):
             return within(reference, actual, tolerance)
-        if type(reference) is list and type(actual) is list and self.match != "set":
+        if type(reference) is list and type(actual) is list:
             return len(reference) == len(actual) and all(
                 self._close(one, other, tolerance)
                 for one, other in zip(reference, actual, strict=True)

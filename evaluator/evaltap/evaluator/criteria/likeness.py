@@ -7,10 +7,13 @@ many values at a time, by looking at each key once instead of at each pair.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from evaltap.evaluator.criteria.comparison import Comparison, compile_comparison
 from evaltap.evaluator.criteria.likeness_rows import VETO, Object, Rows, Value, likeness_rows
 from evaltap.schemas.trajectory import ValueCriterion
+
+_FEW: Final = 9  # so many pairs are compared sooner than columns are made
 
 
 class Likeness:
@@ -37,6 +40,8 @@ class Likeness:
         """Return the likeness of each reference (a row) with each actual value."""
         if self.ignores_values:
             return [[1.0] * len(actuals) for _ in references]
+        if len(references) * len(actuals) <= _FEW:
+            return [[self.pair(one, other) for other in actuals] for one in references]
         references, actuals = [*map(_stated, references)], [*map(_stated, actuals)]
         rows = likeness_rows(self._root, references, actuals, self._score, self._counts)
         return [[value if value > 0 else 0.0 for value in row] for row in rows]
@@ -63,13 +68,15 @@ class Likeness:
         total = score = 0.0
         for key in {**reference, **actual}:
             part = node.part(key)
-            if part.ignore or not self._counts(node, key in reference, key in actual):
+            if part.ignore:
                 continue
-            total += part.weight
             if key in reference and key in actual:
+                total += part.weight
                 score += part.weight * self._score(part, reference[key], actual[key])
-            elif part.required:
-                return VETO
+            elif self._counts(node, key in reference, key in actual):
+                total += part.weight
+                if part.required:
+                    return VETO
         # A weight of 0 times a veto is no number, and a veto all the same.
         if score != score or score == VETO:
             return VETO
