@@ -9,6 +9,8 @@ many values at a time, by looking at each key once instead of at each pair.
 from collections.abc import Sequence
 from typing import Final
 
+import orjson
+
 from evaltap.evaluator.criteria.comparison import Comparison, compile_comparison
 from evaltap.evaluator.criteria.likeness_rows import VETO, Object, Rows, Value, likeness_rows
 from evaltap.schemas.trajectory import ValueCriterion
@@ -25,6 +27,9 @@ class Likeness:
     def __init__(self, criterion: ValueCriterion | None) -> None:
         self._root = compile_comparison(criterion or ValueCriterion())
         mode = self._root.mode
+        # A pattern need not match itself; whatever else there is equals itself.
+        paths = criterion.paths if criterion else ()
+        self._same_bytes_are_alike = all(rule.match != "regex" for rule in paths)
         self.ignores_values = mode == "ignore"
         self._counts_missing = mode != "subset"
         self._counts_extra = mode != "superset"
@@ -32,6 +37,8 @@ class Likeness:
     def pair(self, reference: Value, actual: Value) -> float:
         """Return the likeness of two values; 1 exactly when nothing that is compared differs."""
         if self.ignores_values:
+            return 1.0
+        if self._same_bytes_are_alike and _same_bytes(reference, actual):
             return 1.0
         reference, actual = _stated(reference), _stated(actual)
         return max(0.0, self._score(self._root, reference, actual))
@@ -116,6 +123,13 @@ class Likeness:
             else:
                 found.append((inner, reference.get(key, ...), actual.get(key, ...)))
         return found
+
+
+def _same_bytes(one: Value, other: Value) -> bool:
+    try:
+        return orjson.dumps(one) == orjson.dumps(other)
+    except orjson.JSONEncodeError:  # an integer beyond 64 bits
+        return False
 
 
 def _stated(value: Value) -> Value:
