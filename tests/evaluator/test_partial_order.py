@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaltap.evaluator.criteria.alignment import align
 from evaltap.evaluator.criteria.partial_order import (
     Node,
     match_partial_order,
@@ -157,6 +158,17 @@ def test_a_search_that_is_cut_off_says_so() -> None:
     assert not cut.exact
     assert full.exact
     assert share_matched(nodes, weights, cut.chosen) <= share_matched(nodes, weights, full.chosen)
+
+
+def test_a_long_chain_out_of_order_is_no_work() -> None:
+    size = 200
+    reference = [node(str(one), *([str(one - 1)] if one else [])) for one in range(size)][::-1]
+    weights = [[1 / (1 + (one * 7 + other) % 5) for other in range(size)] for one in range(size)]
+
+    match = match_partial_order(read_nodes(reference), weights, size)
+
+    assert match.exact
+    assert match.chosen == [*reversed(align(weights[::-1], size))]
 
 
 def test_an_order_that_cannot_be_kept_is_refused() -> None:

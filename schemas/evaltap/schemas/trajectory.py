@@ -93,4 +93,4 @@ class TrajectoryCriterion(WireModel):
     unchanged_retries: bool = False
     """Count a repetition with the same arguments as a recovery, too."""
     max_states: Annotated[int | None, Keep] = None
-    """Bound of the search over partial orders; 4000 when not given."""
+    """How many ways to go on the search over partial orders tries for each call; 5000 when not given."""

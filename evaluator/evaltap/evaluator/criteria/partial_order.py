@@ -8,11 +8,12 @@ over the actual calls in order; what it must remember is only which nodes are no
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from evaltap.evaluator.criteria.alignment import align
 from evaltap.evaluator.criteria.assignment import assign
 from evaltap.evaluator.criteria.likeness_rows import Rows
 from evaltap.evaluator.errors import MetricError
 
-MAX_STATES: Final = 4_000
+MAX_STATES: Final = 5_000
 
 _OPTIONAL_SHARE: Final = 1e-6  # an optional node is matched where it costs no required one
 
@@ -65,7 +66,10 @@ def read_nodes(calls: Sequence[dict[str, Any]]) -> list[Node]:
 def match_partial_order(
     nodes: Sequence[Node], weights: Rows, width: int, *, max_states: int = MAX_STATES
 ) -> OrderedMatch:
-    """Return the best pairs that keep the order; row i of `weights` belongs to node i."""
+    """Return the best pairs that keep the order; row i of `weights` belongs to node i.
+
+    For each actual call at most `max_states` ways to go on are tried.
+    """
     if not nodes or not width:
         return OrderedMatch([-1] * len(nodes), True)
     worth = [
@@ -76,6 +80,11 @@ def match_partial_order(
         free = _assigned(worth)
         if _keeps_order(nodes, free):
             return OrderedMatch(free, True)
+        chain = sorted(range(len(nodes)), key=lambda place: len(nodes[place].before))
+        if all(len(nodes[place].before) == rank for rank, place in enumerate(chain)):
+            aligned = align([worth[place] for place in chain], width)
+            by_node = dict(zip(chain, aligned, strict=True))
+            return OrderedMatch([by_node[place] for place in range(len(nodes))], True)
     return _search(_twins_in_order(nodes, worth), worth, width, max_states)
 
 
@@ -159,6 +168,11 @@ def _search(
     exact = True
     for column in range(width):
         useful = [place for place, row in enumerate(worth) if row[column] > 0]
+        keep = max(1, max_states // max(1, len(useful)))
+        if len(states) > keep:
+            exact = False
+            best = sorted(states.items(), key=lambda item: (-item[1][0], item[0].bit_count()))
+            states = dict(best[:keep])
         reached = dict(states)
         for closed, (total, path) in states.items():
             for place in useful:
@@ -167,10 +181,6 @@ def _search(
                     known = reached.get(after)
                     if known is None or more > known[0]:
                         reached[after] = more, (place, column, path)
-        if len(reached) > max_states:
-            exact = False
-            best = sorted(reached.items(), key=lambda item: (-item[1][0], item[0].bit_count()))
-            reached = dict(best[:max_states])
         states = reached
     _, path = max(states.values(), key=lambda state: state[0])
     chosen = [-1] * len(worth)

@@ -108,7 +108,7 @@ def partial_order(metric: EvalMetric) -> AgainstReferences:
         match = match_partial_order(
             nodes, pairs.weights, len(pairs.actual), max_states=max_states
         )
-        cut = "" if match.exact else f"search cut off at {max_states} states, the score may be low"
+        cut = "" if match.exact else f"search cut off at {max_states} ways for a call, the score may be low"
         return share_matched(nodes, pairs.weights, match.chosen), cut, ()
 
     return AgainstReferences("trajectory_partial_order", metric, measure, fields=_MATCHED)
