@@ -24,6 +24,7 @@ COMMANDS = {
     "report": "summarise scores: by metric, worst cases, what was not evaluated and why",
     "export": "write the landed cases of a DuckDB file as one eval set",
     "redact": "list what would leak from files, or write them redacted",
+    "erase": "take a person's cases out of log, store and eval sets",
     "fmt": "rewrite eval-set, metrics and result files in canonical form",
 }
 

@@ -110,6 +110,26 @@ class LocalLog:
         )
         return deleted.rowcount
 
+    def erase(self, offsets: Sequence[int]) -> None:
+        """Delete records so that no byte of them stays in the file or its journal.
+
+        The file is written anew, for which it needs as much free space again.  Raises InputError
+        when somebody else is reading or writing for longer than the busy timeout.
+        """
+        try:
+            self.connection.execute("PRAGMA secure_delete = ON")
+            self.connection.execute("BEGIN IMMEDIATE")
+            self.connection.executemany(
+                'DELETE FROM records WHERE "offset" = ?', [(offset,) for offset in offsets]
+            )
+            self.connection.execute("COMMIT")
+            self.connection.execute("VACUUM")
+            busy = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            raise InputError(_not_erased(self.path, str(error))) from error
+        if busy:
+            raise InputError(_not_erased(self.path, "the journal is in use"))
+
     def used_bytes(self) -> int:
         """Return the bytes in use by records and indexes, free pages not counted."""
         pages, free, size = (
@@ -254,6 +274,13 @@ def _unusable(path: Path, mode: str, error: Exception) -> str:
         return f"there is no directory {path.parent} for the log {path.name}: create it first"
     needed = "readable" if mode == "read" else "writable"
     return f"cannot open the log {path} ({error}): make the file and its directory {needed}"
+
+
+def _not_erased(path: Path, why: str) -> str:
+    return (
+        f"{path}: could not be written anew ({why}), so bytes may remain: stop what reads or writes it"
+        " and erase again"
+    )
 
 
 def _pack(headers: tuple[tuple[str, bytes], ...]) -> str:

@@ -1,0 +1,191 @@
+"""`evaltap erase`: no byte of the subject stays, nobody else loses anything, the rest is told."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from cases import TRAJECTORY, make_case, make_records, make_turn, write_log
+from evaltap.evaluator.cli import main
+from evaltap.recorder import Recorder
+from evaltap.schemas.local_log import open_log
+from evaltap.schemas.record import WireRecord
+
+CANARY = "Zanzibar4711"
+USER = "alice-7"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EVALTAP_REDACTION_KEY", raising=False)
+
+
+def case(session: str, user: str, words: str, turn_id: str = "t-1") -> dict[str, Any]:
+    turn = make_turn(turn_id, answer=f"{words} " * 50)
+    session_input = {"appName": "app", "userId": user}
+    return make_case(session, [turn], conversation=[turn], sessionInput=session_input)
+
+
+MINE = [case("a-1", USER, CANARY), case("a-1", USER, CANARY, "t-2"), case("a-2", USER, CANARY)]
+OTHERS = [case(f"o-{n}", f"user-{n}", "other words") for n in range(300)]
+
+
+def fill(*cases: dict[str, Any]) -> None:
+    """Make a log, the store that consumed and scored it, an eval set and JSON Lines."""
+    records = make_records(cases)
+    broken = WireRecord(b"k", json.dumps({"user": USER, "w": CANARY}).encode(), records[0].headers)
+    write_log(Path("log.db"), [*records, broken])
+    Path("m.json").write_text(json.dumps([TRAJECTORY]))
+    main(["consume", "--log", "log.db", "--db", "x.duckdb", "--metrics", "m.json", "--until-idle"])
+    Path("s.evalset.json").write_text(json.dumps({"evalSetId": "s", "evalCases": list(cases)}))
+    Path("c.jsonl").write_text("".join(json.dumps(one) + "\n" for one in cases))
+
+
+def erase(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    capsys.readouterr()
+    places = ["--log", "log.db", "--db", "x.duckdb", "s.evalset.json", "c.jsonl"]
+    assert main(["erase", "--json", *options, *places]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def holding(word: str) -> list[str]:
+    return sorted(one.name for one in Path().iterdir() if word.encode() in one.read_bytes())
+
+
+def test_no_byte_of_the_subject_stays_and_the_others_keep_everything(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fill(*MINE[:2], *OTHERS, MINE[2])
+    assert holding(CANARY) == ["c.jsonl", "log.db", "s.evalset.json", "x.duckdb"]
+
+    told = erase(capsys, "--subject", USER)
+
+    assert holding(CANARY) == holding(USER) == holding("a-2") == []
+    assert told["sessions"] == 2
+    removed = {one["place"]: one["removed"] for one in told["places"]}
+    assert removed["log.db"] == {"records": 4}
+    assert removed["s.evalset.json"] == removed["c.jsonl"] == {"cases": 3}
+    assert removed["x.duckdb"]["turns"] == 3
+    assert removed["x.duckdb"]["dead_letters"] == 1
+    with duckdb.connect("x.duckdb") as connection:
+        counts = connection.execute(
+            "SELECT (SELECT count(*) FROM latest_turns), (SELECT count(*) FROM v_worst_cases),"
+            " (SELECT count(*) FROM scores), (SELECT list(seq ORDER BY seq) FROM erasures)"
+        ).fetchone()
+    assert counts == (300, 0, 300, [1, 2, 303])
+    assert len(Path("c.jsonl").read_text().splitlines()) == 300
+
+
+def test_what_was_erased_can_be_written_and_consumed_on(capsys: pytest.CaptureFixture[str]) -> None:
+    fill(*MINE, *OTHERS[:3])
+    erase(capsys, "--subject", USER)
+
+    write_log(Path("log.db"), make_records([case("new", "u", "hello")], first_seq=7))
+    code = main(["consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle", "--json"])
+
+    assert code == 0
+    assert json.loads(capsys.readouterr().out)["turns_landed"] == 1
+
+
+def test_a_dry_run_tells_the_same_and_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    fill(*MINE, *OTHERS[:3])
+    before = {path: path.read_bytes() for path in Path().iterdir() if path.suffix != ".duckdb"}
+
+    dry = erase(capsys, "--subject", USER, "--dry-run")
+
+    assert {path: path.read_bytes() for path in before} == before
+    assert holding(CANARY) == ["c.jsonl", "log.db", "s.evalset.json", "x.duckdb"]
+    real = erase(capsys, "--subject", USER)
+    assert real["places"] == dry["places"]
+
+
+def test_a_session_id_takes_out_that_session_only(capsys: pytest.CaptureFixture[str]) -> None:
+    fill(*MINE)
+
+    told = erase(capsys, "--subject", "a-1")
+
+    assert told["sessions"] == 1
+    assert [one["removed"].get("cases") for one in told["places"]] == [None, 1, 2, 2]
+
+
+def test_a_subject_is_known_by_its_pseudonym(capsys: pytest.CaptureFixture[str]) -> None:
+    recorder = Recorder("log.db", redaction_policy="userId=redact")
+    hashed = Recorder("log.db", redaction_policy="userId=hash")
+    for number, each in enumerate((recorder, hashed)):
+        for user in ("alice@example.com", "bob@example.com"):
+            with each.turn(user="hi", session_id=f"{user[0]}-{number}", user_id=user):
+                pass
+        assert each.close(10)
+
+    main(["erase", "--subject", "alice@example.com", "--log", "log.db", "--json"])
+
+    assert json.loads(capsys.readouterr().out)["places"][0]["removed"] == {"records": 2}
+    log = open_log(Path("log.db"), mode="read")
+    keys = {record.key for _, record in log.read(0, 100)}
+    log.close()
+    assert {b"b-0", b"b-1"} <= keys
+    assert not {b"a-0", b"a-1"} & keys
+
+
+def test_mentions_in_the_cases_of_others_are_told_not_changed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fill(*MINE, case("o", "bob", f"I talked to {USER}"))
+
+    told = erase(capsys, "--subject", USER)
+
+    assert [one["mentions"] for one in told["places"]] == [1, 1, 1, 1]
+    assert "log.db: 1 cases of others mention the subject" in told["out_of_reach"][0]
+
+
+def test_results_and_adk_sets_are_erased_from_too(capsys: pytest.CaptureFixture[str]) -> None:
+    results = {"evalSetResultId": "r", "evalCaseResults": [{"evalId": "x", "userId": USER}, {"evalId": "y"}]}
+    adk = {"eval_set_id": "s", "eval_cases": [{"eval_id": "z", "session_input": {"user_id": USER}}]}
+    Path("r.json").write_text(json.dumps(results))
+    Path("a.json").write_text(json.dumps(adk))
+
+    main(["erase", "--subject", USER, "r.json", "a.json"])
+
+    assert holding(USER) == []
+    assert "1 cases removed" in capsys.readouterr().out
+    assert json.loads(Path("r.json").read_text())["evalCaseResults"] == [{"evalId": "y"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--subject", "alice"], "nowhere to erase from"),
+        (["--subject", "a", "--db", "x.duckdb"], "too short"),
+        (["--subject", "alice", "--log", "kafka://b/t"], "nothing can be taken off a topic"),
+        (["--subject", "alice", "--log", "none.db"], "no log at none.db"),
+        (["--subject", "alice", "m.json"], "neither an eval set"),
+    ],
+)
+def test_a_mistake_is_a_message(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("m.json").write_text("{}")
+
+    assert main(["erase", *arguments]) == 2
+
+    assert said in capsys.readouterr().err
+
+
+def test_a_log_that_is_being_read_is_not_called_erased(capsys: pytest.CaptureFixture[str]) -> None:
+    write_log(Path("log.db"), make_records(MINE))
+    reader = open_log(Path("log.db"), mode="read")
+    reader.connection.execute("BEGIN")
+    reader.read(0, 1)
+
+    code = main(["erase", "--subject", USER, "--log", "log.db"])
+
+    reader.connection.execute("COMMIT")
+    reader.close()
+    assert code == 2
+    assert "bytes may remain" in capsys.readouterr().err
+    assert main(["erase", "--subject", USER, "--log", "log.db"]) == 0
+    assert holding(CANARY) == []
