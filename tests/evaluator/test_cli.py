@@ -315,7 +315,6 @@ def test_scoring_landed_cases_again_scores_nothing_twice(evaltap: Evaltap, store
         (("report", "c.jsonl"), "not a DuckDB file"),
         (("consume", "--log", "none.db", "--db", "x.duckdb", "--until-idle"), "no log at none.db"),
         (("consume", "--log", "c.jsonl", "--db", "x.duckdb", "--until-idle"), "no evaltap log"),
-        (("consume", "--log", "kafka://h:1/t", "--db", "x.duckdb"), "local logs only"),
         (("fmt", "c.txt"), "of no known kind"),
         (("fmt", "none.json"), "no such file"),
         (("export", "none.duckdb", "--out", "e.json"), "none.duckdb: no such file"),

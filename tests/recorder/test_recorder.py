@@ -573,7 +573,7 @@ class TestConfiguration:
             {"app_name": 7},
             {"redaction_key": "short"},
             {"nonsense": 1},
-            {"log": "kafka://broker:9092/evaltap.cases"},
+            {"log": "kafka://broker:9092/"},
             {"log": "no/such/directory/log.db"},
             {"log": "."},
             {},

@@ -32,6 +32,7 @@ EXTRAS = {
     "duckdb": "evaluator",
     "google": "collect",
     "jsonschema": "evaluator",
+    "kafka": "kafka",
     "nltk": "evaluator",
     "openai": "judge",
     "opentelemetry": "collect",

@@ -89,8 +89,14 @@ class Consumer:
     def _note_gaps(self, offsets: Mapping[Partition, int]) -> None:
         for partition, bounds in self._source.bounds().items():
             stored = offsets.get(partition)
+            place = f"{partition.topic}[{partition.number}]"
             if stored is not None and stored < bounds.start:
                 self.consumed.gaps.append(
-                    f"{partition.topic}[{partition.number}]: records {stored} to {bounds.start - 1}"
-                    " are gone from the log and were never landed"
+                    f"{place}: records {stored} to {bounds.start - 1} are gone from the log and were"
+                    " never landed"
+                )
+            elif stored is not None and stored > bounds.end:
+                self.consumed.gaps.append(
+                    f"{place}: ends at {bounds.end}, before what was landed ({stored}); it was made"
+                    " anew and is read from its start"
                 )

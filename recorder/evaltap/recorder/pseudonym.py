@@ -10,6 +10,8 @@ import os
 import secrets
 from pathlib import Path
 
+from evaltap.schemas.log_location import KafkaLocation, parse_log_location
+
 KEY_BYTES = 32
 DIGEST_BYTES = 6
 """Of a pseudonym: 4 collide among some 77,000 values of a kind, 6 among some 20 million."""
@@ -28,9 +30,17 @@ class Pseudonyms:
         return f"<{kind}:{digest}>"
 
 
-def key_path(log: Path) -> Path:
-    """Return where the key of a log lies."""
-    return log.with_name(log.name + ".key")
+def key_path(log: str | Path) -> Path:
+    """Return where the key of a log lies: beside its file, or beside the spools of its topic.
+
+    Raises OSError when the folder of the spools cannot be made.
+    """
+    location = parse_log_location(str(log))
+    if isinstance(location, KafkaLocation):
+        from evaltap.recorder.spool import spool_folder
+
+        return spool_folder("-".join(location.topics)) / "redaction.key"
+    return location.with_name(location.name + ".key")
 
 
 def derived_key(secret: str) -> bytes:

@@ -27,6 +27,7 @@ from evaltap.recorder.sinks.local_log import LocalLogSink
 from evaltap.recorder.turn_api import Turn
 from evaltap.recorder.worker import ObservationSource, Worker
 from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.log_location import KafkaLocation, parse_log_location
 
 
 class Recorder:
@@ -53,7 +54,7 @@ class Recorder:
         self.faults = Faults()
         self._custom_redactor = redactor
         self._off = self.config.disabled
-        self._sink = sink if sink is not None or self._off else _log_sink(self.config)
+        self._sink = sink if sink is not None or self._off else log_sink(self.config)
         self._custom_sink = sink is not None
         self._sources: list[ObservationSource] = []
         self._forked = False
@@ -262,7 +263,7 @@ class Recorder:
         if self.config.log is None or self._custom_sink:
             return PatternRedactor.configured(self.config, random_key())
         try:
-            return PatternRedactor.configured(self.config, shared_key(key_path(Path(self.config.log))))
+            return PatternRedactor.configured(self.config, shared_key(key_path(self.config.log)))
         except OSError as error:
             # Private all the same, only that other processes will make other pseudonyms.
             self.report_fault("redaction key", error)
@@ -304,16 +305,18 @@ def _configured(
         raise ConfigurationError(f"{error}; settings are: {known}") from error
 
 
-def _log_sink(config: RecorderConfig) -> Sink:
+def log_sink(config: RecorderConfig) -> Sink:
+    """Return the sink of the configured log; raise ConfigurationError when it cannot be one."""
     if config.log is None:
         raise ConfigurationError(
             "no log was given: pass Recorder('log.db'), or set EVALTAP_LOG, or EVALTAP_DISABLED=1"
         )
-    if "://" in config.log:
-        raise ConfigurationError(
-            f"log {config.log!r} is a URL; this recorder writes to a file, e.g. 'log.db'"
-        )
-    path = Path(config.log)
+    location = parse_log_location(config.log)
+    if isinstance(location, KafkaLocation):
+        from evaltap.recorder.sinks.kafka import KafkaSink
+
+        return KafkaSink(location, max_bytes=config.log_max_bytes)
+    path = location
     try:
         usable = path.parent.is_dir() and not path.is_dir()
     except OSError as error:

@@ -8,20 +8,20 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.finishing import Dropped, Finisher
 from evaltap.recorder.pseudonym import derived_key, key_path, shared_key
+from evaltap.recorder.recorder import log_sink
 from evaltap.recorder.redaction import PatternRedactor, Redactor
 from evaltap.recorder.sinks.base import SinkError
-from evaltap.recorder.sinks.local_log import LocalLogSink
-from evaltap.schemas.errors import ConfigurationError, InputError
+from evaltap.schemas.errors import InputError
 from evaltap.schemas.record import Manifest, WireRecord, encode_manifest
 
 RECORDS_PER_APPEND = 200
+ACKNOWLEDGED_EVERY_SECONDS = 5.0
 
 CaseData = dict[str, Any]
 
@@ -35,17 +35,15 @@ class ReplayCounts:
 
 
 class Replay:
-    """Appends cases to the local log at `log`; use it in a `with` statement.
+    """Appends cases to the log at `log`; use it in a `with` statement.
 
-    Raises ConfigurationError for a log that is a URL, InputError for a case that cannot be recorded
-    and for a log that cannot be written.  What was appended before stays: it is whole turns.
+    Its end waits until a broker has acknowledged everything, however long that takes; interrupted, the
+    rest stays on the spool for the next process.  Raises ConfigurationError for a URL that names no
+    log, InputError for a case that cannot be recorded and for a log that cannot be written.  What was
+    appended before stays: it is whole turns.
     """
 
     def __init__(self, log: str, *, redaction: bool = True) -> None:
-        if "://" in log:
-            raise ConfigurationError(
-                f"log {log!r} is a URL; this version writes to a file, e.g. 'log.db'"
-            )
         config = RecorderConfig(
             log=log,
             sample_rate=1.0,
@@ -55,7 +53,7 @@ class Replay:
             redaction=redaction,
         )
         self._finisher = Finisher(config, lambda: _redactor(config))
-        self._sink = LocalLogSink(log)
+        self._sink = log_sink(config)
         self._producer_id = uuid.uuid4().hex
         self._seq = 0
         self._records: list[WireRecord] = []
@@ -77,6 +75,8 @@ class Replay:
                     encode_manifest(Manifest(self._producer_id, self._seq, now, closing=True))
                 )
                 self._flush()
+                while not self._sink.flush(ACKNOWLEDGED_EVERY_SECONDS):
+                    pass
         finally:
             self._sink.close()
 
@@ -153,7 +153,7 @@ def _redactor(config: RecorderConfig) -> Redactor | None:
     if config.redaction_key is not None:
         return PatternRedactor.configured(config, derived_key(config.redaction_key))
     try:
-        return PatternRedactor.configured(config, shared_key(key_path(Path(config.log))))
+        return PatternRedactor.configured(config, shared_key(key_path(config.log)))
     except OSError as error:
         raise InputError(
             f"the redaction key beside {config.log} cannot be used ({error.strerror});"

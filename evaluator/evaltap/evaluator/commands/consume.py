@@ -17,12 +17,12 @@ from evaltap.evaluator.commands.options import (
     pending_scorer,
     progress,
 )
-from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.log_location import KafkaLocation, parse_log_location
 
 if TYPE_CHECKING:
     from evaltap.evaluator.consumer import Consumer
     from evaltap.evaluator.jobs import PendingScorer
-    from evaltap.evaluator.sources.local_log import LocalLogSource
+    from evaltap.evaluator.sources.base import CaseSource
     from evaltap.evaluator.store import Store
 
 
@@ -35,7 +35,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "exit code with --until-idle and --metrics: 0 all passed, 1 something failed, 3 incomplete"
     )
     add = parser.add_argument
-    add("--log", required=True, metavar="LOG", help="the log to read, e.g. agent.log.db")
+    add(
+        "--log",
+        required=True,
+        metavar="LOG",
+        help="the log to read: a file, or kafka://host:port/topic",
+    )
     add("--db", required=True, type=Path, metavar="X.duckdb", help="where cases and scores go")
     add(
         "--until-idle",
@@ -68,14 +73,15 @@ def run(options: argparse.Namespace) -> int:
         return _finish(options, store, consumer, pending)
 
 
-def _source(log: str, *, must_exist: bool) -> "LocalLogSource":
+def _source(log: str, *, must_exist: bool) -> "CaseSource":
+    location = parse_log_location(log)
+    if isinstance(location, KafkaLocation):
+        from evaltap.evaluator.sources.kafka import KafkaSource
+
+        return KafkaSource(location)
     from evaltap.evaluator.sources.local_log import LocalLogSource
 
-    if "://" in log:
-        raise ConfigurationError(
-            f"--log {log}: this version reads local logs only; give the path of a log file"
-        )
-    return LocalLogSource(log, must_exist=must_exist)
+    return LocalLogSource(location, must_exist=must_exist)
 
 
 @contextmanager

@@ -1,0 +1,117 @@
+"""Read topics of a Kafka cluster: partitions are assigned, offsets come from the store.
+
+No consumer group: one process owns the DuckDB file and remembers itself where to go on, so there is
+nothing to rebalance and nothing to commit.  A partition that appears later is read from its start.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from evaltap.evaluator.sources.base import Bounds, Partition, SourceBatch, SourceRecord
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.log_location import KafkaLocation, kafka_settings
+from evaltap.schemas.record import WireRecord
+
+REFRESH_SECONDS = 30.0
+"""How often new partitions are looked for."""
+
+
+class KafkaSource:
+    """Records of the topics of `location`, from the oldest on unless told otherwise by `seek`.
+
+    Raises InputError when no broker answers within `timeout_seconds`.
+    """
+
+    def __init__(self, location: KafkaLocation, *, timeout_seconds: float = 10.0) -> None:
+        from kafka import KafkaConsumer
+        from kafka.errors import KafkaError
+
+        self._location = location
+        self._offsets: dict[Partition, int] = {}
+        self._known: set[Partition] = set()
+        self._refresh_at = 0.0
+        try:
+            self._consumer: Any = KafkaConsumer(
+                **{
+                    "bootstrap_servers": list(location.brokers),
+                    "client_id": "evaltap-evaluator",
+                    "group_id": None,
+                    "enable_auto_commit": False,
+                    # Never `latest`: what was written before the first start would be lost in silence.
+                    "auto_offset_reset": "earliest",
+                    "bootstrap_timeout_ms": int(timeout_seconds * 1000),
+                    **kafka_settings(KafkaConsumer.DEFAULT_CONFIG),
+                }
+            )
+        except KafkaError as error:
+            raise InputError(
+                f"{location}: no broker answers ({error}); check address and settings"
+            ) from None
+
+    def seek(self, offsets: Mapping[Partition, int]) -> None:
+        """Go on at these offsets; partitions that are not named are read from their start."""
+        self._offsets = dict(offsets)
+        self._known.clear()
+        self._refresh()
+
+    def poll(self, max_records: int, timeout_seconds: float) -> SourceBatch:
+        """Return the next records; while no broker answers there are none."""
+        if time.monotonic() >= self._refresh_at:
+            self._refresh()
+        if not self._known:
+            time.sleep(timeout_seconds)
+            self._refresh_at = 0.0
+            return SourceBatch()
+        found = self._consumer.poll(timeout_ms=int(timeout_seconds * 1000), max_records=max_records)
+        records, next_offsets = [], {}
+        for place, messages in found.items():
+            partition = Partition(place.topic, place.partition)
+            for message in messages:
+                headers = tuple((name, value or b"") for name, value in message.headers)
+                record = WireRecord(message.key, message.value, headers)
+                records.append(SourceRecord(partition, message.offset, record))
+            if messages:
+                next_offsets[partition] = messages[-1].offset + 1
+        return SourceBatch(tuple(records), next_offsets)
+
+    def bounds(self) -> Mapping[Partition, Bounds]:
+        """Return the offsets that each partition holds now."""
+        places = self._places()
+        starts = self._consumer.beginning_offsets(places)
+        ends = self._consumer.end_offsets(places)
+        return {
+            Partition(place.topic, place.partition): Bounds(starts[place], ends[place])
+            for place in places
+        }
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        self._consumer.close()
+
+    def _places(self) -> list[Any]:
+        from kafka import TopicPartition
+
+        return [
+            TopicPartition(topic, number)
+            for topic in self._location.topics
+            for number in sorted(self._consumer.partitions_for_topic(topic) or ())
+        ]
+
+    def _refresh(self) -> None:
+        """Assign partitions that are new; known ones keep their position."""
+        self._refresh_at = time.monotonic() + REFRESH_SECONDS
+        places = self._places()
+        fresh = [p for p in places if Partition(p.topic, p.partition) not in self._known]
+        if not fresh:
+            return
+        self._consumer.assign(places)
+        starts = self._consumer.beginning_offsets(fresh)
+        ends = self._consumer.end_offsets(fresh)
+        for place in fresh:
+            partition = Partition(place.topic, place.partition)
+            wanted = self._offsets.get(partition, 0)
+            # Beyond the end: the topic was made anew, and what it holds now was never seen.
+            inside = starts[place] <= wanted <= ends[place]
+            self._consumer.seek(place, wanted if inside else starts[place])
+            self._known.add(partition)

@@ -1,0 +1,84 @@
+"""Where a log is: the path of a local file, or topics of a Kafka cluster.
+
+    agent.log.db
+    kafka://host:port[,host:port]/topic[,topic][?format=case]
+
+Settings of the Kafka client (TLS, SASL) come from the environment: `EVALTAP_KAFKA_SECURITY_PROTOCOL`
+becomes `security_protocol`, and so on.  They may hold secrets, so they are never part of a URL.
+"""
+
+import json
+import os
+from collections.abc import Container
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from evaltap.schemas.errors import ConfigurationError
+
+ENVIRONMENT_PREFIX = "EVALTAP_KAFKA_"
+FORM = "kafka://host:port[,host:port]/topic"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaLocation:
+    """Topics of one cluster."""
+
+    brokers: tuple[str, ...]
+    topics: tuple[str, ...]
+    format: str = "case"
+
+    def __str__(self) -> str:
+        return f"kafka://{','.join(self.brokers)}/{','.join(self.topics)}"
+
+
+LogLocation = Path | KafkaLocation
+
+
+def parse_log_location(text: str) -> LogLocation:
+    """Return where a log is; raise ConfigurationError for a URL that names none."""
+    if "://" not in text:
+        return Path(text)
+    parts = urlsplit(text)
+    if parts.scheme != "kafka":
+        raise ConfigurationError(f"log {text!r}: unknown kind of URL; expected a path, or {FORM}")
+    if "@" in parts.netloc:
+        raise ConfigurationError(
+            "a log URL holds no user or password; set EVALTAP_KAFKA_SASL_PLAIN_USERNAME and"
+            " EVALTAP_KAFKA_SASL_PLAIN_PASSWORD instead"
+        )
+    brokers = tuple(broker for broker in parts.netloc.split(",") if broker)
+    topics = tuple(topic for topic in parts.path.strip("/").split(",") if topic)
+    if not brokers or not topics or any("/" in topic for topic in topics):
+        raise ConfigurationError(f"log {text!r}: names no broker or no topic; expected {FORM}")
+    options = parse_qs(parts.query)
+    form = options.pop("format", ["case"])[-1]
+    if options:
+        raise ConfigurationError(
+            f"log {text!r}: unknown option {next(iter(options))!r}; expected format=case"
+        )
+    if form != "case":
+        raise ConfigurationError(f"log {text!r}: format {form!r} is not supported; expected case")
+    return KafkaLocation(brokers, topics, form)
+
+
+def kafka_settings(known: Container[str]) -> dict[str, Any]:
+    """Return the client settings that the environment names, with numbers and booleans decoded.
+
+    `known` are those of the client at hand: a producer's setting means nothing to a consumer.
+    """
+    found: dict[str, Any] = {}
+    for variable, value in os.environ.items():
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if variable.startswith(ENVIRONMENT_PREFIX) and value and name in known:
+            found[name] = _decoded(value)
+    return found
+
+
+def _decoded(value: str) -> Any:
+    try:
+        decoded = json.loads(value)
+    except ValueError:
+        return value
+    return decoded if isinstance(decoded, bool | int | float) else value

@@ -1,0 +1,51 @@
+"""A real Kafka-protocol broker for tests: started here, or the cluster named by EVALTAP_TEST_KAFKA."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+START_SECONDS = 20.0
+
+
+class Broker:
+    """A broker process of our own on a free port; `stop` kills it, `start` brings it back."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        places = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        program = shutil.which("noida-db", path=places)
+        assert program, "the development dependency noida-db is not installed"
+        self._process = subprocess.Popen(
+            [program, "start", "--only", "kafka", "--kafka-port", str(self._port),
+             "--data-dir", str(self._folder)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self._port)) == 0:
+                    return
+            time.sleep(0.02)
+        raise TimeoutError("the broker did not start")
+
+    def stop(self) -> None:
+        """Stop it in order: what it acknowledged is on its disk."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(20)
+            self._process = None

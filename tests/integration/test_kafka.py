@@ -1,0 +1,243 @@
+"""Kafka both ways, over a real broker process: nothing lost, nothing twice, nobody waits."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker import Broker
+from cases import make_case, make_records, make_turn
+from evaltap.evaluator.cli import main
+from evaltap.evaluator.consumer import Consumed, Consumer
+from evaltap.evaluator.sources.kafka import KafkaSource
+from evaltap.evaluator.store import Store
+from evaltap.recorder import Recorder
+from evaltap.recorder.sinks.kafka import KafkaSink
+from evaltap.schemas.log_location import KafkaLocation, parse_log_location
+from evaltap.schemas.record import WireRecord
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(autouse=True)
+def _own_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    broker = Broker(tmp_path / "broker")
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+def location(broker: Broker, topic: str = "evaltap.cases") -> KafkaLocation:
+    found = parse_log_location(f"kafka://{broker.address}/{topic}")
+    assert isinstance(found, KafkaLocation)
+    return found
+
+
+def consume(broker: Broker, store: Store) -> Consumed:
+    source = KafkaSource(location(broker))
+    try:
+        return Consumer(source, store).run(until_idle=True, report=lambda _: None)
+    finally:
+        source.close()
+
+
+def turns(store: Store) -> list[tuple[Any, ...]]:
+    return store.rows("SELECT eval_id, invocation_id FROM turns ORDER BY ALL")
+
+
+def cases(count: int, first: int = 0) -> list[dict[str, Any]]:
+    return [make_case(f"s-{i}", [make_turn(f"t-{i}")]) for i in range(first, first + count)]
+
+
+def record(recorder: Recorder, count: int) -> None:
+    for number in range(count):
+        with recorder.turn(session_id=f"s-{number}", user="hi") as turn:
+            turn.respond("hello")
+
+
+def test_cases_go_to_a_topic_and_come_back_equal(broker: Broker, tmp_path: Path) -> None:
+    lines = tmp_path / "c.jsonl"
+    lines.write_text("".join(json.dumps(case) + "\n" for case in cases(300)))
+    url = str(location(broker))
+
+    assert main(["record", "cases", str(lines), "--log", url]) == 0
+    assert main(["consume", "--log", url, "--db", str(tmp_path / "x.duckdb"), "--until-idle"]) == 0
+    assert main(["export", str(tmp_path / "x.duckdb"), "--out", str(tmp_path / "e.jsonl")]) == 0
+
+    exported = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text().splitlines()]
+    assert sorted(exported, key=str) == sorted(cases(300), key=str)
+    assert list((tmp_path / "spool/evaltap.cases").glob("*.log.db")) == [], "all sent, nothing kept"
+
+
+def test_a_second_consumer_goes_on_where_the_store_stands(broker: Broker) -> None:
+    sink = KafkaSink(location(broker))
+    with Store(":memory:") as store:
+        sink.append(make_records(cases(3)))
+        assert sink.flush(20)
+        assert consume(broker, store).landed.turns == 3
+
+        sink.append(make_records(cases(2, first=3), first_seq=4))
+        assert sink.flush(20)
+        consumed = consume(broker, store)
+
+    sink.close()
+    assert (consumed.landed.records, consumed.landed.turns) == (2, 2)
+
+
+def test_while_the_broker_is_away_turns_are_spooled_and_sent_when_it_is_back(
+    broker: Broker,
+) -> None:
+    broker.stop()
+    recorder = Recorder(str(location(broker)))
+    record(recorder, 50)
+    recorder.flush(0.5)
+
+    counters = recorder.counters()
+    assert counters.recorded == counters.delivered + counters.spooled
+    assert counters.spooled == 50
+
+    broker.start()
+    assert recorder.close(60)
+    with Store(":memory:") as store:
+        consume(broker, store)
+        assert len(turns(store)) == 50
+
+
+def test_what_a_closed_recorder_could_not_send_the_next_one_sends(broker: Broker) -> None:
+    broker.stop()
+    first = Recorder(str(location(broker)))
+    record(first, 20)
+    first.close(1)
+
+    broker.start()
+    second = Recorder(str(location(broker)))
+    with second.turn(session_id="later", user="hi") as turn:
+        turn.respond("hello")
+    assert second.close(30)
+
+    with Store(":memory:") as store:
+        waiting = threading.Event()
+        for _ in range(100):
+            consume(broker, store)
+            if len(turns(store)) == 21:
+                break
+            waiting.wait(0.1)
+        assert len(turns(store)) == 21
+        assert store.rows("SELECT count(DISTINCT producer_id) FROM turns") == [(2,)]
+
+
+def test_a_killed_process_leaves_its_turns_to_the_next(broker: Broker) -> None:
+    program = """
+import os, sys
+from evaltap.recorder import Recorder
+recorder = Recorder(sys.argv[1])
+for number in range(20):
+    with recorder.turn(session_id=f"s-{number}", user="hi") as turn:
+        turn.respond("hello")
+recorder.flush(2)
+print(recorder.counters().spooled, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    broker.stop()
+    command = [sys.executable, "-c", program, str(location(broker))]
+    killed = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
+    assert killed.stdout.strip() == "20", killed.stderr
+
+    broker.start()
+    sink = KafkaSink(location(broker))
+    sink.append(make_records([make_case("own")]))
+    assert sink.flush(30)
+    with Store(":memory:") as store:
+        waiting = threading.Event()
+        for _ in range(100):
+            consume(broker, store)
+            if len(turns(store)) == 21:
+                break
+            waiting.wait(0.1)
+        assert len(turns(store)) == 21
+    sink.close()
+
+
+def test_a_broker_restart_in_the_middle_loses_and_doubles_nothing(broker: Broker) -> None:
+    sink = KafkaSink(location(broker))
+    for part in range(5):
+        sink.append(make_records(cases(200, first=part * 200), first_seq=part * 200 + 1))
+        if part == 2:
+            broker.stop()
+            broker.start()
+    assert sink.flush(90)
+    sink.close()
+
+    with Store(":memory:") as store:
+        consumed = consume(broker, store)
+        found = turns(store)
+
+    assert len(found) == len(set(found)) == 1_000
+    assert consumed.landed.records == consumed.landed.turns + consumed.landed.duplicates
+
+
+def test_a_record_that_the_broker_never_takes_holds_up_nobody(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVALTAP_KAFKA_MAX_REQUEST_SIZE", "5000")
+    big = make_case("big", [make_turn(answer="x" * 20_000)])
+    sink = KafkaSink(location(broker))
+
+    sink.append(make_records([big, *cases(3)]))
+
+    assert sink.flush(20)
+    sink.close()
+    with Store(":memory:") as store:
+        assert consume(broker, store).landed.turns == 3
+    assert list((tmp_path / "spool").rglob("*.rejected")), "set aside, not lost"
+
+
+def test_poison_on_the_topic_becomes_dead_letters_between_good_turns(broker: Broker) -> None:
+    good = make_records(cases(2))
+    poison = [
+        WireRecord(b"k", b"{", good[0].headers),
+        WireRecord(None, b"", ()),
+        WireRecord(b"k", None, ()),
+    ]
+    sink = KafkaSink(location(broker))
+    sink.append([good[0], *poison, good[1]])
+    assert sink.flush(20)
+    sink.close()
+
+    with Store(":memory:") as store:
+        consumed = consume(broker, store)
+
+    assert (consumed.landed.turns, consumed.landed.dead_letters) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("log", "message"),
+    [
+        ("kafka://127.0.0.1:9/t", "no broker answers"),
+        ("kafka://user:secret@h:1/t", "holds no user or password"),
+        ("kafka://h:1/", "names no broker or no topic"),
+        ("http://h:1/t", "unknown kind of URL"),
+        ("kafka://h:1/t?format=odd", "not supported"),
+        ("kafka://h:1/t?x=1", "unknown option 'x'"),
+    ],
+)
+def test_a_log_that_cannot_be_read_is_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], log: str, message: str
+) -> None:
+    code = main(["consume", "--log", log, "--db", str(tmp_path / "x.duckdb"), "--until-idle"])
+
+    said = capsys.readouterr().err
+    assert code == 2
+    assert message in said
+    assert "secret" not in said
