@@ -12,6 +12,7 @@ from openinference.instrumentation import using_session
 from openinference.instrumentation.openai_agents import OpenAIAgentsInstrumentor
 
 from evaltap.recorder.plugins.openai_agents import EvaltapTraceProcessor
+from evaltap.recorder.plugins.openai_run_hooks import EvaltapRun
 from inline_recorder import InlineRecorder
 from scripted_openai import Step, call, say, scripted, scripted_chat
 from witness import Witness, facts_of
@@ -361,6 +362,53 @@ def test_without_content_the_structure_is_recorded_and_the_rest_is_missing(
     (tool,) = turn["tools"]
     assert (tool["name"], "id" in tool) == ("get_order", False)
     assert tool["capture"] == {"id": "missing", "arguments": "missing", "result": "missing"}
+
+
+def run_with_hooks(agent: Agent[Any], **options: Any) -> dict[str, Any]:
+    recorder = InlineRecorder()
+    off = RunConfig(tracing_disabled=True)
+
+    async def talk() -> None:
+        with suppress(Exception), EvaltapRun(recorder, session_id="s1") as hooks:
+            await Runner.run(agent, "Where?", hooks=hooks, run_config=off, **options)
+
+    asyncio.run(talk())
+    assert recorder.faults == []
+    (turn,) = facts_of(recorder.cases)
+    return turn
+
+
+def test_hooks_see_a_run_with_tracing_off() -> None:
+    billing = agent_of(
+        [call("get_order", "c2", order_id="A")], [say("Billed.")], name="billing", tools=[get_order]
+    )
+    triage = agent_of(
+        [say("One moment."), call("transfer_to_billing", "h1")], name="triage", handoffs=[billing]
+    )
+
+    turn = run_with_hooks(triage)
+
+    assert (turn["session"], turn["user"], turn["final"]) == ("s1", "Where?", "Billed.")
+    assert turn["intermediate"] == ["One moment."]
+    assert turn["tools"] == [
+        ("h1", "transfer_to_billing", {}, '{"assistant": "billing"}'),
+        ("c2", "get_order", {"order_id": "A"}, ORDER),
+    ]
+    assert turn["agents"] == ["triage", "billing"]
+
+
+def test_a_run_that_fails_with_tracing_off_has_failed() -> None:
+    turn = run_with_hooks(agent_of([say("Hm."), call("fatal", "c1", sku="X")], tools=[fatal]))
+
+    assert (turn["status"], turn["final"], turn["intermediate"]) == ("error", None, ["Hm."])
+    assert turn["error"]["type"] == "agents.exceptions.UserError"
+    assert turn["tools"] == [("c1", "fatal", {"sku": "X"}, None)]
+
+
+def test_the_user_message_of_a_run_whose_model_fails_is_seen_by_hooks() -> None:
+    turn = run_with_hooks(agent_of(500))
+
+    assert (turn["user"], turn["status"]) == ("Where?", "error")
 
 
 class Broken(InlineRecorder):

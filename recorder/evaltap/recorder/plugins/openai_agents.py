@@ -15,7 +15,7 @@ import json
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,12 +28,7 @@ from agents.tracing.span_data import (
     TaskSpanData,
 )
 
-from evaltap.recorder.conventions.messages import (
-    Evidence,
-    decode,
-    last_user_text,
-    read_messages,
-)
+from evaltap.recorder.conventions.messages import Evidence, read_messages
 from evaltap.recorder.observation import Failure, Origin
 from evaltap.recorder.plugins.observed_run import (
     UNSEEN,
@@ -43,6 +38,7 @@ from evaltap.recorder.plugins.observed_run import (
     guarded,
     recorder_for,
 )
+from evaltap.recorder.plugins.openai_loop import Call, Loop, arguments_of
 from evaltap.recorder.recording import Recording
 
 ORIGIN = Origin(framework="openai-agents", convention="openai-agents-tracing")
@@ -51,31 +47,11 @@ MAX_TRACES = 10_000
 
 
 @dataclass(slots=True)
-class _Call:
-    """A tool call that a model asked for and that no function span has claimed yet."""
-
-    call_id: str
-    name: str
-    arguments: str
-
-
-@dataclass(slots=True)
-class _Level:
-    """One agent loop: that of a turn, or of an agent used as a tool in it (`parent`)."""
-
-    run: ObservedRun
-    parent: str | None = None
-    pending: list[_Call] = field(default_factory=list)
-    failure: Failure | None = None
-    """What the last agent said of its end, for want of the exception itself."""
-
-
-@dataclass(slots=True)
 class _Node:
     """An open span, the loop and the agent that it belongs to."""
 
     span: Span[Any] | None
-    level: _Level | None = None
+    level: Loop | None = None
     agent: str | None = None
     tool: "_Node | None" = None
     """The innermost function span around it, or itself."""
@@ -173,15 +149,15 @@ class EvaltapTraceProcessor(TracingProcessor):
     def _enter(self, node: _Node, trace: _Trace) -> None:
         """Begin an agent loop: a turn of its own, or the work of a tool that is under way."""
         if node.level is not None and node.tool is not None:
-            node.level = _Level(node.level.run, self._claim(node.tool))
+            node.level = Loop(node.level.run, self._claim(node.tool))
             node.tool = None
         elif node.level is None:
             around = enclosing(self._recorder)
             if around is not None:
-                node.level = _Level(*around)
+                node.level = Loop(*around)
                 return
             node.owns_run = True
-            node.level = _Level(
+            node.level = Loop(
                 ObservedRun(self._recorder, ORIGIN, session_id=trace.session_id, clock=self._clock)
             )
 
@@ -211,9 +187,9 @@ class EvaltapTraceProcessor(TracingProcessor):
         else:
             level.run.end("ok" if level.failure is None else "error", level.failure)
 
-    def _responded(self, node: _Node, level: _Level, data: ResponseSpanData) -> None:
+    def _responded(self, node: _Node, level: Loop, data: ResponseSpanData) -> None:
         """Take a call of the Responses API."""
-        self._heard(level, data.input)
+        level.heard(data.input)
         response = data.response
         usage = response.usage if response is not None else None
         level.run.model(
@@ -222,17 +198,11 @@ class EvaltapTraceProcessor(TracingProcessor):
             output_tokens=usage.output_tokens if usage is not None else None,
             agent=node.agent,
         )
-        calls, words = [], []
-        for item in response.output if response is not None else ():
-            if item.type == "function_call":
-                calls.append(_Call(item.call_id, item.name, item.arguments))
-            elif item.type == "message":
-                words += [part.text for part in item.content if part.type == "output_text"]
-        self._spoke(node, level, "".join(words) if words else None, calls)
+        level.put_out(response.output if response is not None else (), node.agent)
 
-    def _generated(self, node: _Node, level: _Level, data: GenerationSpanData) -> None:
+    def _generated(self, node: _Node, level: Loop, data: GenerationSpanData) -> None:
         """Take a call of the Chat Completions API, or of another provider in its form."""
-        self._heard(level, data.input)
+        level.heard(data.input)
         usage = data.usage or {}
         level.run.model(
             data.model,
@@ -242,75 +212,34 @@ class EvaltapTraceProcessor(TracingProcessor):
         )
         messages = read_messages(list(data.output or ()), role="assistant")
         calls = [
-            _Call(call.call_id, call.name or "", _written(call.arguments))
+            Call(call.call_id, call.name or "", _written(call.arguments))
             for message in messages
             for call in message.calls
             if call.call_id is not None
         ]
         texts = [m.text.value for m in messages if m.text is not None and m.text.value]
-        self._spoke(node, level, "".join(texts) if texts else None, calls)
-
-    def _heard(self, level: _Level, given: Any) -> None:
-        """Take what a model was given: the user's message, and the results of handoffs."""
-        items = [given] if isinstance(given, str) else list(given or ())
-        if level.parent is None and not level.run.was_asked:
-            heard = [last_user_text(read_messages([item])) for item in reversed(items)]
-            asked = next((text.value for text in heard if text is not None), None)
-            if asked is not None:
-                level.run.asked(asked)
-        for item in items if level.pending else ():
-            if isinstance(item, Mapping) and item.get("type") == "function_call_output":
-                self._answered(level, str(item.get("call_id")), item.get("output"))
-
-    def _answered(self, level: _Level, call_id: str, output: Any) -> None:
-        for call in [call for call in level.pending if call.call_id == call_id]:
-            level.pending.remove(call)
-            level.run.returned(call_id, output)
-
-    def _spoke(
-        self, node: _Node, level: _Level, words: str | None, calls: Sequence[_Call]
-    ) -> None:
-        if level.parent is None:
-            level.run.said(words, node.agent, final=not calls)
-        for call in calls:
-            level.pending.append(call)
-            level.run.called(
-                call.call_id,
-                call.name,
-                _arguments(call.arguments),
-                agent=node.agent,
-                parent=level.parent,
-            )
+        level.spoke("".join(texts) if texts else None, calls, node.agent)
 
     def _claim(self, node: _Node) -> str:
-        """Return the id of the call that a function span executes, and take it off the list.
-
-        A span has no id of a call; name and arguments decide, else the name, in the model's order.
-        """
+        """Return the id of the call that a function span executes."""
         if node.call_id is not None or node.level is None or node.span is None:
             return node.call_id or ""
         data, level = node.span.span_data, node.level
-        named = [call for call in level.pending if call.name == data.name]
-        same = [call for call in named if call.arguments == data.input]
-        found = next(iter(same or named), None)
-        if found is not None:
-            level.pending.remove(found)
-            node.call_id = found.call_id
-        else:
+        node.call_id = level.claim(data.name, data.input)
+        if node.call_id is None:
             # The model's answer was not to be seen; the call was made all the same.
             node.call_id = node.span.span_id
-            arguments = UNSEEN if data.input is None else _arguments(data.input)
             level.run.called(
                 None,
                 data.name,
-                arguments,
+                UNSEEN if data.input is None else arguments_of(data.input),
                 agent=node.agent,
                 parent=level.parent,
                 made_up=node.call_id,
             )
         return node.call_id
 
-    def _returned(self, node: _Node, level: _Level, span: Span[Any]) -> None:
+    def _returned(self, node: _Node, level: Loop, span: Span[Any]) -> None:
         error, output = _raised(node), span.span_data.output
         if error is not None and not isinstance(error, Exception):
             return
@@ -334,12 +263,6 @@ def _failure(span: Span[Any], node: _Node) -> Failure | None:
     data = span.error.get("data") or {}
     told = data.get("error")
     return Failure(message=told if isinstance(told, str) else span.error["message"])
-
-
-def _arguments(written: str) -> Any:
-    """Return the arguments as a value; text that is no JSON is what the model said all the same."""
-    decoded = decode(written)
-    return written if decoded.flaw else decoded.value
 
 
 def _written(arguments: Evidence | None) -> str:

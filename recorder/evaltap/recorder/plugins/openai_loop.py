@@ -1,0 +1,92 @@
+"""One agent loop of the OpenAI Agents SDK, told by the trace processor or by the run hooks.
+
+Knows the items of OpenAI's responses, and nothing of how they were seen.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from evaltap.recorder.conventions.messages import decode, last_user_text, read_messages
+from evaltap.recorder.observation import Failure
+from evaltap.recorder.plugins.observed_run import ObservedRun
+
+
+@dataclass(slots=True)
+class Call:
+    """A tool call that a model asked for, its arguments as written."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(slots=True)
+class Loop:
+    """The loop of a turn, or of an agent used as a tool in it (`parent`)."""
+
+    run: ObservedRun
+    parent: str | None = None
+    pending: list[Call] = field(default_factory=list)
+    """Calls of which the result was not seen yet."""
+    failure: Failure | None = None
+    """What the last agent said of its end, for want of the exception itself."""
+
+    def heard(self, given: Any) -> None:
+        """Take what a model was given: the user's message, and the results of handoffs."""
+        items = [given] if isinstance(given, str) else list(given or ())
+        if self.parent is None and not self.run.was_asked:
+            found = (last_user_text(read_messages([item])) for item in reversed(items))
+            self.run.asked(next((text.value for text in found if text is not None), None))
+        for item in items if self.pending else ():
+            if isinstance(item, Mapping) and item.get("type") == "function_call_output":
+                self._answered(str(item.get("call_id")), item.get("output"))
+
+    def put_out(self, items: Iterable[Any], agent: str | None) -> None:
+        """Take the output items of a response."""
+        calls: list[Call] = []
+        words: list[str] = []
+        for item in items:
+            if item.type == "function_call":
+                calls.append(Call(item.call_id, item.name, item.arguments))
+            elif item.type == "message":
+                words += [part.text for part in item.content if part.type == "output_text"]
+        self.spoke("".join(words) if words else None, calls, agent)
+
+    def spoke(self, words: str | None, calls: Sequence[Call], agent: str | None) -> None:
+        """Take what a model said, and the calls it asked for."""
+        if self.parent is None:
+            self.run.said(words, agent, final=not calls)
+        for call in calls:
+            self.pending.append(call)
+            self.run.called(
+                call.call_id,
+                call.name,
+                arguments_of(call.arguments),
+                agent=agent,
+                parent=self.parent,
+            )
+
+    def claim(self, name: str, written: str | None) -> str | None:
+        """Return the id of a call that is executed, and take it off the list.
+
+        Name and arguments decide, else the name, in the model's order.
+        """
+        named = [call for call in self.pending if call.name == name]
+        same = [call for call in named if call.arguments == written]
+        found = next(iter(same or named), None)
+        if found is None:
+            return None
+        self.pending.remove(found)
+        return found.call_id
+
+    def _answered(self, call_id: str, output: Any) -> None:
+        for call in [call for call in self.pending if call.call_id == call_id]:
+            self.pending.remove(call)
+            self.run.returned(call_id, output)
+
+
+def arguments_of(written: str) -> Any:
+    """Return the arguments as a value; text that is no JSON is what the model said all the same."""
+    decoded = decode(written)
+    return written if decoded.flaw else decoded.value

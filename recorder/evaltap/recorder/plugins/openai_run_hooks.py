@@ -1,0 +1,132 @@
+"""OpenAI Agents SDK with tracing off: run hooks that observe one run.
+
+    with EvaltapRun(recorder, session_id="s-1") as hooks:
+        await Runner.run(agent, "Where is A-100?", hooks=hooks)
+
+Source: `agents.lifecycle.RunHooks` in openai-agents 0.24.  The hooks tell of no error; the `with` block
+does.  Where tracing is on, the trace processor sees more.
+"""
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from agents import Agent, RunContextWrapper, RunHooks, Tool
+from agents.items import ModelResponse, TResponseInputItem
+from agents.tool_context import ToolContext
+from pydantic_core import to_json
+
+from evaltap.recorder.observation import Origin
+from evaltap.recorder.plugins.observed_run import ObservedRun, guarded
+from evaltap.recorder.plugins.openai_loop import Loop
+from evaltap.recorder.recording import Recording
+
+ORIGIN = Origin(framework="openai-agents", convention="openai-agents-hooks")
+
+
+class EvaltapRun(RunHooks[Any]):
+    """Record one run as one turn of an eval case; make one for each run.
+
+    An agent used as a tool is seen as a call only: the SDK does not pass hooks on to it.
+    """
+
+    def __init__(
+        self,
+        recorder: Recording,
+        *,
+        session_id: str | None = None,
+        user_id: str | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._recorder = recorder
+        self._session_id, self._user_id = session_id, user_id
+        self._clock = clock
+        self._loop: Loop | None = None
+
+    def __enter__(self) -> "EvaltapRun":
+        """Begin the turn."""
+        guarded(self, self._begin)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the turn: ok, failed, or incomplete when the run was cancelled."""
+        guarded(self, self._end, error)
+
+    async def on_llm_start(
+        self,
+        context: RunContextWrapper[Any],
+        agent: Agent[Any],
+        system_prompt: str | None,
+        input_items: list[TResponseInputItem],
+    ) -> None:
+        """Note what a model is given."""
+        guarded(self, self._heard, input_items)
+
+    async def on_llm_end(
+        self, context: RunContextWrapper[Any], agent: Agent[Any], response: ModelResponse
+    ) -> None:
+        """Note what a model said and used."""
+        guarded(self, self._responded, agent, response)
+
+    async def on_tool_end(
+        self, context: RunContextWrapper[Any], agent: Agent[Any], tool: Tool, result: object
+    ) -> None:
+        """Note the result of a tool, or what the model is told of its failure."""
+        guarded(self, self._returned, context, tool, result)
+
+    async def on_agent_end(self, context: Any, agent: Agent[Any], output: Any) -> None:
+        """Note the result of the run."""
+        guarded(self, self._finished, output)
+
+    def _begin(self) -> None:
+        self._loop = Loop(
+            ObservedRun(
+                self._recorder,
+                ORIGIN,
+                session_id=self._session_id,
+                user_id=self._user_id,
+                clock=self._clock,
+            )
+        )
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._loop is None:
+            return
+        if error is not None:
+            self._loop.run.end_with(error)
+        else:
+            self._loop.run.end()
+
+    def _heard(self, items: Any) -> None:
+        if self._loop is not None:
+            self._loop.heard(items)
+
+    def _responded(self, agent: Agent[Any], response: ModelResponse) -> None:
+        if self._loop is None:
+            return
+        model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", None)
+        self._loop.run.model(
+            model if isinstance(model, str) else None,
+            input_tokens=response.usage.input_tokens,
+            output_tokens=response.usage.output_tokens,
+            agent=agent.name,
+        )
+        self._loop.put_out(response.output, agent.name)
+
+    def _returned(self, context: object, tool: Tool, result: object) -> None:
+        if self._loop is None or not isinstance(context, ToolContext):
+            return
+        call_id = context.tool_call_id
+        self._loop.pending = [call for call in self._loop.pending if call.call_id != call_id]
+        self._loop.run.returned(call_id, result)
+
+    def _finished(self, output: Any) -> None:
+        if self._loop is not None:
+            text = output if isinstance(output, str) else to_json(output, fallback=repr).decode()
+            self._loop.run.answered(text)
