@@ -7,7 +7,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from cases import RUBRIC, make_case, make_turn
+from cases import RUBRIC, make_case, make_records, make_turn, write_log
 from evaltap.evaluator.cli import main
 from judge_server import Answer, judge_server
 
@@ -108,3 +108,24 @@ def test_garbage_from_a_judge_is_no_score(folder: Path) -> None:
         assert score() == 3
 
     assert query("SELECT DISTINCT score, status FROM scores") == [(None, "error")]
+
+
+def test_a_session_that_goes_on_is_judged_only_for_its_new_turn(folder: Path) -> None:
+    def consume() -> None:
+        main(["consume", "--log", "log.db", "--db", "x.duckdb", "--metrics", "m.json", "--until-idle"])
+
+    first, second = (make_case("s", [make_turn(f"t-{number}")]) for number in (1, 2))
+    with judge_server(lambda _: verdict(1)) as server:
+        write_metrics(baseURL=server.url, apiKey="k", numSamples=1)
+        write_log(Path("log.db"), make_records([first]))
+        consume()
+        asked = len(server.requests)
+        write_log(Path("log.db"), make_records([second], first_seq=2))
+        consume()
+
+        assert (asked, len(server.requests)) == (1, 2)
+    assert query("SELECT revision, score, turn_count FROM scores ORDER BY 1") == [(1, 1, 1), (2, 1, 2)]
+    assert query("SELECT invocation_id, count(*) FROM turn_scores GROUP BY 1 ORDER BY 1") == [
+        ("t-1", 1),
+        ("t-2", 1),
+    ]

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from evaltap.evaluator.context import Status
 from evaltap.evaluator.rows import ScoreRows
-from evaltap.evaluator.scoring import CaseScore, CaseScorer
+from evaltap.evaluator.scoring import CaseScore, CaseScorer, KnownScores
 from evaltap.schemas.case import CaseData
 from evaltap.schemas.metric import EvalMetric
 
@@ -25,6 +25,7 @@ class CaseIdentity(NamedTuple):
 
 
 NamedCase: TypeAlias = tuple[CaseIdentity, CaseData]
+Known: TypeAlias = Callable[[CaseIdentity], KnownScores]
 Observer: TypeAlias = Callable[[CaseIdentity, CaseData, CaseScore], None]
 
 
@@ -86,10 +87,14 @@ def score_cases(
     indexes: Sequence[int],
     threads: int = 1,
     observe: Observer | None = None,
+    known: Known | None = None,
 ) -> ScoreRows:
-    """Score named cases, on several threads when that helps; rows keep the order of the cases."""
+    """Score named cases, on several threads when that helps; rows keep the order of the cases.
+
+    `known` tells the scores that turns of a case got before, by the number of the scorer's metric.
+    """
     rows = ScoreRows()
-    for identity, case, score in _scored(scorer, cases, threads):
+    for identity, case, score in _scored(scorer, cases, threads, known):
         add_rows(rows, identity, case, score, indexes)
         if observe is not None:
             observe(identity, case, score)
@@ -97,15 +102,16 @@ def score_cases(
 
 
 def _scored(
-    scorer: CaseScorer, cases: Iterable[NamedCase], threads: int
+    scorer: CaseScorer, cases: Iterable[NamedCase], threads: int, known: Known | None
 ) -> Iterator[tuple[CaseIdentity, CaseData, CaseScore]]:
     if threads == 1:
         # One case after the other, while it is in the processor's cache.
         for identity, case in cases:
-            yield identity, case, scorer.score(case)
+            yield identity, case, scorer.score(case, known(identity) if known else None)
         return
     named = list(cases)
     with ThreadPoolExecutor(threads, thread_name_prefix="evaltap-judge") as pool:
-        scores = pool.map(scorer.score, [case for _, case in named])
+        before = [known(identity) if known else None for identity, _ in named]
+        scores = pool.map(scorer.score, [case for _, case in named], before)
         for (identity, case), score in zip(named, scores, strict=True):
             yield identity, case, score

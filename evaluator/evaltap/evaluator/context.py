@@ -160,7 +160,8 @@ class EvaluationContext(NamedTuple):
 
     `actual` and `expected` have one turn each for the same position; expected turns may be
     placeholders that hold only the user's message.  `metric` carries the rubrics that the case
-    adds.
+    adds.  `known` may hold scores that turns got before under this very metric, None for the others:
+    an evaluator that pays for its scores takes them over; any other may ignore them.
     """
 
     case: Mapping[str, Any]
@@ -168,3 +169,4 @@ class EvaluationContext(NamedTuple):
     expected: Sequence[Turn]
     metric: "EvalMetric"
     services: Services
+    known: Sequence[TurnScore | None] = ()

@@ -8,12 +8,13 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from evaltap.evaluator.batch import CaseIdentity, NamedCase, score_cases
+from evaltap.evaluator.batch import CaseIdentity, Known, NamedCase, score_cases
+from evaltap.evaluator.context import Status, TurnScore
 from evaltap.evaluator.file_scoring import BadLine, FileScorer
 from evaltap.evaluator.rows import ScoreRows
 from evaltap.evaluator.runs import Run, RunKind, RunMetric, end_run, run_metric, start_run
 from evaltap.evaluator.scores import ScoreWriter
-from evaltap.evaluator.scoring import CaseScorer
+from evaltap.evaluator.scoring import CaseScorer, KnownScores
 from evaltap.evaluator.store import Store, sql, utc_now
 from evaltap.schemas.case import CaseData
 from evaltap.schemas.documents import iter_cases
@@ -182,7 +183,8 @@ class PendingScorer:
             for wanted, named in self._by_metrics(chunk).items():
                 indexes = tuple(sorted(self._index[digest] for digest in wanted))
                 scorer = self._scorer.only(indexes)
-                rows.extend(score_cases(scorer, named, indexes, self._threads))
+                known = self._known_scores(indexes, named) if self._threads > 1 else None
+                rows.extend(score_cases(scorer, named, indexes, self._threads, known=known))
             writer.write(rows)
             cases += rows.case_count
             progress(cases)
@@ -196,6 +198,30 @@ class PendingScorer:
         parameters = {"digests": [metric.digest for metric in self._wanted], "retry": retry}
         yield from self._store.stream(sql("pending_cases"), parameters, size=size)
 
+    def _known_scores(self, indexes: Sequence[int], named: Sequence[NamedCase]) -> Known:
+        """Return what turns were scored before: a session that goes on is not judged all over."""
+        digests = [self._wanted[index].digest for index in indexes]
+        found: dict[tuple[Any, ...], TurnScore] = {}
+        ids = [identity.eval_id for identity, _ in named]
+        for *key, score, status, reason in self._store.rows(
+            _KNOWN, {"ids": ids, "digests": digests}
+        ):
+            found[tuple(key)] = TurnScore(Status(status), score, reason or "", score)
+        turns = {id(identity): case["actualConversation"] for identity, case in named}
+
+        def known(identity: CaseIdentity) -> KnownScores:
+            case = identity[:3]
+            revised = list(zip(turns[id(identity)], identity.turn_revisions, strict=True))
+            return {
+                number: [
+                    found.get((*case, turn.get("invocationId"), revision, digest))
+                    for turn, revision in revised
+                ]
+                for number, digest in enumerate(digests)
+            }
+
+        return known
+
     def _by_metrics(
         self, chunk: Sequence[tuple[Any, ...]]
     ) -> dict[frozenset[str], list[NamedCase]]:
@@ -208,6 +234,15 @@ class PendingScorer:
                 self._references.attach(case)
             groups.setdefault(frozenset(digests), []).append((identity, case))
         return groups
+
+
+_KNOWN = """
+SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_digest,
+       score, status, reason
+FROM turn_scores
+WHERE eval_id IN $ids::VARCHAR[] AND metric_digest IN $digests::VARCHAR[]
+  AND status IN ('passed', 'failed')
+"""
 
 
 def assemble(header: str, actual: Sequence[str], expected: Sequence[str | None]) -> CaseData:

@@ -23,6 +23,7 @@ from evaltap.evaluator.registry import Evaluator, Registry
 from evaltap.schemas.metric import EvalMetric
 
 OnUnknownMetric = Literal["error", "skip"]
+KnownScores = Mapping[int, Sequence[TurnScore | None]]
 OnBrokenMetric = Literal["error", "fail"]
 
 
@@ -105,8 +106,11 @@ class CaseScorer:
         """Return the evaluator version of each metric, by metric name."""
         return {metric.metric_name: evaluator.version for metric, evaluator in self._bound}
 
-    def score(self, case: Mapping[str, Any]) -> CaseScore:
-        """Return the scores of one case; never raises because of what the case holds."""
+    def score(self, case: Mapping[str, Any], known: KnownScores | None = None) -> CaseScore:
+        """Return the scores of one case; never raises because of what the case holds.
+
+        `known` are scores that turns of this case got before, by the number of the metric.
+        """
         eval_id = case.get("evalId") or ""
         try:
             conversation = lay_out(case)
@@ -117,7 +121,10 @@ class CaseScorer:
             text = str(problem) if isinstance(problem, CaseProblem) else f"malformed: {problem}"
             return CaseScore(eval_id, Status.FAILED, None, text, ())
         outcomes = tuple(
-            [self._evaluate(case, conversation, metric, evaluator) for metric, evaluator in bound]
+            [
+                self._evaluate(case, conversation, metric, evaluator, (known or {}).get(index, ()))
+                for index, (metric, evaluator) in enumerate(bound)
+            ]
         )
         status = summarize([outcome.status for outcome in outcomes])
         if status is not Status.FAILED:
@@ -143,9 +150,10 @@ class CaseScorer:
         conversation: Conversation,
         metric: EvalMetric,
         evaluator: Evaluator,
+        known: Sequence[TurnScore | None],
     ) -> MetricOutcome:
         context = EvaluationContext(
-            case, conversation.actual, conversation.expected, metric, self._services
+            case, conversation.actual, conversation.expected, metric, self._services, known
         )
         result: MetricScore | EvaluatorFailure
         try:

@@ -115,6 +115,8 @@ class Judged:
         """
         part = context.metric.criterion.llm_judge if context.metric.criterion else None
         rubrics = [rubric for rubric in (part.rubrics if part else []) if rubric.content]
+        known = list(context.known or [None] * len(context.actual))
+        asked = [place for place, score in enumerate(known) if score is None]
         if self._needs_rubrics and not rubrics:
             return EvaluatorFailure(
                 "no rubric with content; add criterion.llmJudge.rubrics or rubrics of the case",
@@ -133,9 +135,11 @@ class Judged:
                 context.actual[: place + 1], context.expected[: place + 1], rubrics,
                 self._generation, judge,
             )
-            for place in range(len(context.actual))
+            for place in asked
         ]  # fmt: skip
-        return self._sum_up(self._score_turns(views, judge), self._threshold)
+        for place, score in zip(asked, self._score_turns(views, judge), strict=True):
+            known[place] = score
+        return self._sum_up(tuple(score for score in known if score is not None), self._threshold)
 
     def _score_turns(self, views: Sequence[TurnView], judge: Judge) -> tuple[TurnScore, ...]:
         line = _Line()
