@@ -23,6 +23,7 @@ COMMANDS = {
     "show": "show one case with its scores and reasons",
     "report": "summarise scores: by metric, worst cases, what was not evaluated and why",
     "export": "write the landed cases of a DuckDB file as one eval set",
+    "doctor": "show where every turn went, and what the recorder sees of this environment",
     "redact": "list what would leak from files, or write them redacted",
     "erase": "take a person's cases out of log, store and eval sets",
     "fmt": "rewrite eval-set, metrics and result files in canonical form",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from evaltap.recorder.sinks.local_log import LocalLogSink
     from evaltap.recorder.sinks.memory import MemorySink
     from evaltap.recorder.spans import CaseSpanProcessor
+    from evaltap.recorder.surroundings import Sight, look_around
     from evaltap.recorder.turn_api import ToolCall, Turn
 
 _HOMES = {
@@ -31,6 +32,7 @@ _HOMES = {
     "sinks.local_log": ("LocalLogSink",),
     "sinks.memory": ("MemorySink",),
     "spans": ("CaseSpanProcessor",),
+    "surroundings": ("Sight", "look_around"),
     "turn_api": ("ToolCall", "Turn"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -46,11 +48,13 @@ __all__ = [
     "RecorderConfig",
     "RedactionReport",
     "Redactor",
+    "Sight",
     "Sink",
     "SinkError",
     "ToolCall",
     "Turn",
     "custom_rule",
+    "look_around",
 ]
 
 

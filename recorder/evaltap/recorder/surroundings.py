@@ -1,0 +1,235 @@
+"""What the recorder sees of the process that it lives in, and what in it would spoil a record.
+
+`look_around()` is for the agent's process: call it after tracing is set up and print the lines.
+`evaltap doctor` shows the same for the environment that it is called in.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from evaltap.recorder.config import RecorderConfig
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.local_log import open_log
+
+Verdict = Literal["ok", "note", "problem"]
+
+MIN_FREE_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One thing seen: what it is about, what was found, how it is, what to do about it."""
+
+    about: str
+    found: str
+    verdict: Verdict = "ok"
+    remedy: str = ""
+
+
+def look_around(environment: Mapping[str, str] | None = None) -> list[Sight]:
+    """Return what is seen of this process: provider, packages, switches, settings, log.
+
+    `environment` stands in for the variables of the process.  Never raises.
+    """
+    variables = os.environ if environment is None else environment
+    return [
+        _provider(),
+        *_packages(),
+        *_switches(variables),
+        *_settings(variables),
+    ]
+
+
+# -- tracing ---------------------------------------------------------------------------------------
+
+
+def _provider() -> Sight:
+    about = "tracer provider"
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return Sight(about, "OpenTelemetry is not loaded in this process", "note", _IN_THE_AGENT)
+    provider = trace.get_tracer_provider()
+    kind = type(provider)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    processors = _processors(provider)
+    if processors is None:
+        return Sight(
+            about,
+            f"{name}: spans go nowhere",
+            "note",
+            "call opentelemetry.trace.set_tracer_provider with an SDK provider; " + _IN_THE_AGENT,
+        )
+    ours = [one for one in processors if "evaltap" in one]
+    if ours:
+        return Sight(about, f"{name} with {', '.join(processors)}")
+    return Sight(
+        about,
+        f"{name} with {', '.join(processors) or 'no processor'}",
+        "problem",
+        "call provider.add_span_processor(CaseSpanProcessor(log=...))",
+    )
+
+
+_IN_THE_AGENT = "to look at the agent, call evaltap.recorder.look_around() inside of it"
+
+
+def _processors(provider: object) -> list[str] | None:
+    """Return the names of the provider's processors, None when it has no place for any."""
+    held = getattr(provider, "_active_span_processor", None)
+    if held is None:
+        return None
+    found: list[str] = []
+    for one in getattr(held, "_span_processors", ()):
+        exporter = getattr(one, "span_exporter", None)
+        for part in (one, exporter):
+            if part is not None:
+                kind = type(part)
+                prefix = "evaltap." if kind.__module__.startswith("evaltap.") else ""
+                found.append(prefix + kind.__qualname__)
+    return found
+
+
+_INSTRUMENTATIONS = ("opentelemetry-instrumentation-", "openinference-instrumentation-")
+_NAMED = {
+    "traceloop-sdk": "instrumentation",
+    "logfire": "instrumentation",
+    "langfuse": "instrumentation",
+    "langsmith": "instrumentation",
+    "google-adk": "framework",
+    "openai-agents": "framework",
+    "langchain-core": "framework",
+    "langgraph": "framework",
+    "pydantic-ai": "framework",
+    "pydantic-ai-slim": "framework",
+    "strands-agents": "framework",
+    "claude-agent-sdk": "framework",
+    "agent-framework-core": "framework",
+    "crewai": "framework",
+    "autogen-agentchat": "framework",
+    "llama-index-core": "framework",
+    "smolagents": "framework",
+}
+
+
+def _packages() -> list[Sight]:
+    found: dict[str, list[str]] = {"framework": [], "instrumentation": []}
+    for distribution in metadata.distributions():
+        name = (distribution.metadata["Name"] or "").lower().replace("_", "-")
+        kind = "instrumentation" if name.startswith(_INSTRUMENTATIONS) else _NAMED.get(name)
+        if kind is not None:
+            found[kind].append(f"{name} {distribution.version}")
+    return [
+        Sight(f"{kind}s installed", ", ".join(sorted(set(names))) or "none known")
+        for kind, names in found.items()
+    ]
+
+
+# -- switches of others ----------------------------------------------------------------------------
+
+_OFF, _ON = ("", "0", "false", "no", "off", "no_content"), ("1", "true", "yes", "on")
+
+
+def _switches(variables: Mapping[str, str]) -> list[Sight]:
+    return [
+        *(_content_switch(variables, *switch) for switch in _CONTENT_SWITCHES),
+        *(
+            Sight(name, f"is {variables[name]!r}: {effect}", "problem", f"unset {name}")
+            for name, effect in _HARMFUL.items()
+            if variables.get(name, "").strip().lower() not in (*_OFF, *_HARMLESS.get(name, ()))
+        ),
+    ]
+
+
+def _content_switch(
+    variables: Mapping[str, str], name: str, who: str, by_default: bool, good: str
+) -> Sight:
+    value = variables.get(name)
+    is_on = by_default if value is None else value.strip().lower() not in _OFF
+    found = f"is {value!r}" if value is not None else "is not set"
+    if is_on:
+        return Sight(name, f"{found}: {who} write content")
+    # Without content, trajectories can be scored, answers cannot: a choice, not a mistake.
+    return Sight(name, f"{found}: {who} write no content", "note", f"set {name}={good}")
+
+
+_CONTENT_SWITCHES = (
+    ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
+     "OpenTelemetry's GenAI instrumentations, and ADK's newer schema,", False, "SPAN_ONLY"),
+    ("ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS", "Google ADK's spans", True, "true"),
+    ("TRACELOOP_TRACE_CONTENT", "OpenLLMetry's instrumentations", True, "true"),
+    ("ENABLE_SENSITIVE_DATA", "Microsoft Agent Framework's spans", False, "true"),
+    ("OTEL_LOG_USER_PROMPTS", "Claude Code's events", False, "1"),
+)  # fmt: skip
+_HARMFUL = {
+    "OTEL_SDK_DISABLED": "no span is made at all",
+    "OPENINFERENCE_HIDE_INPUTS": "OpenInference leaves out what went in",
+    "OPENINFERENCE_HIDE_OUTPUTS": "OpenInference leaves out what came out",
+    "OPENINFERENCE_HIDE_INPUT_MESSAGES": "OpenInference leaves out the messages to the model",
+    "OPENINFERENCE_HIDE_OUTPUT_MESSAGES": "OpenInference leaves out the model's messages",
+    "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT": "longer texts are cut",
+    "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "longer texts are cut",
+    "OTEL_TRACES_SAMPLER": "spans that are sampled out cannot be recorded",
+}
+_HARMLESS = {"OTEL_TRACES_SAMPLER": ("always_on", "parentbased_always_on")}
+
+
+# -- our own ---------------------------------------------------------------------------------------
+
+
+def _settings(variables: Mapping[str, str]) -> list[Sight]:
+    # Of the variables only the names are shown where the value may be a secret.
+    given = [name for name in sorted(variables) if name.startswith("EVALTAP_")]
+    sights = [Sight("EVALTAP_* variables", ", ".join(given) or "none")]
+    config = RecorderConfig()
+    if config.disabled:
+        sights.append(
+            Sight("EVALTAP_DISABLED", "nothing is recorded", "problem", "unset EVALTAP_DISABLED")
+        )
+    if config.sample_rate < 1:
+        sights.append(
+            Sight("EVALTAP_SAMPLE_RATE", f"{config.sample_rate:.1%} of the sessions", "note")
+        )
+    if not config.redaction:
+        sights.append(
+            Sight("EVALTAP_REDACTION", "is off: secrets are written as they are", "note")
+        )
+    if config.log is not None:
+        sights.append(log_sight(config.log, config.log_max_bytes))
+    return sights
+
+
+def log_sight(log: str, max_bytes: int) -> Sight:
+    """Return whether a local log can be written; `max_bytes` is where it takes no more."""
+    about = f"log {log}"
+    if "://" in log:
+        return Sight(about, "is not a file and was not asked", "note")
+    path = Path(log)
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        return Sight(about, f"the folder {folder} does not exist", "problem", "make it")
+    if not os.access(folder, os.W_OK):
+        return Sight(
+            about, f"the folder {folder} cannot be written", "problem", "let the agent's user write"
+        )
+    disk = shutil.disk_usage(folder)
+    if disk.free < disk.total * MIN_FREE_SHARE:
+        return Sight(about, f"the disk has {disk.free / disk.total:.1%} free", "problem", "make room")
+    if not path.exists():
+        return Sight(about, "does not exist yet; it can be made")
+    try:
+        opened = open_log(path, mode="append")
+    except InputError as error:
+        return Sight(about, str(error), "problem", "see there")
+    used = opened.used_bytes()
+    opened.close()
+    if used >= max_bytes:
+        return Sight(
+            about, f"is full: {used:,} of {max_bytes:,} bytes", "problem", "raise EVALTAP_LOG_MAX_BYTES"
+        )
+    return Sight(about, f"can be written; {used:,} of {max_bytes:,} bytes used")

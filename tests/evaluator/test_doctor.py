@@ -1,0 +1,158 @@
+"""`evaltap doctor`: every turn is accounted for, gaps are named, spoilers are seen."""
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cases import NOON, make_case, make_records, make_turn, write_log
+from evaltap.evaluator.cli import main
+from evaltap.recorder import Recorder, look_around
+from evaltap.schemas.record import Manifest, WireRecord, encode_manifest
+
+BOTH = ("--log", "log.db", "--db", "x.duckdb")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("EVALTAP_LOG", "OTEL_SDK_DISABLED", "OTEL_TRACES_SAMPLER"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def consume() -> None:
+    assert main(["consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle"]) == 0
+
+
+def producers(capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    main(["doctor", "--json", *options])
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["producers"]
+    for one in found:
+        assert one["recorded"] == one["delivered"] + sum(one["dropped"].values()) + one["lost"]
+    return found
+
+
+def test_a_recorder_is_accounted_for_to_the_last_turn(capsys: pytest.CaptureFixture[str]) -> None:
+    recorder = Recorder("log.db", sample_rate=0.5)
+    for number in range(200):
+        with recorder.turn(user="hi", session_id=f"s-{number}"):
+            pass
+    assert recorder.close(10)
+    consume()
+
+    (account,) = producers(capsys, *BOTH)
+
+    counters = recorder.counters()
+    assert account["recorded"] == counters.recorded == 200
+    assert account["delivered"] == account["landed"] == counters.delivered
+    assert account["dropped"] == counters.dropped
+    assert account["closed"]
+    assert account["gaps"] == []
+
+
+def test_a_gap_is_named_and_an_erased_record_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    cases = [make_case(f"s-{n}", sessionInput={"userId": f"user-{n}"}) for n in range(6)]
+    manifest = encode_manifest(Manifest("p", 8, NOON, {"queue_full": 2}))
+    write_log(Path("log.db"), [*make_records(cases), manifest])
+    consume()
+    main(["erase", "--subject", "user-0", *BOTH])
+    with sqlite3.connect("log.db") as connection:
+        connection.execute('DELETE FROM records WHERE "offset" = 3')
+
+    (account,) = producers(capsys, *BOTH)
+    (by_log,) = producers(capsys, "--log", "log.db")
+
+    assert account["gaps"] == [[7, 8]]
+    assert (account["erased"], account["landed"]) == (1, 5)
+    assert by_log["gaps"] == [[1, 1], [3, 3], [7, 8]]
+    assert main(["doctor", *BOTH]) == 1
+    said = capsys.readouterr().out
+    assert "GAP: records 7 to 8 were numbered and are nowhere" in said
+    assert "no closing manifest" in said
+
+
+def test_dead_letters_and_records_that_brought_nothing_new_are_no_gaps(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, second, third = make_records([make_case("s", [make_turn(f"t-{n}")]) for n in range(3)])
+    broken = WireRecord(second.key, b"{", second.headers)
+    (again,) = make_records([make_case("s", [make_turn("t-0")])], first_seq=4)
+    write_log(Path("log.db"), [first, broken, third, again])
+    consume()
+
+    (account,) = producers(capsys, *BOTH)
+
+    assert account["gaps"] == []
+    assert (account["landed"], account["dead_letters"], account["waiting"]) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("variables", "about", "verdict"),
+    [
+        ({}, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "note"),
+        (
+            {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"},
+            "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
+            "ok",
+        ),
+        ({}, "TRACELOOP_TRACE_CONTENT", "ok"),
+        ({"TRACELOOP_TRACE_CONTENT": "false"}, "TRACELOOP_TRACE_CONTENT", "note"),
+        ({"OTEL_SDK_DISABLED": "true"}, "OTEL_SDK_DISABLED", "problem"),
+        ({"OTEL_SDK_DISABLED": "false"}, "OTEL_SDK_DISABLED", None),
+        ({"OTEL_TRACES_SAMPLER": "traceidratio"}, "OTEL_TRACES_SAMPLER", "problem"),
+        ({"OTEL_TRACES_SAMPLER": "always_on"}, "OTEL_TRACES_SAMPLER", None),
+        ({"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "9"}, "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "problem"),
+        ({"EVALTAP_REDACTION_KEY": "do-not-show-me"}, "EVALTAP_* variables", "ok"),
+    ],
+)  # fmt: skip
+def test_switches_are_seen_with_what_to_do(
+    variables: dict[str, str], about: str, verdict: str | None
+) -> None:
+    sights = {sight.about: sight for sight in look_around(variables)}
+
+    seen = sights.get(about)
+
+    assert (seen.verdict if seen else None) == verdict
+    assert all(sight.remedy for sight in sights.values() if sight.verdict == "problem")
+    assert "do-not-show-me" not in repr(sights)
+
+
+def test_packages_and_the_provider_of_this_process_are_seen() -> None:
+    sights = {sight.about: sight for sight in look_around({})}
+
+    assert "google-adk" in sights["frameworks installed"].found
+    assert sights["tracer provider"].found
+
+
+@pytest.mark.parametrize(
+    ("log", "verdict", "found"),
+    [
+        ("new.db", "ok", "does not exist yet"),
+        ("there.db", "ok", "can be written"),
+        ("none/log.db", "problem", "does not exist"),
+        ("other.txt", "problem", "not a SQLite file"),
+        ("full.db", "problem", "is full"),
+    ],
+)
+def test_a_log_that_cannot_be_written_is_a_problem(
+    log: str,
+    verdict: str,
+    found: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("there.db", "full.db"):
+        write_log(Path(name), make_records([make_case()] * (3_000 if name == log else 1)))
+    Path("other.txt").write_text("not a log " * 100)
+    monkeypatch.setenv("EVALTAP_LOG", log)
+    monkeypatch.setenv("EVALTAP_LOG_MAX_BYTES", str(1 << 20) if log == "full.db" else str(1 << 30))
+
+    code = main(["doctor", "--json"])
+
+    sights = {one["about"]: one for one in json.loads(capsys.readouterr().out)["sights"]}
+    assert sights[f"log {log}"]["verdict"] == verdict
+    assert found in sights[f"log {log}"]["found"]
+    assert code == (1 if verdict == "problem" else 0)
