@@ -455,10 +455,10 @@ def test_a_broken_recorder_does_not_disturb_the_agent() -> None:
 
     Conversation(agent, [plugin]).say_all("s1", "Where?")
 
-    assert {fault.split(":")[0] for fault in recorder.faults} >= {
+    # Of a run whose beginning was not taken nothing else is told.
+    assert {fault.split(":")[0] for fault in recorder.faults} == {
         "EvaltapPlugin.user_message",
-        "EvaltapPlugin.tool_called",
-        "EvaltapPlugin.ended",
+        "EvaltapPlugin.begin",
     }
 
 

@@ -86,6 +86,10 @@ class ObservedRun:
             self._asked = True
             self._observe(UserMessage(self.run_id, self._now(), text))
 
+    def waits_for(self, call_id: str) -> bool:
+        """Return whether this tool call was made and has not returned."""
+        return call_id in self._open
+
     @property
     def has_ended(self) -> bool:
         """Whether the turn is closed."""
@@ -261,7 +265,9 @@ def enter(call: tuple[ObservedRun, str] | None) -> tuple[ObservedRun, str] | Non
 def enclosing(recorder: Recording) -> tuple[ObservedRun, str] | None:
     """Return the run, and its open tool call, inside of which the caller works."""
     found = _ENCLOSING.get()
-    return found if found is not None and found[0].recorder is recorder else None
+    if found is None or found[0].recorder is not recorder or not found[0].waits_for(found[1]):
+        return None
+    return found
 
 
 def failure_of(error: BaseException) -> Failure:
