@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeAlias
 
-from evaltap.evaluator.context import Status
+from evaltap.evaluator.context import Status, Vote
 from evaltap.evaluator.rows import ScoreRows
 from evaltap.evaluator.scoring import CaseScore, CaseScorer, KnownScores
 from evaltap.schemas.case import CaseData
@@ -63,11 +63,17 @@ def add_rows(
             )  # fmt: skip
             if turn.votes:
                 rows.votes.extend(
-                    (app, eval_set, eval_id, invocation_id, turn_revision, outcome.name, vote.sample,
-                     rubric.id, rubric.score, rubric.reason)
+                    (app, eval_set, eval_id, invocation_id, turn_revision, outcome.name, *said)
                     for vote in turn.votes
-                    for rubric in vote.rubric_scores
-                )  # fmt: skip
+                    for said in _said(vote)
+                )
+
+
+def _said(vote: Vote) -> list[tuple[int, str, float | None, str]]:
+    """Return sample, rubric id, score and reason for each rubric; for the whole where there are none."""
+    if not vote.rubric_scores:
+        return [(vote.sample, "", vote.score, vote.reason)]
+    return [(vote.sample, rubric.id, rubric.score, rubric.reason) for rubric in vote.rubric_scores]
 
 
 def compares(metric: EvalMetric) -> bool:

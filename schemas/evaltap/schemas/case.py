@@ -51,6 +51,12 @@ class Tool(WireModel):
     """The agent that made the call."""
     parent_id: str = ""
     """The id of the enclosing agent-as-tool call, when a sub-agent made this call."""
+    after: list[str] = []
+    """In a reference for `trajectory_partial_order`: the ids of calls that must come before this one."""
+    optional: bool = False
+    """In a reference for `trajectory_partial_order`: the call need not be made."""
+    alternative: str = ""
+    """In a reference for `trajectory_partial_order`: one call of the group of this name is enough."""
     capture: Annotated[dict[str, CaptureState], Map] = {}
 
 
@@ -119,6 +125,10 @@ class Invocation(WireModel):
     # evaltap's own
     capture: Annotated[dict[str, CaptureState], Map] = {}
     telemetry: Telemetry | None = None
+    references: list["Invocation"] = []
+    """In an expected turn: other turns that are as good as this one."""
+    state: FreeObject = {}
+    """The session's state after the turn."""
 
 
 class SessionInput(WireModel):

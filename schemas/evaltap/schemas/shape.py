@@ -8,7 +8,6 @@ vouch for goes to the models, which read every variant and explain every mistake
 
 import types
 from collections.abc import Callable
-from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -23,8 +22,13 @@ def is_case_data(data: Any) -> bool:
     return _model_check(EvalCase)(data)
 
 
-@cache
+_checks: dict[type[BaseModel], Check] = {}
+
+
 def _model_check(model: type[BaseModel]) -> Check:
+    known = _checks.get(model)
+    if known is not None:
+        return known
     kinds: dict[str, type] = {}
     checks: dict[str, Check] = {}
 
@@ -40,6 +44,8 @@ def _model_check(model: type[BaseModel]) -> Check:
                 return False
         return True
 
+    # Known before its fields are looked at: a turn may hold turns.
+    _checks[model] = check
     for name, field in model.model_fields.items():
         key = field.alias or name
         if isinstance(field.annotation, type) and field.annotation in (str, bool, int):

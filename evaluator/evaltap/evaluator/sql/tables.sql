@@ -173,7 +173,7 @@ CREATE TABLE IF NOT EXISTS turn_scores (
   scored_at     TIMESTAMP NOT NULL
 );
 
--- What a judge said of one rubric, sample by sample.
+-- What a judge said, sample by sample: of each rubric, or of the whole turn (an empty rubric_id).
 CREATE TABLE IF NOT EXISTS rubric_votes (
   run_id        VARCHAR NOT NULL,
   app_name      VARCHAR NOT NULL,
