@@ -79,6 +79,9 @@ PLANTED: dict[str, tuple[str, str]] = {
         ("password =", "hunter2", "password={}"),
         ("password :", "hunter2", "password: {}!"),
         ("password is", "hunter2", "The password is {}."),
+        ("password in quotes", "hunter2", "log in with password '{}' please"),
+        ("password in German", "hunter2", "Passwort: {}"),
+        ("password, short", "hunter2", "pw is {} for now"),
         ("password in json text", "correct horse battery", 'got {"password": "{}"} back'),
         ("password in escaped json", "letmein99", r'got {\"password\": \"{}\"} back'),
         ("password in a repr", "abcd-1234", "{'api_key': '{}'}"),
@@ -175,6 +178,7 @@ Please reset your password: follow the link in the mail.
 The password must have 12 characters, the token limit is 4096 tokens.
 I forgot my password and my token expired.
 Your secret is safe with us. What is the secret of good bread?
+Fill in the password "field", the secret 'sauce' is in the key "name" and the pwm fan.
 The passenger was at gate B42 at 09:15 on flight LH 2342.
 Build 20240506.1234567 took 1234567 ms; 10000000 rows in 3600 s.
 Tracking number 1Z999AA10123456784, SKU 4006381333931, ISBN 978-3-16-148410-0.

@@ -197,7 +197,7 @@ class PatternRedactor:
 
     def _key(self, name: str, report: RedactionReport) -> str:
         """Redact the key of an object; the keys of records come again and again."""
-        known = self._text(name, report, identifier=True, nested=_MAX_NESTED_JSON)
+        known = self._text(name, report, identifier=False, nested=_MAX_NESTED_JSON)
         if known == name and type(name) is str and len(name) <= _LONGEST_KNOWN_NAME:
             if len(self._clean_names) >= _MAX_KNOWN_NAMES:
                 self._clean_names.clear()

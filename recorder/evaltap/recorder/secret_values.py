@@ -115,7 +115,9 @@ def assigned_value(match: re.Match[str]) -> tuple[int, int, str] | None:
         end = text.find(opening, begin, begin + 4096)
         end = end if end >= 0 else min(len(text), begin + 4096)
         value = text[begin:end]
-        accepted = is_opaque(value) if token else len(value) > 2
+        # Nothing but a blank between: the quotes may be those of any word.
+        unsure = match[1] is None and match[2] is None and value.isalpha()
+        accepted = is_opaque(value) if token else len(value) > 2 and not unsure
         return (begin, end, value) if accepted and not _is_placeholder(value) else None
     value = _word(text, start)
     end = start + len(value)

@@ -247,13 +247,14 @@ _TEXT_RULES = (
     Rule(
         "secret",
         re.compile(
-            r"(?i)(?:pass(?:word|wd|phrase|code)|pwd|secret(?:[_-]?(?:access[_-]?)?key)?"
+            r"(?i)(?:pass(?:wor[dt]|wd|phrase|code)|pwd|(?<![a-z])pw|kennwort|secret(?:[_-]?(?:access[_-]?)?key)?"
             r"|(?:api|access|account|private|encryption|signing)[_-]?key"
             r"|token|credential|(?:php|j)sessid|j?sessionid|connect\.sid)s?\d?"
-            r"(?:[\\\"'\]]{0,6}[ \t]{0,4}(=>|[:=])[ \t]{0,4}|[ \t](is|was)[ \t:]{1,3})"
+            r"(?:[\\\"'\]]{0,6}[ \t]{0,4}(=>|[:=])[ \t]{0,4}|[ \t](is|was)[ \t:]{1,3}"
+            r"|[ \t](?=[\"'`]\S))"
         ),
         assigned_value,
-        ("pass", "pwd", "secret", "key", "token", "credential", "sess", "connect.sid"),
+        ("pass", "pwd", "pw", "kennwort", "secret", "key", "token", "credential", "sess", "connect.sid"),
     ),
     Rule(
         "secret",
