@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from evaltap.recorder.sinks.memory import MemorySink
     from evaltap.recorder.spans import CaseSpanProcessor
     from evaltap.recorder.surroundings import Sight, look_around
+    from evaltap.recorder.tool_decorator import tool
     from evaltap.recorder.turn_api import ToolCall, Turn
 
 _HOMES = {
@@ -33,6 +34,7 @@ _HOMES = {
     "sinks.memory": ("MemorySink",),
     "spans": ("CaseSpanProcessor",),
     "surroundings": ("Sight", "look_around"),
+    "tool_decorator": ("tool",),
     "turn_api": ("ToolCall", "Turn"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -55,6 +57,7 @@ __all__ = [
     "Turn",
     "custom_rule",
     "look_around",
+    "tool",
 ]
 
 

@@ -11,6 +11,8 @@ the block is recorded as the error of the turn and goes on to the caller unchang
 import itertools
 import os
 import time
+from contextlib import suppress
+from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,7 @@ from evaltap.recorder.observation import (
     ToolReturned,
     UserMessage,
 )
+from evaltap.recorder.tool_decorator import UNDER_WAY
 
 if TYPE_CHECKING:
     from evaltap.recorder.recorder import Recorder
@@ -84,6 +87,7 @@ class Turn:
         self._user = user
         self._responded = False
         self._ended = False
+        self._before: Token[Any] | None = None
         self._start = RunStarted(
             self.run_id,
             self._now(),
@@ -181,6 +185,7 @@ class Turn:
 
     def __enter__(self) -> "Turn":
         """Begin the turn."""
+        self._before = UNDER_WAY.set(self)
         with guard(self._recorder.faults, "turn"):
             self._observe(self._start)
             missing = {"userContent": "missing"} if self._user is None else {}
@@ -194,6 +199,10 @@ class Turn:
         traceback: TracebackType | None,
     ) -> None:
         """End the turn: ok, error with the exception, or incomplete when it was interrupted."""
+        if self._before is not None:
+            # Ended in another context than it began in, there is nothing to undo.
+            with suppress(ValueError, RuntimeError):
+                UNDER_WAY.reset(self._before)
         with guard(self._recorder.faults, "turn"):
             if self._ended:
                 return
