@@ -1,8 +1,10 @@
 """The rules of the house: rooms that do not know each other, a light recorder, an exact public list."""
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -97,3 +99,18 @@ def test_help_loads_no_heavy_library() -> None:
     )
 
     assert found.stdout.splitlines()[-1] == "HEAVY"
+
+
+def test_every_extra_that_is_named_somewhere_exists() -> None:
+    """An installer only warns about an extra it does not know, then leaves its packages out."""
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = stated["project"]["optional-dependencies"]
+    lists = [*extras.values(), *stated["dependency-groups"].values()]
+    named = {
+        extra
+        for requirement in (line for lines in lists for line in lines)
+        for match in re.findall(r"^evaltap\[(.*?)\]", requirement)
+        for extra in match.split(",")
+    }
+    assert named
+    assert named <= set(extras)
