@@ -9,6 +9,7 @@ from evaltap.evaluator.layout import CaseProblem, Conversation, lay_out
 from evaltap.evaluator.registry import Registry
 from evaltap.evaluator.scoring import CaseScore, CaseScorer, MetricOutcome, OnUnknownMetric
 from evaltap.schemas.case import EvalCase, Invocation
+from evaltap.schemas.documents import case_data
 from evaltap.schemas.metric import Criterion, EvalMetric, without_key
 from evaltap.schemas.result import (
     EvalCaseResult,
@@ -35,7 +36,8 @@ def evaluate_case(
     What is wrong with the case or with one metric is in the result: the case is `failed` with its
     `error_message`, and every metric that could be scored keeps its rows.  Raises
     UnknownEvaluatorError for a metric that nothing installed evaluates, unless `unknown_metrics` is
-    "skip".  To score many cases, make a `CaseScorer` once and pass its scores to `case_result`.
+    "skip", and FormatError for data that is no eval case or has no `evalId`.  To score many cases,
+    make a `CaseScorer` once and pass its scores to `case_result`.
     """
     scorer = CaseScorer(
         metrics,
@@ -44,7 +46,7 @@ def evaluate_case(
         unknown_metrics=unknown_metrics,
         broken_metrics="fail",
     )
-    data = case_data(case)
+    data = case_data(case.model_dump(by_alias=True) if isinstance(case, EvalCase) else case)
     return case_result(data, scorer.score(data), eval_set_id=eval_set_id, run_id=run_id)
 
 
@@ -69,13 +71,6 @@ async def evaluate_case_async(
         registry=registry,
         unknown_metrics=unknown_metrics,
     )
-
-
-def case_data(case: EvalCase | Mapping[str, Any]) -> dict[str, Any]:
-    """Return a case as plain JSON data."""
-    if isinstance(case, EvalCase):
-        return case.model_dump(by_alias=True)
-    return dict(case)
 
 
 def case_result(

@@ -208,6 +208,7 @@ def record_claude_code(options: argparse.Namespace) -> int:
 def record_cases(options: argparse.Namespace) -> int:
     """Replay eval cases onto a log; raises EvaltapError for a case that holds no recorded turns."""
     from evaltap.evaluator.commands.options import progress
+    from evaltap.evaluator.report import counted
     from evaltap.recorder.replay import Replay
     from evaltap.schemas.documents import eval_set_name, iter_cases
 
@@ -223,5 +224,6 @@ def record_cases(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"cases": counts.cases, "turns": counts.turns, "log": options.log}))
     else:
-        print(f"{counts.turns:,} turns of {counts.cases:,} cases -> {options.log}", file=sys.stderr)
+        turns, cases = counted(counts.turns, "turn"), counted(counts.cases, "case")
+        print(f"{turns} of {cases} -> {options.log}", file=sys.stderr)
     return 0

@@ -4,7 +4,7 @@ The agent is real, its model is not: each step below is one answer of the model,
 key and no network, and what was recorded can be checked against this script.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,7 +101,11 @@ def refund(order_id: str, amount: float) -> dict[str, Any]:
     return {"order_id": order_id, "refunded": amount}
 
 
-TOOLS = {"get_order": get_order, "track_parcel": track_parcel, "refund": refund}
+TOOLS: Mapping[str, Callable[..., dict[str, Any]]] = {
+    "get_order": get_order,
+    "track_parcel": track_parcel,
+    "refund": refund,
+}
 
 
 def judge_answer(prompt: str) -> str:
