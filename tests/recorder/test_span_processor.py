@@ -1,15 +1,19 @@
 """The span processor over the real SDK: from spans that end to turns, without disturbing anybody."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from evaltap.recorder import CaseSpanProcessor, MemorySink, Recorder
+from evaltap.recorder.observation import ModelCalled
 from evaltap.recorder.spans import CaseLogProcessor
 from evaltap.recorder.telemetry import Span
 from evaltap.recorder.trace_buffer import TraceLimits
@@ -295,3 +299,27 @@ def test_a_trace_that_cannot_be_read_costs_no_other_and_is_reported() -> None:
 @pytest.mark.parametrize("item", [object(), None, 7])
 def test_an_unknown_item_is_nothing(item: object) -> None:
     assert list(TraceSource().process(item)) == []
+
+
+def test_a_trace_of_ten_thousand_spans_is_read_in_time() -> None:
+    provider, ended = TracerProvider(), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(ended))
+    tracer = provider.get_tracer("app")
+    with tracer.start_as_current_span("invoke_agent a", attributes=AGENT):
+        for _ in range(1_000):
+            with tracer.start_as_current_span("chat m", attributes={"gen_ai.operation.name": "chat"}):
+                for _ in range(9):
+                    attributes = {"http.request.method": "GET", "url.full": "https://x.example"}
+                    with tracer.start_as_current_span("GET", attributes=attributes):
+                        pass
+    source = TraceSource(TraceLimits(quiet_seconds=0))
+
+    began = time.thread_time()
+    for item in ended.get_finished_spans():
+        source.process(item)
+    observations = list(source.tick(10**18))
+    seconds = time.thread_time() - began
+
+    assert sum(isinstance(item, ModelCalled) for item in observations) == 1_000
+    # Some 0.2 s on an idle machine; what is quadratic takes minutes.
+    assert seconds < 2.0

@@ -55,10 +55,11 @@ class LogRecord:
     scope: str = ""
 
 
-def span_from_sdk(span: Any) -> Span:
+def span_from_sdk(span: Any, *, content: bool = True) -> Span:
     """Copy an SDK `ReadableSpan`; duck-typed, so the SDK need not be imported here.
 
-    Called from the recorder's thread.  The SDK span is read only, never changed.
+    Called from the recorder's thread.  The SDK span is read only, never changed.  Without `content`
+    attributes and events are left out.
     """
     context = span.get_span_context()
     status = span.status
@@ -70,11 +71,13 @@ def span_from_sdk(span: Any) -> Span:
         name=span.name,
         start_ns=span.start_time or 0,
         end_ns=span.end_time or 0,
-        attributes=_plain(span.attributes),
+        attributes=_plain(span.attributes) if content else {},
         events=tuple(
             SpanEvent(event.name, event.timestamp, _plain(event.attributes))
             for event in span.events
-        ),
+        )
+        if content
+        else (),
         status_code=status.status_code.value,
         status_message=status.description or "",
         scope=scope.name if scope is not None else "",

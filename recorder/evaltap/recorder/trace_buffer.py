@@ -107,7 +107,7 @@ class TraceBuffer:
             self.counters.spans_dropped += 1
             trace.dropped += 1
             return
-        weight = weigh(item)
+        weight = _weight(item)
         trace.bytes += weight
         self._bytes += weight
         if isinstance(item, LogRecord):
@@ -210,3 +210,13 @@ class TraceBuffer:
 
     def _drop(self, trace_id: str) -> None:
         self._bytes -= self._read.pop(trace_id).bytes
+
+
+_BARE_SPAN_BYTES = 800
+"""What a span without content keeps alive: its ids, its times and itself."""
+
+
+def _weight(item: Span | LogRecord) -> int:
+    if isinstance(item, Span) and not item.attributes and not item.events:
+        return _BARE_SPAN_BYTES + len(item.name)
+    return weigh(item)

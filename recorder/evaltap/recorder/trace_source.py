@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from evaltap.recorder.assembler import RunReread
+from evaltap.recorder.conventions import SPEAKING_NAMES, SPEAKING_SCOPES, speaks_by_name
 from evaltap.recorder.observation import Observation, RunEnded, RunStarted
 from evaltap.recorder.telemetry import LogRecord, Span, log_from_sdk, span_from_sdk
 from evaltap.recorder.trace import observe_trace
@@ -79,7 +80,7 @@ class TraceSource:
             return _observe_each(self.buffer.complete())
         if isinstance(item, RootBegan):
             # Read while it is still open: its attributes may not all be set yet.
-            self.buffer.begin(replace(slim(span_from_sdk(item.span)), end_ns=0))
+            self.buffer.begin(replace(_slim_copy(item.span), end_ns=0))
         elif isinstance(item, LogWritten):
             record = log_from_sdk(item.data)
             if record.span_id and record.event_name.startswith("gen_ai."):
@@ -87,7 +88,7 @@ class TraceSource:
         elif isinstance(item, Span | LogRecord):
             self.buffer.add(item)
         elif hasattr(item, "get_span_context"):
-            self.buffer.add(slim(span_from_sdk(item)))
+            self.buffer.add(_slim_copy(item))
         return ()
 
     def tick(self, now_ns: int) -> Iterable[Observation]:
@@ -101,17 +102,28 @@ class TraceSource:
 
 def slim(span: Span) -> Span:
     """Return the span without its content when no convention could read anything from it."""
+    for key in span.attributes:
+        if key.startswith(AGENT_PREFIXES):
+            return span
+    if speaks_by_name(span):
+        return span
+    return replace(span, attributes={}, events=()) if span.attributes or span.events else span
+
+
+def _slim_copy(span: Any) -> Span:
+    """Return `slim` of an SDK span; what nobody reads is not even copied."""
+    scope = span.instrumentation_scope
     if (
-        any(key.startswith(AGENT_PREFIXES) for key in span.attributes)
-        or span.scope in _AGENT_SCOPES
+        (scope is None or scope.name not in SPEAKING_SCOPES)
+        and not span.name.startswith(SPEAKING_NAMES)
+        and not any(map(_is_read, (span.attributes or {}).copy()))
     ):
-        return span
-    if span.name.startswith("claude_code."):
-        return span
-    return replace(span, attributes={}, events=())
+        return span_from_sdk(span, content=False)
+    return span_from_sdk(span)
 
 
-_AGENT_SCOPES = ("gcp.vertex.agent", "pydantic-ai", "strands.telemetry.tracer")
+def _is_read(key: str) -> bool:
+    return key.startswith(AGENT_PREFIXES)
 
 
 def _observe_each(traces: Iterable[GatheredTrace]) -> Iterator[Observation]:

@@ -36,6 +36,11 @@ DIALECTS: tuple[Dialect, ...] = (
 )
 """All dialects, the most specific first."""
 
+SPEAKING_SCOPES = ("gcp.vertex.agent", "pydantic-ai", "strands.telemetry.tracer")
+"""Instrumentation scopes whose spans say something by their name alone."""
+SPEAKING_NAMES = ("claude_code.",)
+"""Beginnings of span names that do so whatever the scope."""
+
 _FRAMEWORKS = {
     "gcp.vertex.agent": "google-adk",
     "strands.telemetry.tracer": "strands",
@@ -47,6 +52,9 @@ _INSTRUMENTATIONS = ("openinference.instrumentation.", "opentelemetry.instrument
 
 def read_span(span: Span, logs: Sequence[LogRecord] = ()) -> Reading | None:
     """Return what all conventions together say about a span, None when none knows it."""
+    if not span.attributes and not span.events and not logs and not speaks_by_name(span):
+        # Most spans of a large trace; asking everybody would cost more than all the rest.
+        return None
     readings = (dialect.read(span, logs) for dialect in DIALECTS)
     merged = merge(reading for reading in readings if reading is not None)
     if merged is not None and merged.kind == "model" and merged.output is not None:
@@ -54,6 +62,11 @@ def read_span(span: Span, logs: Sequence[LogRecord] = ()) -> Reading | None:
     if merged is not None and merged.repair is not None:
         merged.repair(merged)
     return merged
+
+
+def speaks_by_name(span: Span) -> bool:
+    """Return whether a span without attributes may still mean something to a convention."""
+    return span.scope in SPEAKING_SCOPES or span.name.startswith(SPEAKING_NAMES)
 
 
 def framework_of(scope: str) -> str | None:
