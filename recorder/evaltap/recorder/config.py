@@ -8,14 +8,14 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+# At the top and not where they are needed: a fork in the middle of an import would hang the child.
+from evaltap.recorder.custom_rules import parse_rules
+from evaltap.recorder.field_policy import FieldPolicy
+from evaltap.recorder.outcome_sampling import OutcomeSampler, parse_outcome_rules
+from evaltap.recorder.sensitive_text import Rule
 from evaltap.schemas.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from evaltap.recorder.field_policy import FieldPolicy
-    from evaltap.recorder.outcome_sampling import OutcomeSampler
-    from evaltap.recorder.sensitive_text import Rule
 
 PREFIX = "EVALTAP_"
 
@@ -92,20 +92,14 @@ def _count(low: int, high: int) -> Callable[[str], int]:
 
 
 def _policy(text: str) -> str:
-    from evaltap.recorder.field_policy import FieldPolicy
-
     return _readable(text, FieldPolicy.parse)
 
 
 def _rules(text: str) -> str:
-    from evaltap.recorder.custom_rules import parse_rules
-
     return _readable(text, parse_rules) if text else ""
 
 
 def _outcomes(text: str) -> str:
-    from evaltap.recorder.outcome_sampling import parse_outcome_rules
-
     return _readable(text, parse_outcome_rules) if text else ""
 
 
@@ -223,23 +217,17 @@ class RecorderConfig:
         "Faults of the recorder itself after which it switches itself off.",
     )  # fmt: skip
 
-    def field_policy(self) -> "FieldPolicy":
+    def field_policy(self) -> FieldPolicy:
         """Return the policy of each field."""
-        from evaltap.recorder.field_policy import FieldPolicy
-
         return FieldPolicy.parse(self.redaction_policy)
 
-    def outcome_sampler(self) -> "OutcomeSampler":
+    def outcome_sampler(self) -> OutcomeSampler:
         """Return a new sampler with the rate, the rules and the limit."""
-        from evaltap.recorder.outcome_sampling import OutcomeSampler, parse_outcome_rules
-
         rules = parse_outcome_rules(self.sample_rules) if self.sample_rules else ()
         return OutcomeSampler(self.sample_rate, rules, max_per_minute=self.sample_max_per_minute)
 
-    def custom_rules(self) -> "tuple[Rule, ...]":
+    def custom_rules(self) -> tuple[Rule, ...]:
         """Return the rules of one's own."""
-        from evaltap.recorder.custom_rules import parse_rules
-
         return parse_rules(self.redaction_rules) if self.redaction_rules else ()
 
     def __post_init__(self) -> None:
