@@ -71,7 +71,6 @@ class Script(httpx2.AsyncBaseTransport):
             },
         }
 
-
     def _completion(self, items: list[dict[str, Any]]) -> dict[str, Any]:
         words = [item["content"][0]["text"] for item in items if item["type"] == "message"]
         calls = [

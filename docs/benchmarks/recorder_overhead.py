@@ -145,7 +145,9 @@ def main() -> None:
             for name, set_up in contenders(Path(folder)).items():
                 turn, end = set_up()
                 measure(turn, 50, 0)
-                cpu, wall = (sorted(x) for x in measure(turn, options.turns, options.pause_ms / 1e3))
+                cpu, wall = (
+                    sorted(x) for x in measure(turn, options.turns, options.pause_ms / 1e3)
+                )
                 end()
                 middle, high = len(wall) // 2, len(wall) * 99 // 100
                 found.setdefault(name, []).append((cpu[middle], wall[middle], wall[high]))
@@ -158,7 +160,9 @@ def main() -> None:
     for name, (cpu_us, wall_us, high_us) in median.items():
         # The machine's speed drifts, so contenders are compared within each round.
         to_floor, to_batch = (
-            statistics.median(own[0] / other[0] for own, other in zip(found[name], found[base], strict=True))
+            statistics.median(
+                own[0] / other[0] for own, other in zip(found[name], found[base], strict=True)
+            )
             for base in ("json line", "spans, batch")
         )
         print(

@@ -37,8 +37,13 @@ SENTENCES = (
 )
 
 UNFORMATTED = {
-    "password, said": ("my password is {}", "pw is {}", "password was {} until May", "Passwort: {}"),
-    "password, quoted": ("use the password '{}'", "log in with password \"{}\"", "pass: {}"),
+    "password, said": (
+        "my password is {}",
+        "pw is {}",
+        "password was {} until May",
+        "Passwort: {}",
+    ),
+    "password, quoted": ("use the password '{}'", 'log in with password "{}"', "pass: {}"),
     "phone, national": ("call me at {}", "my number is {}", "Tel. {}", "reach me under {}"),
     "e-mail, spelt": ("write to {} please", "{} is my address"),
     "name": ("my name is {}", "this is {} speaking"),
@@ -77,7 +82,9 @@ def unformatted(random_: random.Random, kind: str, maker: Maker) -> str:
         return f"{maker.any(6).lower()} at example dot com"
     if kind == "name":
         return random_.choice(("Alice Smith", "Jörg Müller", "Nguyen Van An", "Olu Adeyemi"))
-    return f"{random_.randrange(1, 99)} {random_.choice(('Elm', 'High', 'King'))} Street, Springfield"
+    return (
+        f"{random_.randrange(1, 99)} {random_.choice(('Elm', 'High', 'King'))} Street, Springfield"
+    )
 
 
 def ordinary(random_: random.Random) -> str:

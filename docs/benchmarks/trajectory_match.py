@@ -89,9 +89,13 @@ def main() -> None:
                 for _ in range(options.rounds):
                     floors.append(milliseconds(lambda e=expected, a=actual: baseline(e, a)))
                     times.append(
-                        milliseconds(lambda m=measure, e=expected, a=actual: m(CallPairs(e, a, likeness)))
+                        milliseconds(
+                            lambda m=measure, e=expected, a=actual: m(CallPairs(e, a, likeness))
+                        )
                     )
-                ratio = statistics.median(one / floor for one, floor in zip(times, floors, strict=True))
+                ratio = statistics.median(
+                    one / floor for one, floor in zip(times, floors, strict=True)
+                )
                 print(
                     f"{title:10} {kind:7} {name:16} {statistics.median(times):6.1f} ms"
                     f"   {ratio:5.2f} x baseline ({statistics.median(floors):.1f} ms)"

@@ -78,7 +78,11 @@ def check(log: Path, ledger: list[tuple[list[list[str]], int]]) -> list[str]:
     """Return what is wrong: turns lost, doubled or torn, numbers that are not dense."""
     connection = sqlite3.connect(f"file:{log}?mode=ro", uri=True)
     rows = connection.execute('SELECT headers, value FROM records ORDER BY "offset"').fetchall()
-    wrong = [f"integrity: {row[0]}" for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
+    wrong = [
+        f"integrity: {row[0]}"
+        for row in connection.execute("PRAGMA integrity_check")
+        if row[0] != "ok"
+    ]
     connection.close()
     seen: Counter[str] = Counter()
     numbers: dict[str, list[int]] = {}

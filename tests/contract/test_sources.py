@@ -178,7 +178,9 @@ class TestLocalLogSource:
 
         assert path.read_bytes() == before
 
-    def test_a_moved_log_goes_on_and_a_new_log_at_its_place_starts_anew(self, tmp_path: Path) -> None:
+    def test_a_moved_log_goes_on_and_a_new_log_at_its_place_starts_anew(
+        self, tmp_path: Path
+    ) -> None:
         old = write_log(tmp_path / "log.db", RECORDS)
         source = LocalLogSource(old)
         stored = source.poll(5, 0).next_offsets

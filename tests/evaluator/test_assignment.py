@@ -90,9 +90,7 @@ def test_no_alignment_in_order_has_a_greater_total(weights: list[list[float]]) -
     assert all(weights[one][other] > 0 for one, other in enumerate(chosen) if other >= 0)
 
 
-def cheapest(
-    steps: list[list[float]], row: int, column: int, costs: Costs
-) -> float:
+def cheapest(steps: list[list[float]], row: int, column: int, costs: Costs) -> float:
     """The cost of the cheapest script by plain recursion over prefixes."""
     if not row or not column:
         return row * costs.delete + column * costs.insert

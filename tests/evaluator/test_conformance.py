@@ -175,7 +175,9 @@ def test_rubric_answers(row: Row) -> None:
 
 @rows("judge_response_parsing")
 def test_judge_answers(row: Row) -> None:
-    categories = {one["label"]: one["score"] for one in row.get("options", {}).get("categories", ())}
+    categories = {
+        one["label"]: one["score"] for one in row.get("options", {}).get("categories", ())
+    }
     readers: dict[str, Callable[[str], Verdict]] = {
         "final_response": read_validity,
         "single_score": read_single_score,
@@ -184,7 +186,9 @@ def test_judge_answers(row: Row) -> None:
         "hallucination": read_sentence_labels,
     }
     ids = row.get("configured_rubric_ids") or []
-    readers["rubric_scores"] = readers["rubric_blocks_legacy"] = lambda text: read_rubrics(text, ids)
+    readers["rubric_scores"] = readers["rubric_blocks_legacy"] = lambda text: read_rubrics(
+        text, ids
+    )
     read = readers[row["scorer"]]
 
     if row["want_error"]:
@@ -222,7 +226,9 @@ def test_pass_at_k(row: Row) -> None:
             estimate(row["n"], row["c"], row["k"])
         return
 
-    assert estimate(row["n"], row["c"], row["k"]) == pytest.approx(row["want"], rel=1e-12, abs=1e-12)
+    assert estimate(row["n"], row["c"], row["k"]) == pytest.approx(
+        row["want"], rel=1e-12, abs=1e-12
+    )
 
 
 @rows("judge_model_json", lambda row: "want" in row)

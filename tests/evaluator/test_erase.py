@@ -143,7 +143,10 @@ def test_mentions_in_the_cases_of_others_are_told_not_changed(
 
 
 def test_results_and_adk_sets_are_erased_from_too(capsys: pytest.CaptureFixture[str]) -> None:
-    results = {"evalSetResultId": "r", "evalCaseResults": [{"evalId": "x", "userId": USER}, {"evalId": "y"}]}
+    results = {
+        "evalSetResultId": "r",
+        "evalCaseResults": [{"evalId": "x", "userId": USER}, {"evalId": "y"}],
+    }
     adk = {"eval_set_id": "s", "eval_cases": [{"eval_id": "z", "session_input": {"user_id": USER}}]}
     Path("r.json").write_text(json.dumps(results))
     Path("a.json").write_text(json.dumps(adk))

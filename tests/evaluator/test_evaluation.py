@@ -170,7 +170,9 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     heavy = ["pydantic", "duckdb", "nltk", "openai", "re2", "jsonschema", "numpy"]
     code = f"import sys, evaltap.evaluator; print([m for m in {heavy} if m in sys.modules])"
 
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
 
     assert loaded.stdout.strip() == "[]"
 
@@ -183,6 +185,8 @@ def test_scoring_by_fixed_rules_needs_neither_stemmer_nor_judge_client() -> None
         "print([m for m in ['nltk', 'openai', 're2', 'jsonschema', 'duckdb'] if m in sys.modules])"
     )
 
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
 
     assert loaded.stdout.strip() == "[]"

@@ -76,7 +76,9 @@ def grades(*scores: float) -> str:
     ("label", "value"), [("valid", 1), ("  VALID ", 1), ("invalid", 0), ("perhaps", 0), ("", 0)]
 )
 def test_only_a_valid_response_scores(label: str, value: float) -> None:
-    judge = ScriptedJudge([f"reasoning: same day,\nsame place\nis_the_agent_response_valid: {label}"])
+    judge = ScriptedJudge(
+        [f"reasoning: same day,\nsame place\nis_the_agent_response_valid: {label}"]
+    )
 
     outcome = score(judge, metric("llm_final_response"))
 
@@ -145,8 +147,7 @@ def test_recall_of_nothing_is_asked_and_hidden_knowledge_is_not() -> None:
 
 ANSWER = "It comes on Monday. It is blue.\n- Ask again!"
 SPLIT = "".join(
-    f"<sentence>{one}</sentence>"
-    for one in ("It comes on Monday.", "It is  blue.", "- Ask again!")
+    f"<sentence>{one}</sentence>" for one in ("It comes on Monday.", "It is  blue.", "- Ask again!")
 )
 
 
@@ -175,7 +176,12 @@ def test_the_grounds_are_all_turns_so_far() -> None:
     earlier = make_turn("t-1", "Earlier answer.", tools=[make_tool(result={"day": "Monday"})])
     later = make_turn("t-2", ANSWER, contextMessages=[{"role": "system", "content": "Be brief."}])
     replies = iter(
-        ["<sentence>Earlier answer.</sentence>", SPLIT, labels("supported"), labels(*["supported"] * 3)]
+        [
+            "<sentence>Earlier answer.</sentence>",
+            SPLIT,
+            labels("supported"),
+            labels(*["supported"] * 3),
+        ]
     )
     judge = ScriptedJudge(replies)
 
@@ -183,7 +189,11 @@ def test_the_grounds_are_all_turns_so_far() -> None:
     first, last = judge.requests[2].prompt, judge.requests[3].prompt
     assert 'tool result: {"day":"Monday"}' in first
     assert "assistant: Earlier answer." not in first
-    for text in ('tool result: {"day":"Monday"}', "assistant: Earlier answer.", "system: Be brief."):
+    for text in (
+        'tool result: {"day":"Monday"}',
+        "assistant: Earlier answer.",
+        "system: Be brief.",
+    ):
         assert text in last
 
 
@@ -209,9 +219,7 @@ def test_a_judge_that_lies_about_sentences_gives_no_score(replies: list[str], to
 def test_a_judge_that_is_down_while_splitting_is_not_asked_again() -> None:
     judge = ScriptedJudge([JudgeUnavailable("down")])
 
-    outcome = score(
-        judge, metric("llm_hallucinations"), turns=[make_turn("t-1"), make_turn("t-2")]
-    )
+    outcome = score(judge, metric("llm_hallucinations"), turns=[make_turn("t-1"), make_turn("t-2")])
 
     assert outcome.status is Status.ERROR
     assert outcome.turns[1].reason == "not asked, as JudgeUnavailable: down"
@@ -225,7 +233,9 @@ def binding(variable: str, scope: str, field: str, **more: Any) -> dict[str, Any
     return {"templateVariable": variable, "source": {"scope": scope, "field": field, **more}}
 
 
-def template(scorer: str = "single_score", *bindings: dict[str, Any], **given: Any) -> dict[str, Any]:
+def template(
+    scorer: str = "single_score", *bindings: dict[str, Any], **given: Any
+) -> dict[str, Any]:
     bound = bindings or (binding("answer", "actual", "finalResponse"),)
     prompt = " ".join(f"{{{{ {one['templateVariable']} }}}}" for one in bound)
     return {
@@ -316,7 +326,10 @@ def test_variables_come_from_their_sources() -> None:
     ("source", "told"),
     [
         (binding("x", "actual", "traceStepInput", selector={"nodeID": "n"}), "no step of node 'n'"),
-        (binding("x", "actual", "finalResponse", path="$.a"), "variable 'x' at $.a: parse source json"),
+        (
+            binding("x", "actual", "finalResponse", path="$.a"),
+            "variable 'x' at $.a: parse source json",
+        ),
         (binding("x", "metric", "rubrics"), "the metric has no rubrics"),
     ],
 )
@@ -435,7 +448,9 @@ def test_garbage_is_an_error_or_a_score_within_bounds(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", READERS)
-@pytest.mark.parametrize("piece", ["reasoning:", "ID:\n", "ID: 1\nReason: r\n", "[", '{"a":', "```"])
+@pytest.mark.parametrize(
+    "piece", ["reasoning:", "ID:\n", "ID: 1\nReason: r\n", "[", '{"a":', "```"]
+)
 def test_a_long_answer_of_nothing_is_read_in_no_time(kind: str, piece: str) -> None:
     with pytest.raises(JudgeInvalid):
         READERS[kind](piece * 100_000)

@@ -51,9 +51,7 @@ def grades(*scores: float, ids: str = "123456789") -> str:
     return orjson.dumps({"rubricScores": rows}).decode()
 
 
-def score(
-    judge: Judge, one: EvalMetric, case: dict[str, Any] | None = None
-) -> MetricOutcome:
+def score(judge: Judge, one: EvalMetric, case: dict[str, Any] | None = None) -> MetricOutcome:
     scorer = CaseScorer([one], services=Services(judge=lambda _: judge))
     return scorer.score(case or make_case()).metrics[0]
 
@@ -325,6 +323,4 @@ def test_the_whole_way_over_http_keeps_the_key_out_of_the_result() -> None:
     assert "JUDGE_KEY" not in written
     assert "$JUDGE_URL" in written
     assert len(server.requests) == 2
-    assert {headers["authorization"] for headers, _ in server.requests} == {
-        "Bearer sk-very-secret"
-    }
+    assert {headers["authorization"] for headers, _ in server.requests} == {"Bearer sk-very-secret"}

@@ -87,7 +87,9 @@ def test_levenshtein_is_one_minus_the_distance_over_the_longer_text(one: str, ot
 
     assert measure is not None
     longer = max(len(one), len(other))
-    assert measure(one, other) == pytest.approx(1 - levenshtein(one, other) / longer if longer else 1)
+    assert measure(one, other) == pytest.approx(
+        1 - levenshtein(one, other) / longer if longer else 1
+    )
 
 
 def test_responses_are_compared_without_regard_to_case_and_space() -> None:
@@ -96,7 +98,9 @@ def test_responses_are_compared_without_regard_to_case_and_space() -> None:
     assert outcome("lexical_similarity", {}, turn, expected="it is here").score == 1
     strict = {"caseSensitive": True, "keepSpace": True}
     assert (outcome("lexical_similarity", strict, turn, expected="it is here").score or 0) < 1
-    other = outcome("lexical_similarity", {"algorithm": "levenshtein"}, turn, expected="it is there")
+    other = outcome(
+        "lexical_similarity", {"algorithm": "levenshtein"}, turn, expected="it is there"
+    )
     assert other.score == pytest.approx(1 - 1 / 11)
     assert other.reason == "levenshtein 0.909"
 

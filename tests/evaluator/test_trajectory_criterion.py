@@ -15,9 +15,7 @@ from evaltap.schemas.metric import ToolTrajectoryCriterion
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "1", 1.5])
 
 
-def trajectory_mismatch(
-    actual: list[Any], expected: list[Any], **criterion: Any
-) -> str | None:
+def trajectory_mismatch(actual: list[Any], expected: list[Any], **criterion: Any) -> str | None:
     matcher = ToolTrajectoryMatcher(ToolTrajectoryCriterion.model_validate(criterion))
     return matcher.mismatch(Turn({"tools": actual}), Turn({"tools": expected}))
 

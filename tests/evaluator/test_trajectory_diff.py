@@ -34,7 +34,11 @@ def test_each_kind_of_row() -> None:
 def test_a_call_with_nothing_else_in_common_is_still_the_same_tool() -> None:
     row = diff([call("a", n=1)], [call("a", n=2)])[0]
 
-    assert (row.kind, row.likeness, str(row)) == ("changed", 0, "changed a (n: expected 2, found 1)")
+    assert (row.kind, row.likeness, str(row)) == (
+        "changed",
+        0,
+        "changed a (n: expected 2, found 1)",
+    )
 
 
 def test_long_differences_are_cut_for_reading() -> None:

@@ -110,7 +110,9 @@ def test_partial_credit_is_the_share_of_arguments() -> None:
     weights = {"paths": [{"path": "x", "weight": 3}]}
     assert score("trajectory_f1", actual, expected, arguments=weights) == 3 / 4
     assert score("trajectory_f1", actual, expected, toolArguments={"a": {"mode": "ignore"}}) == 1
-    assert score("trajectory_f1", actual, expected, toolArguments={"b": {"mode": "ignore"}}) == 1 / 2
+    assert (
+        score("trajectory_f1", actual, expected, toolArguments={"b": {"mode": "ignore"}}) == 1 / 2
+    )
 
 
 def test_edit_similarity_tells_the_script() -> None:
@@ -140,7 +142,11 @@ def test_a_match_leaves_no_reason() -> None:
 # -- which calls count -----------------------------------------------------------------------------
 
 
-RETRIED = [call("a", {"n": 1}, error={"type": "E", "message": "no"}), call("a", {"n": 2}), call("b")]
+RETRIED = [
+    call("a", {"n": 1}, error={"type": "E", "message": "no"}),
+    call("a", {"n": 2}),
+    call("b"),
+]
 
 
 def test_failed_attempts_are_left_out_and_counted() -> None:
@@ -287,7 +293,9 @@ CALLS = st.lists(st.builds(call, NAMES, ARGUMENTS), max_size=4)
 
 @settings(max_examples=200, deadline=None)
 @given(CALLS, CALLS)
-def test_each_stricter_name_implies_the_looser_ones(actual: list[Call], expected: list[Call]) -> None:
+def test_each_stricter_name_implies_the_looser_ones(
+    actual: list[Call], expected: list[Call]
+) -> None:
     held = {name: score(f"trajectory_{name}", actual, expected) == 1 for name in WHOLE + GRADED}
 
     for one, other in [

@@ -112,7 +112,18 @@ def test_garbage_from_a_judge_is_no_score(folder: Path) -> None:
 
 def test_a_session_that_goes_on_is_judged_only_for_its_new_turn(folder: Path) -> None:
     def consume() -> None:
-        main(["consume", "--log", "log.db", "--db", "x.duckdb", "--metrics", "m.json", "--until-idle"])
+        main(
+            [
+                "consume",
+                "--log",
+                "log.db",
+                "--db",
+                "x.duckdb",
+                "--metrics",
+                "m.json",
+                "--until-idle",
+            ]
+        )
 
     first, second = (make_case("s", [make_turn(f"t-{number}")]) for number in (1, 2))
     with judge_server(lambda _: verdict(1)) as server:
@@ -124,7 +135,10 @@ def test_a_session_that_goes_on_is_judged_only_for_its_new_turn(folder: Path) ->
         consume()
 
         assert (asked, len(server.requests)) == (1, 2)
-    assert query("SELECT revision, score, turn_count FROM scores ORDER BY 1") == [(1, 1, 1), (2, 1, 2)]
+    assert query("SELECT revision, score, turn_count FROM scores ORDER BY 1") == [
+        (1, 1, 1),
+        (2, 1, 2),
+    ]
     assert query("SELECT invocation_id, count(*) FROM turn_scores GROUP BY 1 ORDER BY 1") == [
         ("t-1", 1),
         ("t-2", 1),

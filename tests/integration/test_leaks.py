@@ -98,7 +98,10 @@ def test_none_of_ten_thousand_secrets_is_in_log_store_dead_letters_or_output(
     assert recorder.counters().delivered == turns
     assert len(planting.secrets) > NUMBER - 2 * PER_TURN
     assert b"lookup" in artefacts["store"]
-    assert sorted({f"{name}: {leak}" for name, found in leaks.items() for leak in found.values()}) == []
+    assert (
+        sorted({f"{name}: {leak}" for name, found in leaks.items() for leak in found.values()})
+        == []
+    )
 
 
 def test_the_search_finds_what_is_planted() -> None:

@@ -261,9 +261,7 @@ def test_a_file_that_is_no_transcript_is_refused(tmp_path: Path, content: str) -
         turns_of(path)
 
 
-def test_the_command_writes_an_eval_set(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_an_eval_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = Transcript()
     delegation(script, "a1")
     path = script.write(tmp_path / "s1.jsonl")

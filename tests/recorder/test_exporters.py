@@ -27,7 +27,9 @@ with tracer.start_as_current_span("invoke_agent support", attributes={
     run.set_attribute("gen_ai.output.messages", messages("assistant", "hello"))
 """
 # What the command `opentelemetry-instrument` does before it runs the program.
-CONFIGURED = "from opentelemetry.sdk._configuration import _OTelSDKConfigurator as C; C().configure()\n"
+CONFIGURED = (
+    "from opentelemetry.sdk._configuration import _OTelSDKConfigurator as C; C().configure()\n"
+)
 
 
 @pytest.mark.parametrize("logs", ["none", "evaltap"])

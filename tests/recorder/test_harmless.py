@@ -129,7 +129,12 @@ def test_frozen_values_are_json_and_faithful_where_json_can_be() -> None:
 
     frozen, was_cut = freeze(value, 1000)
 
-    assert thaw(frozen) == {"a": [1, 2.5, "x", None, True], "b": {"ü": "\u2028"}, "c": [1, 2], "4": "four"}
+    assert thaw(frozen) == {
+        "a": [1, 2.5, "x", None, True],
+        "b": {"ü": "\u2028"},
+        "c": [1, 2],
+        "4": "four",
+    }
     assert not was_cut
 
 
@@ -483,7 +488,9 @@ with multiprocessing.get_context('fork').Pool(3) as pool:
     done = run(body, tmp_path / "log.db")
 
     assert done.returncode == 0, done.stderr
-    assert sorted(sessions(tmp_path / "log.db")) == sorted(["main", *(f"worker-{n}" for n in range(30))])
+    assert sorted(sessions(tmp_path / "log.db")) == sorted(
+        ["main", *(f"worker-{n}" for n in range(30))]
+    )
 
 
 def test_importing_and_constructing_opens_no_file_socket_or_thread(tmp_path: Path) -> None:

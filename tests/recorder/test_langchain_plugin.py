@@ -364,7 +364,10 @@ def test_a_chain_without_an_agent_is_a_turn(recorder: InlineRecorder) -> None:
 def test_a_model_alone_is_a_turn(witness: Witness) -> None:
     scripted(say("Fine.")).invoke(
         [HumanMessage("How are you?")],
-        {"callbacks": [EvaltapHandler(recorder=witness.by_plugin)], "metadata": {"session_id": "s"}},
+        {
+            "callbacks": [EvaltapHandler(recorder=witness.by_plugin)],
+            "metadata": {"session_id": "s"},
+        },
     )
 
     turn = witness.turn()

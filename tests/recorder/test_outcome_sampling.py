@@ -29,7 +29,11 @@ def sampler(*rules: dict[str, Any], rate: float = 0.0) -> OutcomeSampler:
     ("condition", "holds", "fails"),
     [
         ({"error": True}, case(telemetry={"status": "error"}), case()),
-        ({"error": True}, make_case(HIGH, [make_turn(tools=[make_tool(error={"type": "E"})])]), case()),
+        (
+            {"error": True},
+            make_case(HIGH, [make_turn(tools=[make_tool(error={"type": "E"})])]),
+            case(),
+        ),
         ({"error": False}, case(), case(telemetry={"status": "error"})),
         (
             {"slowerThanMs": 100},
@@ -144,7 +148,12 @@ def test_decisions_stand_in_records_counters_and_manifests() -> None:
         {"name": "long", "keep": 0.5, "moreStepsThan": 1}
     ]"""
     recorder = Recorder(sink=sink, sample_rate=0.0, sample_rules=rules)
-    for session, calls, failed in ((HIGH, 1, True), (HIGH, 2, False), (LOW, 2, False), (LOW, 1, False)):
+    for session, calls, failed in (
+        (HIGH, 1, True),
+        (HIGH, 2, False),
+        (LOW, 2, False),
+        (LOW, 1, False),
+    ):
         with recorder.turn(session_id=session, user="hi") as turn:
             for number in range(calls):
                 turn.tool("t", {}, result=None, error="E" if failed else None, id=str(number))

@@ -310,8 +310,18 @@ class TestBounds:
     def test_a_huge_field_is_cut_marked_and_its_length_and_hash_kept(self, where: str) -> None:
         sink = MemorySink()
         recorder = Recorder(sink=sink, field_max_bytes=1000)
-        huge = {"rows": ["word " * 20_000], "n": 1} if where in ("arguments", "result") else "word " * 20_000
-        given: dict[str, Any] = {"arguments": {}, "result": 1, "user": "u", "answer": "a", where: huge}
+        huge = (
+            {"rows": ["word " * 20_000], "n": 1}
+            if where in ("arguments", "result")
+            else "word " * 20_000
+        )
+        given: dict[str, Any] = {
+            "arguments": {},
+            "result": 1,
+            "user": "u",
+            "answer": "a",
+            where: huge,
+        }
 
         with recorder.turn(session_id="s", user=given["user"]) as turn:
             turn.tool("t", given["arguments"], result=given["result"])
@@ -361,7 +371,9 @@ class TestPrivacy:
     ) -> None:
         recorder = Recorder(tmp_path / "log.db")
         with recorder.turn(session_id="eve@example.com", user="I am eve@example.com") as turn:
-            turn.tool("login", {"password": "hunter2"}, error=ValueError("bad hunter2 password=hunter2"))
+            turn.tool(
+                "login", {"password": "hunter2"}, error=ValueError("bad hunter2 password=hunter2")
+            )
             turn.respond("card 4111 1111 1111 1111 of eve@example.com")
         recorder.close()
 
@@ -559,7 +571,9 @@ class TestConfiguration:
         config = RecorderConfig()
 
         name = variable.lower()
-        assert getattr(config, name) == RecorderConfig.__dataclass_fields__[name].metadata["default"]
+        assert (
+            getattr(config, name) == RecorderConfig.__dataclass_fields__[name].metadata["default"]
+        )
         assert f"EVALTAP_{variable}" in caplog.text
 
     @pytest.mark.parametrize(

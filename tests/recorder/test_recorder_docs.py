@@ -74,7 +74,9 @@ def test_the_policies_and_rules_of_the_page_can_be_used() -> None:
 
     assert len(shown) == 3
     for block in shown:
-        scope: dict[str, object] = {"Recorder": lambda log, **given: RecorderConfig(log=log, **given)}
+        scope: dict[str, object] = {
+            "Recorder": lambda log, **given: RecorderConfig(log=log, **given)
+        }
         exec(block, scope)
         assert isinstance(scope["recorder"], RecorderConfig)
 

@@ -265,7 +265,9 @@ def test_two_hundred_thousand_addresses_have_as_many_pseudonyms() -> None:
 
 
 fragments = st.sampled_from(
-    [text for _, text in PLANTED.values()] + ORDINARY_TEXTS + ["<email:ab12cd34ef56>", "<", ">", '"', "\\"]
+    [text for _, text in PLANTED.values()]
+    + ORDINARY_TEXTS
+    + ["<email:ab12cd34ef56>", "<", ">", '"', "\\"]
 )
 texts = st.lists(fragments | st.text(max_size=12), max_size=4).map("".join) | st.text(max_size=60)
 values = st.recursive(
@@ -313,7 +315,9 @@ class Unreadable(str):
 
 def test_a_value_that_cannot_be_redacted_is_given_up_and_its_field_marked() -> None:
     tool = make_tool(arguments={"q": Unreadable("my password is hunter2"), "n": 1})
-    case = make_case(turns=[make_turn(tools=[tool], finalResponse={"content": Unreadable("x " * 9)})])
+    case = make_case(
+        turns=[make_turn(tools=[tool], finalResponse={"content": Unreadable("x " * 9)})]
+    )
 
     redacted, report = REDACT(case)
 
@@ -370,14 +374,18 @@ class TestWithheldContent:
     """The mode for those who may not store conversations."""
 
     def test_it_keeps_structure_and_numbers_and_says_what_it_took(self) -> None:
-        tool = make_tool(result="secret words", durationMs=5, error={"type": "E", "message": "words"})
+        tool = make_tool(
+            result="secret words", durationMs=5, error={"type": "E", "message": "words"}
+        )
         turn = make_turn(
             answer="secret words",
             tools=[tool],
             intermediateResponses=[{"role": "assistant", "content": "secret words"}],
             telemetry={"inputTokens": 3, "error": {"type": "E", "message": "secret words"}},
         )
-        case = make_case(turns=[turn], sessionInput={"appName": "a", "state": {"x": "secret words"}})
+        case = make_case(
+            turns=[turn], sessionInput={"appName": "a", "state": {"x": "secret words"}}
+        )
 
         kept = withhold_content(case)
 

@@ -307,7 +307,9 @@ def test_a_trace_of_ten_thousand_spans_is_read_in_time() -> None:
     tracer = provider.get_tracer("app")
     with tracer.start_as_current_span("invoke_agent a", attributes=AGENT):
         for _ in range(1_000):
-            with tracer.start_as_current_span("chat m", attributes={"gen_ai.operation.name": "chat"}):
+            with tracer.start_as_current_span(
+                "chat m", attributes={"gen_ai.operation.name": "chat"}
+            ):
                 for _ in range(9):
                     attributes = {"http.request.method": "GET", "url.full": "https://x.example"}
                     with tracer.start_as_current_span("GET", attributes=attributes):

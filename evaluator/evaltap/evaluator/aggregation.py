@@ -74,9 +74,7 @@ def average(turns: tuple[TurnScore, ...], threshold: float) -> MetricScore:
     if not scored:
         return MetricScore(Status.NOT_EVALUATED, None, reason or "no turns to evaluate", turns)
     score = total / scored
-    return MetricScore(
-        Status.PASSED if score >= threshold else Status.FAILED, score, reason, turns
-    )
+    return MetricScore(Status.PASSED if score >= threshold else Status.FAILED, score, reason, turns)
 
 
 def summarize(statuses: Iterable[Status]) -> Status:

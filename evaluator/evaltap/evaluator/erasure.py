@@ -41,7 +41,12 @@ class Subject:
         if not isinstance(case, Mapping):
             return False
         session = case.get("sessionInput") or case.get("session_input") or {}
-        users = [one.get(name) for one in (case, session) if isinstance(one, Mapping) for name in _USER_NAMES]
+        users = [
+            one.get(name)
+            for one in (case, session)
+            if isinstance(one, Mapping)
+            for name in _USER_NAMES
+        ]
         sessions = [case.get(name) for name in _SESSION_NAMES]
         return any(one in self.names for one in (*users, *sessions) if isinstance(one, str)) or any(
             one in self.sessions for one in sessions if isinstance(one, str)

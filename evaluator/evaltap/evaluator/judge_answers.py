@@ -139,9 +139,7 @@ def _object(text: str) -> dict[str, Any]:
     try:
         answer = parse(body)
     except ValueError as error:
-        raise JudgeInvalid(
-            f"unmarshal response json: {error}; found {body[:_SHOWN]!r}"
-        ) from None
+        raise JudgeInvalid(f"unmarshal response json: {error}; found {body[:_SHOWN]!r}") from None
     if not isinstance(answer, dict):
         raise JudgeInvalid(f"found {body[:_SHOWN]!r}, expected a JSON object")
     return answer

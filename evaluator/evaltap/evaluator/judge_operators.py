@@ -84,7 +84,11 @@ class Operators:
         """Return what makes one vote of all samples; `majority_vote` for an empty name."""
         known = SAMPLE_AGGREGATORS
         return _find(
-            "sampleAggregatorName", name or "majority_vote", self.sample_aggregators, known, SAMPLE_GROUP
+            "sampleAggregatorName",
+            name or "majority_vote",
+            self.sample_aggregators,
+            known,
+            SAMPLE_GROUP,
         )
 
     def turn_aggregator(self, name: str) -> TurnAggregator:

@@ -105,7 +105,10 @@ def rubric_request(
     nonce: str | None = None,
 ) -> JudgeRequest:
     """Return the request to grade one answer by itself; `nonce` is random unless it is given."""
-    sections = [("user message", stated_message(user_text)), ("final answer", stated_answer(final_text))]
+    sections = [
+        ("user message", stated_message(user_text)),
+        ("final answer", stated_answer(final_text)),
+    ]
     return rubric_question(_TASK, sections, rubrics, generation, nonce=nonce)
 
 

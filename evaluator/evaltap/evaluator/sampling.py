@@ -28,14 +28,10 @@ def workers_of(criterion: LlmJudgeCriterion) -> int:
     return (given or os.cpu_count() or 1) if criterion.sample_parallelism_enabled else 1
 
 
-def run_all(
-    work: Callable[[Item], Answer], items: Sequence[Item], workers: int
-) -> list[Answer]:
+def run_all(work: Callable[[Item], Answer], items: Sequence[Item], workers: int) -> list[Answer]:
     """Return the answers in the order of the items, with at most `workers` at work at a time."""
     workers = min(workers, len(items))
     if workers <= 1:
         return [work(item) for item in items]
     with ThreadPoolExecutor(workers, thread_name_prefix="evaltap-judge") as pool:
         return list(pool.map(work, items))
-
-

@@ -60,9 +60,7 @@ def _final(_: str) -> Source:
 
 
 def _reference(_: str) -> Source:
-    return lambda view: _text(
-        view.wanted, "finalResponse", view.wanted.final_text, expected=True
-    )
+    return lambda view: _text(view.wanted, "finalResponse", view.wanted.final_text, expected=True)
 
 
 def _rubrics(_: str) -> Source:
@@ -95,9 +93,7 @@ def _step_text(value: Any, node: str, key: str) -> str | NoQuestion:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def _text(
-    turn: Turn, field: str, text: str | None, *, expected: bool = False
-) -> str | NoQuestion:
+def _text(turn: Turn, field: str, text: str | None, *, expected: bool = False) -> str | NoQuestion:
     reason = lacking(turn, field, expected=expected)
     if reason is not None or text is None:
         return NoQuestion(reason or f"{'expected ' if expected else ''}{field} is absent")

@@ -1,5 +1,6 @@
 """Numbers that prove themselves: payment cards (Luhn) and bank accounts (IBAN check digits)."""
 
+
 def is_card_number(digits: str) -> bool:
     """Return whether the digits are a payment card's: issuer range, its length, Luhn check."""
     two, three, four = digits[:2], digits[:3], digits[:4]

@@ -203,7 +203,9 @@ class PolicyApplier:
         if isinstance(value, float) and value.is_integer():
             # 5 and 5.0 are one number to every criterion.
             value = int(value)
-        plain = value if isinstance(value, str) else f"\0{orjson.dumps(value, default=str).decode()}"
+        plain = (
+            value if isinstance(value, str) else f"\0{orjson.dumps(value, default=str).decode()}"
+        )
         return self._pseudonyms.token(kind, plain)
 
 

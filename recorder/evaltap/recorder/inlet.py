@@ -77,9 +77,7 @@ class Inlet:
     `refuse` counts a turn of which not even the beginning fitted.
     """
 
-    def __init__(
-        self, *, max_events: int, max_bytes: int, refuse: Callable[[str], None]
-    ) -> None:
+    def __init__(self, *, max_events: int, max_bytes: int, refuse: Callable[[str], None]) -> None:
         self._refuse = refuse
         self._max_events = max_events
         self._max_bytes = max_bytes

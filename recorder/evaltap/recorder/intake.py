@@ -81,9 +81,7 @@ def _run_ended(seen: RunEnded, limit: int) -> tuple[Observation, int]:
     return replace(seen, failure=_failure(seen.failure, limit)), OVERHEAD_BYTES
 
 
-def _message(
-    seen: UserMessage | Responded, field: str, limit: int
-) -> tuple[Observation, int]:
+def _message(seen: UserMessage | Responded, field: str, limit: int) -> tuple[Observation, int]:
     content, was_cut = _text(seen.content, limit)
     if content is seen.content and not was_cut:
         return seen, OVERHEAD_BYTES + len(content or "")

@@ -10,6 +10,7 @@ import os
 import secrets
 from pathlib import Path
 
+from evaltap.recorder.spool import spool_folder
 from evaltap.schemas.log_location import KafkaLocation, parse_log_location
 
 KEY_BYTES = 32
@@ -37,8 +38,6 @@ def key_path(log: str | Path) -> Path:
     """
     location = parse_log_location(str(log))
     if isinstance(location, KafkaLocation):
-        from evaltap.recorder.spool import spool_folder
-
         return spool_folder("-".join(location.topics)) / "redaction.key"
     return location.with_name(location.name + ".key")
 

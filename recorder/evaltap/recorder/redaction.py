@@ -168,9 +168,7 @@ class PatternRedactor:
         if kind is dict or isinstance(value, dict):
             return self._object(value, report, nested)
         if kind is list or isinstance(value, list):
-            return [
-                self._value(one, report, identifier=identifier, nested=nested) for one in value
-            ]
+            return [self._value(one, report, identifier=identifier, nested=nested) for one in value]
         if isinstance(value, int) and not identifier and value > _SMALLEST_NUMBER:
             digits = str(value)
             if is_card_number(digits):

@@ -34,9 +34,7 @@ class Finding(NamedTuple):
     value: str
 
 
-def find(
-    text: str, *, identifier: bool = False, custom: "Iterable[Rule]" = ()
-) -> list[Finding]:
+def find(text: str, *, identifier: bool = False, custom: "Iterable[Rule]" = ()) -> list[Finding]:
     """Return the sensitive pieces of a text, left to right, without overlaps.
 
     In an identifier (a call id, a session id) digits are not taken for a card or a phone number
@@ -196,9 +194,7 @@ _SECRET_RULES = tuple(
     Rule("secret", re.compile(pattern), _group, tuple(needles.split()))
     for needles, pattern in SECRET_FORMATS
 )
-_JWT = Rule(
-    "jwt", re.compile(r"eyJ(?<![\w-]...)[\w-]{8,}+(?:\.[\w-]{8,}+){1,4}"), _whole, ("eyJ",)
-)
+_JWT = Rule("jwt", re.compile(r"eyJ(?<![\w-]...)[\w-]{8,}+(?:\.[\w-]{8,}+){1,4}"), _whole, ("eyJ",))
 
 _ID_RULES = (
     Rule(
@@ -254,7 +250,18 @@ _TEXT_RULES = (
             r"|[ \t](?=[\"'`]\S))"
         ),
         assigned_value,
-        ("pass", "pwd", "pw", "kennwort", "secret", "key", "token", "credential", "sess", "connect.sid"),
+        (
+            "pass",
+            "pwd",
+            "pw",
+            "kennwort",
+            "secret",
+            "key",
+            "token",
+            "credential",
+            "sess",
+            "connect.sid",
+        ),
     ),
     Rule(
         "secret",
@@ -310,9 +317,7 @@ _NUMBER_RULES = (
 )
 _IBAN = Rule(
     "iban",
-    re.compile(
-        r"\d\d(?<=(?<![A-Za-z0-9])[A-Za-z]{2}\d\d)(?:[ \u00a0-]?[A-Za-z0-9]){11,30}+"
-    ),
+    re.compile(r"\d\d(?<=(?<![A-Za-z0-9])[A-Za-z]{2}\d\d)(?:[ \u00a0-]?[A-Za-z0-9]){11,30}+"),
     _iban,
 )
 _PHONE_WORDS = ("phone", "tel", "mobile", "cell", "fax", "whatsapp", "handy", "sms", "call me")

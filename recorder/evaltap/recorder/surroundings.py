@@ -196,9 +196,7 @@ def _settings(variables: Mapping[str, str]) -> list[Sight]:
             Sight("EVALTAP_SAMPLE_RATE", f"{config.sample_rate:.1%} of the sessions", "note")
         )
     if not config.redaction:
-        sights.append(
-            Sight("EVALTAP_REDACTION", "is off: secrets are written as they are", "note")
-        )
+        sights.append(Sight("EVALTAP_REDACTION", "is off: secrets are written as they are", "note"))
     if config.log is not None:
         sights.append(log_sight(config.log, config.log_max_bytes))
     return sights
@@ -219,7 +217,9 @@ def log_sight(log: str, max_bytes: int) -> Sight:
         )
     disk = shutil.disk_usage(folder)
     if disk.free < disk.total * MIN_FREE_SHARE:
-        return Sight(about, f"the disk has {disk.free / disk.total:.1%} free", "problem", "make room")
+        return Sight(
+            about, f"the disk has {disk.free / disk.total:.1%} free", "problem", "make room"
+        )
     if not path.exists():
         return Sight(about, "does not exist yet; it can be made")
     try:
@@ -230,6 +230,9 @@ def log_sight(log: str, max_bytes: int) -> Sight:
     opened.close()
     if used >= max_bytes:
         return Sight(
-            about, f"is full: {used:,} of {max_bytes:,} bytes", "problem", "raise EVALTAP_LOG_MAX_BYTES"
+            about,
+            f"is full: {used:,} of {max_bytes:,} bytes",
+            "problem",
+            "raise EVALTAP_LOG_MAX_BYTES",
         )
     return Sight(about, f"can be written; {used:,} of {max_bytes:,} bytes used")

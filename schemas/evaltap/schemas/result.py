@@ -153,4 +153,3 @@ class EvalSetResult(WireModel):
     eval_case_results: list[EvalCaseResult] = []
     summary: EvalSetResultSummary | None = None
     creation_timestamp: Seconds = None
-

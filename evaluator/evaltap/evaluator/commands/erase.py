@@ -28,10 +28,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap erase --subject alice@example.com --log agent.log.db --db cases.duckdb golden.evalset.json"
     )
     add = parser.add_argument
-    add("--subject", required=True, metavar="ID", help="a user id or a session id, as the agent knew it")
+    add(
+        "--subject",
+        required=True,
+        metavar="ID",
+        help="a user id or a session id, as the agent knew it",
+    )
     add("--log", metavar="LOG", help="a local log; its key also finds the subject's pseudonyms")
     add("--db", type=Path, metavar="X.duckdb", help="a DuckDB file of evaltap")
-    add("files", nargs="*", type=Path, metavar="FILE", help="eval sets, results, JSON Lines of cases")
+    add(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE",
+        help="eval sets, results, JSON Lines of cases",
+    )
     add("--dry-run", action="store_true", help="only count what would go")
     add_json(parser)
     parser.set_defaults(run=run)

@@ -35,8 +35,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     task = parser.add_mutually_exclusive_group(required=True)
     task.add_argument("--check", action="store_true", help="only list what would be redacted")
     task.add_argument("--out", type=Path, metavar="FILE", help="write the redacted file here")
-    add("--policy", default=None, metavar="P", help="e.g. toolArguments=hash,userId=drop or metadata")
-    add("--rules", default=None, metavar="JSON", help="rules of your own: name to regular expression")
+    add(
+        "--policy",
+        default=None,
+        metavar="P",
+        help="e.g. toolArguments=hash,userId=drop or metadata",
+    )
+    add(
+        "--rules",
+        default=None,
+        metavar="JSON",
+        help="rules of your own: name to regular expression",
+    )
     add(
         "--log",
         metavar="LOG",

@@ -42,7 +42,9 @@ def select(calls: Sequence[ToolCall], attempts: str) -> list[ToolCall]:
         return [call for call in calls if not failed(call)]
     last = {call.get("name"): place for place, call in enumerate(calls)}
     return [
-        call for place, call in enumerate(calls) if not failed(call) or last[call.get("name")] == place
+        call
+        for place, call in enumerate(calls)
+        if not failed(call) or last[call.get("name")] == place
     ]
 
 

@@ -69,9 +69,7 @@ def recoveries(
     return found
 
 
-def _makes_up(
-    call: ToolCall, broken: ToolCall, likeness: CallLikeness, *, unchanged: bool
-) -> bool:
+def _makes_up(call: ToolCall, broken: ToolCall, likeness: CallLikeness, *, unchanged: bool) -> bool:
     if failed(call) or not call.get("name") or call.get("name") != broken.get("name"):
         return False
     return unchanged or likeness.weight(broken, call) < 1

@@ -22,7 +22,9 @@ class CallLikeness:
     """How alike two tool calls are; compiled once, used from any thread."""
 
     def __init__(
-        self, arguments: ValueCriterion | None = None, by_tool: dict[str, ValueCriterion] | None = None
+        self,
+        arguments: ValueCriterion | None = None,
+        by_tool: dict[str, ValueCriterion] | None = None,
     ) -> None:
         self._default = Likeness(arguments)
         self._by_tool = {name: Likeness(part) for name, part in (by_tool or {}).items()}

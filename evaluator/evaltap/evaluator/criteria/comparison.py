@@ -141,7 +141,9 @@ def _check(rule: PathRule, where: str) -> None:
 def _keys(path: str) -> list[str]:
     keys = path.removeprefix("$.").split(".")
     if not all(keys):
-        raise MetricError(f"path is '{path}'; expected keys with dots between them, e.g. filter.date")
+        raise MetricError(
+            f"path is '{path}'; expected keys with dots between them, e.g. filter.date"
+        )
     return keys
 
 
@@ -153,7 +155,9 @@ def _key_of(rule: PathRule) -> tuple[Callable[[Any], Hashable], bool]:
     if rule.match == "present":
         return (lambda _: None), True
     if rule.match == "set":
-        return (lambda value: frozenset(map(key, value)) if type(value) is list else key(value)), True
+        return (
+            lambda value: frozenset(map(key, value)) if type(value) is list else key(value)
+        ), True
     return key, rule.match == "regex"
 
 

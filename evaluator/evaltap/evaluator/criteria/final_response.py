@@ -23,10 +23,9 @@ class FinalResponseMatcher:
         given = (criterion.json_, criterion.text, criterion.rouge, criterion.xml)
         self._configured = any(part is not None for part in given)
         self._parts = _compile_parts(criterion)
-        self._accepts_itself = (
-            all(part is None for part in (criterion.json_, criterion.rouge, criterion.xml))
-            and text.accepts_itself(criterion.text)
-        )
+        self._accepts_itself = all(
+            part is None for part in (criterion.json_, criterion.rouge, criterion.xml)
+        ) and text.accepts_itself(criterion.text)
 
     def mismatch(self, actual: Turn, expected: Turn) -> str | None:
         """Return why the final responses do not match, None when they do.

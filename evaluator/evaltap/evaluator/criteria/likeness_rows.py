@@ -45,9 +45,7 @@ class _Columns:
         self._score = score
         self._counts = counts
 
-    def rows(
-        self, node: Comparison, references: Sequence[Value], actuals: Sequence[Value]
-    ) -> Rows:
+    def rows(self, node: Comparison, references: Sequence[Value], actuals: Sequence[Value]) -> Rows:
         kinds = {*map(type, references), *map(type, actuals)}
         if kinds <= {dict} and not node.whole:
             return self._objects(node, references, actuals)
@@ -72,7 +70,9 @@ class _Columns:
                 known = {other: self._total(node, keys, shape, other) for other in {*shapes}}
                 divisors = totals[shape] = [known[other] for other in shapes]
             pairs = zip(rows[place], divisors, strict=True)
-            rows[place] = [score / total if total else min(1.0, score + 1.0) for score, total in pairs]
+            rows[place] = [
+                score / total if total else min(1.0, score + 1.0) for score, total in pairs
+            ]
         return rows
 
     def _total(

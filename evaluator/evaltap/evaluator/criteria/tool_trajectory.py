@@ -178,7 +178,6 @@ class ToolTrajectoryMatcher:
             return None
 
 
-
 class _Rule:
     """A compiled strategy: the checks of the parts it compares."""
 

@@ -23,7 +23,9 @@ class Change:
     actual: Value
 
     def __str__(self) -> str:
-        return f"{self.path or 'value'}: expected {_shown(self.expected)}, found {_shown(self.actual)}"
+        return (
+            f"{self.path or 'value'}: expected {_shown(self.expected)}, found {_shown(self.actual)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +107,7 @@ def _pair_anywhere(pairs: CallPairs, partner: list[int]) -> list[tuple[int, int]
         [pairs.actual[other] for other in others],
         pairs.likeness,
     )
-    return [
-        (ones[one], others[other]) for one, other in enumerate(rest.assigned) if other >= 0
-    ]
+    return [(ones[one], others[other]) for one, other in enumerate(rest.assigned) if other >= 0]
 
 
 def _paired(pairs: CallPairs, kind: DiffKind, one: int, other: int) -> DiffRow:

@@ -119,7 +119,9 @@ class AgainstReferences:
         if len(results) > 1:
             told = _joined(": ", f"reference {best + 1} of {len(results)} fits best", told)
             rows += tuple(
-                RubricVerdict(f"reference {place}", result.score, "best" if place == best + 1 else "")
+                RubricVerdict(
+                    f"reference {place}", result.score, "best" if place == best + 1 else ""
+                )
                 for place, result in enumerate(results, start=1)
                 if result.score is not None
             )
@@ -138,7 +140,9 @@ class AgainstReferences:
         if len(results) < 2:
             return next(iter(results.values()), None) or self._measured([], [])
         scored = {agent: one for agent, one in results.items() if one.score is not None}
-        told = [f"{agent or 'no agent'}: {one.reason}" for agent, one in results.items() if one.reason]
+        told = [
+            f"{agent or 'no agent'}: {one.reason}" for agent, one in results.items() if one.reason
+        ]
         rows = [
             RubricVerdict(f"agent {agent or '(none)'}", one.score, one.reason)
             for agent, one in scored.items()

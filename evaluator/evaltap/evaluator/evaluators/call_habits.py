@@ -127,7 +127,9 @@ def no_loop(metric: EvalMetric) -> OfCalls:
     repeats = positive(criterion.repeats, 3, "repeats")
     period = positive(criterion.max_period, 4, "maxPeriod")
     if repeats < 2:
-        raise MetricError("criterion.trajectory.repeats is 1; one call is no loop, expected 2 or more")
+        raise MetricError(
+            "criterion.trajectory.repeats is 1; one call is no loop, expected 2 or more"
+        )
 
     def measure(calls: Sequence[ToolCall]) -> Finding:
         loop = find_loop(identities(calls, likeness), repeats, period)
@@ -150,9 +152,7 @@ def redundancy(metric: EvalMetric) -> OfCalls:
         score = distinct / len(calls) if calls else 1.0
         return score, "" if score == 1 else f"{distinct} distinct calls of {len(calls)}", ()
 
-    return OfCalls(
-        "trajectory_redundancy", metric, measure, fields=_CALL, attempts="successful"
-    )
+    return OfCalls("trajectory_redundancy", metric, measure, fields=_CALL, attempts="successful")
 
 
 def error_recovery(metric: EvalMetric) -> OfCalls:
@@ -167,7 +167,9 @@ def error_recovery(metric: EvalMetric) -> OfCalls:
         found = recoveries(calls, likeness, unchanged=unchanged)
         if not found:
             return None, "no call failed", ()
-        open_ones = [f"{calls[place].get('name')} (call {place + 1})" for place, at in found if at < 0]
+        open_ones = [
+            f"{calls[place].get('name')} (call {place + 1})" for place, at in found if at < 0
+        ]
         told = f"not made up for: {', '.join(open_ones)}" if open_ones else ""
         return 1 - len(open_ones) / len(found), told, ()
 

@@ -150,7 +150,9 @@ class Judged:
             if isinstance(question, Question)
             for sample in range(self._samples)
         ]
-        votes = iter(run_all(lambda one: line.vote(one, judge, self._threshold), asked, self._workers))
+        votes = iter(
+            run_all(lambda one: line.vote(one, judge, self._threshold), asked, self._workers)
+        )
         return tuple(
             self._turn_score(tuple(next(votes) for _ in range(self._samples)))
             if isinstance(question, Question)

@@ -104,7 +104,5 @@ class KeywordCoverage:
 
     def _searched(self, text: str) -> str:
         """Return a text so that a keyword is found in it exactly when it is a part of it."""
-        text = normalized(
-            text, case_sensitive=self._case_sensitive, keep_space=self._keep_space
-        )
+        text = normalized(text, case_sensitive=self._case_sensitive, keep_space=self._keep_space)
         return text if self._partial else _BORDER.sub("\x00", text)

@@ -105,10 +105,12 @@ def partial_order(metric: EvalMetric) -> AgainstReferences:
 
     def measure(pairs: CallPairs) -> Finding:
         nodes = read_nodes(pairs.reference)
-        match = match_partial_order(
-            nodes, pairs.weights, len(pairs.actual), max_states=max_states
+        match = match_partial_order(nodes, pairs.weights, len(pairs.actual), max_states=max_states)
+        cut = (
+            ""
+            if match.exact
+            else f"search cut off at {max_states} ways for a call, the score may be low"
         )
-        cut = "" if match.exact else f"search cut off at {max_states} ways for a call, the score may be low"
         return share_matched(nodes, pairs.weights, match.chosen), cut, ()
 
     return AgainstReferences("trajectory_partial_order", metric, measure, fields=_MATCHED)
@@ -152,9 +154,7 @@ def step_efficiency(metric: EvalMetric) -> AgainstReferences:
     )  # fmt: skip
 
 
-def _whole(
-    name: str, metric: EvalMetric, holds: Callable[[CallPairs], bool]
-) -> AgainstReferences:
+def _whole(name: str, metric: EvalMetric, holds: Callable[[CallPairs], bool]) -> AgainstReferences:
     def measure(pairs: CallPairs) -> Finding:
         return float(holds(pairs)), "", ()
 

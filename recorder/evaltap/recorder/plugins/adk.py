@@ -241,9 +241,7 @@ class EvaltapPlugin(BasePlugin):
             failure = Failure(type=str(kind))
         self._returned(tool, context, unwrap_result(result), failure)
 
-    def _tool_failed(
-        self, tool: "BaseTool", context: "ToolContext", error: BaseException
-    ) -> None:
+    def _tool_failed(self, tool: "BaseTool", context: "ToolContext", error: BaseException) -> None:
         self._returned(tool, context, UNSEEN, failure_of(error))
 
     def _returned(
