@@ -32,8 +32,8 @@ def decode_file(data: bytes, *, path: str = "") -> Iterator[dict[str, Any]]:
     record has a time, so whichever reading finds its records is the right one.
     """
     for message in _messages(data):
-        traces = _try(ExportTraceServiceRequest(), message)
-        if traces is not None and _has_spans(traces):
+        traces = ExportTraceServiceRequest()
+        if _try(traces, message) is not None and _has_spans(traces):
             yield _json(traces)
             continue
         yield decode_logs(message, path=path)
@@ -49,7 +49,7 @@ def _messages(data: bytes) -> list[bytes]:
     return found if position == len(data) and len(data) > 4 else [data]
 
 
-def _has_spans(request: Message) -> bool:
+def _has_spans(request: ExportTraceServiceRequest) -> bool:
     spans = [
         span
         for resource in request.resource_spans

@@ -31,19 +31,18 @@ class KafkaSource:
         self._offsets: dict[Partition, int] = {}
         self._known: set[Partition] = set()
         self._refresh_at = 0.0
+        settings: dict[str, Any] = {
+            "bootstrap_servers": list(location.brokers),
+            "client_id": "evaltap-evaluator",
+            "group_id": None,
+            "enable_auto_commit": False,
+            # Never `latest`: what was written before the first start would be lost in silence.
+            "auto_offset_reset": "earliest",
+            "bootstrap_timeout_ms": int(timeout_seconds * 1000),
+            **kafka_settings(KafkaConsumer.DEFAULT_CONFIG),
+        }
         try:
-            self._consumer: Any = KafkaConsumer(
-                **{
-                    "bootstrap_servers": list(location.brokers),
-                    "client_id": "evaltap-evaluator",
-                    "group_id": None,
-                    "enable_auto_commit": False,
-                    # Never `latest`: what was written before the first start would be lost in silence.
-                    "auto_offset_reset": "earliest",
-                    "bootstrap_timeout_ms": int(timeout_seconds * 1000),
-                    **kafka_settings(KafkaConsumer.DEFAULT_CONFIG),
-                }
-            )
+            self._consumer: Any = KafkaConsumer(**settings)
         except KafkaError as error:
             raise InputError(
                 f"{location}: no broker answers ({error}); check address and settings"
@@ -90,7 +89,7 @@ class KafkaSource:
         self._consumer.close()
 
     def _places(self) -> list[Any]:
-        from kafka import TopicPartition
+        from kafka.structs import TopicPartition
 
         return [
             TopicPartition(topic, number)

@@ -232,20 +232,19 @@ class _Forwarder:
         if self._producer is None:
             from kafka import KafkaProducer
 
-            self._producer = KafkaProducer(
-                **{
-                    "bootstrap_servers": list(self._location.brokers),
-                    "client_id": "evaltap-recorder",
-                    "compression_type": _compression(),
-                    "max_request_size": 2 << 20,
-                    "max_block_ms": 5_000,
-                    "bootstrap_timeout_ms": 5_000,
-                    "delivery_timeout_ms": int(ACK_SECONDS * 1000),
-                    "request_timeout_ms": 10_000,
-                    "linger_ms": 5,
-                    **kafka_settings(KafkaProducer.DEFAULT_CONFIG),
-                }
-            )
+            settings: dict[str, Any] = {
+                "bootstrap_servers": list(self._location.brokers),
+                "client_id": "evaltap-recorder",
+                "compression_type": _compression(),
+                "max_request_size": 2 << 20,
+                "max_block_ms": 5_000,
+                "bootstrap_timeout_ms": 5_000,
+                "delivery_timeout_ms": int(ACK_SECONDS * 1000),
+                "request_timeout_ms": 10_000,
+                "linger_ms": 5,
+                **kafka_settings(KafkaProducer.DEFAULT_CONFIG),
+            }
+            self._producer = KafkaProducer(**settings)
         return self._producer
 
     def _close_producer(self) -> None:
