@@ -42,7 +42,6 @@ def sampler(*rules: dict[str, Any], rate: float = 0.0) -> OutcomeSampler:
         ),
         ({"costlierThanUsd": 0.1}, case(telemetry={"costUsd": 0.2}), case()),
         ({"moreStepsThan": 2}, case(tools=3), case(tools=2)),
-        ({"negativeFeedback": True}, case(feedback=[{"score": -1}]), case(feedback=[{"score": 1}])),
         (
             {"field": {"path": "sessionInput.appName", "equals": "app"}},
             case(),
@@ -205,4 +204,4 @@ def test_the_rules_of_the_page_can_be_used() -> None:
     page = (Path(__file__).parents[2] / "docs/how-to/sample.md").read_text()
     rules = page.split('sample_rules="""')[1].split('"""')[0]
 
-    assert len(parse_outcome_rules(rules)) == 8
+    assert len(parse_outcome_rules(rules)) == 7

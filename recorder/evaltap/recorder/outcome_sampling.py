@@ -186,11 +186,6 @@ def _error(wanted: Any) -> Check:
     return lambda case, _: _failed(_turn(case)) is expected
 
 
-def _negative_feedback(wanted: Any) -> Check:
-    expected = _flag("negativeFeedback", wanted)
-    return lambda case, _: _is_disliked(_turn(case)) is expected
-
-
 def _above(name: str, *path: str) -> Callable[[Any], Check]:
     def condition(limit: Any) -> Check:
         _number(name, limit)
@@ -246,7 +241,6 @@ _CONDITIONS: dict[str, Callable[[Any], Check]] = {
     "costlierThanUsd": _above("costlierThanUsd", "turn", "telemetry", "costUsd"),
     "moreStepsThan": _more_steps,
     "rareTool": _rare_tool,
-    "negativeFeedback": _negative_feedback,
     "field": _field,
 }
 
@@ -271,14 +265,6 @@ def _failed(turn: Mapping[str, Any]) -> bool:
     telemetry = turn.get("telemetry") or {}
     return telemetry.get("status") == "error" or any(
         tool.get("error") for tool in turn.get("tools") or () if isinstance(tool, Mapping)
-    )
-
-
-def _is_disliked(turn: Mapping[str, Any]) -> bool:
-    given = turn.get("feedback") or ()
-    return any(
-        isinstance(one, Mapping) and _is_number(one.get("score")) and one["score"] < 0
-        for one in given
     )
 
 
