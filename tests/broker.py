@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 
 START_SECONDS = 20.0
+STOP_SECONDS = 20.0
 
 
 class Broker:
@@ -34,18 +36,28 @@ class Broker:
              "--data-dir", str(self._folder)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,  # the program is a wrapper: the broker is its child
         )  # fmt: skip
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self._port)) == 0:
-                    return
+            if self._listens():
+                return
             time.sleep(0.02)
         raise TimeoutError("the broker did not start")
 
     def stop(self) -> None:
-        """Stop it in order: what it acknowledged is on its disk."""
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait(20)
-            self._process = None
+        """Stop it in order, and wait until its port is free: what it acknowledged is on its disk."""
+        if self._process is None:
+            return
+        os.killpg(self._process.pid, signal.SIGTERM)
+        self._process.wait(20)
+        self._process = None
+        deadline = time.monotonic() + STOP_SECONDS
+        while self._listens():
+            if time.monotonic() > deadline:
+                raise TimeoutError("the broker did not stop")
+            time.sleep(0.02)
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0
