@@ -1,4 +1,4 @@
-"""A real Kafka-protocol broker for tests: started here, or the cluster named by EVALTAP_TEST_KAFKA."""
+"""A real broker that speaks the protocol of Kafka, for tests: a process of our own that can be stopped."""
 
 import os
 import shutil
