@@ -30,6 +30,7 @@ from evaltap.recorder.observation import (
     ToolReturned,
     UserMessage,
 )
+from evaltap.recorder.run_clock import RunClock
 from evaltap.recorder.tool_decorator import UNDER_WAY
 
 if TYPE_CHECKING:
@@ -81,16 +82,14 @@ class Turn:
         self.run_id = os.urandom(12).hex()
         self._recorder = recorder
         self._numbers = itertools.count(1)
-        self._began_ns = time.time_ns()
-        self._zero_ns = time.perf_counter_ns()
-        self._last_ns = 0
+        self._clock = RunClock()
         self._user = user
         self._responded = False
         self._ended = False
         self._before: Token[Any] | None = None
         self._start = RunStarted(
             self.run_id,
-            self._now(),
+            self._clock.now(),
             session_id=session_id,
             app_name=app_name,
             user_id=user_id,
@@ -123,7 +122,7 @@ class Turn:
             self._observe(
                 ToolCalled(
                     self.run_id,
-                    self._now(),
+                    self._clock.now(),
                     call.id,
                     name,
                     arguments,
@@ -167,7 +166,7 @@ class Turn:
             self._observe(
                 ModelCalled(
                     self.run_id,
-                    self._now(),
+                    self._clock.now(),
                     model=model,
                     text=text,
                     input_tokens=input_tokens,
@@ -181,7 +180,7 @@ class Turn:
         """Record the answer to the user; the last one counts."""
         with guard(self._recorder.faults, "turn.respond"):
             self._responded = True
-            self._observe(Responded(self.run_id, self._now(), text))
+            self._observe(Responded(self.run_id, self._clock.now(), text))
 
     def __enter__(self) -> "Turn":
         """Begin the turn."""
@@ -189,7 +188,7 @@ class Turn:
         with guard(self._recorder.faults, "turn"):
             self._observe(self._start)
             missing = {"userContent": "missing"} if self._user is None else {}
-            self._observe(UserMessage(self.run_id, self._now(), self._user, missing))
+            self._observe(UserMessage(self.run_id, self._clock.now(), self._user, missing))
         return self
 
     def __exit__(
@@ -209,12 +208,12 @@ class Turn:
             self._ended = True
             if not self._responded:
                 missing = {"finalResponse": "missing"}
-                self._observe(Responded(self.run_id, self._now(), None, missing))
+                self._observe(Responded(self.run_id, self._clock.now(), None, missing))
             status: RunStatus = "ok"
             if error is not None:
                 status = "error" if isinstance(error, Exception) else "incomplete"
             failure = _failure(error) if error is not None else None
-            self._observe(RunEnded(self.run_id, self._now(), status, failure))
+            self._observe(RunEnded(self.run_id, self._clock.now(), status, failure))
 
     async def __aenter__(self) -> "Turn":
         """Begin the turn, in `async with`."""
@@ -236,17 +235,13 @@ class Turn:
         seen = None if result is _UNSEEN else result
         missing = {"result": "missing"} if result is _UNSEEN and failure is None else {}
         self._observe(
-            ToolReturned(self.run_id, self._now(), call_id, seen, failure, duration_ms, missing)
+            ToolReturned(
+                self.run_id, self._clock.now(), call_id, seen, failure, duration_ms, missing
+            )
         )
 
     def _observe(self, observation: Observation) -> None:
         self._recorder.observe(observation)
-
-    def _now(self) -> int:
-        """Return the time of day, in nanoseconds, strictly growing within the turn."""
-        now = self._began_ns + time.perf_counter_ns() - self._zero_ns
-        self._last_ns = max(now, self._last_ns + 1)
-        return self._last_ns
 
 
 def _failure(error: object) -> Failure:

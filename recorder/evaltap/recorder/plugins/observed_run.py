@@ -29,6 +29,7 @@ from evaltap.recorder.observation import (
     UserMessage,
 )
 from evaltap.recorder.recording import Recording
+from evaltap.recorder.run_clock import RunClock
 
 UNSEEN: Any = object()
 """Stands for a result or arguments that the framework did not show."""
@@ -57,8 +58,7 @@ class ObservedRun:
         self.run_id = os.urandom(12).hex()
         self.session_id = session_id
         self.recorder = recorder
-        self._zero_ns, self._began_ns = time.perf_counter_ns(), clock()
-        self._last_ns = 0
+        self._clock = RunClock(clock)
         self._answer: tuple[int, str, str | None] | None = None
         self._open: dict[str, int] = {}
         self._lasted: dict[str, float] = {}
@@ -67,7 +67,7 @@ class ObservedRun:
         self._observe(
             RunStarted(
                 self.run_id,
-                self._now() if begun_ns is None else begun_ns,
+                self._clock.now() if begun_ns is None else begun_ns,
                 session_id=session_id,
                 app_name=app_name,
                 user_id=user_id,
@@ -84,7 +84,7 @@ class ObservedRun:
         """Record the user message; a turn that ends without any says that it is missing."""
         if text is not None:
             self._asked = True
-            self._observe(UserMessage(self.run_id, self._now(), text))
+            self._observe(UserMessage(self.run_id, self._clock.now(), text))
 
     def waits_for(self, call_id: str) -> bool:
         """Return whether this tool call was made and has not returned."""
@@ -110,15 +110,15 @@ class ObservedRun:
         if text is None:
             return
         if final:
-            self._answer = self._now(), text, agent
+            self._answer = self._clock.now(), text, agent
         else:
-            self._observe(ModelCalled(self.run_id, self._now(), text=text, agent_name=agent))
+            self._observe(ModelCalled(self.run_id, self._clock.now(), text=text, agent_name=agent))
 
     def answered(self, text: str) -> None:
         """Record what the framework itself calls the result of the run."""
         if self._answer is None or self._answer[1] != text:
             self._demote()
-            self._answer = self._now(), text, None
+            self._answer = self._clock.now(), text, None
 
     def model(
         self,
@@ -133,7 +133,7 @@ class ObservedRun:
         self._observe(
             ModelCalled(
                 self.run_id,
-                self._now(),
+                self._clock.now(),
                 model=model,
                 input_tokens=input_tokens,
                 output_tokens=output_tokens,
@@ -159,7 +159,7 @@ class ObservedRun:
             capture["id"] = "missing"
         if arguments is UNSEEN:
             capture["arguments"] = "missing"
-        now = self._now()
+        now = self._clock.now()
         self._open[call_id or made_up] = now
         self._observe(
             ToolCalled(
@@ -184,7 +184,7 @@ class ObservedRun:
         duration_ms: float | None = None,
     ) -> None:
         """Record how a tool call ended; once more when more of it is known, which takes no time."""
-        now = self._now()
+        now = self._clock.now()
         begun = self._open.pop(call_id, None)
         if begun is not None:
             self._lasted[call_id] = (now - begun) / 1e6
@@ -209,7 +209,9 @@ class ObservedRun:
             return
         self._ended = True
         if not self._asked:
-            self._observe(UserMessage(self.run_id, self._now(), None, {"userContent": "missing"}))
+            self._observe(
+                UserMessage(self.run_id, self._clock.now(), None, {"userContent": "missing"})
+            )
         if status == "error":
             self._demote()
         elif self._answer is not None:
@@ -217,8 +219,8 @@ class ObservedRun:
             self._observe(Responded(self.run_id, said_ns, text))
         elif status == "ok":
             missing = {"finalResponse": "missing"}
-            self._observe(Responded(self.run_id, self._now(), None, missing))
-        self._observe(RunEnded(self.run_id, self._now(), status, failure, reason))
+            self._observe(Responded(self.run_id, self._clock.now(), None, missing))
+        self._observe(RunEnded(self.run_id, self._clock.now(), status, failure, reason))
 
     def end_with(self, error: BaseException) -> None:
         """Close the turn for an exception: failed, or incomplete when it was cancelled."""
@@ -232,11 +234,6 @@ class ObservedRun:
 
     def _observe(self, observation: Observation) -> None:
         self.recorder.observe(observation)
-
-    def _now(self) -> int:
-        now = self._began_ns + time.perf_counter_ns() - self._zero_ns
-        self._last_ns = max(now, self._last_ns + 1)
-        return self._last_ns
 
 
 _ENCLOSING: ContextVar[tuple[ObservedRun, str] | None] = ContextVar("evaltap_call", default=None)
