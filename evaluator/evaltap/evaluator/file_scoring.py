@@ -148,7 +148,7 @@ def _cases(part: _Part, bad_lines: list[BadLine]) -> Iterator[NamedCase]:
     name = eval_set_name(path)
     if not part.end:
         for case in iter_cases(path):
-            yield _identity(case, name), case
+            yield file_identity(case, name), case
         return
     with path.open("rb") as file:
         file.seek(part.start)
@@ -161,11 +161,12 @@ def _cases(part: _Part, bad_lines: list[BadLine]) -> Iterator[NamedCase]:
                     message = _message(path, offset, error)
                     bad_lines.append(BadLine(part.path, offset, message, line))
                 else:
-                    yield _identity(case, name), case
+                    yield file_identity(case, name), case
             offset += len(line)
 
 
-def _identity(case: CaseData, eval_set_id: str) -> CaseIdentity:
+def file_identity(case: CaseData, eval_set_id: str) -> CaseIdentity:
+    """Return how a case of a file is named in the tables; `eval_set_id` is for one without its own."""
     app_name = (case.get("sessionInput") or {}).get("appName") or ""
     return CaseIdentity(app_name, case.get("evalSetId") or eval_set_id, case["evalId"])
 
