@@ -18,7 +18,10 @@ if TYPE_CHECKING:
         TurnScore,
         Vote,
     )
+    from evaltap.evaluator.cost import CostClass
+    from evaltap.evaluator.embedding import Embedder, ScriptedEmbedder
     from evaltap.evaluator.errors import (
+        EmbeddingError,
         JudgeError,
         JudgeInvalid,
         JudgeNotConfigured,
@@ -51,7 +54,10 @@ _HOMES = {
         "TurnScore",
         "Vote",
     ),
+    "cost": ("CostClass",),
+    "embedding": ("Embedder", "ScriptedEmbedder"),
     "errors": (
+        "EmbeddingError",
         "JudgeError",
         "JudgeInvalid",
         "JudgeNotConfigured",
@@ -71,6 +77,9 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "CaseScore",
     "CaseScorer",
+    "CostClass",
+    "Embedder",
+    "EmbeddingError",
     "EvaluationContext",
     "Evaluator",
     "EvaluatorFailure",
@@ -88,6 +97,7 @@ __all__ = [
     "OpenAIJudge",
     "Registry",
     "RubricVerdict",
+    "ScriptedEmbedder",
     "ScriptedJudge",
     "Services",
     "Status",

@@ -82,11 +82,6 @@ def compares(metric: EvalMetric) -> bool:
     return criterion is not None and bool(criterion.tool_trajectory or criterion.final_response)
 
 
-def is_judged(metric: EvalMetric) -> bool:
-    """Tell whether a metric asks a judge."""
-    return metric.criterion is not None and metric.criterion.llm_judge is not None
-
-
 def score_cases(
     scorer: CaseScorer,
     cases: Iterable[NamedCase],

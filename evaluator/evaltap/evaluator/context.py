@@ -12,11 +12,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from evaltap.evaluator.embedding import Embedder
     from evaltap.evaluator.judge import Judge
+    from evaltap.schemas.embedding import EmbeddingModel
     from evaltap.schemas.metric import EvalMetric, JudgeModel
 
 JudgeProvider = Callable[["JudgeModel | None"], "Judge"]
 """Return the judge for a metric's `judgeModel`; raise `JudgeNotConfigured` when there is none."""
+EmbedderProvider = Callable[["EmbeddingModel | None"], "Embedder"]
+"""Return the embedder for a metric's `embedding.model`; raise `EmbeddingsNotConfigured` without one."""
 
 _NO_DATA: Final[Mapping[str, Any]] = {}
 _ABSENT_EVIDENCE: Final = frozenset({"missing", "redacted", "truncated"})
@@ -148,11 +152,19 @@ def no_judge(_: "JudgeModel | None") -> "Judge":
     raise JudgeNotConfigured("no judge service was given to the evaluator")
 
 
+def no_embeddings(_: "EmbeddingModel | None") -> "Embedder":
+    """Answer that no embeddings are available: the provider of `Services()`."""
+    from evaltap.evaluator.errors import EmbeddingsNotConfigured
+
+    raise EmbeddingsNotConfigured("no embeddings service was given to the evaluator")
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What evaluators may reach besides the case; each service is optional and has a default."""
 
     judge: JudgeProvider = no_judge
+    embeddings: EmbedderProvider = no_embeddings
 
 
 class EvaluationContext(NamedTuple):

@@ -4,6 +4,10 @@ EvaltapError
 ├── ConfigurationError
 │   ├── MetricError              a metric cannot be built from its criterion: mend the metrics file
 │   └── UnknownEvaluatorError    no installed evaluator has that name: install it or mend the name
+├── EmbeddingError               there are no vectors, so no similarity
+│   ├── EmbeddingsNotConfigured  no model is named: set one
+│   ├── EmbeddingsUnavailable    the endpoint could not be reached or refused
+│   └── EmbeddingInvalid         it answered, but not with vectors
 └── JudgeError                   the judge gave no verdict (exit 3: incomplete, nobody is at fault)
     ├── JudgeNotConfigured       no judge is named: set one
     ├── JudgeUnavailable         not reachable, overloaded or too slow: try again later
@@ -44,6 +48,24 @@ class JudgeError(EvaltapError):
 
 class JudgeNotConfigured(JudgeError):
     """Report that no judge model is named, or neither its base URL nor its key."""
+class EmbeddingError(EvaltapError):
+    """Base of what keeps texts from having vectors; the score is then NULL, never 0."""
+
+    exit_code = 3
+
+
+class EmbeddingsNotConfigured(EmbeddingError):
+    """Report that no embedding model is named, or neither its base URL nor its key."""
+
+
+class EmbeddingsUnavailable(EmbeddingError):
+    """Report an endpoint that could not be reached, was overloaded or refused the request."""
+
+
+class EmbeddingInvalid(EmbeddingError):
+    """Report an answer that holds no usable vectors."""
+
+
 
 
 class JudgeUnavailable(JudgeError):

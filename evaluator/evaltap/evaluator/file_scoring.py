@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from evaltap.evaluator.batch import CaseIdentity, NamedCase, Observer, is_judged, score_cases
+from evaltap.evaluator.batch import CaseIdentity, NamedCase, Observer, score_cases
 from evaltap.evaluator.rows import ScoreRows
 from evaltap.evaluator.scoring import CaseScorer
 from evaltap.schemas.case import CaseData
@@ -82,7 +82,7 @@ class FileScorer:
         self._scorer = scorer
         self._observe = observe
         self._parts = _parts(paths)
-        self.judged = any(map(is_judged, scorer.metrics))
+        self.judged = scorer.waits
         self._threads = concurrency if self.judged else 1
         self._pool: ProcessPoolExecutor | None = None
         self._under_way: deque[Future[ScoredBatch]] = deque()

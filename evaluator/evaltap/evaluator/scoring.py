@@ -17,6 +17,7 @@ from evaltap.evaluator.context import (
     Status,
     TurnScore,
 )
+from evaltap.evaluator.cost import CostClass, cost_class_of
 from evaltap.evaluator.errors import MetricError, UnknownEvaluatorError
 from evaltap.evaluator.layout import CaseProblem, Conversation, lay_out, with_case_rubrics
 from evaltap.evaluator.registry import Evaluator, Registry
@@ -76,6 +77,7 @@ class CaseScorer:
         self._services = services or _default_services()
         registry = registry or Registry()
         self._bound: list[tuple[EvalMetric, Evaluator]] = []
+        self._left_out: set[str] = set()
         for metric in metrics:
             try:
                 evaluator = registry.build(metric)
@@ -95,6 +97,9 @@ class CaseScorer:
             return self
         part = CaseScorer([], services=self._services)
         part._bound = [self._bound[index] for index in indexes]
+        part._left_out = {metric.metric_name for metric in self.metrics} - {
+            metric.metric_name for metric in part.metrics
+        }
         return part
 
     @property
@@ -105,6 +110,15 @@ class CaseScorer:
     def versions(self) -> dict[str, str]:
         """Return the evaluator version of each metric, by metric name."""
         return {metric.metric_name: evaluator.version for metric, evaluator in self._bound}
+
+    def cost_classes(self) -> list[CostClass]:
+        """Return what each metric costs, in their order."""
+        return [cost_class_of(metric, evaluator) for metric, evaluator in self._bound]
+
+    @property
+    def waits(self) -> bool:
+        """Whether scoring waits for something outside, so that threads help and cases are dear."""
+        return any(one is not CostClass.FREE for one in self.cost_classes())
 
     def score(self, case: Mapping[str, Any], known: KnownScores | None = None) -> CaseScore:
         """Return the scores of one case; never raises because of what the case holds.
@@ -140,6 +154,12 @@ class CaseScorer:
     def _with_rubrics(
         self, rubrics: Sequence[Mapping[str, Any] | None]
     ) -> list[tuple[EvalMetric, Evaluator]]:
+        if self._left_out:
+            rubrics = [
+                rubric
+                for rubric in rubrics
+                if rubric is None or rubric.get("metricName") not in self._left_out
+            ]
         extended = with_case_rubrics(self.metrics, rubrics)
         evaluators = [evaluator for _, evaluator in self._bound]
         return list(zip(extended, evaluators, strict=True))
@@ -202,6 +222,7 @@ def _wrong_rows(found: int, expected: int) -> EvaluatorFailure:
 @cache
 def _default_services() -> Services:
     """Return the services of production; shared, so that judges keep their connections."""
+    from evaltap.evaluator.embedding import EnvironmentEmbedders
     from evaltap.evaluator.judge import EnvironmentJudges
 
-    return Services(judge=EnvironmentJudges())
+    return Services(judge=EnvironmentJudges(), embeddings=EnvironmentEmbedders())

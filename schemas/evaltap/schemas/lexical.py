@@ -32,3 +32,32 @@ class KeywordsCriterion(WireModel):
     """A keyword may be part of a longer word."""
     case_sensitive: bool = False
     keep_space: bool = False
+
+
+class SentimentCriterion(WireModel):
+    """The tone of one text of a turn, by a lexicon of English words."""
+
+    target: str = ""
+    """Empty or `finalResponse`, `userContent`."""
+    mode: str = ""
+    """Empty or `normalized` (0 to 1), `comparative` (valence per word), `raw` (sum of valences),
+    `category`."""
+    categories: list[str] = Field(default_factory=list)
+    """Of `category`: those that are right, of `positive`, `neutral` and `negative`."""
+    min: Annotated[float | None, Keep] = None
+    """Of `comparative` and `raw`: the lowest value that is right."""
+    max: Annotated[float | None, Keep] = None
+
+
+class ToxicWordsCriterion(WireModel):
+    """Words that must not stand in one text of a turn."""
+
+    target: str = ""
+    """Empty or `finalResponse`, `userContent`."""
+    values: list[str] = Field(default_factory=list)
+    languages: list[str] = Field(default_factory=list)
+    """Languages whose word list of the package glin-profanity counts as well: `english`, `german`, ..."""
+    allowed: list[str] = Field(default_factory=list)
+    """Words of those lists that are allowed here."""
+    partial: bool = False
+    """A value may be part of a longer word."""

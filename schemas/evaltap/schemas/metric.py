@@ -12,7 +12,14 @@ from pydantic import Field, SecretStr, SerializationInfo, field_serializer, fiel
 
 from evaltap.schemas.base import Always, AnyValue, FreeObject, Keep, Map, WireModel
 from evaltap.schemas.case import Rubric
-from evaltap.schemas.lexical import KeywordsCriterion, LexicalCriterion
+from evaltap.schemas.embedding import EmbeddingCriterion
+from evaltap.schemas.grading import GradingCriterion
+from evaltap.schemas.lexical import (
+    KeywordsCriterion,
+    LexicalCriterion,
+    SentimentCriterion,
+    ToxicWordsCriterion,
+)
 from evaltap.schemas.message import SnakeModel
 from evaltap.schemas.operations import OperationsCriterion, ToolUseCriterion
 from evaltap.schemas.rules import RulesCriterion
@@ -127,6 +134,16 @@ class GenerationConfig(SnakeModel):
     thinking_enabled: Annotated[bool | None, Keep] = None
     thinking_tokens: Annotated[int | None, Keep] = None
     thinking_level: Annotated[str | None, Keep] = None
+    # evaltap's own
+    seed: Annotated[int | None, Keep] = None
+    """Sent with the number of the sample added, so that samples differ."""
+
+
+class JudgePrices(WireModel):
+    """What a judge's tokens cost, in USD for a million."""
+
+    input_per_million: Annotated[float, Always] = 0.0
+    output_per_million: Annotated[float, Always] = 0.0
 
 
 class JudgeModel(WireModel):
@@ -144,6 +161,8 @@ class JudgeModel(WireModel):
     extra_fields: FreeObject = {}
     num_samples: Annotated[int | None, Keep] = None
     generation_config: GenerationConfig | None = None
+    # evaltap's own
+    prices: JudgePrices | None = None
 
     @field_validator("api_key", mode="before")
     @classmethod
@@ -155,6 +174,20 @@ class JudgeModel(WireModel):
         # A reference names where the key is; only that may be written, and only into a metrics file.
         text = value.get_secret_value() if value else ""
         return text if _REFERENCE.fullmatch(text) else None
+
+
+class OtherJudge(JudgeModel):
+    """A judge beside the metric's own; the environment only fills in what it leaves open."""
+
+
+class Cascade(WireModel):
+    """A second judge for the turns that the first one is not sure of."""
+
+    judge_model: OtherJudge | None = None
+    margin: float = 0.0
+    """A score nearer than this to the threshold is not sure; samples that differ never are."""
+    min_confidence: float = 0.0
+    """Rubrics: ask for a confidence in [0, 1]; a lower one than this is not sure."""
 
 
 class TemplateCategory(WireModel):
@@ -212,6 +245,14 @@ class LlmJudgeCriterion(WireModel):
     sample_parallelism_enabled: bool = False
     sample_parallelism: Annotated[int | None, Keep] = None
     template: JudgeTemplate | None = None
+    # evaltap's own
+    early_stop: bool = False
+    """Ask for no more samples than decide the majority."""
+    evidence: str = ""
+    """Quotes for rubrics: empty (not asked for), `flag` (marked when not in the trace) or `require`."""
+    panel: list[OtherJudge] = []
+    """More judges beside `judge_model`; the majority of judges decides."""
+    cascade: Cascade | None = None
 
 
 class Criterion(WireModel):
@@ -227,6 +268,10 @@ class Criterion(WireModel):
     keywords: KeywordsCriterion | None = None
     operations: OperationsCriterion | None = None
     tool_use: ToolUseCriterion | None = None
+    grading: GradingCriterion | None = None
+    embedding: EmbeddingCriterion | None = None
+    sentiment: SentimentCriterion | None = None
+    toxic_words: ToxicWordsCriterion | None = None
 
 
 class EvalMetric(WireModel):
@@ -241,11 +286,22 @@ class EvalMetric(WireModel):
 
 
 def without_key(criterion: Criterion) -> Criterion:
-    """Return the criterion without the judge's API key, not even a reference to it."""
+    """Return the criterion without the keys of its judges, not even references to them."""
     judge = criterion.llm_judge
-    if judge is None or judge.judge_model is None or judge.judge_model.api_key is None:
+    if judge is None:
         return criterion
-    model = judge.judge_model.model_copy(update={"api_key": None})
-    return criterion.model_copy(
-        update={"llm_judge": judge.model_copy(update={"judge_model": model})}
-    )
+    update: dict[str, object] = {}
+    if judge.judge_model is not None and judge.judge_model.api_key is not None:
+        update["judge_model"] = _keyless(judge.judge_model)
+    if judge.panel:
+        update["panel"] = [_keyless(member) for member in judge.panel]
+    if judge.cascade is not None and judge.cascade.judge_model is not None:
+        second = _keyless(judge.cascade.judge_model)
+        update["cascade"] = judge.cascade.model_copy(update={"judge_model": second})
+    if not update:
+        return criterion
+    return criterion.model_copy(update={"llm_judge": judge.model_copy(update=update)})
+
+
+def _keyless(model: JudgeModel) -> JudgeModel:
+    return model.model_copy(update={"api_key": None})

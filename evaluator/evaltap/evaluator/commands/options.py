@@ -43,6 +43,13 @@ def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required:
         help="what to do with a metric that no evaluator is installed for (default: error)",
     )
     add(
+        "--cost-class",
+        type=cost_classes,
+        metavar="CLASSES",
+        help="run only metrics of these classes, e.g. free,local_model; classes: free, local_model,"
+        " paid_judge (default: all)",
+    )
+    add(
         "--concurrency",
         type=positive,
         default=8,
@@ -58,22 +65,55 @@ def case_scorer(options: argparse.Namespace) -> "CaseScorer":
     metrics = read_metrics(options.metrics)
     if not metrics:
         raise InputError(f"{options.metrics}: holds no metric; add one")
-    return CaseScorer(metrics, unknown_metrics=options.unknown_metrics)
+    scorer = CaseScorer(metrics, unknown_metrics=options.unknown_metrics)
+    return _of_cost(scorer, options)
+
+
+def _of_cost(scorer: "CaseScorer", options: argparse.Namespace) -> "CaseScorer":
+    """Return the scorer of the metrics that may be run; say which are not, in `options.not_run` too."""
+    options.not_run = []
+    if options.cost_class is None:
+        return scorer
+    classes = scorer.cost_classes()
+    names = [metric.metric_name for metric in scorer.metrics]
+    left_out = [i for i, one in enumerate(classes) if one not in options.cost_class]
+    allowed = ",".join(options.cost_class)
+    told = ", ".join(f"{names[i]} ({classes[i]})" for i in left_out)
+    if len(left_out) == len(names):
+        raise InputError(f"--cost-class {allowed}: leaves no metric to run; found {told or 'none'}")
+    if left_out:
+        print(
+            f"evaltap {options.command}: not run, as --cost-class is {allowed}: {told}",
+            file=sys.stderr,
+        )
+    options.not_run = [names[i] for i in left_out]
+    return scorer.only([i for i in range(len(names)) if i not in left_out])
 
 
 def pending_scorer(
     store: "Store", scorer: "CaseScorer", options: argparse.Namespace
 ) -> "PendingScorer":
     """Build the scorer of what has landed."""
-    from evaltap.evaluator.batch import is_judged
     from evaltap.evaluator.jobs import PendingScorer, References
 
     return PendingScorer(
         store,
         scorer,
         references=References(options.references) if options.references else None,
-        threads=options.concurrency if any(map(is_judged, scorer.metrics)) else 1,
+        threads=options.concurrency if scorer.waits else 1,
     )
+
+
+def cost_classes(text: str) -> list[str]:
+    """Parse cost classes with commas between them."""
+    from evaltap.evaluator.cost import CostClass
+
+    found = [part.strip() for part in text.split(",")]
+    known = [one.value for one in CostClass]
+    for part in found:
+        if part not in known:
+            raise argparse.ArgumentTypeError(f"found {part!r}; expected of {', '.join(known)}")
+    return found
 
 
 def positive(text: str) -> int:

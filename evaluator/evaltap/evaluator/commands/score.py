@@ -157,7 +157,12 @@ def _print(options: argparse.Namespace, summary: "Summary", bad_lines: int) -> N
     from evaltap.evaluator.report import console, print_summary
 
     if options.json:
-        print(json.dumps({**summary.data(), "bad_lines": bad_lines}, ensure_ascii=False))
+        print(
+            json.dumps(
+                {**summary.data(), "bad_lines": bad_lines, "not_run": options.not_run},
+                ensure_ascii=False,
+            )
+        )
     else:
         print_summary(summary, console())
 

@@ -3,8 +3,6 @@
 No reference and no judge is needed, so it suits recorded traffic that nobody has labelled.
 """
 
-from typing import Final
-
 from evaltap.evaluator.aggregation import average, status_of
 from evaltap.evaluator.context import (
     EvaluationContext,
@@ -15,11 +13,9 @@ from evaltap.evaluator.context import (
     TurnScore,
 )
 from evaltap.evaluator.criteria.rules import compile_rules
-from evaltap.evaluator.errors import MetricError
+from evaltap.evaluator.criteria.turn_text import check_target, read_text
 from evaltap.evaluator.registry import require
 from evaltap.schemas.metric import EvalMetric
-
-_TARGETS: Final = ("finalResponse", "userContent")
 
 
 class Rules:
@@ -33,11 +29,7 @@ class Rules:
 
     def __init__(self, metric: EvalMetric) -> None:
         criterion = require(metric, metric.criterion.rules if metric.criterion else None, "rules")
-        self._target = criterion.target or _TARGETS[0]
-        if self._target not in _TARGETS:
-            raise MetricError(
-                f"rules.target is '{self._target}'; expected one of {', '.join(_TARGETS)}"
-            )
+        self._target = check_target(criterion.target, "rules")
         self._rules = compile_rules(criterion.rules)
         self._weight = sum(rule.weight for rule in self._rules)
         self._threshold = metric.threshold
@@ -47,11 +39,8 @@ class Rules:
         return average(tuple(map(self._score_turn, context.actual)), self._threshold)
 
     def _score_turn(self, turn: Turn) -> TurnScore:
-        lacking = turn.lacks(self._target)
-        text = turn.final_text if self._target == "finalResponse" else turn.user_text
-        if lacking is None and text is None:
-            lacking = f"{self._target} is absent"
-        if lacking is not None or text is None:
+        text, lacking = read_text(turn, self._target)
+        if lacking is not None:
             return TurnScore(Status.NOT_EVALUATED, reason=f"evidence missing: {lacking}")
         verdicts = tuple(rule.verdict(text) for rule in self._rules)
         weighed = zip(verdicts, self._rules, strict=True)
