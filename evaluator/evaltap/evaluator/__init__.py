@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         UnknownEvaluatorError,
     )
     from evaltap.evaluator.evaluation import evaluate_case, evaluate_case_async
+    from evaltap.evaluator.func import Func
     from evaltap.evaluator.judge import (
         Judge,
         JudgeReply,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from evaltap.evaluator.openai_judge import OpenAIJudge
     from evaltap.evaluator.registry import Evaluator, Registry
     from evaltap.evaluator.scoring import CaseScore, CaseScorer, MetricOutcome
+    from evaltap.evaluator.suite import Suite, SuiteResult
 
 _HOMES = {
     "context": (
@@ -67,10 +69,12 @@ _HOMES = {
         "UnknownEvaluatorError",
     ),
     "evaluation": ("evaluate_case", "evaluate_case_async"),
+    "func": ("Func",),
     "judge": ("Judge", "JudgeReply", "JudgeRequest", "ScriptedJudge", "judge_from"),
     "openai_judge": ("OpenAIJudge",),
     "registry": ("Evaluator", "Registry"),
     "scoring": ("CaseScore", "CaseScorer", "MetricOutcome"),
+    "suite": ("Suite", "SuiteResult"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -83,6 +87,7 @@ __all__ = [
     "EvaluationContext",
     "Evaluator",
     "EvaluatorFailure",
+    "Func",
     "Judge",
     "JudgeError",
     "JudgeInvalid",
@@ -101,6 +106,8 @@ __all__ = [
     "ScriptedJudge",
     "Services",
     "Status",
+    "Suite",
+    "SuiteResult",
     "Turn",
     "TurnScore",
     "UnknownEvaluatorError",

@@ -5,7 +5,7 @@ the group `evaltap.evaluators`: the name of the metric, and a factory that takes
 Nothing is imported before a metric asks for it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, Protocol, TypeVar, cast, runtime_checkable
@@ -54,6 +54,11 @@ class Registry:
     def __init__(self, factories: Mapping[str, EvaluatorFactory] | None = None) -> None:
         self._given = dict(factories or {})
 
+    def extended(self, evaluators: Iterable[Evaluator]) -> "Registry":
+        """Return a registry that has these evaluators as well, under their own names."""
+        made = {one.name: _always(one) for one in evaluators}
+        return Registry({**self._given, **made})
+
     def names(self) -> list[str]:
         """Return the names of all evaluators, sorted."""
         return sorted({*self._given, *self._installed})
@@ -91,6 +96,10 @@ class Registry:
         if not callable(factory):
             raise MetricError(f"entry point '{name}' ({point.value}) is not a factory")
         return cast(EvaluatorFactory, factory)
+
+
+def _always(evaluator: Evaluator) -> EvaluatorFactory:
+    return lambda _: evaluator
 
 
 def require(metric: EvalMetric, part: Part | None, key: str) -> Part:

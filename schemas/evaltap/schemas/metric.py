@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, SecretStr, SerializationInfo, field_serializer, field_validator
 
+from evaltap.schemas.adapters import FunctionCriterion
 from evaltap.schemas.base import Always, AnyValue, FreeObject, Keep, Map, WireModel
 from evaltap.schemas.case import Rubric
 from evaltap.schemas.embedding import EmbeddingCriterion
@@ -272,6 +273,8 @@ class Criterion(WireModel):
     embedding: EmbeddingCriterion | None = None
     sentiment: SentimentCriterion | None = None
     toxic_words: ToxicWordsCriterion | None = None
+    function: FunctionCriterion | None = None
+    suite: "SuiteCriterion | None" = None
 
 
 class EvalMetric(WireModel):
@@ -285,8 +288,23 @@ class EvalMetric(WireModel):
     extension: AnyValue = None
 
 
+class SuiteCriterion(WireModel):
+    """Metrics that are run one after the other and count as one."""
+
+    metrics: list[EvalMetric] = []
+
+
 def without_key(criterion: Criterion) -> Criterion:
     """Return the criterion without the keys of its judges, not even references to them."""
+    if criterion.suite is not None:
+        metrics = [
+            metric.model_copy(update={"criterion": without_key(metric.criterion)})
+            if metric.criterion
+            else metric
+            for metric in criterion.suite.metrics
+        ]
+        suite = criterion.suite.model_copy(update={"metrics": metrics})
+        criterion = criterion.model_copy(update={"suite": suite})
     judge = criterion.llm_judge
     if judge is None:
         return criterion
