@@ -23,6 +23,8 @@ from evaltap.evaluator.judge import (
     judge_from,
     judge_settings,
 )
+from evaltap.evaluator.judges.chain import JudgeChain
+from evaltap.evaluator.judges.limits import Limiter
 from evaltap.evaluator.openai_judge import OpenAIJudge
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.metric import GenerationConfig, JudgeModel
@@ -33,9 +35,9 @@ REQUEST = JudgeRequest("Is it so?", "verdict", {"type": "object"})
 
 
 @contextmanager
-def judge_of(script: Any, **given: Any) -> Iterator[tuple[OpenAIJudge, JudgeServer]]:
+def judge_of(script: Any, **given: Any) -> Iterator[tuple[JudgeChain, JudgeServer]]:
     with judge_server(script) as server:
-        judge = OpenAIJudge(JudgeSettings("m-1", server.url, KEY, **given))
+        judge = JudgeChain(JudgeSettings("m-1", server.url, KEY, **given), Limiter())
         try:
             yield judge, server
         finally:

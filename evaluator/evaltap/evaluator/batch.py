@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeAlias
 
-from evaltap.evaluator.context import Status, Vote
+from evaltap.evaluator.context import Status
 from evaltap.evaluator.rows import ScoreRows
 from evaltap.evaluator.scoring import CaseScore, CaseScorer, KnownScores
+from evaltap.evaluator.vote_rows import add_vote_rows
 from evaltap.schemas.case import CaseData
 from evaltap.schemas.metric import EvalMetric
 
@@ -61,19 +62,9 @@ def add_rows(
                 (app, eval_set, eval_id, key, invocation_id, position, turn_revision, index,
                  turn.score, _TEXT[turn.status], turn.reason)
             )  # fmt: skip
-            if turn.votes:
-                rows.votes.extend(
-                    (app, eval_set, eval_id, invocation_id, turn_revision, outcome.name, *said)
-                    for vote in turn.votes
-                    for said in _said(vote)
-                )
-
-
-def _said(vote: Vote) -> list[tuple[int, str, float | None, str]]:
-    """Return sample, rubric id, score and reason for each rubric; for the whole where there are none."""
-    if not vote.rubric_scores:
-        return [(vote.sample, "", vote.score, vote.reason)]
-    return [(vote.sample, rubric.id, rubric.score, rubric.reason) for rubric in vote.rubric_scores]
+            if turn.votes or turn.beforehand:
+                named = (app, eval_set, eval_id, invocation_id, turn_revision, outcome.name)
+                add_vote_rows(rows, named, turn)
 
 
 def compares(metric: EvalMetric) -> bool:

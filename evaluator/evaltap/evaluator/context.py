@@ -97,6 +97,12 @@ class RubricVerdict:
     id: str
     score: float
     reason: str
+    evidence: str = ""
+    """The words of the trace that a judge quotes for it."""
+    evidence_found: bool | None = None
+    """Whether they stand in the trace; None when nobody asked for a quote."""
+    confidence: float | None = None
+    """How sure the judge says it is, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +120,13 @@ class Vote:
     latency: timedelta | None = None
     value: float | bool | str | None = None
     """The typed score: numeric, boolean or categorical."""
+    judge: str = "judge"
+    """Which judge of the metric: `judge`, `panel-<n>` or `second` (of a cascade)."""
+    cost_usd: float | None = None
+    """None when it is not known; 0 for an answer that was paid for before."""
+    cached: bool = False
+    saved_usd: float | None = None
+    """What a kept answer cost when it was given."""
 
 
 class TurnScore(NamedTuple):
@@ -126,6 +139,8 @@ class TurnScore(NamedTuple):
     """The typed score: numeric, boolean or categorical."""
     rubric_scores: tuple[RubricVerdict, ...] = ()
     votes: tuple[Vote, ...] = ()
+    beforehand: tuple[Vote, ...] = ()
+    """What a judge was asked in order to ask the question: paid for, but no votes."""
 
 
 class MetricScore(NamedTuple):

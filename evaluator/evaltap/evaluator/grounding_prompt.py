@@ -56,7 +56,10 @@ def split_request(answer: str, generation: GenerationConfig) -> JudgeRequest:
     """Return the request to split an answer into sentences."""
     nonce = fresh_nonce((answer,))
     return JudgeRequest(
-        f"{_SPLIT.format(nonce=nonce)}\n{fenced('text', answer, nonce)}", generation=generation
+        f"{_SPLIT.format(nonce=nonce)}\n{fenced('text', answer, nonce)}",
+        generation=generation,
+        nonce=nonce,
+        check=lambda text: read_sentences(text, answer),
     )
 
 
@@ -88,7 +91,7 @@ def label_request(
             _CLOSING.format(count=len(sentences)),
         )
     )
-    return JudgeRequest(prompt, generation=generation)
+    return JudgeRequest(prompt, generation=generation, nonce=nonce)
 
 
 def grounds(turns: Sequence[Turn]) -> str:

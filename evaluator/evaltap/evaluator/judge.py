@@ -1,7 +1,8 @@
 """The judge: a model that answers one request with text, and how a metric finds it.
 
 `Judge` is the edge; `OpenAIJudge` (in `openai_judge`) is the shipped client and `ScriptedJudge` its
-in-memory twin.  Which model judges is the metric's `judgeModel`, overridden by the environment.
+in-memory twin; the package `judges` holds what is put around a client.  Which model judges is the
+metric's `judgeModel`, overridden by the environment.
 """
 
 import os
@@ -13,14 +14,25 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from evaltap.evaluator.errors import JudgeError, JudgeNotConfigured
-from evaltap.schemas.errors import ConfigurationError
-from evaltap.schemas.metric import GenerationConfig, JudgeModel
+from evaltap.evaluator.judge_environment import (
+    DEFAULT_RETRIES,
+    DEFAULT_TIMEOUT,
+    NO_LIMITS,
+    JudgeLimits,
+    judge_limits,
+    judge_prices,
+    judge_retries,
+    judge_timeout,
+)
+from evaltap.schemas.metric import GenerationConfig, JudgeModel, JudgePrices, OtherJudge
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.openai_judge import OpenAIJudge
+    from evaltap.evaluator.judges.budget import Budget
+    from evaltap.evaluator.judges.cache import JudgeCache
+    from evaltap.evaluator.judges.chain import JudgeChain
+    from evaltap.evaluator.judges.limits import Limiter
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
-DEFAULT_TIMEOUT: Final = timedelta(seconds=60)
 DEFAULT_GENERATION: Final = GenerationConfig(max_tokens=2000, temperature=0.8)
 
 _REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
@@ -35,6 +47,16 @@ class JudgeRequest:
     answer_schema: Mapping[str, Any] | None = None
     """JSON Schema of the answer; None for free text.  A judge may ignore it, so callers check."""
     generation: GenerationConfig = DEFAULT_GENERATION
+    nonce: str = ""
+    """The random word of the fences in `prompt`: two requests that differ in it only are the same."""
+    sample: int = 0
+    """Number of this request among those that ask the same thing; each wants an answer of its own."""
+    version: str = ""
+    """Version of the question and of what reads its answer."""
+    check: Callable[[str], object] | None = field(default=None, compare=False, repr=False)
+    """Raises JudgeInvalid for an answer that cannot be used; without it every answer can."""
+    form: int = 0
+    """How much simpler than a JSON Schema the form of answer has to be: set when one was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +68,12 @@ class JudgeReply:
     input_tokens: int | None = None
     output_tokens: int | None = None
     latency: timedelta | None = None
+    cost_usd: float | None = None
+    """None when the price of the model is not known; 0 for an answer that was kept from before."""
+    cached: bool = False
+    """The answer was paid for before: tokens and cost are 0 now."""
+    saved_usd: float | None = None
+    """What a kept answer cost when it was given."""
 
 
 @runtime_checkable
@@ -97,18 +125,27 @@ class JudgeSettings:
     api_key: str = field(repr=False)
     timeout: timedelta = DEFAULT_TIMEOUT
     extra_body: Mapping[str, Any] = field(default_factory=dict)
+    provider: str = ""
+    prices: JudgePrices | None = None
+    """What a million tokens cost; None to look it up."""
+    limits: JudgeLimits = NO_LIMITS
+    retries: int = DEFAULT_RETRIES
 
 
 def judge_settings(model: JudgeModel | None, environ: Mapping[str, str]) -> JudgeSettings:
     """Return the settings of a metric's judge; the environment goes before the metric's own.
 
-    EVALTAP_JUDGE_BASE_URL, EVALTAP_JUDGE_MODEL, EVALTAP_JUDGE_API_KEY and EVALTAP_JUDGE_TIMEOUT
-    (in seconds) override; `$NAME` and `${NAME}` in the metric are expanded here, an unset one to
-    nothing.  Raises JudgeNotConfigured when there is no model, or neither a base URL nor a key.
+    EVALTAP_JUDGE_BASE_URL, EVALTAP_JUDGE_MODEL, EVALTAP_JUDGE_API_KEY override; `$NAME` and `${NAME}`
+    in the metric are expanded here, an unset one to nothing.  For a judge beside the metric's own
+    (`OtherJudge`) the environment only fills in what it leaves open: panels would else be one model.
+    Raises JudgeNotConfigured when there is no model, or neither a base URL nor a key, and
+    ConfigurationError for a variable that makes no sense.
     """
+    own_first = isinstance(model, OtherJudge)
 
     def choose(variable: str, own: str) -> str:
-        return environ.get(variable, "").strip() or _expand(own, environ).strip()
+        given, own = environ.get(variable, "").strip(), _expand(own, environ).strip()
+        return (own or given) if own_first else (given or own)
 
     own = model or JudgeModel()
     key = own.api_key.get_secret_value() if own.api_key else ""
@@ -130,63 +167,76 @@ def judge_settings(model: JudgeModel | None, environ: Mapping[str, str]) -> Judg
             f"judge not configured: provider '{provider}' has no known address; set "
             "judgeModel.baseURL or EVALTAP_JUDGE_BASE_URL to its OpenAI-compatible endpoint"
         )
-    timeout = _timeout(environ.get("EVALTAP_JUDGE_TIMEOUT", ""))
-    return JudgeSettings(name, url or OPENAI_URL, key, timeout, dict(own.extra_fields))
+    return JudgeSettings(
+        name,
+        url or OPENAI_URL,
+        key,
+        judge_timeout(environ),
+        dict(own.extra_fields),
+        provider,
+        judge_prices(own, environ),
+        judge_limits(environ),
+        judge_retries(environ),
+    )
 
 
 def judge_from(model: JudgeModel | None, environ: Mapping[str, str]) -> Judge:
-    """Return the judge of a metric; raise JudgeNotConfigured when nothing says which."""
-    settings = judge_settings(model, environ)
-    from evaltap.evaluator.openai_judge import OpenAIJudge
+    """Return the judge of a metric, with retries and limits.
 
-    return OpenAIJudge(settings)
+    Raises JudgeNotConfigured when nothing says which.
+    """
+    return EnvironmentJudges(environ)(model)
 
 
 class EnvironmentJudges:
-    """The judge provider of production: one client for each distinct setting, made when first used.
+    """The judge provider of production: one judge for each distinct setting, made when first used.
 
-    Reads the environment at each use; may be called from several threads.
+    Judges at the same address, with the same model and key, share their limits, and all of them the
+    cache and the budget.  Reads the environment at each use; may be called from several threads.
     """
 
-    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str] | None = None,
+        *,
+        cache: "JudgeCache | None" = None,
+        budget: "Budget | None" = None,
+    ) -> None:
         self._environ = os.environ if environ is None else environ
-        self._judges: dict[str, OpenAIJudge] = {}
+        self._cache = cache
+        self._budget = budget
+        self._chains: dict[str, JudgeChain] = {}
+        self._limiters: dict[tuple[str, str, str], Limiter] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, model: JudgeModel | None) -> Judge:
+    def __call__(self, model: JudgeModel | None) -> "JudgeChain":
         """Return the judge for a metric's `judgeModel`; raise JudgeNotConfigured without one."""
         settings = judge_settings(model, self._environ)
         key = f"{settings!r}\0{settings.api_key}"
         with self._lock:
-            judge = self._judges.get(key)
-            if judge is None:
-                from evaltap.evaluator.openai_judge import OpenAIJudge
+            chain = self._chains.get(key)
+            if chain is None:
+                chain = self._chains[key] = self._make(settings)
+            return chain
 
-                judge = self._judges[key] = OpenAIJudge(settings)
-            return judge
+    def _make(self, settings: JudgeSettings) -> "JudgeChain":
+        from evaltap.evaluator.judges.chain import JudgeChain
+        from evaltap.evaluator.judges.limits import Limiter
+
+        where = (settings.base_url, settings.model, settings.api_key)
+        limiter = self._limiters.get(where)
+        if limiter is None:
+            limiter = self._limiters[where] = Limiter(settings.limits)
+        return JudgeChain(settings, limiter, cache=self._cache, budget=self._budget)
 
     def close(self) -> None:
         """Close the connections of all judges; a later use opens new ones."""
         with self._lock:
-            judges = list(self._judges.values())
-            self._judges.clear()
-        for judge in judges:
-            judge.close()
+            chains = list(self._chains.values())
+            self._chains.clear()
+        for chain in chains:
+            chain.close()
 
 
 def _expand(text: str, environ: Mapping[str, str]) -> str:
     return _REFERENCE.sub(lambda match: environ.get(match[1] or match[2], ""), text)
-
-
-def _timeout(text: str) -> timedelta:
-    if not text.strip():
-        return DEFAULT_TIMEOUT
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 86400:
-        raise ConfigurationError(
-            f"EVALTAP_JUDGE_TIMEOUT is '{text}'; expected seconds above 0 and below a day"
-        )
-    return timedelta(seconds=seconds)

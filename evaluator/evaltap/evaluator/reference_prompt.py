@@ -48,4 +48,4 @@ def validity_request(
     nonce = fresh_nonce(text for _, text in sections)
     parts = [fenced(title, text, nonce) for title, text in sections]
     prompt = "\n".join((_TASK.format(nonce=nonce), *parts, _CLOSING))
-    return JudgeRequest(prompt, generation=generation)
+    return JudgeRequest(prompt, generation=generation, nonce=nonce)

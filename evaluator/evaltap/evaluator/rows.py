@@ -12,9 +12,19 @@ TurnScoreRow: TypeAlias = tuple[str, str, str, str, str, int, int, int, float | 
 """One metric of one turn: app name, eval set id, eval id, turn key (names the turn within its case),
 invocation id, turn index, turn revision, metric index, score, status, reason."""
 
-VoteRow: TypeAlias = tuple[str, str, str, str, int, str, int, str, float | None, str]
+VoteRow: TypeAlias = tuple[
+    str, str, str, str, int, str, int, str, float | None, str, str | None, bool | None, float | None
+]
 """One sample of a judge on one rubric: app name, eval set id, eval id, invocation id, turn revision,
-metric name, sample index, rubric id, score, reason."""
+metric name, sample index, rubric id, score, reason, evidence, whether it was found, confidence."""
+
+CallRow: TypeAlias = tuple[
+    str, str, str, str, int, str, int, str, str | None, str, float | None, str | None, bool,
+    int | None, int | None, float | None, float | None, float | None,
+]  # fmt: skip
+"""One answer of a judge: app name, eval set id, eval id, invocation id, turn revision, metric name,
+sample index, judge, model, status, score, reason, cached, input tokens, output tokens, cost and saved
+cost in USD, latency in ms."""
 
 
 @dataclass(slots=True)
@@ -24,6 +34,7 @@ class ScoreRows:
     scores: list[ScoreRow] = field(default_factory=list)
     turn_scores: list[TurnScoreRow] = field(default_factory=list)
     votes: list[VoteRow] = field(default_factory=list)
+    calls: list[CallRow] = field(default_factory=list)
     case_count: int = 0
     without_reference: int = 0
     """Cases with one conversation only, so that nothing is expected of them."""
@@ -33,5 +44,6 @@ class ScoreRows:
         self.scores.extend(other.scores)
         self.turn_scores.extend(other.turn_scores)
         self.votes.extend(other.votes)
+        self.calls.extend(other.calls)
         self.case_count += other.case_count
         self.without_reference += other.without_reference

@@ -75,7 +75,20 @@ def _read_row(row: Any, place: int) -> RubricVerdict:
         raise JudgeInvalid(f"{where}: rubric score is {score!r}; expected a number from 0 to 1")
     if not isinstance(reason, str):
         raise JudgeInvalid(f"{where}: rubric reason is required; found {reason!r}")
-    return RubricVerdict(identifier.strip(), float(score), reason)
+    evidence = row.get("evidence")
+    return RubricVerdict(
+        identifier.strip(),
+        float(score),
+        reason,
+        evidence.strip() if isinstance(evidence, str) else "",
+        confidence=_confidence(row.get("confidence")),
+    )
+
+
+def _confidence(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        return None
+    return float(value)
 
 
 def _read_blocks(text: str) -> list[RubricVerdict]:

@@ -6,15 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from evaltap.evaluator.errors import MetricError
-from evaltap.schemas.metric import LlmJudgeCriterion
+from evaltap.schemas.metric import JudgeModel, LlmJudgeCriterion
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
-def samples_of(criterion: LlmJudgeCriterion) -> int:
-    """Return how often the judge is asked for each turn; raise MetricError for less than once."""
-    given = criterion.judge_model.num_samples if criterion.judge_model else None
+def samples_of(model: JudgeModel | None) -> int:
+    """Return how often a judge is asked for each turn; raise MetricError for less than once."""
+    given = model.num_samples if model else None
     if given is not None and given <= 0:
         raise MetricError(f"judgeModel.numSamples is {given}; expected 1 or more")
     return given or 1

@@ -48,7 +48,10 @@ class ScoreWriter:
                 insert = sql(f"insert_{table}") + self._unless_there.format(table=table)
                 self._store.execute(insert, parameters)
             run_id, now = self._run.run_id, parameters["now"]
-            self._append("rubric_votes", [(run_id, *vote, now) for vote in rows.votes])
+            # Columns that came later stand behind the time of scoring.
+            votes = [(run_id, *vote[:-3], now, *vote[-3:]) for vote in rows.votes]
+            self._append("rubric_votes", votes)
+            self._append("judge_calls", [(run_id, *call, now) for call in rows.calls])
 
     def _append(self, table: str, rows: Iterable[Row]) -> None:
         if rows:

@@ -16,7 +16,7 @@ import duckdb
 
 from evaltap.schemas.errors import EvaltapError, InputError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Row = Sequence[Any]
 
@@ -76,6 +76,7 @@ class Store:
         if version < SCHEMA_VERSION:
             with self.transaction():
                 self.execute(sql("tables"))
+                self.execute(sql("migrations"))
                 self.execute(sql("views"))
                 self.append("meta", [("schema_version", str(SCHEMA_VERSION))])
             # Replaying DDL from the write-ahead log is where DuckDB files have been lost.

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evaltap.evaluator.commands.judging import judging
 from evaltap.evaluator.commands.options import (
     add_json,
     add_scoring,
@@ -56,6 +57,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Consume; return the exit code."""
+    with judging(options):
+        return _consume(options)
+
+
+def _consume(options: argparse.Namespace) -> int:
     from evaltap.evaluator.consumer import Consumed, Consumer
 
     scorer = case_scorer(options) if options.metrics else None

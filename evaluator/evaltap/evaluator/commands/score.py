@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evaltap.evaluator.commands.judging import judging
 from evaltap.evaluator.commands.options import (
     add_json,
     add_scoring,
@@ -83,10 +84,11 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(
             f"{databases[0]} is a DuckDB file and stands beside other inputs; score it alone"
         )
-    scorer = case_scorer(options)
-    if databases:
-        return _score_landed(options, scorer, databases[0])
-    return _score_files(options, scorer)
+    with judging(options):
+        scorer = case_scorer(options)
+        if databases:
+            return _score_landed(options, scorer, databases[0])
+        return _score_files(options, scorer)
 
 
 def _score_files(options: argparse.Namespace, scorer: "CaseScorer") -> int:

@@ -70,8 +70,9 @@ class JudgeTemplate:
         schema = self._schema_of(options)
 
         def request() -> JudgeRequest:
-            prompt = render(self._prompt, texts)
-            return JudgeRequest(prompt, self._answer_name, schema, view.generation)
+            nonce = fresh_nonce((*texts.values(), self._prompt))
+            prompt = render(self._prompt, texts, nonce)
+            return JudgeRequest(prompt, self._answer_name, schema, view.generation, nonce)
 
         return Question(request, lambda text: self._scorer.read(text, options))
 

@@ -13,6 +13,7 @@ from evaltap.evaluator import rubric_prompt
 from evaltap.evaluator.context import absent_state
 from evaltap.evaluator.criteria.call_attempts import lacking as calls_lack
 from evaltap.evaluator.evaluators.judged import Judged, NoQuestion, Question, TurnView, lacking
+from evaltap.evaluator.evidence import check_quotes
 from evaltap.evaluator.judge_answers import Verdict, read_rubrics
 from evaltap.evaluator.rubric_prompt import stated_answer, stated_message
 from evaltap.schemas.metric import EvalMetric
@@ -28,19 +29,17 @@ _NOTHING_FOUND: Final = "(no knowledge was retrieved)"
 def response(metric: EvalMetric) -> Judged:
     """`llm_rubric_response`: rubrics about the final response, by itself."""
 
-    def build(view: TurnView) -> Question | NoQuestion:
+    def sections(view: TurnView) -> Sections | NoQuestion:
         turn = view.turn
         reason = lacking(turn, "userContent", "finalResponse")
         if reason is not None:
             return NoQuestion(reason)
-        return Question(
-            lambda: rubric_prompt.rubric_request(
-                turn.user_text, turn.final_text, view.rubrics, view.generation
-            ),
-            _reader(view),
-        )
+        return [
+            ("user message", stated_message(turn.user_text)),
+            ("final answer", stated_answer(turn.final_text)),
+        ]
 
-    return Judged("llm_rubric_response", _VERSION, metric, build, needs_rubrics=True)
+    return _judged("llm_rubric_response", metric, rubric_prompt.RESPONSE_TASK, sections)
 
 
 def knowledge_recall(metric: EvalMetric) -> Judged:
@@ -83,8 +82,10 @@ def _judged(
         if isinstance(found, NoQuestion):
             return found
         return Question(
-            lambda: rubric_prompt.rubric_question(task, found, view.rubrics, view.generation),
-            _reader(view),
+            lambda: rubric_prompt.rubric_question(
+                task, found, view.rubrics, view.generation, view.asks
+            ),
+            _reader(view, found),
         )
 
     return Judged(name, _VERSION, metric, build, needs_rubrics=True)
@@ -105,6 +106,11 @@ def _with_reference(view: TurnView) -> Sections | NoQuestion:
     ]
 
 
-def _reader(view: TurnView) -> Callable[[str], Verdict]:
+def _reader(view: TurnView, sections: Sections) -> Callable[[str], Verdict]:
     ids = [rubric.id for rubric in view.rubrics]
-    return lambda text: read_rubrics(text, ids)
+    evidence = view.asks.evidence
+    if not evidence:
+        return lambda text: read_rubrics(text, ids)
+    material = [text for _, text in sections]
+    required = evidence == "require"
+    return lambda text: check_quotes(read_rubrics(text, ids), material, required=required)

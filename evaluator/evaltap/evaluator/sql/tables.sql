@@ -186,5 +186,32 @@ CREATE TABLE IF NOT EXISTS rubric_votes (
   rubric_id     VARCHAR NOT NULL,
   score         DOUBLE,                -- NULL: the sample could not be used, see reason
   reason        VARCHAR,
+  scored_at     TIMESTAMP NOT NULL,
+  evidence       VARCHAR,              -- what the judge quotes for it
+  evidence_found BOOLEAN,              -- the quote stands in the trace; NULL: no quote was asked for
+  confidence     DOUBLE                -- from 0 to 1, by the judge's own word; NULL: not asked for
+);
+
+-- Every answer of a judge, and what it cost; one row for each sample, with or without a verdict.
+CREATE TABLE IF NOT EXISTS judge_calls (
+  run_id        VARCHAR NOT NULL,
+  app_name      VARCHAR NOT NULL,
+  eval_set_id   VARCHAR NOT NULL,
+  eval_id       VARCHAR NOT NULL,
+  invocation_id VARCHAR NOT NULL,
+  turn_revision INTEGER NOT NULL,
+  metric_name   VARCHAR NOT NULL,
+  sample_index  INTEGER NOT NULL,      -- as in rubric_votes; -1: asked beforehand, to make the question
+  judge         VARCHAR NOT NULL,      -- judge | panel-1, panel-2, ... | second (of a cascade)
+  model         VARCHAR,               -- as the endpoint names it; NULL: there was no answer
+  status        VARCHAR NOT NULL,      -- passed | failed | error | not_evaluated (not asked, see reason)
+  score         DOUBLE,
+  reason        VARCHAR,               -- why there is no verdict; NULL when there is one
+  cached        BOOLEAN NOT NULL,      -- answered from the cache: nothing was spent now
+  input_tokens  BIGINT,                -- 0 when cached; NULL: not told
+  output_tokens BIGINT,
+  cost_usd      DOUBLE,                -- 0 when cached; NULL: price or tokens are not known
+  saved_usd     DOUBLE,                -- what the cached answer cost when it was given
+  latency_ms    DOUBLE,
   scored_at     TIMESTAMP NOT NULL
 );

@@ -123,3 +123,41 @@ SELECT reason, parked, count(*) AS records, any_value(detail) AS example
 FROM dead_letters
 GROUP BY ALL
 ORDER BY records DESC;
+
+-- What judges cost, by metric and model.  A sum over costs that are not known is NULL.
+CREATE OR REPLACE VIEW v_judge_cost AS
+SELECT
+  metric_name,
+  judge,
+  model,
+  count(*) FILTER (status <> 'not_evaluated' OR sample_index < 0) AS calls,
+  count(*) FILTER (cached)                   AS cached,
+  count(*) FILTER (status = 'error')         AS errors,
+  count(*) FILTER (status = 'not_evaluated' AND sample_index >= 0) AS not_asked,
+  sum(input_tokens)                          AS input_tokens,
+  sum(output_tokens)                         AS output_tokens,
+  CASE WHEN bool_and(cost_usd IS NOT NULL OR model IS NULL) THEN sum(cost_usd) END AS cost_usd,
+  sum(saved_usd)                             AS saved_usd,
+  quantile_cont(latency_ms, 0.5) FILTER (NOT cached)  AS p50_ms,
+  quantile_cont(latency_ms, 0.95) FILTER (NOT cached) AS p95_ms
+FROM judge_calls
+GROUP BY metric_name, judge, model
+ORDER BY metric_name, judge, model;
+
+-- How often the samples of a turn, of all its judges, agree.
+CREATE OR REPLACE VIEW v_judge_agreement AS
+SELECT
+  metric_name,
+  count(*)                                AS turns,
+  count(*) FILTER (passed IN (0, votes))  AS unanimous,
+  avg(greatest(passed, votes - passed) / votes) AS mean_share_of_majority
+FROM (
+  SELECT run_id, app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name,
+         count(*) AS votes, count(*) FILTER (status = 'passed') AS passed
+  FROM judge_calls
+  WHERE status IN ('passed', 'failed')
+  GROUP BY ALL
+  HAVING count(*) > 1
+)
+GROUP BY metric_name
+ORDER BY metric_name;

@@ -1,0 +1,91 @@
+"""What the environment says about judges in numbers: time-out, retries, limits, prices."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.metric import JudgeModel, JudgePrices
+
+DEFAULT_TIMEOUT: Final = timedelta(seconds=60)
+DEFAULT_RETRIES: Final = 2
+
+_PRICES: Final = ("EVALTAP_JUDGE_PRICE_INPUT", "EVALTAP_JUDGE_PRICE_OUTPUT")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeLimits:
+    """How much one judge may be asked at a time and in a minute; None for no limit."""
+
+    concurrency: int | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+
+
+NO_LIMITS: Final = JudgeLimits()
+
+
+def judge_timeout(environ: Mapping[str, str]) -> timedelta:
+    """Return EVALTAP_JUDGE_TIMEOUT, in seconds, or the default of a minute."""
+    text = environ.get("EVALTAP_JUDGE_TIMEOUT", "").strip()
+    seconds = _number(text)
+    if text and not 0 < seconds < 86400:
+        raise ConfigurationError(
+            f"EVALTAP_JUDGE_TIMEOUT is '{text}'; expected seconds above 0 and below a day"
+        )
+    return timedelta(seconds=seconds) if text else DEFAULT_TIMEOUT
+
+
+def judge_retries(environ: Mapping[str, str]) -> int:
+    """Return EVALTAP_JUDGE_RETRIES: how often a request is repeated that could not be answered."""
+    text = environ.get("EVALTAP_JUDGE_RETRIES", "").strip()
+    if not text:
+        return DEFAULT_RETRIES
+    if not (text.isascii() and text.isdigit() and len(text) < 3):
+        raise ConfigurationError(f"EVALTAP_JUDGE_RETRIES is '{text}'; expected 0 to 99")
+    return int(text)
+
+
+def judge_limits(environ: Mapping[str, str]) -> JudgeLimits:
+    """Return EVALTAP_JUDGE_CONCURRENCY, EVALTAP_JUDGE_RPM and EVALTAP_JUDGE_TPM."""
+
+    def whole(name: str) -> int | None:
+        text = environ.get(name, "").strip()
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit() and int(text[:16]) > 0 and len(text) <= 16):
+            raise ConfigurationError(f"{name} is '{text}'; expected a whole number, 1 or more")
+        return int(text)
+
+    return JudgeLimits(
+        whole("EVALTAP_JUDGE_CONCURRENCY"), whole("EVALTAP_JUDGE_RPM"), whole("EVALTAP_JUDGE_TPM")
+    )
+
+
+def judge_prices(model: JudgeModel, environ: Mapping[str, str]) -> JudgePrices | None:
+    """Return what a million tokens cost: the metric's own prices, or those of the environment.
+
+    The environment names one price and may stand for several models, so here the metric goes first.
+    """
+    if model.prices is not None:
+        for price in (model.prices.input_per_million, model.prices.output_per_million):
+            if not 0 <= price < math.inf:
+                raise ConfigurationError(f"judgeModel.prices holds {price}; expected 0 or more")
+        return model.prices
+    texts = [environ.get(name, "").strip() for name in _PRICES]
+    if not any(texts):
+        return None
+    numbers = [_number(text) for text in texts]
+    if not all(0 <= number < math.inf for number in numbers):
+        given = ", ".join(f"{name} is '{text}'" for name, text in zip(_PRICES, texts, strict=True))
+        raise ConfigurationError(f"{given}; expected both, in USD for a million tokens")
+    return JudgePrices(input_per_million=numbers[0], output_per_million=numbers[1])
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

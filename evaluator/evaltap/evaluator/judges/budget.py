@@ -1,0 +1,164 @@
+"""A budget for judges: the most that asking may cost is reserved before, what it did cost is kept.
+
+So the budget is never passed, however many threads ask at a time; only a server that bills more than
+the request allows can pass it, and then nothing more is asked.
+"""
+
+import threading
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from evaltap.evaluator.errors import (
+    BudgetSpent,
+    JudgeError,
+    JudgeInvalid,
+    JudgeRejected,
+    JudgeUnavailable,
+)
+from evaltap.evaluator.judge import Judge, JudgeReply, JudgeRequest, JudgeSettings
+from evaltap.evaluator.judges.prices import pricing_of
+from evaltap.evaluator.judges.worst_case import UNBOUNDED_OUTPUT, output_bound, worst_tokens
+from evaltap.schemas.errors import ConfigurationError
+
+
+class Spending(NamedTuple):
+    """USD, tokens and calls, spent or reserved."""
+
+    usd: float = 0.0
+    tokens: int = 0
+    calls: int = 0
+
+    def plus(self, other: "Spending", sign: int = 1) -> "Spending":
+        """Return the sum, or with `sign` -1 the difference."""
+        return Spending(
+            self.usd + sign * other.usd,
+            self.tokens + sign * other.tokens,
+            self.calls + sign * other.calls,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLimits:
+    """What may be spent; None for no bound."""
+
+    usd: float | None = None
+    tokens: int | None = None
+    calls: int | None = None
+
+
+# Sums of prices are rounded; a difference this small is not money.
+_ROUNDING: Final = 1e-9
+
+
+class Budget:
+    """One budget for all judges of a run; used from several threads."""
+
+    def __init__(self, limits: BudgetLimits) -> None:
+        self.limits = limits
+        self._changed = threading.Condition()
+        self._spent = Spending()
+        self._reserved = Spending()
+        self._refused = 0
+
+    @property
+    def spent(self) -> Spending:
+        """What was spent so far, with the worst case for answers that never came."""
+        return self._spent
+
+    @property
+    def refused(self) -> int:
+        """How many requests were not made."""
+        return self._refused
+
+    def reserve(self, worst: Spending) -> None:
+        """Set the worst case of a request aside; raise BudgetSpent when it does not fit.
+
+        Waits for requests under way while what they give back could be enough.
+        """
+        with self._changed:
+            while short := self._short(self._spent.plus(self._reserved).plus(worst)):
+                if not self._reserved.calls or self._short(self._spent.plus(worst)):
+                    self._refused += 1
+                    raise BudgetSpent(f"budget spent: {short}")
+                self._changed.wait()
+            self._reserved = self._reserved.plus(worst)
+
+    def settle(self, worst: Spending, actual: Spending) -> None:
+        """Replace what was set aside by what was spent."""
+        with self._changed:
+            self._reserved = self._reserved.plus(worst, -1)
+            self._spent = self._spent.plus(actual)
+            self._changed.notify_all()
+
+    def _short(self, wanted: Spending) -> str:
+        """Return which bound `wanted` would pass, with what is left; empty when none."""
+        limits, spent = self.limits, self._spent
+        if limits.usd is not None and wanted.usd > limits.usd + _ROUNDING:
+            return f"{spent.usd:.6f} of {limits.usd:g} USD, the next call could pass it"
+        if limits.tokens is not None and wanted.tokens > limits.tokens:
+            return f"{spent.tokens} of {limits.tokens} tokens, the next call could pass it"
+        if limits.calls is not None and wanted.calls > limits.calls:
+            return f"{spent.calls} of {limits.calls} calls"
+        return ""
+
+
+class BudgetedJudge:
+    """Makes no request whose worst case does not fit into the budget.
+
+    Where nobody knows whether the server billed (it timed out, or broke off), the worst case counts.
+    Raises ConfigurationError when made with a budget in USD for a judge without known prices.
+    """
+
+    def __init__(self, judge: Judge, budget: Budget, settings: JudgeSettings) -> None:
+        self._judge = judge
+        self._budget = budget
+        self._bound = output_bound(settings.extra_body)
+        self._pricing = None
+        if budget.limits.usd is not None:
+            self._pricing = pricing_of(settings)
+            if self._pricing is None:
+                raise ConfigurationError(
+                    f"a budget in USD, and nobody knows what {settings.model} at"
+                    f" {settings.base_url} costs; give its prices (EVALTAP_JUDGE_PRICE_INPUT and"
+                    " EVALTAP_JUDGE_PRICE_OUTPUT in USD for a million tokens, or"
+                    " judgeModel.prices), or a budget in tokens or calls"
+                )
+
+    def answer(self, request: JudgeRequest) -> JudgeReply:
+        """Return the answer; raise BudgetSpent without asking, or what the judge raises."""
+        tokens = worst_tokens(request, self._bound)
+        if tokens[1] == UNBOUNDED_OUTPUT and self._counts_tokens:
+            raise BudgetSpent(
+                "budget cannot be kept, as the judge's answer has no bound;"
+                " set generationConfig.max_tokens"
+            )
+        worst = self._spending(*tokens)
+        self._budget.reserve(worst)
+        actual = worst
+        try:
+            reply = self._judge.answer(request)
+            actual = self._settled(reply, tokens)
+            return reply
+        except JudgeError as error:
+            if isinstance(error, JudgeInvalid) and error.reply is not None:
+                actual = self._settled(error.reply, tokens)
+            elif isinstance(error, JudgeRejected) or (
+                isinstance(error, JudgeUnavailable) and not error.maybe_billed
+            ):
+                actual = Spending(calls=1)
+            raise
+        finally:
+            self._budget.settle(worst, actual)
+
+    @property
+    def _counts_tokens(self) -> bool:
+        limits = self._budget.limits
+        return limits.usd is not None or limits.tokens is not None
+
+    def _settled(self, reply: JudgeReply, worst: tuple[int, int]) -> Spending:
+        known = (reply.input_tokens, reply.output_tokens)
+        return self._spending(*(w if k is None else k for k, w in zip(known, worst, strict=True)))
+
+    def _spending(self, input_tokens: int, output_tokens: int) -> Spending:
+        usd = self._pricing.cost_usd(input_tokens, output_tokens) if self._pricing else 0.0
+        return Spending(usd, input_tokens + output_tokens, 1)

@@ -1,0 +1,214 @@
+"""Answers that were paid for, kept in a SQLite file: the same question is not paid for twice.
+
+The key is a hash of everything that could change the answer: model, address, parameters, the question
+with its version, the form of the answer, and the number of the sample, so that N samples stay N votes.
+The random word of the fences is left out of it.  Kept are usable answers only.
+"""
+
+import hashlib
+import os
+import sqlite3
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from evaltap.evaluator.errors import JudgeInvalid
+from evaltap.evaluator.judge import Judge, JudgeReply, JudgeRequest, JudgeSettings
+from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.metric import GenerationConfig
+
+LAYOUT: Final = 1
+"""Version of the file and of the keys; a file of another layout is not used."""
+BUSY_SECONDS: Final = 5.0
+
+_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS replies (
+  key           BLOB PRIMARY KEY,
+  text          TEXT NOT NULL,
+  model         TEXT NOT NULL,
+  input_tokens  INTEGER,
+  output_tokens INTEGER,
+  cost_usd      REAL,
+  created_at    TEXT NOT NULL
+) WITHOUT ROWID
+"""
+_NOTHING: Final = timedelta(0)
+
+
+class JudgeCache:
+    """The file with the answers; several threads and processes may use it at a time.
+
+    Raises ConfigurationError when the file cannot be used.  A fault later on (a full disk) is kept in
+    `problem`, and the cache then does nothing more: scoring goes on.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problem = ""
+        self._lock = threading.Lock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Answers quote what they judge: nobody else needs to read them.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._connection = self._open()
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigurationError(
+                f"judge cache {path} cannot be used: {error}; name another file, or 'off'"
+            ) from None
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            layout = connection.execute("PRAGMA user_version").fetchone()[0]
+            if layout not in (0, LAYOUT) or (layout == 0 and _has_tables(connection)):
+                raise sqlite3.DatabaseError("it is another program's, or of another version")
+            connection.execute("PRAGMA journal_mode = WAL")
+            # What a power failure takes is asked again; nothing is damaged.
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute(_TABLE)
+            connection.execute(f"PRAGMA user_version = {LAYOUT}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def get(self, key: bytes) -> JudgeReply | None:
+        """Return the answer kept under a key, as a reply that costs nothing now."""
+        row = self._run(
+            "SELECT text, model, input_tokens, output_tokens, cost_usd FROM replies WHERE key = ?",
+            (key,),
+        )
+        if row is None:
+            return None
+        text, model, _, _, cost = row
+        return JudgeReply(text, model, 0, 0, _NOTHING, 0.0, cached=True, saved_usd=cost)
+
+    def put(self, key: bytes, reply: JudgeReply) -> None:
+        """Keep an answer, in place of one that is there."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self._run(
+            "INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (key, reply.text, reply.model, reply.input_tokens, reply.output_tokens,
+             reply.cost_usd, now),
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self.problem = self.problem or "closed"
+            self._connection.close()
+
+    def _run(self, statement: str, values: tuple[object, ...]) -> tuple[Any, ...] | None:
+        with self._lock:
+            if self.problem:
+                return None
+            try:
+                found: tuple[Any, ...] | None
+                found = self._connection.execute(statement, values).fetchone()
+            except (UnicodeError, OverflowError):
+                return None  # a text or a number that SQLite cannot hold
+            except sqlite3.Error as error:
+                if "locked" not in str(error):  # another process is at it: this once without
+                    self.problem = str(error)
+                return None
+            return found
+
+
+class CachedJudge:
+    """Answers from the cache, else asks and keeps the answer when it can be used.
+
+    An answer that repeats the random word of its fences depends on it, and is not kept.
+    """
+
+    def __init__(self, judge: Judge, cache: JudgeCache, settings: JudgeSettings) -> None:
+        self._judge = judge
+        self._cache = cache
+        self._start = hashlib.sha256()
+        where = (settings.provider, settings.base_url.rstrip("/"), settings.model)
+        for part in (str(LAYOUT), *where):
+            _add(self._start, part.encode())
+        _add(self._start, orjson.dumps(settings.extra_body, option=orjson.OPT_SORT_KEYS))
+        self._generation: tuple[GenerationConfig, bytes] | None = None
+
+    def answer(self, request: JudgeRequest) -> JudgeReply:
+        """Return the answer kept for this request, or that of the judge."""
+        key = self.key(request)
+        kept = self._cache.get(key)
+        if kept is not None and _usable(request, kept.text):
+            return kept
+        reply = self._judge.answer(request)
+        depends = bool(request.nonce) and request.nonce in reply.text
+        if not depends and _usable(request, reply.text):
+            self._cache.put(key, reply)
+        return reply
+
+    def key(self, request: JudgeRequest) -> bytes:
+        """Return the hash under which the answer to a request is kept."""
+        digest = self._start.copy()
+        _add(digest, self._parameters(request.generation))
+        schema = request.answer_schema
+        _add(digest, b"" if schema is None else orjson.dumps(schema))
+        for text in (request.answer_name, request.version, str(request.sample)):
+            _add(digest, text.encode())
+        # The fences' word is in none of the texts between them, so the pieces tell two prompts apart
+        # exactly when something else than the word does.
+        pieces = request.prompt.split(request.nonce) if request.nonce else [request.prompt]
+        for piece in pieces:
+            _add(digest, piece.encode("utf-8", "surrogatepass"))
+        return digest.digest()
+
+    def _parameters(self, generation: GenerationConfig) -> bytes:
+        known = self._generation
+        if known is None or known[0] is not generation:
+            known = self._generation = (generation, generation.model_dump_json().encode())
+        return known[1]
+
+
+def _add(digest: "hashlib._Hash", part: bytes) -> None:
+    """Add a part with its length in front, so that no two lists of parts look the same."""
+    digest.update(len(part).to_bytes(8, "big"))
+    digest.update(part)
+
+
+def _usable(request: JudgeRequest, text: str) -> bool:
+    if request.check is None:
+        return bool(text.strip())
+    try:
+        request.check(text)
+    except JudgeInvalid:
+        return False
+    return True
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
+
+
+def cache_from(given: str, environ: Mapping[str, str]) -> JudgeCache | None:
+    """Return the cache that is wanted: as given, as EVALTAP_JUDGE_CACHE says, or the default one.
+
+    `off` means none.  Raises ConfigurationError when a file that was named cannot be used; without
+    the default one it goes on.
+    """
+    place = given or environ.get("EVALTAP_JUDGE_CACHE", "").strip()
+    if place == "off":
+        return None
+    if place:
+        return JudgeCache(Path(place).expanduser())
+    try:
+        return JudgeCache(default_path(environ))
+    except ConfigurationError:
+        return None
+
+
+def default_path(environ: Mapping[str, str]) -> Path:
+    """Return where answers are kept when nobody says where: in the user's cache folder."""
+    folder = environ.get("XDG_CACHE_HOME", "").strip()
+    root = Path(folder) if folder else Path(environ.get("HOME") or "~").expanduser() / ".cache"
+    return root / "evaltap" / "judge-cache.db"

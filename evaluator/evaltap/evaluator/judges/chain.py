@@ -1,0 +1,104 @@
+"""The whole of a judge: the client, and around it budget, limits, retries, prices and cache."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from evaltap.evaluator.judge import Judge, JudgeReply, JudgeRequest, JudgeSettings
+from evaltap.evaluator.judges.budget import Budget, BudgetedJudge
+from evaltap.evaluator.judges.cache import CachedJudge, JudgeCache
+from evaltap.evaluator.judges.limits import LimitedJudge, Limiter
+from evaltap.evaluator.judges.prices import Pricing, pricing_of
+from evaltap.evaluator.judges.retrying import RetryingJudge
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.openai_judge import OpenAIJudge
+
+
+class PricedJudge:
+    """Adds to each answer what it cost, as far as prices and tokens are known."""
+
+    def __init__(self, judge: Judge, pricing: Pricing | None) -> None:
+        self._judge = judge
+        self._pricing = pricing
+
+    def answer(self, request: JudgeRequest) -> JudgeReply:
+        """Return the answer with its cost."""
+        reply = self._judge.answer(request)
+        if self._pricing is None or reply.input_tokens is None or reply.output_tokens is None:
+            return reply
+        cost = self._pricing.cost_usd(reply.input_tokens, reply.output_tokens)
+        return replace(reply, cost_usd=cost)
+
+
+class JudgeChain:
+    """A judge as a run uses it.
+
+    From the outside in: an answer that was kept costs nothing and waits for nobody; retries go
+    through the limits again, and each try is paid for.  The client, whose library is slow to load, is
+    made when the first answer is not in the cache.
+    """
+
+    def __init__(
+        self,
+        settings: JudgeSettings,
+        limiter: Limiter,
+        *,
+        cache: JudgeCache | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        self._settings = settings
+        self.limiter = limiter
+        self._budget = budget
+        self._line = _Line(self._connect)
+        self._judge: Judge = self._line
+        if cache is not None:
+            self._judge = CachedJudge(self._line, cache, settings)
+
+    def answer(self, request: JudgeRequest) -> JudgeReply:
+        """Return the answer, kept or asked for; raise a JudgeError."""
+        return self._judge.answer(request)
+
+    def check(self) -> None:
+        """Raise ConfigurationError when the budget cannot be kept with this judge."""
+        if self._budget is not None:
+            BudgetedJudge(self._line, self._budget, self._settings)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._line.close()
+
+    def __repr__(self) -> str:
+        return f"JudgeChain(model={self._settings.model!r}, base_url={self._settings.base_url!r})"
+
+    def _connect(self) -> tuple[Judge, "OpenAIJudge"]:
+        from evaltap.evaluator.openai_judge import OpenAIJudge
+
+        client = OpenAIJudge(self._settings)
+        judge: Judge = PricedJudge(client, pricing_of(self._settings))
+        if self._budget is not None:
+            judge = BudgetedJudge(judge, self._budget, self._settings)
+        return RetryingJudge(LimitedJudge(judge, self.limiter), self._settings.retries), client
+
+
+class _Line:
+    """Connects when it is first asked."""
+
+    def __init__(self, connect: Callable[[], tuple[Judge, "OpenAIJudge"]]) -> None:
+        self._connect = connect
+        self._connected: tuple[Judge, OpenAIJudge] | None = None
+        self._lock = threading.Lock()
+
+    def answer(self, request: JudgeRequest) -> JudgeReply:
+        with self._lock:
+            if self._connected is None:
+                self._connected = self._connect()
+            judge, _ = self._connected
+        return judge.answer(request)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connected is not None:
+                self._connected[1].close()
+                self._connected = None
