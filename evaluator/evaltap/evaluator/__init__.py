@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from evaltap.evaluator.evaluation import evaluate_case, evaluate_case_async
     from evaltap.evaluator.func import Func
+    from evaltap.evaluator.gate import Gate, GateResult
     from evaltap.evaluator.judge import (
         Judge,
         JudgeReply,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     )
     from evaltap.evaluator.openai_judge import OpenAIJudge
     from evaltap.evaluator.registry import Evaluator, Registry
+    from evaltap.evaluator.revision import Attempt, Revision, revise, revise_async
     from evaltap.evaluator.scoring import CaseScore, CaseScorer, MetricOutcome
     from evaltap.evaluator.suite import Suite, SuiteResult
 
@@ -70,15 +72,18 @@ _HOMES = {
     ),
     "evaluation": ("evaluate_case", "evaluate_case_async"),
     "func": ("Func",),
+    "gate": ("Gate", "GateResult"),
     "judge": ("Judge", "JudgeReply", "JudgeRequest", "ScriptedJudge", "judge_from"),
     "openai_judge": ("OpenAIJudge",),
     "registry": ("Evaluator", "Registry"),
+    "revision": ("Attempt", "Revision", "revise", "revise_async"),
     "scoring": ("CaseScore", "CaseScorer", "MetricOutcome"),
     "suite": ("Suite", "SuiteResult"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Attempt",
     "CaseScore",
     "CaseScorer",
     "CostClass",
@@ -88,6 +93,8 @@ __all__ = [
     "Evaluator",
     "EvaluatorFailure",
     "Func",
+    "Gate",
+    "GateResult",
     "Judge",
     "JudgeError",
     "JudgeInvalid",
@@ -101,6 +108,7 @@ __all__ = [
     "MetricScore",
     "OpenAIJudge",
     "Registry",
+    "Revision",
     "RubricVerdict",
     "ScriptedEmbedder",
     "ScriptedJudge",
@@ -115,6 +123,8 @@ __all__ = [
     "evaluate_case",
     "evaluate_case_async",
     "judge_from",
+    "revise",
+    "revise_async",
 ]
 
 

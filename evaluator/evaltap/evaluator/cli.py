@@ -19,6 +19,7 @@ COMMANDS = {
     "collect": "receive OTLP over HTTP and record the agent runs in it",
     "consume": "land the cases of a log in a DuckDB file and score them",
     "score": "score eval cases from files or a DuckDB file",
+    "gate": "check eval cases against thresholds in several dimensions",
     "runs": "list the scoring runs of a DuckDB file",
     "show": "show one case with its scores and reasons",
     "report": "summarise scores: by metric, worst cases, what was not evaluated and why",

@@ -16,7 +16,7 @@ from evaltap.evaluator.store import Store, utc_now
 from evaltap.schemas import canonical
 from evaltap.schemas.metric import EvalMetric, without_key
 
-RunKind: TypeAlias = Literal["files", "landed", "live"]
+RunKind: TypeAlias = Literal["files", "landed", "live", "gate"]
 
 
 @dataclass(frozen=True, slots=True)

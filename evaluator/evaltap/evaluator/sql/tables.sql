@@ -111,7 +111,7 @@ CREATE TABLE IF NOT EXISTS manifests (
 -- A scoring run: one set of metrics applied to files or to what has landed.
 CREATE TABLE IF NOT EXISTS runs (
   run_id          VARCHAR NOT NULL,
-  kind            VARCHAR NOT NULL,   -- files | landed | live
+  kind            VARCHAR NOT NULL,   -- files | landed | live | gate
   source          VARCHAR NOT NULL,
   evaltap_version VARCHAR NOT NULL,
   started_at      TIMESTAMP NOT NULL

@@ -1,0 +1,127 @@
+"""`evaltap gate`: check eval cases against thresholds in several dimensions."""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaltap.evaluator.commands.options import add_json, open_store, positive, progress
+from evaltap.schemas.documents import eval_set_name, iter_cases
+from evaltap.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.gate import Gate, GateResult
+    from evaltap.schemas.case import CaseData
+
+SHOWN = 10
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap gate cases.evalset.json --gate gate.json\n"
+        "  EVALTAP_GATE_SAFETY=1 evaltap gate cases.jsonl --gate gate.json --json\n\n"
+        "exit code: 0 every case passed every dimension, 1 one did not, 2 bad input,\n"
+        "3 incomplete: nothing failed, but something could not be checked"
+    )
+    add = parser.add_argument
+    add(
+        "cases",
+        nargs="+",
+        type=Path,
+        metavar="CASES",
+        help=".evalset.json or JSON Lines of eval cases",
+    )
+    add(
+        "--gate", required=True, type=Path, metavar="GATE.json",
+        help="dimensions with thresholds, metrics and criteria; EVALTAP_GATE_<DIMENSION> overrides",
+    )  # fmt: skip
+    add("--db", type=Path, metavar="X.duckdb", help="also keep the scores of all metrics here")
+    add(
+        "--concurrency", type=positive, default=8, metavar="N",
+        help="judged cases under way at a time (default: 8)",
+    )  # fmt: skip
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check the cases and print the verdicts; return the exit code."""
+    from evaltap.evaluator.gate import Gate
+    from evaltap.schemas.gate import read_gate
+
+    gate = Gate(read_gate(options.gate))
+    with progress("cases checked") as show:
+        results = _checked(gate, options, show)
+    if not results:
+        raise InputError(f"{', '.join(map(str, options.cases))}: no case; expected at least one")
+    if options.json:
+        found = [result.data() for result in results]
+        passed = all(result.passed for result in results)
+        print(json.dumps({"passed": passed, "cases": found}, ensure_ascii=False))
+    else:
+        _print(gate, results)
+    statuses = {result.status for result in results}
+    return 1 if "failed" in statuses else 3 if "incomplete" in statuses else 0
+
+
+def _checked(
+    gate: "Gate", options: argparse.Namespace, show: Callable[[int], None]
+) -> "list[GateResult]":
+    from evaltap.evaluator.revision import Attempt, attempts_into
+
+    results: list[GateResult] = []
+    threads = options.concurrency if gate.scorer.waits else 1
+    source = ", ".join(map(str, options.cases))
+    with (
+        open_store(options.db) as store,
+        attempts_into(store, gate, source) as record,
+        ThreadPoolExecutor(threads) as pool,
+    ):
+        cases = list(_cases(options.cases))
+        for case, result in zip(cases, pool.map(gate.evaluate, cases), strict=True):
+            record(Attempt(1, None, case, result))
+            results.append(result)
+            show(len(results))
+    return results
+
+
+def _cases(paths: Sequence[Path]) -> "Iterator[CaseData]":
+    for path in paths:
+        for case in iter_cases(path):
+            yield {"evalSetId": eval_set_name(path), **case}
+
+
+def _print(gate: "Gate", results: "Sequence[GateResult]") -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from evaltap.evaluator.report import console, counted, shorten
+
+    passed = sum(result.passed for result in results)
+    table = Table(
+        title=f"{passed:,} of {counted(len(results), 'case')} passed the gate",
+        title_justify="left",
+    )
+    table.add_column("dimension")
+    for name in ("threshold", "passed", "failed", "not checked", "mean score"):
+        table.add_column(name, justify="right")
+    for place, (name, threshold) in enumerate(gate.thresholds.items()):
+        found = [result.dimensions[place] for result in results]
+        scores = [one.score for one in found if one.score is not None]
+        counts = [sum(one.status == status for one in found) for status in ("passed", "failed")]
+        mean = f"{sum(scores) / len(scores):.3f}" if scores else "-"
+        unchecked = len(found) - len(scores)
+        cells = (f"{threshold:.2f}", *(f"{count:,}" for count in (*counts, unchecked)), mean)
+        table.add_row(Text(name), *cells)
+    out = console()
+    out.print(table)
+    stopped = [result for result in results if not result.passed]
+    for result in stopped[:SHOWN]:
+        lines = "\n".join(shorten(line) for line in result.feedback.splitlines()[1:])
+        out.print(Text(f"{result.eval_id}: {result.status}\n{lines}"))
+    if len(stopped) > SHOWN:
+        out.print(f"... and {len(stopped) - SHOWN:,} more; --json lists all of them")
