@@ -1,8 +1,8 @@
 """Scoring a batch of cases into rows: one after the other, or on threads while judges are waited for."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from evaltap.evaluator.context import Status
 from evaltap.evaluator.rows import ScoreRows
@@ -10,9 +10,6 @@ from evaltap.evaluator.scoring import CaseScore, CaseScorer, KnownScores
 from evaltap.evaluator.vote_rows import add_vote_rows
 from evaltap.schemas.case import CaseData
 from evaltap.schemas.metric import EvalMetric
-
-_NO_TURN: CaseData = {}
-_TEXT = {str(status): status.value for status in Status}
 
 
 class CaseIdentity(NamedTuple):
@@ -25,7 +22,7 @@ class CaseIdentity(NamedTuple):
     turn_revisions: Sequence[int] = ()
 
 
-NamedCase: TypeAlias = tuple[CaseIdentity, CaseData]
+NamedCase: TypeAlias = tuple[CaseIdentity, Mapping[str, Any]]
 Known: TypeAlias = Callable[[CaseIdentity], KnownScores]
 Observer: TypeAlias = Callable[[CaseIdentity, CaseData, CaseScore], None]
 
@@ -33,38 +30,39 @@ Observer: TypeAlias = Callable[[CaseIdentity, CaseData, CaseScore], None]
 def add_rows(
     rows: ScoreRows,
     identity: CaseIdentity,
-    case: CaseData,
+    case: Mapping[str, Any],
     score: CaseScore,
     indexes: Sequence[int],
 ) -> None:
     """Add the rows of a scored case; `indexes` are the run's numbers of the scorer's metrics."""
     app, eval_set, eval_id, revision, turn_revisions = identity
-    actual, expected = case.get("actualConversation"), case.get("conversation")
-    turns = actual or expected or ()
     rows.case_count += 1
-    if not (actual and expected):
-        rows.without_reference += 1
     if not score.metrics:
         # The case could not be laid out: none of its metrics has a score, and each says why.
-        error = (None, Status.ERROR.value, score.error_message, len(turns))
+        count = len(case.get("actualConversation") or case.get("conversation") or ())
+        error = (None, Status.ERROR.value, score.error_message, count)
         rows.scores.extend((app, eval_set, eval_id, revision, index, *error) for index in indexes)
         return
+    if not score.referenced:
+        rows.without_reference += 1
+    ids = score.turn_ids
+    revisions = turn_revisions or (1,) * len(ids)
+    keys = ids if turn_revisions else [f"{place}:{name}" for place, name in enumerate(ids)]
+    turns = list(zip(keys, ids, range(len(ids)), revisions, strict=True))
     for index, outcome in zip(indexes, score.metrics, strict=True):
         rows.scores.append(
-            (app, eval_set, eval_id, revision, index, outcome.score, _TEXT[outcome.status],
-             outcome.reason.strip(";"), len(turns))
+            (app, eval_set, eval_id, revision, index, outcome.score, outcome.status._value_,
+             outcome.reason.strip(";"), len(ids))
         )  # fmt: skip
-        for position, turn in enumerate(outcome.turns):
-            invocation_id = (turns[position] or _NO_TURN).get("invocationId") or ""
-            turn_revision = turn_revisions[position] if turn_revisions else 1
-            key = invocation_id if turn_revisions else f"{position}:{invocation_id}"
+        for named, turn in zip(turns, outcome.turns, strict=False):
             rows.turn_scores.append(
-                (app, eval_set, eval_id, key, invocation_id, position, turn_revision, index,
-                 turn.score, _TEXT[turn.status], turn.reason)
+                (app, eval_set, eval_id, *named, index,
+                 turn.score, turn.status._value_, turn.reason)
             )  # fmt: skip
             if turn.votes or turn.beforehand:
-                named = (app, eval_set, eval_id, invocation_id, turn_revision, outcome.name)
-                add_vote_rows(rows, named, turn)
+                _, name, _, turn_revision = named
+                key = (app, eval_set, eval_id, name, turn_revision, outcome.name)
+                add_vote_rows(rows, key, turn)
 
 
 def compares(metric: EvalMetric) -> bool:
@@ -89,13 +87,13 @@ def score_cases(
     for identity, case, score in _scored(scorer, cases, threads, known):
         add_rows(rows, identity, case, score, indexes)
         if observe is not None:
-            observe(identity, case, score)
+            observe(identity, dict(case), score)
     return rows
 
 
 def _scored(
     scorer: CaseScorer, cases: Iterable[NamedCase], threads: int, known: Known | None
-) -> Iterator[tuple[CaseIdentity, CaseData, CaseScore]]:
+) -> Iterator[tuple[CaseIdentity, Mapping[str, Any], CaseScore]]:
     if threads == 1:
         # One case after the other, while it is in the processor's cache.
         for identity, case in cases:

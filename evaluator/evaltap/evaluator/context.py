@@ -64,16 +64,24 @@ class Turn:
         return self.data.get("tools") or []
 
     @property
+    def calls(self) -> Sequence[Any]:
+        """The tool calls for one who reads them by `get` only; perhaps not decoded yet."""
+        return self.data.get("tools") or ()
+
+    @property
+    def marked_calls(self) -> Sequence[Any]:
+        """The calls that say of some field that it does not simply hold what happened."""
+        return [call for call in self.data.get("tools") or () if call and "capture" in call]
+
+    @property
     def capture(self) -> Mapping[str, str]:
         """The fields that do not simply hold what happened, and why not."""
         return self.data.get("capture") or _NO_DATA
 
     def lacks(self, field: str) -> str | None:
         """Return why `field` is no evidence (`finalResponse is redacted`), None when it is."""
-        if "capture" not in self.data:
-            return None
-        state = absent_state(self.data, field)
-        return None if state is None else f"{field} is {state}"
+        state = self.capture.get(field)
+        return f"{field} is {state}" if state in _ABSENT_EVIDENCE else None
 
     def __repr__(self) -> str:
         return f"Turn({self.invocation_id!r})"

@@ -11,17 +11,17 @@ import multiprocessing
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from evaltap.evaluator.batch import CaseIdentity, NamedCase, Observer, score_cases
+from evaltap.evaluator.outlined_case import OutlinedCase, outline_case
 from evaltap.evaluator.rows import ScoreRows
 from evaltap.evaluator.scoring import CaseScorer
-from evaltap.schemas.case import CaseData
 from evaltap.schemas.documents import eval_set_name, is_json_lines, iter_cases, read_case
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.metric import EvalMetric
@@ -117,7 +117,8 @@ class FileScorer:
         """Score a part in this process, in small batches, so that a killed run loses little."""
         indexes = range(len(self._scorer.metrics))
         bad_lines: list[BadLine] = []
-        cases = _cases(part, bad_lines)
+        outlined = self._observe is None and self._scorer.outline_suffices
+        cases = _cases(part, bad_lines, outlined=outlined)
         while True:
             chunk = islice(cases, JUDGED_CASES_PER_BATCH if self.judged else CASES_PER_BATCH)
             rows = score_cases(self._scorer, chunk, indexes, self._threads, self._observe)
@@ -142,13 +143,12 @@ def _parts(paths: Sequence[Path]) -> Iterator[_Part]:
                 start = file.tell()
 
 
-def _cases(part: _Part, bad_lines: list[BadLine]) -> Iterator[NamedCase]:
-    """Yield the cases of a part; lines that hold none are added to `bad_lines`."""
+def _cases(part: _Part, bad_lines: list[BadLine], *, outlined: bool) -> Iterator[NamedCase]:
+    """Yield the cases of a part, perhaps as outlines; lines that hold none are added to `bad_lines`."""
     path = Path(part.path)
     name = eval_set_name(path)
     if not part.end:
-        for case in iter_cases(path):
-            yield file_identity(case, name), case
+        yield from ((file_identity(case, name), case) for case in iter_cases(path))
         return
     with path.open("rb") as file:
         file.seek(part.start)
@@ -156,7 +156,8 @@ def _cases(part: _Part, bad_lines: list[BadLine]) -> Iterator[NamedCase]:
         for line in io.BytesIO(file.read(part.end - part.start)):
             if line.strip():
                 try:
-                    case = read_case(line)
+                    outline = outline_case(line) if outlined else None
+                    case = outline or read_case(line)
                 except FormatError as error:
                     message = _message(path, offset, error)
                     bad_lines.append(BadLine(part.path, offset, message, line))
@@ -165,10 +166,13 @@ def _cases(part: _Part, bad_lines: list[BadLine]) -> Iterator[NamedCase]:
             offset += len(line)
 
 
-def file_identity(case: CaseData, eval_set_id: str) -> CaseIdentity:
+def file_identity(case: Mapping[str, Any], eval_set_id: str) -> CaseIdentity:
     """Return how a case of a file is named in the tables; `eval_set_id` is for one without its own."""
-    app_name = (case.get("sessionInput") or {}).get("appName") or ""
-    return CaseIdentity(app_name, case.get("evalSetId") or eval_set_id, case["evalId"])
+    if isinstance(case, OutlinedCase):
+        app_name = case.app_name
+    else:
+        app_name = (case.get("sessionInput") or {}).get("appName") or ""
+    return CaseIdentity(app_name, case.get("evalSetId") or eval_set_id, case.get("evalId") or "")
 
 
 def _message(path: Path, offset: int, error: FormatError) -> str:
@@ -203,7 +207,8 @@ def _score_part(part: _Part) -> ScoredBatch:
     assert _worker_scorer is not None
     bad_lines: list[BadLine] = []
     indexes = range(len(_worker_scorer.metrics))
-    return ScoredBatch(score_cases(_worker_scorer, _cases(part, bad_lines), indexes), bad_lines)
+    cases = _cases(part, bad_lines, outlined=_worker_scorer.outline_suffices)
+    return ScoredBatch(score_cases(_worker_scorer, cases, indexes), bad_lines)
 
 
 def _processors() -> int:

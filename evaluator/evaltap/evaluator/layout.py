@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from evaltap.evaluator.context import Turn
+from evaltap.evaluator.outlined_case import OutlinedCase
 from evaltap.schemas.case import Rubric
 from evaltap.schemas.metric import EvalMetric
 
@@ -24,10 +25,14 @@ class Conversation(NamedTuple):
 
     actual: tuple[Turn, ...]
     expected: tuple[Turn, ...]
+    referenced: bool
+    """Whether the case holds expected turns of its own."""
 
 
 def lay_out(case: Mapping[str, Any]) -> Conversation:
     """Return the turns of a trace-mode case; raise CaseProblem when they cannot be scored."""
+    if isinstance(case, OutlinedCase) and (plain := _plain(case)):
+        return plain
     recorded: Sequence[TurnData] = case.get("actualConversation") or ()
     written: Sequence[TurnData] = case.get("conversation") or ()
     _check(case, recorded)
@@ -42,7 +47,20 @@ def lay_out(case: Mapping[str, Any]) -> Conversation:
     if messages:
         actual = [_with_context(turn, messages) for turn in actual]
         expected = [_with_context(turn, messages) for turn in expected]
-    return Conversation(tuple(map(Turn, actual)), tuple(map(Turn, expected)))
+    referenced = bool(recorded and written)
+    return Conversation(tuple(map(Turn, actual)), tuple(map(Turn, expected)), referenced)
+
+
+def _plain(case: OutlinedCase) -> Conversation | None:
+    """Return the turns of a case that needs nothing but to be paired, None for any other."""
+    if not case.plain:
+        return None
+    actual, expected = case.turns("actualConversation"), case.turns("conversation")
+    if not actual or len(actual) != len(expected):
+        return None
+    if any(turn.user_text is None for turn in actual):
+        return None
+    return Conversation(actual, expected, True)
 
 
 def with_case_rubrics(

@@ -55,6 +55,10 @@ class CaseScore(NamedTuple):
     score: float | None
     error_message: str
     metrics: tuple[MetricOutcome, ...]
+    turn_ids: Sequence[str] = ()
+    """The invocation ids of the actual turns; none when the case could not be laid out."""
+    referenced: bool = False
+    """Whether the case holds expected turns of its own."""
 
 
 class CaseScorer:
@@ -107,6 +111,11 @@ class CaseScorer:
         """The metrics that are scored, in their order."""
         return [metric for metric, _ in self._bound]
 
+    @property
+    def outline_suffices(self) -> bool:
+        """Whether all evaluators say that they rarely look into the arguments and results of calls."""
+        return all(getattr(evaluator, "outline_suffices", False) for _, evaluator in self._bound)
+
     def versions(self) -> dict[str, str]:
         """Return the evaluator version of each metric, by metric name."""
         return {metric.metric_name: evaluator.version for metric, evaluator in self._bound}
@@ -140,16 +149,20 @@ class CaseScorer:
                 for index, (metric, evaluator) in enumerate(bound)
             ]
         )
+        ids, referenced = (
+            [turn.invocation_id for turn in conversation.actual],
+            conversation.referenced,
+        )
         status = summarize([outcome.status for outcome in outcomes])
         if status is not Status.FAILED:
-            return CaseScore(eval_id, status, _SCORES[status], "", outcomes)
+            return CaseScore(eval_id, status, _SCORES[status], "", outcomes, ids, referenced)
         errors = [
             f"metric {outcome.name}: {outcome.reason}"
             for outcome in outcomes
             if outcome.status is Status.ERROR
         ]
         score = 0.0 if _any_failed(outcomes) else None
-        return CaseScore(eval_id, status, score, "; ".join(errors), outcomes)
+        return CaseScore(eval_id, status, score, "; ".join(errors), outcomes, ids, referenced)
 
     def _with_rubrics(
         self, rubrics: Sequence[Mapping[str, Any] | None]

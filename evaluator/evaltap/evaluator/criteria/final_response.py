@@ -50,7 +50,7 @@ class FinalResponseMatcher:
 
     def lacking(self, actual: Turn, expected: Turn) -> str | None:
         """Return why a final response is no evidence, None when both are or nothing is compared."""
-        if not self._parts or not ("capture" in actual.data or "capture" in expected.data):
+        if not self._parts or not (actual.capture or expected.capture):
             return None
         reason = expected.lacks("finalResponse")
         return actual.lacks("finalResponse") or (reason and f"expected {reason}")

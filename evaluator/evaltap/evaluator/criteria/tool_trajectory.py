@@ -7,13 +7,14 @@ which is what keeps scoring fast: most calls of a recorded trace equal their ref
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 
 from evaltap.evaluator.context import Turn, absent_state
 from evaltap.evaluator.criteria import json_value, text
 from evaltap.evaluator.criteria.matching import match_left
+from evaltap.evaluator.outlined_case import CallOutline, bytes_of_calls
 from evaltap.schemas.metric import (
     JsonCriterion,
     TextCriterion,
@@ -21,7 +22,7 @@ from evaltap.schemas.metric import (
     ToolTrajectoryStrategy,
 )
 
-ToolCall = dict[str, Any]
+ToolCall = dict[str, Any] | CallOutline
 
 _EXACT: Final = ToolTrajectoryStrategy(
     name=TextCriterion(), arguments=JsonCriterion(), result=JsonCriterion()
@@ -47,7 +48,7 @@ class ToolTrajectoryMatcher:
         """Return why the tool calls of two turns do not match, None when they do."""
         if actual.absent or expected.absent:
             return "actual or expected invocation is nil"
-        calls, wanted = actual.tools, expected.tools
+        calls, wanted = actual.calls, expected.calls
         if not calls and not wanted:
             return None
         if len(calls) != len(wanted) and (not self._subset or len(calls) < len(wanted)):
@@ -69,15 +70,13 @@ class ToolTrajectoryMatcher:
         return None if reason is None else f"expected {reason}"
 
     def _turn_lacks(self, turn: Turn) -> str | None:
-        data = turn.data
-        if "capture" in data and (reason := turn.lacks("tools")):
+        if turn.capture and (reason := turn.lacks("tools")):
             return reason
-        for tool in data.get("tools") or ():
-            if tool and "capture" in tool:
-                for field in self._rule(tool, tool).compared:
-                    state = absent_state(tool, field)
-                    if state is not None:
-                        return f"{field} of {_label(tool)} is {state}"
+        for tool in turn.marked_calls:
+            for field in self._rule(tool, tool).compared:
+                state = absent_state(tool, field)
+                if state is not None:
+                    return f"{field} of {_label(tool)} is {state}"
         return None
 
     def _rule(self, actual: ToolCall, expected: ToolCall) -> "_Rule":
@@ -156,12 +155,14 @@ class ToolTrajectoryMatcher:
             return ""  # most pairs end here; saves making a reason that nobody reads
         return rule.mismatch(actual, expected)
 
-    def _keys(self, tools: Sequence[ToolCall | None]) -> list[bytes | None]:
+    def _keys(self, tools: Sequence[ToolCall | None]) -> Sequence[bytes | None]:
         """Return bytes for each call that two calls share only if they are a pair, else None."""
-        parts = self._default.parts
-        if not self._by_tool and parts is not None:
+        rule = self._default
+        if not self._by_tool and rule.parts is not None:
             try:
-                return list(map(orjson.dumps, map(parts, tools)))
+                if tools and isinstance(tools[0], CallOutline):
+                    return rule.outline_keys(cast(Sequence[CallOutline], tools))
+                return list(map(orjson.dumps, map(rule.parts, tools)))
             except (KeyError, TypeError):
                 pass  # a call without arguments, a null call: one by one then
         return [self._key(tool) for tool in tools]
@@ -169,11 +170,13 @@ class ToolTrajectoryMatcher:
     def _key(self, tool: ToolCall | None) -> bytes | None:
         if tool is None:
             return None
-        parts = self._rule(tool, tool).parts
-        if parts is None:
+        rule = self._rule(tool, tool)
+        if rule.parts is None:
             return None
+        if isinstance(tool, CallOutline):
+            return rule.outline_keys([tool])[0]
         try:
-            return orjson.dumps(parts({**_NOTHING, **tool}))
+            return orjson.dumps(rule.parts({**_NOTHING, **tool}))
         except orjson.JSONEncodeError:  # an integer beyond 64 bits: the deep comparison knows it
             return None
 
@@ -181,7 +184,9 @@ class ToolTrajectoryMatcher:
 class _Rule:
     """A compiled strategy: the checks of the parts it compares."""
 
-    __slots__ = ("_arguments", "_name", "_result", "compared", "exact_name", "parts")
+    __slots__ = (
+        "_arguments", "_name", "_result", "compared", "exact_name", "outline_keys", "parts",
+    )  # fmt: skip
 
     def __init__(self, strategy: ToolTrajectoryStrategy) -> None:
         name, arguments, result = strategy.name, strategy.arguments, strategy.result
@@ -204,6 +209,7 @@ class _Rule:
         self.parts: Callable[[Any], object] | None = None
         if provable:
             self.parts = itemgetter("name", *more)
+        self.outline_keys = bytes_of_calls(more)
 
     def mismatch(self, actual: ToolCall, expected: ToolCall) -> str | None:
         if self._name is not None:

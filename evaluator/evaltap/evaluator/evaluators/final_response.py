@@ -15,6 +15,7 @@ class FinalResponse:
 
     name = "final_response_avg_score"
     version = "1"
+    outline_suffices = True
 
     def __init__(self, metric: EvalMetric) -> None:
         part = metric.criterion.final_response if metric.criterion else None

@@ -15,6 +15,7 @@ class ToolTrajectory:
 
     name = "tool_trajectory_avg_score"
     version = "1"
+    outline_suffices = True
 
     def __init__(self, metric: EvalMetric) -> None:
         part = metric.criterion.tool_trajectory if metric.criterion else None

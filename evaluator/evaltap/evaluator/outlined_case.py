@@ -1,0 +1,233 @@
+"""A case of a file of which only the outline is decoded, until something looks at the rest.
+
+Most tool calls of a recorded trace equal their reference, and equal bytes prove that without
+decoding either; so arguments and results stay the bytes that they were in the line.  The outline is
+built from the models, and it holds only lines that the models would take as they are: what it does
+not vouch for is read as every other case.
+
+One thing is seen later than elsewhere: a number beyond the range of a double within arguments or
+results is refused only when a metric looks at it.
+"""
+
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+from pydantic import BaseModel
+
+from evaltap.evaluator.context import Turn
+from evaltap.schemas import canonical
+from evaltap.schemas.case import CaseData, EvalCase, Tool
+from evaltap.schemas.documents import read_case
+
+_NO_BYTES: Final = Raw(b"")
+_NO_CAPTURE: Final[Mapping[str, str]] = {}
+
+
+class CallOutline(Struct, gc=False):
+    """A tool call with its arguments and result as bytes; read like the call's JSON data."""
+
+    name: str = ""
+    arguments: Raw = _NO_BYTES
+    result: Raw = _NO_BYTES
+
+    def get(self, field: str) -> Any:
+        """Return a field of the call, None when it has none; raise FormatError for a broken number."""
+        value = getattr(self, field, None)
+        if type(value) is Raw:
+            text = bytes(value)
+            return canonical.loads(text) if text else None
+        return None if value is UNSET else value
+
+    def __bool__(self) -> bool:
+        return True
+
+
+CallBytes: TypeAlias = Callable[[Sequence[CallOutline]], list[bytes]]
+
+
+def bytes_of_calls(fields: Sequence[str]) -> CallBytes:
+    """Return what makes bytes of each call: of its name and of some of its undecoded fields.
+
+    Two calls with the same bytes have the same name and equal values; those with other bytes may
+    still be equal, as JSON can be written in many ways.
+    """
+    join = b"\0".join
+    if list(fields) == ["arguments", "result"]:  # without a call for each: millions pass here
+        return lambda calls: [
+            join((call.name.encode(), call.arguments, call.result)) for call in calls
+        ]
+    return lambda calls: [
+        join((call.name.encode(), *(getattr(call, field) for field in fields))) for call in calls
+    ]
+
+
+class OutlinedTurn(Turn):
+    """A turn that knows its outline; `data` and `tools` decode the whole case when they are used."""
+
+    __slots__ = ("_case", "_outline", "_side")
+
+    def __init__(self, case: "OutlinedCase", side: str, outline: Any) -> None:
+        self.absent = False
+        self._case = case
+        self._side = side
+        self._outline = outline
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "data":
+            raise AttributeError(name)
+        turns = getattr(self._case.outline, self._side)
+        place = next(i for i, one in enumerate(turns) if one is self._outline)
+        self.data = self._case[self._side][place]
+        return self.data
+
+    @property
+    def invocation_id(self) -> str:
+        """The invocation's id, empty when it has none."""
+        return self._outline.invocationId or ""
+
+    @property
+    def user_text(self) -> str | None:
+        """What the user said, None when there is no user message."""
+        return _text(self._outline.userContent)
+
+    @property
+    def final_text(self) -> str | None:
+        """The text of the final response, None when there is no final response."""
+        return _text(self._outline.finalResponse)
+
+    @property
+    def calls(self) -> Sequence[Any]:
+        """The tool calls, each read by `get`."""
+        return self._outline.tools or ()
+
+    @property
+    def marked_calls(self) -> Sequence[Any]:
+        """The calls that say of some field that it does not simply hold what happened."""
+        return [call for call in self._outline.tools or () if call.capture]
+
+    @property
+    def capture(self) -> Mapping[str, str]:
+        """The fields that do not simply hold what happened, and why not."""
+        return self._outline.capture or _NO_CAPTURE
+
+
+class OutlinedCase(Mapping[str, Any]):
+    """A case of JSON Lines; what the outline does not hold is decoded when it is asked for."""
+
+    __slots__ = ("_line", "_whole", "outline")
+
+    def __init__(self, line: bytes, outline: Any) -> None:
+        self.outline = outline
+        self._line = line
+        self._whole: CaseData | None = None
+
+    @property
+    def app_name(self) -> str:
+        """The application of the session, empty when it has none."""
+        return self.outline.sessionInput.appName or "" if self.outline.sessionInput else ""
+
+    @property
+    def plain(self) -> bool:
+        """Tell whether this is a recorded case of a session, with nothing that changes its layout."""
+        known = self.outline
+        return bool(known.sessionInput) and known.evalMode == "trace" and not _own_layout(known)
+
+    def turns(self, side: str) -> tuple[OutlinedTurn, ...]:
+        """Return the turns of `conversation` or `actualConversation`."""
+        return tuple([OutlinedTurn(self, side, turn) for turn in getattr(self.outline, side) or ()])
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a field, without decoding the case when the outline knows it."""
+        value = getattr(self.outline, key, UNSET) if key in _CASE_FIELDS else UNSET
+        if value is UNSET:
+            return default
+        return value if type(value) in _SCALARS else self[key]
+
+    def __getitem__(self, key: str) -> Any:
+        if self._whole is None:
+            self._whole = read_case(self._line)
+        return self._whole[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return (field for field in _CASE_FIELDS if getattr(self.outline, field) is not UNSET)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def outline_case(line: bytes) -> OutlinedCase | None:
+    """Return the case of a line, None when it must be decoded as a whole to be understood."""
+    try:
+        outline: Any = _decoder.decode(line)  # its fields are those of a model
+        line.decode()  # bytes that are skipped are not checked otherwise
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return OutlinedCase(line, outline) if outline.evalId else None
+
+
+def _own_layout(outline: Any) -> bool:
+    """Tell whether a case has fields that change how it is laid out."""
+    return bool(
+        outline.contextMessages
+        or outline.conversationScenario
+        or outline.rubrics
+        or outline.expectedRunnerEnabled
+    )
+
+
+def _text(message: Any) -> str | None:
+    return (message.content or "") if message else None
+
+
+_SCALARS: Final = frozenset({str, bool, int, float})
+_outlines: dict[type[BaseModel], type[Struct] | None] = {}
+
+
+def _outline(model: type[BaseModel], base: type[Struct] = Struct) -> type[Struct] | None:
+    """Return the struct of a model, None for one whose fields are being looked at right now."""
+    if model in _outlines:
+        return _outlines[model]
+    _outlines[model] = None
+    fields: list[tuple[str, Any, Any]] = []
+    for name, field in model.model_fields.items():
+        kind = _kind(field.annotation)
+        if (field.alias or name) in base.__struct_fields__:
+            continue
+        if kind is Raw:
+            fields.append((field.alias or name, Raw, _NO_BYTES))
+        elif kind is not None:
+            # A field left out here is an unknown one to the outline: the case is then read as a whole.
+            fields.append((field.alias or name, kind | UnsetType, UNSET))
+    known = _outlines[model] = msgspec.defstruct(
+        model.__name__, fields, bases=(base,), forbid_unknown_fields=True, gc=False
+    )
+    return known
+
+
+def _kind(annotation: Any) -> Any:
+    """Return the type of a field in its outline, None when it has none."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _kind(arguments[0])
+    if origin in (Union, types.UnionType):
+        given = [argument for argument in arguments if argument is not type(None)]
+        return _kind(given[0]) if len(given) == 1 else None
+    if origin in (list, dict):
+        item = _kind(arguments[-1])
+        return None if item is None else types.GenericAlias(origin, (*arguments[:-1], item))
+    if annotation is Any:
+        return Raw
+    if origin is Literal or annotation in _SCALARS:
+        return annotation
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return _outline(annotation, CallOutline if annotation is Tool else Struct)
+    return None
+
+
+_CASE_FIELDS: Final = frozenset(
+    field.alias or name for name, field in EvalCase.model_fields.items()
+)
+_decoder: Final = msgspec.json.Decoder(_outline(EvalCase) or Struct)
