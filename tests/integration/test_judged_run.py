@@ -27,7 +27,7 @@ def by_answer(body: dict[str, Any]) -> Answer:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name in ("BASE_URL", "MODEL", "API_KEY"):
+    for name in ("BASE_URL", "MODEL", "API_KEY", "PRICE_INPUT", "BUDGET_USD"):
         monkeypatch.delenv(f"EVALTAP_JUDGE_{name}", raising=False)
     cases = [make_case("good", [make_turn()]), make_case("bad", [make_turn(answer="no idea")])]
     Path("c.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
@@ -99,6 +99,104 @@ def test_a_judge_that_cannot_be_reached_leaves_no_score_and_exit_code_3(
     rows = query("SELECT score, status, reason FROM scores")
     assert [row[:2] for row in rows] == [(None, "error")] * 2
     assert all(row[2] for row in rows)
+
+
+def test_every_answer_is_accounted_for_and_one_from_the_cache_costs_nothing(folder: Path) -> None:
+    prices = {"inputPerMillion": 1000, "outputPerMillion": 2000}
+    with judge_server(by_answer) as server:
+        write_metrics(baseURL=server.url, apiKey="k", prices=prices)
+        score("--judge-cache", "answers.db")
+        asked = len(server.requests)
+        score("--judge-cache", "answers.db")
+
+        assert (asked, len(server.requests)) == (6, 6)
+    assert query(
+        "SELECT cached, count(*), sum(input_tokens), sum(cost_usd), sum(saved_usd), any_value(model)"
+        " FROM judge_calls GROUP BY 1 ORDER BY 1"
+    ) == [
+        (False, 6, 66, pytest.approx(0.15), None, "served-model"),
+        (True, 6, 0, 0, pytest.approx(0.15), "served-model"),
+    ]
+    assert query("SELECT calls, cached, errors, cost_usd, saved_usd FROM v_judge_cost") == [
+        (12, 6, 0, pytest.approx(0.15), pytest.approx(0.15))
+    ]
+    assert query("SELECT turns, unanimous, mean_share_of_majority FROM v_judge_agreement") == [
+        (4, 4, 1)
+    ]
+    assert query("SELECT DISTINCT score FROM scores ORDER BY 1") == [(0,), (1,)]
+
+
+def test_a_spent_budget_leaves_the_rest_for_another_run(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with judge_server(lambda _: verdict(1)) as server:
+        write_metrics(baseURL=server.url, apiKey="k")
+        options = ("--judge-cache", "answers.db", "--concurrency", "1")
+
+        assert score(*options, "--budget-calls", "4") == 3
+        assert len(server.requests) == 4
+        assert "the budget for judges is spent" in capsys.readouterr().err
+        assert query("SELECT status, reason FROM scores ORDER BY eval_id DESC") == [
+            ("passed", "because"),
+            ("not_evaluated", "budget spent: 4 of 4 calls"),
+        ]
+
+        assert score(*options, "--budget-calls", "2") == 0
+        assert len(server.requests) == 6
+
+
+def test_landed_turns_that_were_paid_for_are_not_paid_for_again(folder: Path) -> None:
+    cases = [make_case("s", [make_turn(f"t-{place}")]) for place in (1, 2)]
+    write_log(Path("log.db"), make_records(cases))
+    main(["consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle"])
+    command = ["score", "x.duckdb", "--metrics", "m.json", "--budget-calls"]
+    with judge_server(lambda _: verdict(1)) as server:
+        write_metrics(baseURL=server.url, apiKey="k", numSamples=1)
+
+        assert main([*command, "1"]) == 3
+        assert main([*command, "1", "--retry"]) == 0
+
+        assert len(server.requests) == 2
+    assert query("SELECT status FROM scores ORDER BY scored_at") == [
+        ("not_evaluated",),
+        ("passed",),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--budget-usd", "1"), "nobody knows what judge-1 at"),
+        (("--judge-cache", "m.json"), "judge cache m.json cannot be used"),
+    ],
+)
+def test_what_cannot_be_kept_is_said_before_anything_is_asked(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, str], says: str
+) -> None:
+    write_metrics(baseURL="http://127.0.0.1:9/v1", apiKey="k")
+
+    assert score(*options) == 2
+
+    assert says in capsys.readouterr().err
+
+
+def test_a_file_of_the_layout_before_judge_calls_is_brought_up_to_date(folder: Path) -> None:
+    from evaltap.evaluator.store import Store, sql
+
+    Store("x.duckdb").close()
+    with duckdb.connect("x.duckdb") as store:
+        store.execute("DROP VIEW v_judge_cost; DROP VIEW v_judge_agreement; DROP TABLE judge_calls")
+        for column in ("evidence", "evidence_found", "confidence"):
+            store.execute(f"ALTER TABLE rubric_votes DROP COLUMN {column}")
+        store.execute("DELETE FROM meta; INSERT INTO meta VALUES ('schema_version', '1')")
+    with judge_server(by_answer) as server:
+        write_metrics(baseURL=server.url, apiKey="k")
+
+        assert score() == 1
+
+    assert query("SELECT count(*) FROM judge_calls") == [(6,)]
+    assert query("SELECT count(*), count(evidence) FROM rubric_votes") == [(6, 0)]
+    assert "ADD COLUMN IF NOT EXISTS" in sql("migrations")
 
 
 def test_garbage_from_a_judge_is_no_score(folder: Path) -> None:

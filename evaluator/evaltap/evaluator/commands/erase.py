@@ -15,6 +15,7 @@ OUT_OF_REACH = (
     "copies: backups, exports, files and databases that were not named here",
     "Kafka: records stay on a topic until its retention ends; erase again after consuming it anew",
     "agents that are running: turns in their memory are written later; erase again once they end",
+    "the judge cache (EVALTAP_JUDGE_CACHE): answers may quote a person and name none; delete the file",
     "other systems: the traces at your telemetry backend, the prompts at the model provider",
     "the disk: blocks that the files gave back are free, not overwritten",
 )

@@ -59,8 +59,9 @@ def criteria(metric: EvalMetric) -> Judged:
             return sections
 
         def request() -> JudgeRequest:
-            prompt = _prompt(sections, compiled)
-            return JudgeRequest(prompt, "grades", schema, view.generation)
+            nonce = fresh_nonce(text for _, text in sections)
+            prompt = _prompt(sections, compiled, nonce)
+            return JudgeRequest(prompt, "grades", schema, view.generation, nonce)
 
         return Question(request, lambda text: read_grades(text, compiled))
 
@@ -144,8 +145,9 @@ def _calls(tools: Sequence[dict[str, Any] | None]) -> str:
     return "\n".join(lines) or "(no tool was called)"
 
 
-def _prompt(sections: Sequence[tuple[str, str]], criteria: Sequence[CompiledCriterion]) -> str:
-    nonce = fresh_nonce(text for _, text in sections)
+def _prompt(
+    sections: Sequence[tuple[str, str]], criteria: Sequence[CompiledCriterion], nonce: str
+) -> str:
     names = [criterion.id for criterion in criteria]
     return "\n".join(
         (
