@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from evaltap.evaluator.batch import CaseIdentity, NamedCase, Observer, score_cases
 from evaltap.evaluator.outlined_case import OutlinedCase, outline_case
-from evaltap.evaluator.rows import ScoreRows
+from evaltap.evaluator.rows import PackedRows
 from evaltap.evaluator.scoring import CaseScorer
 from evaltap.schemas.documents import eval_set_name, is_json_lines, iter_cases, read_case
 from evaltap.schemas.errors import FormatError
@@ -50,7 +50,7 @@ class BadLine(NamedTuple):
 class ScoredBatch:
     """The rows of some cases, and the lines that were not cases."""
 
-    rows: ScoreRows = field(default_factory=ScoreRows)
+    rows: PackedRows
     bad_lines: list[BadLine] = field(default_factory=list)
 
 
@@ -124,7 +124,7 @@ class FileScorer:
             rows = score_cases(self._scorer, chunk, indexes, self._threads, self._observe)
             if not rows.case_count and not bad_lines:
                 return
-            yield ScoredBatch(rows, bad_lines[:])
+            yield ScoredBatch(rows.packed(), bad_lines[:])
             bad_lines.clear()
 
 
@@ -208,7 +208,7 @@ def _score_part(part: _Part) -> ScoredBatch:
     bad_lines: list[BadLine] = []
     indexes = range(len(_worker_scorer.metrics))
     cases = _cases(part, bad_lines, outlined=_worker_scorer.outline_suffices)
-    return ScoredBatch(score_cases(_worker_scorer, cases, indexes), bad_lines)
+    return ScoredBatch(score_cases(_worker_scorer, cases, indexes).packed(), bad_lines)
 
 
 def _processors() -> int:

@@ -11,7 +11,7 @@ import orjson
 from evaltap.evaluator.batch import CaseIdentity, Known, NamedCase, score_cases
 from evaltap.evaluator.context import Status, TurnScore
 from evaltap.evaluator.file_scoring import BadLine, FileScorer
-from evaltap.evaluator.rows import ScoreRows
+from evaltap.evaluator.rows import PackedRows, ScoreRows
 from evaltap.evaluator.runs import Run, RunKind, RunMetric, end_run, run_metric, start_run
 from evaltap.evaluator.scores import ScoreWriter
 from evaltap.evaluator.scoring import CaseScorer, KnownScores
@@ -68,20 +68,21 @@ def score_files(
 ) -> FilesScored:
     """Score the cases of files as a new run; lines that are no cases become dead letters."""
     run = start_run(store, "files", source, run_metrics(scorer))
-    writer, rows, bad_lines = ScoreWriter(store, run), ScoreRows(), []
+    writer, bad_lines = ScoreWriter(store, run), []
+    waiting: list[PackedRows] = []
     cases, without_reference = 0, 0
     for batch in files.batches():
-        rows.extend(batch.rows)
+        waiting.append(batch.rows)
         cases += batch.rows.case_count
         without_reference += batch.rows.without_reference
         if batch.bad_lines:
             bad_lines.extend(batch.bad_lines)
             _write_dead_letters(store, batch.bad_lines)
-        if files.judged or len(rows.turn_scores) >= ROWS_PER_WRITE:
-            writer.write(rows)
-            rows = ScoreRows()
+        if files.judged or sum(one.turn_scores.rows for one in waiting) >= ROWS_PER_WRITE:
+            writer.write(waiting)
+            waiting.clear()
         progress(cases)
-    writer.write(rows)
+    writer.write(waiting)
     end_run(store, run, cases)
     repeated = store.rows(_REPEATED_IDS, {"run_id": run.run_id})
     return FilesScored(run, bad_lines, without_reference, [eval_id for (eval_id,) in repeated])
@@ -185,7 +186,7 @@ class PendingScorer:
                 scorer = self._scorer.only(indexes)
                 known = self._known_scores(indexes, named) if self._threads > 1 else None
                 rows.extend(score_cases(scorer, named, indexes, self._threads, known=known))
-            writer.write(rows)
+            writer.write([rows.packed()])
             cases += rows.case_count
             progress(cases)
             if stopped():

@@ -117,7 +117,7 @@ def attempts_into(store: "Store", gate: Gate, source: str = "revise") -> Iterato
         eval_set, eval_id = case.get("evalSetId") or "", case["evalId"]
         identity = CaseIdentity(app_name, eval_set, eval_id, attempt.number)
         add_rows(rows, identity, case, attempt.result.score, range(len(run.metrics)))
-        writer.write(rows)
+        writer.write([rows.packed()])
         seen.add(identity._replace(revision=1))
 
     yield record

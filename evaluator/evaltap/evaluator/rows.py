@@ -1,16 +1,31 @@
 """The rows of scored cases on their way to the store: what differs from case to case."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-# Rows are plain tuples: millions of them are built, sent between processes and appended.
+from evaltap.evaluator.columns import ColumnKinds, Columns, to_columns
+
+# Rows are plain tuples: millions of them are built, sent between processes as columns.
 ScoreRow: TypeAlias = tuple[str, str, str, int, int, float | None, str, str, int]
 """One metric of one case: app name, eval set id, eval id, revision, metric index, score, status,
 reason, turn count."""
 
+SCORE_COLUMNS: Final[ColumnKinds] = {
+    "app_name": "text", "eval_set_id": "text", "eval_id": "text", "revision": "whole",
+    "metric_index": "whole", "score": "real", "status": "text", "reason": "text",
+    "turn_count": "whole",
+}  # fmt: skip
+
 TurnScoreRow: TypeAlias = tuple[str, str, str, str, str, int, int, int, float | None, str, str]
 """One metric of one turn: app name, eval set id, eval id, turn key (names the turn within its case),
 invocation id, turn index, turn revision, metric index, score, status, reason."""
+
+TURN_SCORE_COLUMNS: Final[ColumnKinds] = {
+    "app_name": "text", "eval_set_id": "text", "eval_id": "text", "turn_key": "text",
+    "invocation_id": "text", "turn_index": "whole", "turn_revision": "whole",
+    "metric_index": "whole", "score": "real", "status": "text", "reason": "text",
+}  # fmt: skip
 
 VoteRow: TypeAlias = tuple[
     str, str, str, str, int, str, int, str, float | None, str, str | None, bool | None, float | None
@@ -47,3 +62,26 @@ class ScoreRows:
         self.calls.extend(other.calls)
         self.case_count += other.case_count
         self.without_reference += other.without_reference
+
+    def packed(self) -> "PackedRows":
+        """Return the rows as they are sent and stored."""
+        return PackedRows(
+            to_columns(SCORE_COLUMNS, self.scores),
+            to_columns(TURN_SCORE_COLUMNS, self.turn_scores),
+            self.votes,
+            self.calls,
+            self.case_count,
+            self.without_reference,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRows:
+    """The rows of a batch; scores as columns, and what judges said, of which there is less, as rows."""
+
+    scores: Columns
+    turn_scores: Columns
+    votes: Sequence[VoteRow] = ()
+    calls: Sequence[CallRow] = ()
+    case_count: int = 0
+    without_reference: int = 0

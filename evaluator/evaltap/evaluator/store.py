@@ -117,6 +117,15 @@ class Store:
         # An unread result would block the appender on this connection.
         self._connection.execute(statement, parameters).fetchall()
 
+    @contextmanager
+    def showing(self, name: str, table: object) -> Iterator[None]:
+        """Let the block's statements read `table`, an Arrow table, under a name."""
+        self._connection.register(name, table)
+        try:
+            yield
+        finally:
+            self._connection.unregister(name)
+
     def append(self, table: str, rows: Iterable[Row]) -> None:
         """Append rows, in the order of the table's columns."""
         appender = self._connection.appender(table)
