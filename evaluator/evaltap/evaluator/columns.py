@@ -5,7 +5,7 @@ there; `ArrowTable` shows many batches of them to DuckDB as one table.
 """
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -51,7 +51,11 @@ def _real(values: Sequence[float | None]) -> Buffers:
     return int(there, 2).to_bytes((len(values) + 7) // 8, "little"), numbers
 
 
-_COLUMN: Final = {"text": _text, "whole": _whole, "real": _real}
+_COLUMN: Final[Mapping[ColumnKind, Callable[[Sequence[Any]], Buffers]]] = {
+    "text": _text,
+    "whole": _whole,
+    "real": _real,
+}
 
 
 class ArrowTable:
