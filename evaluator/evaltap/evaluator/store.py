@@ -14,7 +14,8 @@ from typing import Any, Self
 
 import duckdb
 
-from evaltap.schemas.errors import EvaltapError, InputError
+from evaltap.evaluator.database_file import is_database
+from evaltap.schemas.errors import EvaltapError
 
 SCHEMA_VERSION = 2
 
@@ -171,14 +172,3 @@ def _connect(path: Path) -> duckdb.DuckDBPyConnection:
         raise StoreError(f"{path}: the folder {path.parent} does not exist; make it first")
     first = text.splitlines()[0] if text else "unknown reason"
     raise StoreError(f"{path}: cannot be opened ({first}); check permissions and the path")
-
-
-def is_database(path: Path) -> bool:
-    """Tell whether a file is a DuckDB database, by its first bytes."""
-    try:
-        with path.open("rb") as file:
-            return file.read(12)[8:12] == b"DUCK"
-    except (FileNotFoundError, IsADirectoryError):
-        return False
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None

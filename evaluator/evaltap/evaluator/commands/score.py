@@ -77,7 +77,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Score and print the summary; return the exit code."""
-    from evaltap.evaluator.store import is_database
+    from evaltap.evaluator.database_file import is_database
 
     databases = [path for path in options.cases if is_database(path)]
     if databases and len(options.cases) > 1:

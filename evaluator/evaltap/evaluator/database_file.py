@@ -1,0 +1,16 @@
+"""Telling a DuckDB file from others without loading DuckDB."""
+
+from pathlib import Path
+
+from evaltap.schemas.errors import InputError
+
+
+def is_database(path: Path) -> bool:
+    """Tell whether a file is a DuckDB database, by its first bytes."""
+    try:
+        with path.open("rb") as file:
+            return file.read(12)[8:12] == b"DUCK"
+    except (FileNotFoundError, IsADirectoryError):
+        return False
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
