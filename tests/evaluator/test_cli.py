@@ -289,6 +289,141 @@ def test_scoring_landed_cases_again_scores_nothing_twice(evaltap: Evaltap, store
     assert query("SELECT count(*) FROM scores") == [(2,)]
 
 
+# -- reports and guards ----------------------------------------------------------------------------
+
+
+def test_score_writes_each_report_that_is_asked_for(evaltap: Evaltap) -> None:
+    lines = write_lines("c.jsonl", case("a"), case("b", wrong=True))
+    names = ("out/r.html", "r.md", "r.xml", "r.json")
+    reports = [word for name in names for word in ("--report", name)]
+
+    code, _, err = evaltap("score", lines, "--metrics", write("m.json", [TRAJECTORY]), *reports)
+
+    assert code == 1
+    assert err.count("report written to") == 4
+    (bad, _) = json.loads(Path("r.json").read_text())["cases"]
+    assert [step["kind"] for step in bad["evidence"][0]["steps"]] == ["changed"]
+    assert "1 of 2 cases did not pass" in Path("out/r.html").read_text()
+
+
+def test_a_report_of_files_shows_their_turns_when_it_is_given_the_files(evaltap: Evaltap) -> None:
+    lines = write_lines("c.jsonl", case("b", wrong=True))
+    evaltap("score", lines, "--metrics", write("m.json", [TRAJECTORY]), "--db", "x.duckdb")
+
+    (without,) = json.loads(evaltap("report", "x.duckdb", "--format", "json")[1])["cases"]
+    given = evaltap("report", "x.duckdb", "--format", "json", "--cases", lines)
+
+    (with_files,) = json.loads(given[1])["cases"]
+    assert (given[0], len(without["evidence"]), len(with_files["evidence"])) == (1, 0, 1)
+
+
+def test_references_that_scored_landed_cases_explain_them_too(evaltap: Evaltap) -> None:
+    write_log(Path("log.db"), make_records([make_case("a")]))
+    reference = make_case("a", [make_turn(tools=[make_tool("refund")])])
+    references = write("r.evalset.json", {"evalSetId": "r", "evalCases": [reference]})
+
+    evaltap(
+        "consume", "--log", "log.db", "--db", "x.duckdb", "--metrics", write("m.json", [TRAJECTORY]),
+        "--references", references, "--until-idle", "--report", "c.json",
+    )  # fmt: skip
+    evaltap("report", "x.duckdb", "--references", references, "--out", "r.json")
+
+    for name in ("c.json", "r.json"):
+        (one,) = json.loads(Path(name).read_text())["cases"]
+        assert [step["kind"] for step in one["evidence"][0]["steps"]] == ["extra", "missing"]
+
+
+def test_report_prints_the_format_that_is_asked_for(evaltap: Evaltap, store: str) -> None:
+    code, out, err = evaltap("report", store, "--format", "markdown")
+
+    assert (code, err) == (1, "")
+    assert out.startswith("## ❌ 2 cases: 1 passed, 1 failed")
+    assert evaltap("report", store, "--format", "junit")[1].startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "code"), [("never", 0), ("failed", 0), ("error", 0), ("not_evaluated", 3)]
+)
+def test_fail_on_says_what_a_gap_costs_and_the_argument_goes_before_the_environment(
+    evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch, fail_on: str, code: int
+) -> None:
+    lines, metrics = write_lines("c.jsonl", case()), write("m.json", [TRAJECTORY, RUBRIC])
+    monkeypatch.setenv("EVALTAP_FAIL_ON", fail_on)
+
+    assert evaltap("score", lines, "--metrics", metrics)[0] == code
+    found = evaltap("score", lines, "--metrics", metrics, "--fail-on", "not_evaluated", "--json")
+    assert (found[0], json.loads(found[1])["exit_code"]) == (3, 3)
+
+
+def test_a_threshold_may_be_given_by_argument_before_environment_before_file(
+    evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = make_case(turns=[make_turn(), make_turn("t-2")])
+    half["conversation"] = [make_turn(), make_turn("t-2", tools=[])]
+    name = TRAJECTORY["metricName"]
+    command = ("score", write_lines("c.jsonl", half), "--metrics", write("m.json", [TRAJECTORY]))
+
+    assert evaltap(*command)[0] == 1
+    monkeypatch.setenv("EVALTAP_THRESHOLDS", f"{name}=0.5")
+    assert evaltap(*command)[0] == 0
+    assert evaltap(*command, "--threshold", f"{name}=0.6")[0] == 1
+    code, _, err = evaltap(*command, "--threshold", "other=0.6")
+    assert (code, "no metric has this name; metrics: tool_trajectory" in err) == (2, True)
+
+
+@pytest.mark.parametrize(("limit", "code"), [("2000", 0), ("1000", 1)])
+def test_slow_turns_fail_although_all_scores_pass(evaltap: Evaltap, limit: str, code: int) -> None:
+    turn = make_turn(telemetry={"latencyMs": 1500})
+    lines = write_lines("c.jsonl", make_case(turns=[turn], conversation=[make_turn()]))
+
+    found, _, err = evaltap(
+        "score", lines, "--metrics", write("m.json", [TRAJECTORY]), "--p95-ms", limit
+    )
+
+    assert found == code
+    assert f"95 of 100 turns within {limit} ms: " in err
+
+
+def test_latencies_that_nobody_recorded_leave_a_bound_on_them_open(
+    evaltap: Evaltap, store: str
+) -> None:
+    code, _, err = evaltap("report", store, "--p95-ms", "10", "--fail-on", "failed")
+    assert (code, "2 have no latency recorded" in err) == (1, True)
+
+    lines, metrics = write_lines("c.jsonl", case()), write("m.json", [TRAJECTORY])
+    assert evaltap("score", lines, "--metrics", metrics, "--p95-ms", "10")[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("report", "x.duckdb", "--out", "r.pdf"), "no report format has the ending '.pdf'"),
+        (("report", "x.duckdb", "--out", "r.md", "--json"), "takes a file format"),
+        (
+            ("report", "x.duckdb", "--format", "html", "--run", "no"),
+            "no run 'no'; runs here: live-",
+        ),
+        (
+            ("report", "x.duckdb", "--cases", "no.jsonl", "--out", "r.md"),
+            "no.jsonl: cannot be read (No such",
+        ),
+        (("report", "x.duckdb", "--p95-ms", "-1"), "expected milliseconds, more than 0"),
+        (("report", "x.duckdb", "--fail-on", "all"), "expected one of never, failed, error"),
+        (("score", "c.jsonl", "--metrics", "m.json", "--report", "r"), "no report format"),
+        (("score", "c.jsonl", "--metrics", "m.json", "--threshold", "x"), "expected METRIC=NUMBER"),
+    ],
+)
+def test_a_mistake_about_reports_or_guards_is_explained(
+    evaltap: Evaltap, store: str, arguments: tuple[str, ...], message: str
+) -> None:
+    write_lines("c.jsonl", case())
+
+    code, _, err = evaltap(*arguments)
+
+    assert (code, message in err) == (2, True), err
+    assert "Traceback" not in err
+
+
 # -- mistakes --------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ COMMANDS = {
     "gate": "check eval cases against thresholds in several dimensions",
     "runs": "list the scoring runs of a DuckDB file",
     "show": "show one case with its scores and reasons",
-    "report": "summarise scores: by metric, worst cases, what was not evaluated and why",
+    "report": "summarise scores on screen, or as HTML, Markdown, JUnit XML or JSON",
     "export": "write the landed cases of a DuckDB file as one eval set",
     "doctor": "show where every turn went, and what the recorder sees of this environment",
     "redact": "list what would leak from files, or write them redacted",
@@ -33,6 +33,7 @@ COMMANDS = {
 EXTRAS = {
     "duckdb": "evaluator",
     "google": "collect",
+    "jinja2": "evaluator",
     "jsonschema": "evaluator",
     "kafka": "kafka",
     "nltk": "evaluator",

@@ -4,13 +4,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from evaltap.evaluator.guards import exit_code
+from evaltap.evaluator.intervals import Interval, wilson
 from evaltap.evaluator.store import Store
+from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 WORST_CASES = 10
 REASON_WIDTH = 200
+_COUNTS = ("passed", "failed", "not evaluated", "errors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,8 @@ class MetricCounts:
     errors: int
     pass_rate: float | None
     mean_score: float | None
+    interval: Interval | None = None
+    """Of the pass rate, at 95 % (Wilson): what it may be in truth when the cases are a fair sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +68,7 @@ class Summary:
     @property
     def exit_code(self) -> int:
         """0 when all passed, 1 when something failed, 3 when nothing failed but not all is known."""
-        if any(metric.failed for metric in self.metrics):
-            return 1
-        known = any(metric.passed for metric in self.metrics)
-        gaps = any(metric.not_evaluated or metric.errors for metric in self.metrics)
-        return 3 if gaps or not known else 0
+        return exit_code(self)
 
     def data(self) -> dict[str, Any]:
         """Return the summary as JSON data."""
@@ -81,16 +83,10 @@ def summarise(
     worst: int = WORST_CASES,
 ) -> Summary:
     """Read the summary of a run, or of the latest scores; `metrics` limits it to metric digests."""
-    source = "latest_scores" if run_id is None else "scores"
-    parameters = {"run_id": run_id or "", "digests": list(metrics), "limit": worst}
-    scope = (
-        f"FROM {source} WHERE ($run_id = '' OR run_id = $run_id)"
-        " AND (len($digests::VARCHAR[]) = 0 OR metric_digest IN $digests::VARCHAR[])"
-    )
+    scope, chosen = score_scope(store, run_id, metrics)
 
-    def read(query: str) -> list[tuple[Any, ...]]:
-        used = {name: value for name, value in parameters.items() if f"${name}" in query}
-        return store.rows(query, used)
+    def read(query: str, **more: object) -> list[tuple[Any, ...]]:
+        return store.rows(query, {**chosen, **more})
 
     counts = read(f"""
         SELECT metric_name,
@@ -101,10 +97,13 @@ def summarise(
                avg(score)
         {scope} GROUP BY metric_name ORDER BY metric_name""")
     cases = read(f"SELECT count(DISTINCT (app_name, eval_set_id, eval_id)) {scope}")[0][0]
-    worst_rows = read(f"""
+    worst_rows = read(
+        f"""
         SELECT eval_set_id, eval_id, metric_name, status, score, coalesce(reason, '')
         {scope} AND status = 'failed'
-        ORDER BY score NULLS FIRST, eval_set_id, eval_id, metric_name LIMIT $limit""")
+        ORDER BY score NULLS FIRST, eval_set_id, eval_id, metric_name LIMIT $limit""",
+        limit=worst,
+    )
     unscored = read(f"""
         SELECT metric_name, status, coalesce(reason, ''), count(*), min(eval_id)
         {scope} AND status IN ('not_evaluated', 'error')
@@ -112,10 +111,46 @@ def summarise(
     return Summary(
         run_id,
         cases,
-        tuple(MetricCounts(*row) for row in counts),
+        tuple(_metric_counts(row) for row in counts),
         tuple(CaseRow(*row) for row in worst_rows),
         tuple(Unscored(*row) for row in unscored),
     )
+
+
+def check_run(store: Store, run_id: str) -> None:
+    """Raise InputError when there is no such run."""
+    known = [row[0] for row in store.rows("SELECT run_id FROM runs ORDER BY started_at")]
+    if run_id not in known:
+        raise InputError(f"no run {run_id!r}; runs here: {', '.join(known) or 'none'}")
+
+
+def _metric_counts(row: tuple[Any, ...]) -> MetricCounts:
+    name, passed, failed, not_evaluated, errors, rate, mean = row
+    interval = wilson(passed, passed + failed)
+    return MetricCounts(name, passed, failed, not_evaluated, errors, rate, mean, interval)
+
+
+def score_scope(
+    store: Store, run_id: str | None, digests: Sequence[str] = ()
+) -> tuple[str, dict[str, object]]:
+    """Return `FROM … WHERE …` over the scores of a run or the latest ones, and its parameters.
+
+    A live run goes on with cases that grow: of each it is the score of the last revision.
+    `digests` limits the scores to metric versions.
+    """
+    parameters: dict[str, object] = {"digests": list(digests)} if digests else {}
+    wanted = "metric_digest IN $digests::VARCHAR[]" if digests else "TRUE"
+    if run_id is None:
+        return f"FROM latest_scores WHERE {wanted}", parameters
+    scope = f"FROM scores WHERE run_id = $run_id AND {wanted}"
+    parameters["run_id"] = run_id
+    if store.rows("SELECT 1 FROM runs WHERE run_id = ? AND kind = 'live'", [run_id]):
+        last = (
+            "QUALIFY rank() OVER (PARTITION BY app_name, eval_set_id, eval_id, metric_name"
+            " ORDER BY revision DESC) = 1"
+        )
+        scope = f"FROM (SELECT * {scope} {last}) WHERE TRUE"
+    return scope, parameters
 
 
 def console() -> "Console":
@@ -133,7 +168,7 @@ def print_summary(summary: Summary, out: "Console") -> None:
 
     table = Table(title=counted(summary.cases, "case"), title_justify="left")
     table.add_column("metric")
-    for name in ("passed", "failed", "not evaluated", "errors", "pass rate", "mean score"):
+    for name in (*_COUNTS, "pass rate", "95% interval", "mean score"):
         table.add_column(name, justify="right")
     for row in summary.metrics:
         table.add_row(
@@ -143,6 +178,7 @@ def print_summary(summary: Summary, out: "Console") -> None:
             f"{row.not_evaluated:,}",
             f"{row.errors:,}",
             "-" if row.pass_rate is None else f"{row.pass_rate:.1%}",
+            "-" if row.interval is None else f"{row.interval.low:.0%} to {row.interval.high:.0%}",
             "-" if row.mean_score is None else f"{row.mean_score:.3f}",
         )
     out.print(table)

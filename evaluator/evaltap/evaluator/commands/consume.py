@@ -9,6 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evaltap.evaluator.commands.guarding import (
+    add_guards,
+    add_reports,
+    guarded_exit,
+    write_reports,
+)
 from evaltap.evaluator.commands.judging import judging
 from evaltap.evaluator.commands.options import (
     add_json,
@@ -51,7 +57,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_scoring(
         parser, metrics_help="score with these metrics (default: only land)", required=False
     )
+    add_reports(parser)
     add_json(parser)
+    add_guards(parser)
     parser.set_defaults(run=run)
 
 
@@ -114,9 +122,12 @@ def _finish(
     consumed, landed = consumer.consumed, consumer.consumed.landed
     for gap in consumed.gaps:
         print(f"evaltap consume: GAP {gap}", file=sys.stderr)
-    summary = None
+    summary, code = None, 0
     if pending is not None:
-        summary = summarise(store, metrics=[metric.digest for metric in pending.metrics])
+        digests = [metric.digest for metric in pending.metrics]
+        summary = summarise(store, metrics=digests)
+        write_reports(options, store, digests=digests)
+        code = guarded_exit(options, store, summary, digests=digests)
     if options.json:
         data = {
             "records": landed.records,
@@ -125,7 +136,7 @@ def _finish(
             "dead_letters": landed.dead_letters,
             "gaps": consumed.gaps,
             "cases_scored": consumed.cases_scored,
-            "summary": summary.data() if summary else None,
+            "summary": {**summary.data(), "exit_code": code} if summary else None,
         }
         print(json.dumps(data, ensure_ascii=False))
     else:
@@ -136,6 +147,4 @@ def _finish(
         )
         if summary:
             print_summary(summary, console())
-    if summary is None or not options.until_idle:
-        return 0
-    return summary.exit_code
+    return code if options.until_idle else 0

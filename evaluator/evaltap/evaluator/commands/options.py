@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evaltap.evaluator.commands.guarding import add_thresholds, with_thresholds
 from evaltap.evaluator.commands.judging import add_judging, judging_services
 from evaltap.schemas.documents import read_metrics
 from evaltap.schemas.errors import InputError
@@ -57,6 +58,7 @@ def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required:
         metavar="N",
         help="judged cases under way at a time (default: 8)",
     )
+    add_thresholds(parser)
     add_judging(parser)
 
 
@@ -67,6 +69,7 @@ def case_scorer(options: argparse.Namespace) -> "CaseScorer":
     metrics = read_metrics(options.metrics)
     if not metrics:
         raise InputError(f"{options.metrics}: holds no metric; add one")
+    metrics = with_thresholds(metrics, options.threshold)
     services = judging_services(options, metrics)
     scorer = CaseScorer(metrics, services=services, unknown_metrics=options.unknown_metrics)
     return _of_cost(scorer, options)

@@ -7,6 +7,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evaltap.evaluator.commands.guarding import (
+    add_guards,
+    add_reports,
+    guarded_exit,
+    write_reports,
+)
 from evaltap.evaluator.commands.judging import judging
 from evaltap.evaluator.commands.options import (
     add_json,
@@ -36,7 +42,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  evaltap score cases.evalset.json --metrics metrics.json --db results.duckdb\n"
-        "  evaltap score results.duckdb --metrics metrics.json     # landed cases without a score\n\n"
+        "  evaltap score results.duckdb --metrics metrics.json     # landed cases without a score\n"
+        "  evaltap score cases.jsonl --metrics metrics.json --report report.html --report junit.xml\n\n"
         "exit code: 0 all passed, 1 something failed, 2 bad input, 3 incomplete"
     )
     add = parser.add_argument
@@ -71,7 +78,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes for deterministic metrics (default: one a processor for large files)",
     )
+    add_reports(parser)
     add_json(parser)
+    add_guards(parser)
     parser.set_defaults(run=run)
 
 
@@ -116,12 +125,15 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer") -> int:
         with open_store(options.db) as store, progress("cases scored") as report:
             source = ", ".join(map(str, options.cases))
             scored = score_files(store, files, scorer, source, report)
-            summary = summarise(store, run_id=scored.run.run_id)
+            run_id = scored.run.run_id
+            summary = summarise(store, run_id=run_id)
+            write_reports(options, store, run_id=run_id, case_files=options.cases)
+            code = guarded_exit(options, store, summary, case_files=options.cases)
     finally:
         files.close()
     if kept:
         kept.write(options.result)
-    _print(options, summary, len(scored.bad_lines))
+    _print(options, summary, code, len(scored.bad_lines))
     comparing = [metric.metric_name for metric in scorer.metrics if compares(metric)]
     if scored.without_reference and comparing:
         print(
@@ -130,7 +142,7 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer") -> int:
             " nothing there: add one, or use metrics that need none",
             file=sys.stderr,
         )
-    return _bad_input_exit(scored) or summary.exit_code
+    return _bad_input_exit(scored) or code
 
 
 def _score_landed(options: argparse.Namespace, scorer: "CaseScorer", path: Path) -> int:
@@ -146,16 +158,19 @@ def _score_landed(options: argparse.Namespace, scorer: "CaseScorer", path: Path)
         started, cases = pending.score("landed", str(path), retry=options.retry, progress=report)
         if started is not None:
             end_run(store, started, cases)
-        summary = summarise(store, metrics=[metric.digest for metric in pending.metrics])
+        digests = [metric.digest for metric in pending.metrics]
+        summary = summarise(store, metrics=digests)
+        write_reports(options, store, digests=digests)
+        code = guarded_exit(options, store, summary, digests=digests)
     if not options.json:
         print(
             f"{counted(cases, 'case')} scored now; the summary covers the latest score of every case"
         )
-    _print(options, summary, 0)
-    return summary.exit_code
+    _print(options, summary, code, 0)
+    return code
 
 
-def _print(options: argparse.Namespace, summary: "Summary", bad_lines: int) -> None:
+def _print(options: argparse.Namespace, summary: "Summary", code: int, bad_lines: int) -> None:
     from evaltap.evaluator.report import console, print_summary
 
     if options.json:

@@ -1,0 +1,278 @@
+"""What the page draws: bars, intervals and histograms, laid out here, with their texts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from evaltap.evaluator.report import counted
+from evaltap.evaluator.reports.model import MetricReport, ReasonGroup, Report, Usage
+from evaltap.evaluator.reports.text import one_line
+
+STATUS_WORDS: Final = {
+    "failed": "failed",
+    "error": "error",
+    "not_evaluated": "not evaluated",
+    "passed": "passed",
+}
+_ORDER: Final = ("passed", "failed", "error", "not_evaluated")
+HISTOGRAM_WIDTH: Final = 150
+HISTOGRAM_HEIGHT: Final = 40
+RATE_WIDTH: Final = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A rectangle along a line: where it begins, how long it is, and what it counts."""
+
+    status: str
+    start: float
+    length: float
+    count: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The first thing to read, and the bar under it."""
+
+    status: str
+    headline: str
+    bars: tuple[Bar, ...]
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A figure with its name and what stands behind it."""
+
+    name: str
+    value: str
+    remark: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A pass rate with its interval, along a line of RATE_WIDTH."""
+
+    x: float
+    low: float
+    high: float
+    text: str
+    interval: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One bin of a histogram."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """The distribution of a metric's scores."""
+
+    columns: tuple[Column, ...]
+    thresholds: tuple[float, ...]
+    description: str
+    remark: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetricView:
+    """One row of the table of metrics."""
+
+    name: str
+    evaluator: str
+    threshold: str
+    bars: tuple[Bar, ...]
+    counts: tuple[tuple[str, str, str], ...]
+    """Status, its word, the number."""
+    rate: Rate | None
+    histogram: Histogram | None
+    mean: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """One reason and how often it was given."""
+
+    metric_name: str
+    status: str
+    word: str
+    cases: str
+    length: float
+    reason: str
+    eval_ids: str
+
+
+def verdict(report: Report) -> Verdict:
+    """Return the headline and the bar over all cases."""
+    counts = report.case_counts
+    total = len(report.cases)
+    numbers = {status: counts.get(status, 0) for status in _ORDER}
+    bars = _bars(numbers, total)
+    told = ", ".join(f"{numbers[s]:,} {STATUS_WORDS[s]}" for s in _ORDER if numbers[s])
+    if not total:
+        return Verdict("not_evaluated", "No scores yet", (), "no cases")
+    if numbers["failed"] or numbers["error"]:
+        bad = numbers["failed"] + numbers["error"]
+        status = "failed" if numbers["failed"] else "error"
+        headline = f"{bad:,} of {total:,} cases did not pass"
+        return Verdict(status, "The case did not pass" if total == 1 else headline, bars, told)
+    if report.summary.exit_code:
+        return Verdict("not_evaluated", "Nothing failed, but not all was evaluated", bars, told)
+    headline = "The case passed" if total == 1 else f"All {total:,} cases passed"
+    return Verdict("passed", headline, bars, told)
+
+
+def tiles(report: Report) -> list[Tile]:
+    """Return the figures of the overview; what is not known is left out."""
+    counts, total = report.case_counts, len(report.cases)
+    evaluated = total - counts.get("not_evaluated", 0)
+    found = [Tile("cases", f"{total:,}", counted(len(report.metrics), "metric"))]
+    if evaluated:
+        rate = counts.get("passed", 0) / evaluated
+        found.append(Tile("pass rate", f"{rate:.1%}", "cases with nothing failed"))
+    gaps = sum(row.not_evaluated for row in report.summary.metrics)
+    errors = sum(row.errors for row in report.summary.metrics)
+    if errors:
+        found.append(Tile("errors", f"{errors:,}", "scores that could not be had"))
+    if gaps:
+        found.append(Tile("not evaluated", f"{gaps:,}", "scores; the reasons are below"))
+    found += _use_tiles("agent", report.agent, "turn")
+    if report.judge:
+        found += _use_tiles("judge", report.judge, "call")
+    return found
+
+
+def _use_tiles(name: str, use: Usage, noun: str) -> list[Tile]:
+    found: list[Tile] = []
+    if use.latency_p95_ms is not None and use.latency_p50_ms is not None:
+        remark = f"median {duration(use.latency_p50_ms)}, {counted(use.with_latency, noun)}"
+        found.append(Tile(f"{name} latency, p95", duration(use.latency_p95_ms), remark))
+    if use.cost_usd is not None:
+        missing = use.count - use.with_cost
+        remark = f"unknown for {counted(missing, noun)}" if missing else counted(use.count, noun)
+        remark += f", {use.cached:,} from the cache" if use.cached else ""
+        found.append(Tile(f"{name} cost", money(use.cost_usd), remark))
+    if use.input_tokens is not None or use.output_tokens is not None:
+        tokens = (use.input_tokens or 0) + (use.output_tokens or 0)
+        remark = f"{amount(use.input_tokens or 0)} in, {amount(use.output_tokens or 0)} out"
+        found.append(Tile(f"{name} tokens", amount(tokens), remark))
+    return found
+
+
+def metric_views(report: Report) -> list[MetricView]:
+    """Return the rows of the table of metrics, the lowest pass rate first."""
+    counts = {row.metric_name: row for row in report.summary.metrics}
+    views = []
+    for metric in report.metrics:
+        row = counts[metric.metric_name]
+        numbers = {
+            "passed": row.passed,
+            "failed": row.failed,
+            "error": row.errors,
+            "not_evaluated": row.not_evaluated,
+        }
+        rate = None
+        if row.pass_rate is not None and row.interval is not None:
+            interval = f"{row.interval.low:.0%} to {row.interval.high:.0%}"
+            rate = Rate(
+                row.pass_rate * RATE_WIDTH,
+                row.interval.low * RATE_WIDTH,
+                row.interval.high * RATE_WIDTH,
+                f"{row.pass_rate:.1%}",
+                interval,
+                f"pass rate {row.pass_rate:.1%}, 95 % interval {interval}",
+            )
+        evaluator = metric.evaluator_name if metric.evaluator_name != metric.metric_name else ""
+        view = MetricView(
+            metric.metric_name,
+            evaluator,
+            ", ".join(f"{value:g}" for value in metric.thresholds),
+            _bars(numbers, sum(numbers.values())),
+            tuple((s, STATUS_WORDS[s], f"{numbers[s]:,}") for s in _ORDER if numbers[s]),
+            rate,
+            _histogram(metric),
+            "" if row.mean_score is None else f"{row.mean_score:.3f}",
+        )
+        views.append((2.0 if row.pass_rate is None else row.pass_rate, view))
+    return [view for _, view in sorted(views, key=lambda pair: pair[0])]
+
+
+def group_views(groups: Sequence[ReasonGroup]) -> list[GroupView]:
+    """Return the reasons with bars that are as long as the largest allows."""
+    most = max((group.cases for group in groups), default=1)
+    return [
+        GroupView(
+            group.metric_name,
+            group.status,
+            STATUS_WORDS[group.status],
+            f"{group.cases:,}",
+            100 * group.cases / most,
+            one_line(group.example, 300) or group.pattern,
+            ", ".join(group.eval_ids[:3]) + (", …" if group.cases > 3 else ""),
+        )
+        for group in groups
+    ]
+
+
+def _bars(numbers: dict[str, int], total: int) -> tuple[Bar, ...]:
+    bars, start = [], 0.0
+    for status, count in numbers.items():
+        if count:
+            length = 100 * count / total
+            label = f"{count:,} {STATUS_WORDS[status]}"
+            bars.append(Bar(status, start, length, count, label))
+            start += length
+    return tuple(bars)
+
+
+def _histogram(metric: MetricReport) -> Histogram | None:
+    most = max(metric.histogram)
+    if not most:
+        return None
+    step = HISTOGRAM_WIDTH / len(metric.histogram)
+    columns, told = [], []
+    for place, count in enumerate(metric.histogram):
+        if count:
+            # One case among thousands is still to be seen.
+            height = max(1.5, HISTOGRAM_HEIGHT * count / most)
+            columns.append(Column(place * step + 1, HISTOGRAM_HEIGHT - height, step - 2, height))
+            told.append(f"{count:,} from {place / 10:g} to {(place + 1) / 10:g}")
+    remark = f"{metric.outside:,} outside 0 to 1" if metric.outside else ""
+    inside = [value for value in metric.thresholds if 0 <= value <= 1]
+    return Histogram(
+        tuple(columns),
+        tuple(value * HISTOGRAM_WIDTH for value in inside),
+        "scores: " + ", ".join([*told, *filter(None, [remark])]),
+        remark,
+    )
+
+
+def duration(milliseconds: float) -> str:
+    """Return a duration as people say it: `850 ms`, `3.6 s`, `2 min 5 s`."""
+    if milliseconds < 1_000:
+        return f"{milliseconds:.0f} ms"
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1_000:.1f} s"
+    minutes, seconds = divmod(round(milliseconds / 1_000), 60)
+    return f"{minutes} min {seconds} s"
+
+
+def money(usd: float) -> str:
+    """Return an amount in US dollars with two digits that say something."""
+    return f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.2g}"
+
+
+def amount(number: float) -> str:
+    """Return a large number in short: `14.4 M`."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if number >= limit:
+            return f"{number / (1e3 if unit == 'k' else limit):,.1f} {unit}"
+    return f"{number:,.0f}"

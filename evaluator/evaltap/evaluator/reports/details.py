@@ -1,0 +1,76 @@
+"""The scores of turns, the votes and the answers of judges behind the cells of a report."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import TypeAlias, TypeVar
+
+from evaltap.evaluator.reports.evidence import cut
+from evaltap.evaluator.reports.model import CaseReport, JudgeCall, Limits, TurnCell, Usage, VoteCell
+from evaltap.evaluator.reports.usage import CaseKey, TurnUse, usage_of
+from evaltap.evaluator.store import Store, sql
+
+CellKey: TypeAlias = tuple[str, str, str, str]
+"""The key of a case, and the name of a metric."""
+Row = TypeVar("Row")
+
+
+class JudgeCalls:
+    """What judges answered for the scores of a report: in full for some cases, in sum for all."""
+
+    def __init__(self, store: Store, detailed: Collection[CaseKey], limits: Limits) -> None:
+        self.by_cell: dict[CellKey, list[JudgeCall]] = {}
+        uses: list[TurnUse] = []
+        cached = 0
+        for row in store.rows(sql("report_judge_calls")):
+            app, eval_set, eval_id, metric_name, invocation, sample, judge, model, status, *rest = (
+                row
+            )
+            reason, from_cache, tokens_in, tokens_out, cost, latency = rest
+            key = app, eval_set, eval_id
+            if status != "not_evaluated" or sample < 0:  # else it was not asked
+                uses.append(TurnUse(key, cost, tokens_in, tokens_out, latency))
+                cached += from_cache
+            if key in detailed:
+                call = JudgeCall(
+                    invocation, sample + 1, judge, model, status, cut(reason, limits.text),
+                    from_cache, tokens_in, tokens_out, cost, latency,
+                )  # fmt: skip
+                self.by_cell.setdefault((*key, metric_name), []).append(call)
+        self.usage: Usage | None = replace(usage_of(uses), cached=cached) if uses else None
+
+
+def with_details(
+    store: Store, cases: Iterable[CaseReport], calls: JudgeCalls, limits: Limits
+) -> Iterable[CaseReport]:
+    """Yield the cases, which are those of `report_cases`, with what stands behind their cells."""
+    turns: dict[CellKey, list[TurnCell]] = {}
+    for row in store.rows(sql("report_turn_scores")):
+        app, eval_set, eval_id, metric_name, index, invocation, status, score, reason = row
+        turn = TurnCell(index + 1, invocation, status, score, cut(reason, limits.text))
+        turns.setdefault((app, eval_set, eval_id, metric_name), []).append(turn)
+    votes: dict[CellKey, list[VoteCell]] = {}
+    for row in store.rows(sql("report_votes")):
+        app, eval_set, eval_id, metric_name, invocation, sample, rubric, score, reason, *more = row
+        evidence, found, confidence = more
+        vote = VoteCell(
+            invocation, sample + 1, rubric, score, cut(reason, limits.text),
+            cut(evidence, limits.text), found, confidence,
+        )  # fmt: skip
+        votes.setdefault((app, eval_set, eval_id, metric_name), []).append(vote)
+    for case in cases:
+        cells = []
+        for cell in case.cells:
+            at = case.app_name, case.eval_set_id, case.eval_id, cell.metric_name
+            cells.append(
+                replace(
+                    cell,
+                    turns=_at(turns, at)[: limits.turns],
+                    votes=_at(votes, at),
+                    calls=_at(calls.by_cell, at),
+                )
+            )
+        yield replace(case, cells=tuple(cells), detailed=True)
+
+
+def _at(rows: Mapping[CellKey, list[Row]], key: CellKey) -> tuple[Row, ...]:
+    return tuple(rows.get(key, ()))

@@ -1,0 +1,182 @@
+"""What happened in the turns of a case, against what was expected: evidence for readers of a report."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from evaltap.evaluator.context import Turn
+from evaltap.evaluator.criteria.call_attempts import calls_of, select
+from evaltap.evaluator.criteria.call_pairs import CallLikeness, CallPairs
+from evaltap.evaluator.criteria.trajectory_diff import DiffRow, trajectory_diff
+from evaltap.evaluator.criteria.trajectory_scores import shares
+from evaltap.evaluator.evaluators.against_references import has_references
+from evaltap.evaluator.layout import CaseProblem, lay_out
+from evaltap.evaluator.reports.model import Call, Limits, Step, TurnEvidence
+from evaltap.schemas.metric import (
+    EvalMetric,
+    ToolTrajectoryCriterion,
+    ToolTrajectoryStrategy,
+)
+from evaltap.schemas.trajectory import ValueCriterion
+
+ToolCall = dict[str, Any]
+
+
+class Comparison:
+    """How the calls of a case are compared for the reader: as the first trajectory metric does.
+
+    Without one, as `toolTrajectory` says which tools' arguments count; else names and arguments
+    must be equal.  Failed calls count, unless the metric says otherwise.
+    """
+
+    def __init__(self, metrics: Sequence[EvalMetric] = ()) -> None:
+        criteria = [metric.criterion for metric in metrics if metric.criterion]
+        given = next((part.trajectory for part in criteria if part.trajectory), None)
+        matched = next((part.tool_trajectory for part in criteria if part.tool_trajectory), None)
+        self.attempts = "all"
+        self.references: list[list[ToolCall]] = []
+        self.likeness = _likeness(matched) if matched else CallLikeness()
+        if given is not None:
+            self.likeness = CallLikeness(given.arguments, given.tool_arguments)
+            self.attempts = given.attempts or "successful"
+            self.references = [
+                [call.model_dump(by_alias=True) for call in reference.tools]
+                for reference in given.references
+            ]
+
+
+def _likeness(criterion: ToolTrajectoryCriterion) -> CallLikeness:
+    """Return the likeness that comes closest to a criterion of tRPC-Agent-Go."""
+    by_tool = {name: _compared(rule) for name, rule in criterion.tool_strategy.items()}
+    return CallLikeness(_compared(criterion.default_strategy), by_tool)
+
+
+def _compared(strategy: ToolTrajectoryStrategy | None) -> ValueCriterion:
+    if strategy is None:
+        return ValueCriterion()
+    rule = strategy.arguments
+    if rule is None or rule.ignore or rule.match_strategy == "skip":
+        return ValueCriterion(mode="ignore")
+    return ValueCriterion(tolerance=rule.number_tolerance)
+
+
+def evidence_of(
+    case: Mapping[str, Any], comparison: Comparison, limits: Limits
+) -> tuple[tuple[TurnEvidence, ...], str]:
+    """Return the turns of a case, and why not all of them are there (empty when they are)."""
+    try:
+        conversation = lay_out(case)
+    except (CaseProblem, TypeError, AttributeError, KeyError) as problem:
+        return (), f"the case cannot be laid out: {problem}"
+    written = has_references(case)
+    turns = list(zip(conversation.actual, conversation.expected, strict=False))
+    shown = tuple(
+        _turn(actual, expected, comparison, limits, written=written)
+        for actual, expected in turns[: limits.turns]
+    )
+    cut = len(turns) - len(shown)
+    return shown, f"{cut:,} more turns are not shown" if cut else ""
+
+
+def _turn(
+    actual: Turn, expected: Turn, comparison: Comparison, limits: Limits, *, written: bool
+) -> TurnEvidence:
+    telemetry = actual.data.get("telemetry") or {}
+    calls = calls_of(actual)
+    gaps = [f"{name} is {state}" for name, state in actual.capture.items()]
+    others = expected.data.get("references") or ()
+    references = [calls_of(expected), *(calls_of(Turn(other)) for other in others)]
+    references = [*(references if written else ()), *comparison.references]
+    cut = max([len(calls), *map(len, references)]) - limits.calls
+    if cut > 0:
+        gaps.append(f"{cut:,} tool calls are not shown")
+    references = [reference[: limits.calls] for reference in references]
+    error = telemetry.get("error") or {}
+    return TurnEvidence(
+        actual.invocation_id,
+        _optional(actual.user_text, limits.text),
+        _optional(actual.final_text, limits.text),
+        _optional(expected.final_text, limits.text) if written else None,
+        _steps(references, calls[: limits.calls], comparison, limits),
+        bool(references),
+        tuple(gaps),
+        ": ".join(filter(None, (error.get("type"), error.get("message")))),
+        tuple(telemetry.get("models") or ()),
+        telemetry.get("costUsd"),
+        telemetry.get("latencyMs"),
+        telemetry.get("inputTokens"),
+        telemetry.get("outputTokens"),
+    )
+
+
+def _steps(
+    references: Sequence[list[ToolCall]],
+    calls: Sequence[ToolCall],
+    comparison: Comparison,
+    limits: Limits,
+) -> tuple[Step, ...]:
+    if not references:
+        return tuple(Step("made", None, _call(call, limits.text)) for call in calls)
+    kept = select(calls, comparison.attempts)
+    candidates = [
+        CallPairs(select(reference, comparison.attempts), kept, comparison.likeness)
+        for reference in references
+    ]
+    best = max(candidates, key=lambda pairs: shares(pairs, ordered=False).f1)
+    counted = {id(call) for call in kept}
+    places = [place for place, call in enumerate(calls) if id(call) in counted]
+    steps: list[Step] = []
+    done = 0
+    for row in trajectory_diff(best):
+        if row.actual is not None:
+            steps += _left_out(calls[done : places[row.actual]], limits)
+            done = places[row.actual] + 1
+        steps.append(_step(row, best, limits))
+    return (*steps, *_left_out(calls[done:], limits))
+
+
+def _left_out(calls: Sequence[ToolCall], limits: Limits) -> list[Step]:
+    return [Step("left_out", None, _call(call, limits.text)) for call in calls]
+
+
+def _step(row: DiffRow, pairs: CallPairs, limits: Limits) -> Step:
+    return Step(
+        row.kind,
+        None if row.expected is None else _call(pairs.reference[row.expected], limits.text),
+        None if row.actual is None else _call(pairs.actual[row.actual], limits.text),
+        tuple(cut(str(change), limits.text) for change in row.changes),
+    )
+
+
+def _call(call: ToolCall, limit: int) -> Call:
+    error = call.get("error") or {}
+    if not isinstance(error, Mapping):
+        error = {"message": str(error)}
+    told = ": ".join(str(error[key]) for key in ("type", "message") if error.get(key))
+    return Call(
+        str(call.get("name") or "(no name)"),
+        _json(call.get("arguments"), limit),
+        _json(call.get("result"), limit),
+        cut(told or ("failed" if error else ""), limit),
+    )
+
+
+def _json(value: Any, limit: int) -> str:
+    if value is None:
+        return ""
+    try:
+        return cut(orjson.dumps(value).decode(), limit)
+    except (TypeError, orjson.JSONEncodeError):  # half of a surrogate pair, or a huge number
+        return cut(repr(value), limit)
+
+
+def _optional(text: str | None, limit: int) -> str | None:
+    return None if text is None else cut(text, limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """Return a text, or its beginning and how much is missing."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}… ({len(text) - limit:,} more characters)"

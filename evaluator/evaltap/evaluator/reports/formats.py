@@ -1,0 +1,75 @@
+"""The formats a report is written in, by name and by the ending of a file."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from evaltap.schemas.documents import write_bytes
+from evaltap.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.reports.model import Report
+
+FORMATS: Final = ("html", "json", "junit", "markdown")
+
+_ENDINGS: Final[Mapping[str, str]] = {
+    ".html": "html",
+    ".htm": "html",
+    ".json": "json",
+    ".xml": "junit",
+    ".md": "markdown",
+    ".markdown": "markdown",
+}
+
+
+def format_of(path: Path, given: str | None = None) -> str:
+    """Return the format of a report's file: the one that is given, or by its ending."""
+    found = given or _ENDINGS.get(path.suffix.lower())
+    if found is None:
+        raise InputError(
+            f"{path}: no report format has the ending '{path.suffix}'; expected one of"
+            f" {', '.join(_ENDINGS)}"
+        )
+    return found
+
+
+def render(report: "Report", name: str) -> str:
+    """Return the report in one of FORMATS."""
+    return _WRITERS[name](report)
+
+
+def write_report(report: "Report", path: Path, name: str | None = None) -> None:
+    """Write the report to a file; raise InputError saying why that failed."""
+    text = render(report, format_of(path, name))
+    write_bytes(path, text.encode("utf-8", "replace"))
+
+
+def _html(report: "Report") -> str:
+    from evaltap.evaluator.reports.html import html
+
+    return html(report)
+
+
+def _json(report: "Report") -> str:
+    return json.dumps(report.data(), ensure_ascii=False, indent=1) + "\n"
+
+
+def _junit(report: "Report") -> str:
+    from evaltap.evaluator.reports.junit import junit_xml
+
+    return junit_xml(report)
+
+
+def _markdown(report: "Report") -> str:
+    from evaltap.evaluator.reports.markdown import markdown
+
+    return markdown(report)
+
+
+_WRITERS: Final[Mapping[str, Callable[["Report"], str]]] = {
+    "html": _html,
+    "json": _json,
+    "junit": _junit,
+    "markdown": _markdown,
+}

@@ -1,0 +1,57 @@
+"""Reasons grouped by their pattern, so that a thousand failures of one kind are one line."""
+
+import re
+from collections.abc import Sequence
+from itertools import chain
+from typing import Final
+
+from evaltap.evaluator.reports.model import CaseReport, Cell, ReasonGroup
+
+_VARIABLE: Final = re.compile(
+    r"""'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | (?<=\bid[ ])\S+ | \b\d+(?:\.\d+)?\b""", re.VERBOSE
+)
+_PATTERN_LENGTH: Final = 300
+_EXAMPLES: Final = 5
+
+
+def reason_groups(cases: Sequence[CaseReport]) -> tuple[ReasonGroup, ...]:
+    """Return the reasons of all cells that did not pass, the most frequent first."""
+    found: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+    cells = chain.from_iterable(((case, cell) for cell in case.cells) for case in cases)
+    for case, cell in cells:
+        if cell.status != "passed":
+            reason = deciding_reason(cell)
+            key = cell.metric_name, cell.status, pattern(reason)
+            found.setdefault(key, []).append((case.eval_id, reason))
+    groups = [
+        ReasonGroup(
+            *key,
+            len(members),
+            tuple(eval_id for eval_id, _ in members[:_EXAMPLES]),
+            members[0][1],
+        )
+        for key, members in found.items()
+    ]
+    return tuple(sorted(groups, key=lambda group: -group.cases))
+
+
+def deciding_reason(cell: Cell) -> str:
+    """Return the reason of the first turn that came out as the metric did, else the metric's own.
+
+    The metric's own reason joins those of all its turns, so hardly two would be alike.
+    """
+    reasons = (turn.reason for turn in cell.turns if turn.status == cell.status and turn.reason)
+    return next(reasons, cell.reason)
+
+
+def pattern(reason: str) -> str:
+    """Return a reason with quoted texts and numbers taken out, on one line."""
+    line = " ".join(reason[: 4 * _PATTERN_LENGTH].split())
+    general = _VARIABLE.sub(_general, line)
+    if len(general) > _PATTERN_LENGTH:
+        general = general[:_PATTERN_LENGTH] + "…"
+    return general or "no reason given"
+
+
+def _general(found: re.Match[str]) -> str:
+    return "'…'" if found[0][0] in "'\"" else "N"

@@ -1,0 +1,169 @@
+"""One self-contained HTML file: overview with charts, every case, and the evidence of each on demand.
+
+The page loads nothing.  Its policy allows only its own style and script, by their hashes, and no sink
+that would turn text into markup.  The template escapes what it is given; what the script shows, it
+takes as data from blocks of JSON and puts into text nodes only.
+"""
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from evaltap.evaluator.reports import charts
+from evaltap.evaluator.reports.model import CaseReport, Report
+from evaltap.evaluator.reports.text import one_line, visible
+
+DETAIL_BYTES: Final = 16_000_000
+"""Evidence in the page: browsers read so much within a second, and only parse what is opened."""
+_PAGE: Final = Path(__file__).parent / "page"
+_CASES_PER_BLOCK: Final = 20
+_STATUSES: Final = ("failed", "error", "not_evaluated", "passed")
+_REASON: Final = 240
+_GROUPS: Final = 40
+
+
+def html(report: Report) -> str:
+    """Return the page."""
+    style = (_PAGE / "report.css").read_text("utf-8")
+    script = (_PAGE / "report.js").read_text("utf-8")
+    blocks, shown = _detail_blocks(report.cases)
+    notes = [*report.notes]
+    if cut := sum(case.detailed for case in report.cases) - shown:
+        notes.append(
+            f"This page has no room for the evidence of {cut:,} more cases;"
+            " `evaltap show` and the JSON report have it."
+        )
+    environment = Environment(
+        loader=PackageLoader("evaltap.evaluator.reports", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalize,
+    )
+    return environment.get_template("report.html.j2").render(
+        report=report,
+        verdict=charts.verdict(report),
+        metrics=charts.metric_views(report),
+        tiles=charts.tiles(report),
+        groups=charts.group_views(report.reasons[:_GROUPS]),
+        more_groups=max(0, len(report.reasons) - _GROUPS),
+        statuses=charts.STATUS_WORDS,
+        notes=notes,
+        style=Markup(style),
+        script=Markup(script),
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        index=_script_data(_index(report, shown)),
+        blocks=blocks,
+    )
+
+
+def _finalize(value: object) -> object:
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _index(report: Report, shown: int) -> dict[str, Any]:
+    """Return what the list of cases needs: small, as all of it is parsed at once."""
+    names = [metric.metric_name for metric in report.metrics]
+    places = {name: place for place, name in enumerate(names)}
+    reasons: dict[str, int] = {"": 0}
+    rows = []
+    for case in report.cases:
+        cells: list[Any] = [None] * len(names)
+        for cell in case.cells:
+            reason = "" if cell.status == "passed" else one_line(cell.reason, _REASON)
+            number = reasons.setdefault(reason, len(reasons))
+            cells[places[cell.metric_name]] = [
+                _STATUSES.index(cell.status),
+                None if cell.score is None else round(cell.score, 4),
+                number,
+            ]
+        rows.append(
+            [
+                case.eval_set_id,
+                case.eval_id,
+                _STATUSES.index(case.status),
+                cells,
+                case.cost_usd,
+                case.latency_ms,
+            ]
+        )
+    return {
+        "metrics": names,
+        "reasons": list(reasons),
+        "cases": rows,
+        "shown": shown,
+        "perBlock": _CASES_PER_BLOCK,
+    }
+
+
+def _detail_blocks(cases: Sequence[CaseReport]) -> tuple[list[Markup], int]:
+    """Return blocks of evidence, as many as there is room for, and of how many cases."""
+    blocks: list[Markup] = []
+    room, shown = DETAIL_BYTES, 0
+    rest = iter([case for case in cases if case.detailed])
+    while chunk := list(islice(rest, _CASES_PER_BLOCK)):
+        block = _script_data([_details(case) for case in chunk])
+        room -= len(block)
+        if room < 0:
+            break
+        blocks.append(block)
+        shown += len(chunk)
+    return blocks, shown
+
+
+def _details(case: CaseReport) -> dict[str, Any]:
+    """Return the evidence of a case without what is empty."""
+    details = {
+        "app": case.app_name,
+        "note": case.evidence_note,
+        "cells": [_filled(asdict(cell)) for cell in case.cells],
+        "turns": [_filled(_turn(asdict(turn))) for turn in case.evidence],
+    }
+    return {name: value for name, value in details.items() if value}
+
+
+def _turn(turn: dict[str, Any]) -> dict[str, Any]:
+    for step in turn["steps"]:
+        # What is equal on both sides is written once.
+        if step["kind"] == "same" and step["expected"]["arguments"] == step["actual"]["arguments"]:
+            step["expected"] = None
+    if turn["expected_answer"] == turn["answer"] and turn["answer"] is not None:
+        turn["expected_answer"] = None
+        turn["answer_as_expected"] = True
+    return turn
+
+
+def _filled(value: Any) -> Any:
+    """Return data without what is empty; zero and false are not."""
+    if isinstance(value, Mapping):
+        kept = ((name, item) for name, item in value.items() if item is not None and item != "")
+        return {name: _filled(item) for name, item in kept if item != ()}
+    return [_filled(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _script_data(value: Any) -> Markup:
+    """Return JSON that may stand in a script element: nothing in it can end or open one."""
+    text = orjson.dumps(_visible(value)).decode()
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def _visible(value: Any) -> Any:
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, Mapping):
+        return {visible(key): _visible(item) for key, item in value.items()}
+    return [_visible(item) for item in value] if isinstance(value, list | tuple) else value

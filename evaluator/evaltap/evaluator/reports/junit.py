@@ -1,0 +1,108 @@
+"""JUnit XML: one test case for each eval case and metric.
+
+A suite is a metric, and a test case's class name is `<eval set>.<metric>`: tools that group by suite
+show each metric with its failures, tools that group by package and class show eval set and metric, and
+a test keeps its name from build to build.  Its time is what the agent took for the case.
+"""
+
+import io
+from typing import Final
+from xml.sax.saxutils import XMLGenerator
+from xml.sax.xmlreader import AttributesImpl
+
+from evaltap.evaluator.reports.model import CaseReport, Cell, Report
+from evaltap.evaluator.reports.text import diff_lines, one_line, visible
+
+_MESSAGE: Final = 300
+_TAGS: Final = {"failed": "failure", "error": "error", "not_evaluated": "skipped"}
+_Cells = list[tuple[CaseReport, Cell]]
+
+
+def junit_xml(report: Report) -> str:
+    """Return the report as JUnit XML."""
+    suites: dict[str, _Cells] = {metric.metric_name: [] for metric in report.metrics}
+    for case in report.cases:
+        for cell in case.cells:
+            suites[cell.metric_name].append((case, cell))
+    text = io.StringIO()
+    xml = XMLGenerator(text, "UTF-8", short_empty_elements=True)
+    xml.startDocument()
+    every = [pair for cells in suites.values() for pair in cells]
+    counts = _counts(every)
+    del counts["skipped"]  # the root has no such attribute
+    xml.startElement("testsuites", AttributesImpl({"name": "evaltap", **counts}))
+    for name, cells in suites.items():
+        _suite(xml, name, cells, report)
+    xml.endElement("testsuites")
+    xml.endDocument()
+    return text.getvalue() + "\n"
+
+
+def _suite(xml: XMLGenerator, name: str, cells: _Cells, report: Report) -> None:
+    times = [case.latency_ms for case, _ in cells if case.latency_ms is not None]
+    timestamp = report.source.started_at or report.generated_at
+    attributes = {
+        "name": visible(name),
+        "timestamp": timestamp[:19].replace(" ", "T"),
+        **_counts(cells),
+        **({"time": _seconds(sum(times))} if times else {}),
+    }
+    xml.startElement("testsuite", AttributesImpl(attributes))
+    for case, cell in cells:
+        _test_case(xml, case, cell)
+    xml.endElement("testsuite")
+
+
+def _test_case(xml: XMLGenerator, case: CaseReport, cell: Cell) -> None:
+    attributes = {
+        "name": visible(case.eval_id),
+        "classname": f"{_part(case.eval_set_id or 'cases')}.{_part(cell.metric_name)}",
+    }
+    if case.latency_ms is not None:
+        attributes["time"] = _seconds(case.latency_ms)
+    xml.startElement("testcase", AttributesImpl(attributes))
+    if cell.status in _TAGS:
+        _outcome(xml, _TAGS[cell.status], case, cell)
+    xml.endElement("testcase")
+
+
+def _outcome(xml: XMLGenerator, tag: str, case: CaseReport, cell: Cell) -> None:
+    told = one_line(visible(cell.reason), _MESSAGE)
+    if cell.score is not None:
+        told = f"score {cell.score:.4g}, threshold {cell.threshold:g}" + (told and f": {told}")
+    kind = {} if tag == "skipped" else {"type": cell.status}
+    xml.startElement(tag, AttributesImpl({"message": told, **kind}))
+    if tag != "skipped":
+        xml.characters(visible("\n".join(_body(case, cell))))
+    xml.endElement(tag)
+
+
+def _body(case: CaseReport, cell: Cell) -> list[str]:
+    lines = [cell.reason]
+    for turn in cell.turns:
+        if turn.status != "passed":
+            lines.append(f"turn {turn.turn} {turn.status}: {turn.reason}")
+    if cell.status == "failed":
+        for number, evidence in enumerate(case.evidence, start=1):
+            if evidence.compared and any(step.kind != "same" for step in evidence.steps):
+                lines += [f"turn {number}, calls (- expected, + made):", *diff_lines(evidence)]
+    return lines
+
+
+def _counts(cells: _Cells) -> dict[str, str]:
+    statuses = [cell.status for _, cell in cells]
+    return {
+        "tests": str(len(statuses)),
+        "failures": str(statuses.count("failed")),
+        "errors": str(statuses.count("error")),
+        "skipped": str(statuses.count("not_evaluated")),
+    }
+
+
+def _seconds(milliseconds: float) -> str:
+    return f"{milliseconds / 1000:.3f}"
+
+
+def _part(name: str) -> str:
+    """Return a name without the dots that would divide the class name."""
+    return visible(name).replace(".", "_")

@@ -1,0 +1,178 @@
+"""A summary in GitHub-flavoured Markdown, fit for `$GITHUB_STEP_SUMMARY` (at most 1 MiB).
+
+Everything that was recorded is escaped: it cannot become markup, a link, a mention or math.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from evaltap.evaluator.report import MetricCounts, counted
+from evaltap.evaluator.reports.model import CaseReport, Cell, ReasonGroup, Report, Usage
+from evaltap.evaluator.reports.text import diff_lines, one_line, visible
+
+MAX_BYTES: Final = 1_000_000
+"""GitHub refuses a step summary of more than 1 MiB."""
+_CASES: Final = 50
+_GROUPS: Final = 20
+_CELL: Final = 300
+_MARKUP: Final = re.compile(
+    r"[\\`*\[\]<>&|~@#!$^{}]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|:(?=//)|(?<=www)\.", re.I
+)
+_NUMBERS: Final = (
+    "passed",
+    "failed",
+    "not evaluated",
+    "errors",
+    "pass rate",
+    "95 % interval",
+    "mean",
+)
+_SIGNS: Final = {"passed": "✅", "failed": "❌", "error": "⚠️", "not_evaluated": "⏭️"}
+
+
+def markdown(report: Report) -> str:
+    """Return the summary; what does not fit is counted at its end."""
+    head = [
+        f"## {_verdict(report)}",
+        _origin(report),
+        _table(
+            ("metric", *_NUMBERS),
+            [_metric_row(row) for row in report.summary.metrics],
+            _NUMBERS,
+        ),
+        *_use("agent", report.agent),
+        *(_use("judge", report.judge) if report.judge else ()),
+        *_groups(report.reasons),
+        *(f"> {escape(note)}" for note in report.notes),
+    ]
+    text = "\n\n".join(filter(None, head)) + "\n"
+    return text + _cases(report, MAX_BYTES - len(text.encode()))
+
+
+def escape(text: str, limit: int = _CELL) -> str:
+    """Return recorded text on one line, with all that Markdown would read as markup as entities."""
+    line = one_line(visible(text), limit)
+    return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", line)
+
+
+def _verdict(report: Report) -> str:
+    counts, total = report.case_counts, len(report.cases)
+    if not total:
+        return "⏭️ No scores"
+    sign = {0: "✅", 1: "❌"}.get(report.summary.exit_code, "⚠️")
+    told = [
+        f"{counts[status]:,} {status.replace('_', ' ')}"
+        for status in ("passed", "failed", "error", "not_evaluated")
+        if counts.get(status)
+    ]
+    return f"{sign} {counted(total, 'case')}: {', '.join(told)}"
+
+
+def _origin(report: Report) -> str:
+    source = report.source
+    if source.run_id is None:
+        return f"The latest score of every case in {escape(source.database)}."
+    return (
+        f"Run {escape(source.run_id)} over {escape(source.cases_from)},"
+        f" started {escape(source.started_at)} UTC."
+    )
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers: Collection[str]) -> str:
+    rule = tuple("---:" if name in numbers else "---" for name in head)
+    lines = [head, rule, *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) if rows else ""
+
+
+def _metric_row(row: MetricCounts) -> tuple[str, ...]:
+    interval = "" if row.interval is None else f"{row.interval.low:.0%} to {row.interval.high:.0%}"
+    return (
+        escape(row.metric_name),
+        *(f"{count:,}" for count in (row.passed, row.failed, row.not_evaluated, row.errors)),
+        "" if row.pass_rate is None else f"{row.pass_rate:.1%}",
+        interval,
+        "" if row.mean_score is None else f"{row.mean_score:.3f}",
+    )
+
+
+def _use(name: str, use: Usage) -> list[str]:
+    told = []
+    if use.cost_usd is not None:
+        told.append(f"{use.cost_usd:,.4g} USD")
+    if use.input_tokens is not None or use.output_tokens is not None:
+        told.append(f"{use.input_tokens or 0:,} tokens in, {use.output_tokens or 0:,} out")
+    if use.latency_p95_ms is not None:
+        told.append(
+            f"latency {_ms(use.latency_p50_ms)} in the median,"
+            f" {_ms(use.latency_p95_ms)} at the 95th percentile"
+        )
+    noun = "turn" if name == "agent" else "call"
+    return [f"**{name}**, {counted(use.count, noun)}: {'; '.join(told)}."] if told else []
+
+
+def _ms(value: float | None) -> str:
+    return "?" if value is None else f"{value:,.0f} ms"
+
+
+def _groups(groups: tuple[ReasonGroup, ...]) -> list[str]:
+    if not groups:
+        return []
+    rows = [
+        (
+            f"{_SIGNS[group.status]} {escape(group.metric_name)}",
+            f"{group.cases:,}",
+            escape(group.example),
+            escape(", ".join(group.eval_ids[:2])),
+        )
+        for group in groups[:_GROUPS]
+    ]
+    more = len(groups) - len(rows)
+    table = _table(("what went wrong", "cases", "for example", "case"), rows, ("cases",))
+    return ["### Reasons", table + (f"\n\n{counted(more, 'more reason')}." if more else "")]
+
+
+def _cases(report: Report, budget: int) -> str:
+    bad = [case for case in report.cases if case.status in ("failed", "error")]
+    if not bad:
+        return ""
+    parts = ["\n### Cases that did not pass\n"]
+    for shown, case in enumerate(bad):
+        part = _case(case)
+        budget -= len(part.encode()) + 1
+        if shown == _CASES or budget < 1_000:
+            parts.append(f"{counted(len(bad) - shown, 'more case')}: see the whole report.\n")
+            break
+        parts.append(part)
+    return "\n".join(parts)
+
+
+def _case(case: CaseReport) -> str:
+    cells = [cell for cell in case.cells if cell.status != "passed"]
+    names = ", ".join(f"{_SIGNS[cell.status]} {escape(cell.metric_name)}" for cell in cells)
+    lines = [
+        f"<details><summary>{escape(case.eval_set_id)}/{escape(case.eval_id)}: {names}</summary>",
+        "",
+        *(f"- {_cell(cell)}" for cell in cells),
+        *_fenced(case),
+        "</details>",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _cell(cell: Cell) -> str:
+    score = "" if cell.score is None else f" {cell.score:.4g} of {cell.threshold:g}"
+    return f"**{escape(cell.metric_name)}** {cell.status.replace('_', ' ')}{score}: {escape(cell.reason)}"
+
+
+def _fenced(case: CaseReport) -> list[str]:
+    lines = []
+    for number, turn in enumerate(case.evidence, start=1):
+        if turn.compared and any(step.kind != "same" for step in turn.steps):
+            lines += [f"  turn {number}", *(visible(line) for line in diff_lines(turn))]
+    if not lines:
+        return []
+    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return ["", f"{fence}diff", *(line.replace("\n", " ") for line in lines), fence, ""]

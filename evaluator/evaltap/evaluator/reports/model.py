@@ -1,0 +1,236 @@
+"""What a report holds: plain frozen data, the same for every format.
+
+Texts are as they were recorded, cut to `Limits`; each format makes them safe for its reader.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from evaltap.evaluator.criteria.trajectory_diff import DiffKind
+from evaltap.evaluator.report import Summary
+
+StepKind = DiffKind | Literal["made", "left_out"]
+"""How a call compares; made: there is nothing to compare with; left_out: it failed and does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of the evidence a report takes along; the scores are always all there."""
+
+    cases: int = 5_000
+    """Cases with their turns, votes and turn scores; those that did not pass go first."""
+    turns: int = 50
+    """Turns of a case."""
+    calls: int = 200
+    """Tool calls of a turn, on either side."""
+    text: int = 4_000
+    """Characters of one text: a message, an argument, a reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call: `arguments` and `result` as JSON text, empty when there is none."""
+
+    name: str
+    arguments: str
+    result: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One row of a trajectory difference: a call on either or both sides, and what differs."""
+
+    kind: StepKind
+    expected: Call | None
+    actual: Call | None
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was used, and by how many that is known; None where nobody said."""
+
+    count: int
+    cost_usd: float | None = None
+    with_cost: int = 0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    latency_p50_ms: float | None = None
+    latency_p95_ms: float | None = None
+    with_latency: int = 0
+    cached: int = 0
+    """Answers that came from a cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEvidence:
+    """What happened in a turn, and what was expected."""
+
+    invocation_id: str
+    user: str | None
+    answer: str | None
+    expected_answer: str | None
+    steps: tuple[Step, ...]
+    compared: bool
+    """Whether there was a reference for the calls."""
+    gaps: tuple[str, ...]
+    """Fields that are no evidence, and calls that are not shown, in words."""
+    error: str
+    models: tuple[str, ...]
+    cost_usd: float | None
+    latency_ms: float | None
+    input_tokens: int | None
+    output_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCell:
+    """One turn under one metric."""
+
+    turn: int
+    """From 1."""
+    invocation_id: str
+    status: str
+    score: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class VoteCell:
+    """What one sample of a judge said of one rubric, or of the whole turn (no rubric id)."""
+
+    invocation_id: str
+    sample: int
+    """From 1."""
+    rubric_id: str
+    score: float | None
+    reason: str
+    evidence: str = ""
+    """What the judge quotes for it."""
+    evidence_found: bool | None = None
+    """Whether the quote stands in the trace; None: no quote was asked for."""
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeCall:
+    """One answer of a judge, with or without a verdict, and what it cost."""
+
+    invocation_id: str
+    sample: int
+    """From 1, as in the votes; 0: asked beforehand, to make the question."""
+    judge: str
+    model: str
+    status: str
+    reason: str
+    cached: bool
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_usd: float | None
+    latency_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One case under one metric."""
+
+    metric_name: str
+    status: str
+    score: float | None
+    threshold: float
+    reason: str
+    turns: tuple[TurnCell, ...] = ()
+    votes: tuple[VoteCell, ...] = ()
+    calls: tuple[JudgeCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CaseReport:
+    """One case: its cells, and the evidence behind them when the report took it along."""
+
+    app_name: str
+    eval_set_id: str
+    eval_id: str
+    revision: int
+    status: str
+    """failed or error when a metric is, else passed when one is, else not_evaluated."""
+    cells: tuple[Cell, ...]
+    detailed: bool = False
+    """Whether turns, votes and turn scores were read for it."""
+    evidence: tuple[TurnEvidence, ...] = ()
+    evidence_note: str = ""
+    """Why there is no evidence, or not all of it."""
+    cost_usd: float | None = None
+    latency_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricReport:
+    """One metric: who evaluates it, and how its scores are distributed."""
+
+    metric_name: str
+    evaluator_name: str
+    evaluator_version: str
+    thresholds: tuple[float, ...]
+    """One, unless runs with several thresholds are looked at together."""
+    histogram: tuple[int, ...]
+    """Scores in ten bins of [0, 1], the last one with its end; scores outside are not counted."""
+    outside: int
+    """Scores below 0 or above 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonGroup:
+    """Cells of one metric that came out badly in the same way."""
+
+    metric_name: str
+    status: str
+    pattern: str
+    """The reason with `N` for numbers and `'…'` for quoted text."""
+    cases: int
+    eval_ids: tuple[str, ...]
+    """Some of them."""
+    example: str
+    """The reason of the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the scores come from."""
+
+    database: str
+    run_id: str | None
+    """None: the latest score of every case."""
+    kind: str = ""
+    cases_from: str = ""
+    evaltap_version: str = ""
+    started_at: str = ""
+    ended_at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A whole report."""
+
+    source: Source
+    generated_at: str
+    summary: Summary
+    metrics: tuple[MetricReport, ...]
+    cases: tuple[CaseReport, ...]
+    """Worst first: failed, error, not evaluated, passed."""
+    reasons: tuple[ReasonGroup, ...]
+    agent: Usage
+    judge: Usage | None
+    """None when no judge was asked."""
+    notes: tuple[str, ...]
+    """What the reader must know: what was cut, what could not be shown, what the rates mean."""
+    case_counts: Mapping[str, int] = field(default_factory=dict)
+    """Cases by status."""
+
+    def data(self) -> dict[str, Any]:
+        """Return the report as JSON data."""
+        return {"format": "evaltap-report", "version": 1, **asdict(self)} | {
+            "exit_code": self.summary.exit_code
+        }

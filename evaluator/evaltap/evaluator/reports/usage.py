@@ -1,0 +1,62 @@
+"""What turns used, added up: cost, tokens, latency; what is not known stays unknown."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from evaltap.evaluator.intervals import percentile
+from evaltap.evaluator.reports.model import Usage
+from evaltap.schemas.case import CaseData
+
+CaseKey = tuple[str, str, str]
+Number = TypeVar("Number", int, float)
+
+
+class TurnUse(NamedTuple):
+    """What one turn, or one call of a judge, used; None where that was not recorded."""
+
+    key: CaseKey
+    cost_usd: float | None
+    input_tokens: int | None
+    output_tokens: int | None
+    latency_ms: float | None
+
+
+def turn_uses(key: CaseKey, case: CaseData) -> list[TurnUse]:
+    """Return the uses of the turns that were recorded in a case."""
+    turns = case.get("actualConversation") or case.get("conversation") or ()
+    telemetry = [(turn or {}).get("telemetry") or {} for turn in turns]
+    return [
+        TurnUse(
+            key,
+            one.get("costUsd"),
+            one.get("inputTokens"),
+            one.get("outputTokens"),
+            one.get("latencyMs"),
+        )
+        for one in telemetry
+    ]
+
+
+def usage_of(uses: Sequence[TurnUse]) -> Usage:
+    """Return the sums, and the median and 95th percentile of the latencies."""
+    costs = _known(use.cost_usd for use in uses)
+    latencies = _known(use.latency_ms for use in uses)
+    return Usage(
+        len(uses),
+        total(costs),
+        len(costs),
+        total(_known(use.input_tokens for use in uses)),
+        total(_known(use.output_tokens for use in uses)),
+        percentile(latencies, 0.5),
+        percentile(latencies, 0.95),
+        len(latencies),
+    )
+
+
+def total(values: Sequence[Number]) -> Number | None:
+    """Return the sum, None of nothing: nobody said is not zero."""
+    return sum(values[1:], values[0]) if values else None
+
+
+def _known(values: Iterable[Number | None]) -> list[Number]:
+    return [value for value in values if value is not None]
