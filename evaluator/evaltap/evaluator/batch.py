@@ -1,8 +1,10 @@
 """Scoring a batch of cases into rows: one after the other, or on threads while judges are waited for."""
 
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeAlias
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from evaltap.evaluator.context import Status
 from evaltap.evaluator.rows import ScoreRows
@@ -10,6 +12,11 @@ from evaltap.evaluator.scoring import CaseScore, CaseScorer, KnownScores
 from evaltap.evaluator.vote_rows import add_vote_rows
 from evaltap.schemas.case import CaseData
 from evaltap.schemas.metric import EvalMetric
+
+BATCH_SECONDS: Final = 1.0
+"""Judged cases are slow and paid for: what a second brought is stored, so a killed run loses little."""
+CASES_AHEAD: Final = 2
+"""Cases under way for each thread: one at work, one waiting for it."""
 
 
 class CaseIdentity(NamedTuple):
@@ -72,23 +79,39 @@ def compares(metric: EvalMetric) -> bool:
 
 
 def score_cases(
+    scorer: CaseScorer, cases: Iterable[NamedCase], indexes: Sequence[int]
+) -> ScoreRows:
+    """Score named cases one after the other."""
+    rows = ScoreRows()
+    for identity, case in cases:
+        add_rows(rows, identity, case, scorer.score(case), indexes)
+    return rows
+
+
+def score_batches(
     scorer: CaseScorer,
     cases: Iterable[NamedCase],
     indexes: Sequence[int],
+    size: int,
     threads: int = 1,
     observe: Observer | None = None,
     known: Known | None = None,
-) -> ScoreRows:
-    """Score named cases, on several threads when that helps; rows keep the order of the cases.
+) -> Iterator[ScoreRows]:
+    """Yield the rows of named cases in their order, `size` cases at a time or what a second brought.
 
-    `known` tells the scores that turns of a case got before, by the number of the scorer's metric.
+    On several threads when that helps.  `known` tells the scores that turns of a case got before, by
+    the number of the scorer's metric.
     """
-    rows = ScoreRows()
+    rows, until = ScoreRows(), time.monotonic() + BATCH_SECONDS
     for identity, case, score in _scored(scorer, cases, threads, known):
         add_rows(rows, identity, case, score, indexes)
         if observe is not None:
             observe(identity, dict(case), score)
-    return rows
+        if rows.case_count >= size or time.monotonic() >= until:
+            yield rows
+            rows, until = ScoreRows(), time.monotonic() + BATCH_SECONDS
+    if rows.case_count:
+        yield rows
 
 
 def _scored(
@@ -99,9 +122,19 @@ def _scored(
         for identity, case in cases:
             yield identity, case, scorer.score(case, known(identity) if known else None)
         return
-    named = list(cases)
+    waiting: deque[tuple[CaseIdentity, Mapping[str, Any], Future[CaseScore]]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="evaltap-judge") as pool:
-        before = [known(identity) if known else None for identity, _ in named]
-        scores = pool.map(scorer.score, [case for _, case in named], before)
-        for (identity, case), score in zip(named, scores, strict=True):
-            yield identity, case, score
+        try:
+            for identity, case in cases:
+                before = known(identity) if known else None
+                waiting.append((identity, case, pool.submit(scorer.score, case, before)))
+                if len(waiting) >= threads * CASES_AHEAD:
+                    identity, case, score = waiting.popleft()
+                    yield identity, case, score.result()
+            while waiting:
+                identity, case, score = waiting.popleft()
+                yield identity, case, score.result()
+        finally:
+            # Nobody takes the rest any more: what was not begun need not be paid for.
+            for _, _, score in waiting:
+                score.cancel()

@@ -18,9 +18,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evaltap.evaluator.batch import CaseIdentity, NamedCase, Observer, score_cases
+from evaltap.evaluator.batch import CaseIdentity, NamedCase, Observer, score_batches, score_cases
 from evaltap.evaluator.outlined_case import OutlinedCase, outline_case
-from evaltap.evaluator.rows import PackedRows
+from evaltap.evaluator.rows import PackedRows, ScoreRows
 from evaltap.evaluator.scoring import CaseScorer
 from evaltap.schemas.documents import eval_set_name, is_json_lines, iter_cases, read_case
 from evaltap.schemas.errors import FormatError
@@ -31,8 +31,6 @@ RANGE_BYTES = 1 << 20
 RANGES_PER_WORKER = 16
 """Ranges under way for each worker: enough to keep it busy while the database is written."""
 CASES_PER_BATCH = 200
-JUDGED_CASES_PER_BATCH = 20
-"""Judged cases are paid for: they are stored in small batches, so that a killed run loses few."""
 PARALLEL_FROM_BYTES = 8 << 20
 """Smaller files are scored in this process: starting workers would take longer."""
 
@@ -119,13 +117,13 @@ class FileScorer:
         bad_lines: list[BadLine] = []
         outlined = self._observe is None and self._scorer.outline_suffices
         cases = _cases(part, bad_lines, outlined=outlined)
-        while True:
-            chunk = islice(cases, JUDGED_CASES_PER_BATCH if self.judged else CASES_PER_BATCH)
-            rows = score_cases(self._scorer, chunk, indexes, self._threads, self._observe)
-            if not rows.case_count and not bad_lines:
-                return
+        for rows in score_batches(
+            self._scorer, cases, indexes, CASES_PER_BATCH, self._threads, self._observe
+        ):
             yield ScoredBatch(rows.packed(), bad_lines[:])
             bad_lines.clear()
+        if bad_lines:
+            yield ScoredBatch(ScoreRows().packed(), bad_lines)
 
 
 def _parts(paths: Sequence[Path]) -> Iterator[_Part]:

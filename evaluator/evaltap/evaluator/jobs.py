@@ -1,6 +1,7 @@
 """The two ways to score: cases of files, and what has landed and has no score yet."""
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,13 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from evaltap.evaluator.batch import CaseIdentity, Known, NamedCase, score_cases
+from evaltap.evaluator.batch import (
+    BATCH_SECONDS,
+    CaseIdentity,
+    Known,
+    NamedCase,
+    score_batches,
+)
 from evaltap.evaluator.context import Status, TurnScore
 from evaltap.evaluator.file_scoring import BadLine, FileScorer
 from evaltap.evaluator.rows import PackedRows, ScoreRows
@@ -26,6 +33,9 @@ Progress: TypeAlias = Callable[[int], None]
 ROWS_PER_WRITE = 10_000
 """Turn scores a transaction: enough that its fixed cost does not matter, few enough that the last
 transaction, which no worker overlaps, is short."""
+
+CASES_PER_READ = 500
+"""Landed cases that are read, and stored with their scores, at a time."""
 
 
 def no_progress(_: int) -> None:
@@ -70,7 +80,7 @@ def score_files(
     run = start_run(store, "files", source, run_metrics(scorer))
     writer, bad_lines = ScoreWriter(store, run), []
     waiting: list[PackedRows] = []
-    cases, without_reference = 0, 0
+    cases, without_reference, written = 0, 0, time.monotonic()
     for batch in files.batches():
         waiting.append(batch.rows)
         cases += batch.rows.case_count
@@ -78,9 +88,11 @@ def score_files(
         if batch.bad_lines:
             bad_lines.extend(batch.bad_lines)
             _write_dead_letters(store, batch.bad_lines)
-        if files.judged or sum(one.turn_scores.rows for one in waiting) >= ROWS_PER_WRITE:
+        late = files.judged and time.monotonic() - written >= BATCH_SECONDS
+        if late or sum(one.turn_scores.rows for one in waiting) >= ROWS_PER_WRITE:
             writer.write(waiting)
             waiting.clear()
+            written = time.monotonic()
         progress(cases)
     writer.write(waiting)
     end_run(store, run, cases)
@@ -180,24 +192,26 @@ class PendingScorer:
             if writer is None:
                 run = start_run(self._store, kind, source, self._wanted)
                 writer = ScoreWriter(self._store, run)
-            rows = ScoreRows()
-            for wanted, named in self._by_metrics(chunk).items():
-                indexes = tuple(sorted(self._index[digest] for digest in wanted))
-                scorer = self._scorer.only(indexes)
-                known = self._known_scores(indexes, named) if self._threads > 1 else None
-                rows.extend(score_cases(scorer, named, indexes, self._threads, known=known))
-            writer.write([rows.packed()])
-            cases += rows.case_count
-            progress(cases)
-            if stopped():
-                break
+            for rows in self._scored(chunk):
+                writer.write([rows.packed()])
+                cases += rows.case_count
+                progress(cases)
+                if stopped():
+                    return run, cases
         return run, cases
 
+    def _scored(self, chunk: Sequence[tuple[Any, ...]]) -> Iterator[ScoreRows]:
+        for wanted, named in self._by_metrics(chunk).items():
+            indexes = tuple(sorted(self._index[digest] for digest in wanted))
+            scorer = self._scorer.only(indexes)
+            known = self._known_scores(indexes, named) if self._scorer.waits else None
+            yield from score_batches(
+                scorer, named, indexes, CASES_PER_READ, self._threads, known=known
+            )
+
     def _pending(self, *, retry: bool) -> Iterator[list[tuple[Any, ...]]]:
-        # A judged case may take seconds: smaller transactions lose less when the process dies.
-        size = 20 if self._threads > 1 else 500
         parameters = {"digests": [metric.digest for metric in self._wanted], "retry": retry}
-        yield from self._store.stream(sql("pending_cases"), parameters, size=size)
+        yield from self._store.stream(sql("pending_cases"), parameters, size=CASES_PER_READ)
 
     def _known_scores(self, indexes: Sequence[int], named: Sequence[NamedCase]) -> Known:
         """Return what turns were scored before: a session that goes on is not judged all over."""

@@ -230,17 +230,17 @@ class _Line:
         if seat.place in self._down:
             status, _, reason = self._not_asked(seat.place)
             return Vote(number, status, None, reason, judge=seat.name)
-        reply = _NO_REPLY
+        reply, reader = _NO_REPLY, _Reader(question.read)
         try:
             request = replace(
                 question.request(),
                 generation=seat.generation,
                 sample=number,
                 version=self._version,
-                check=question.read,
+                check=reader,
             )
             reply = self._judges[seat.place].answer(request)
-            score, reason, rows, value = storable(question.read(reply.text))
+            score, reason, rows, value = storable(reader(reply.text))
         except JudgeError as error:
             status, reason = self._note(error, seat.place)
             reply = getattr(error, "reply", None) or reply
@@ -260,6 +260,19 @@ class _Line:
         if not isinstance(error, JudgeInvalid):
             self._down.setdefault(place, text)
         return Status.ERROR, text
+
+
+class _Reader:
+    """Reads answers, and the same one only once: the cache looks at it first."""
+
+    def __init__(self, read: Callable[[str], Verdict]) -> None:
+        self._read = read
+        self._last: tuple[str, Verdict] | None = None
+
+    def __call__(self, text: str) -> Verdict:
+        if self._last is None or self._last[0] is not text:
+            self._last = (text, self._read(text))
+        return self._last[1]
 
 
 class _Listening:
