@@ -37,7 +37,9 @@ def main() -> int:
         check_core(core, work)
         full = environment(work / "full", f"{wheel}[all]")
         check_evaluator(full, work)
-    print("wheel: 2 passed, 0 failed")
+        adapted = environment(work / "deepeval", f"{wheel}[deepeval,evaluator]")
+        call(str(adapted / "python"), str(ROOT / "tests/deepeval_proof.py"), cwd=work)
+    print("wheel: 3 passed, 0 failed")
     return 0
 
 

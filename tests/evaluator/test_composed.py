@@ -126,8 +126,8 @@ def test_a_metric_may_name_a_function_by_its_path() -> None:
 @pytest.mark.parametrize(
     ("path", "told"),
     [
-        ("", "expected package.module:function"),
-        ("os.path", "expected package.module:function"),
+        ("", "expected package.module:name"),
+        ("os.path", "expected package.module:name"),
         ("no.such.module:f", "cannot be imported: No module named 'no'"),
         ("os.path:no_such", "has no attribute 'no_such'"),
         ("os:sep", "is str, not a function"),

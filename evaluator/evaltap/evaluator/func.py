@@ -81,24 +81,30 @@ def turn_score(found: Any, threshold: float) -> TurnScore:  # whatever a functio
 
 def load_function(path: str) -> TurnFunction:
     """Return the function at `package.module:function`; raise MetricError when there is none."""
+    found = load_object(path, "function.path")
+    if not callable(found):
+        raise MetricError(f"function.path '{path}' is {type(found).__name__}, not a function")
+    function: TurnFunction = found
+    return function
+
+
+def load_object(path: str, key: str) -> Any:
+    """Return the object at `package.module:name`; `key` is where the path stands, for the MetricError."""
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
-        raise MetricError(f"function.path is '{path}'; expected package.module:function")
+        raise MetricError(f"{key} is '{path}'; expected package.module:name")
     try:
         found: Any = import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
     except ImportError as error:
         raise MetricError(
-            f"function.path '{path}' cannot be imported: {error}; install the package, or put its "
-            "folder on PYTHONPATH"
+            f"{key} '{path}' cannot be imported: {error}; install the package, or put its folder on "
+            "PYTHONPATH"
         ) from error
-    except AttributeError as error:
-        raise MetricError(f"function.path '{path}': {error}") from error
-    if not callable(found):
-        raise MetricError(f"function.path '{path}' is {type(found).__name__}, not a function")
-    function: TurnFunction = found
-    return function
+    except (AttributeError, ValueError) as error:
+        raise MetricError(f"{key} '{path}': {error}") from error
+    return found
 
 
 def _version(function: TurnFunction) -> str:

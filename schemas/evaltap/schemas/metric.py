@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, SecretStr, SerializationInfo, field_serializer, field_validator
 
-from evaltap.schemas.adapters import FunctionCriterion
+from evaltap.schemas.adapters import CommandCriterion, DeepEvalCriterion, FunctionCriterion
 from evaltap.schemas.base import Always, AnyValue, FreeObject, Keep, Map, WireModel
 from evaltap.schemas.case import Rubric
 from evaltap.schemas.embedding import EmbeddingCriterion
@@ -274,6 +274,8 @@ class Criterion(WireModel):
     sentiment: SentimentCriterion | None = None
     toxic_words: ToxicWordsCriterion | None = None
     function: FunctionCriterion | None = None
+    command: CommandCriterion | None = None
+    deepeval: DeepEvalCriterion | None = None
     suite: "SuiteCriterion | None" = None
 
 
