@@ -24,11 +24,17 @@ class Witness:
         self.provider = TracerProvider()
         self.provider.add_span_processor(self.processor)
 
-    def turns(self) -> list[dict[str, Any]]:
-        """Return the facts of the plugin's turns, after comparing them with those of the spans."""
+    def turns(self, *, parallel: bool = False) -> list[dict[str, Any]]:
+        """Return the facts of the plugin's turns, after comparing them with those of the spans.
+
+        Calls in `parallel` threads begin in any order, and the two may see another one.
+        """
         self.by_spans.flush()
         seen = facts_of(self.by_plugin.cases)
         told = facts_of(self.by_spans.cases)
+        if parallel:
+            for turn in (*seen, *told):
+                _sort_calls(turn)
         assert self._comparable(seen) == self._comparable(told), f"plugin: {seen}\n spans: {told}"
         assert self.by_plugin.faults == self.by_spans.faults == []
         return seen
@@ -43,10 +49,17 @@ class Witness:
                 del turn["agents"]
         return found
 
-    def turn(self) -> dict[str, Any]:
+    def turn(self, *, parallel: bool = False) -> dict[str, Any]:
         """Return the facts of the only turn."""
-        (turn,) = self.turns()
+        (turn,) = self.turns(parallel=parallel)
         return turn
+
+
+def _sort_calls(turn: dict[str, Any]) -> None:
+    """Put what is told of each call in the order of the calls' ids."""
+    order = sorted(range(len(turn["tools"])), key=lambda place: turn["tools"][place][0])
+    for fact in ("tools", "errors", "agents", "parents"):
+        turn[fact] = [turn[fact][place] for place in order]
 
 
 def facts_of(cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -87,7 +87,7 @@ def test_parallel_tools(witness: Witness) -> None:
 
     agent("Where?")
 
-    assert sorted(tool[0] for tool in witness.turn()["tools"]) == ["p1", "p2"]
+    assert [tool[0] for tool in witness.turn(parallel=True)["tools"]] == ["p1", "p2"]
 
 
 def test_a_tool_that_raises_is_a_failed_call_of_which_the_model_is_told(witness: Witness) -> None:
