@@ -18,11 +18,12 @@ import scripted_langchain as langchain
 import scripted_openai as openai
 import scripted_pydantic_ai as pydantic_ai
 import scripted_strands as strands
+from evaltap.recorder.failures import failure_of
 from evaltap.recorder.observation import Observation, Origin
 from evaltap.recorder.plugins.adk import EvaltapPlugin
 from evaltap.recorder.plugins.claude_agent import EvaltapHooks as ClaudeHooks
 from evaltap.recorder.plugins.langchain import EvaltapHandler
-from evaltap.recorder.plugins.observed_run import ObservedRun, failure_of
+from evaltap.recorder.plugins.observed_run import ObservedRun
 from evaltap.recorder.plugins.openai_agents import EvaltapTraceProcessor
 from evaltap.recorder.plugins.pydantic_ai import EvaltapCapability
 from evaltap.recorder.plugins.strands import EvaltapHooks as StrandsHooks

@@ -73,7 +73,7 @@ def test_an_error_is_recorded_and_reaches_the_caller_unchanged(
     (data,) = recorded(recorder, sink)
     assert caught.value is error
     assert data["telemetry"]["status"] == "error"
-    assert data["telemetry"]["error"] == {"type": "Refused", "message": "no"}
+    assert data["telemetry"]["error"] == {"type": f"{__name__}.Refused", "message": "no"}
     assert "finalResponse" not in data
 
 

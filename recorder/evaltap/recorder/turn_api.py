@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from evaltap.recorder.errors import guard
+from evaltap.recorder.failures import UNSEEN, failure_of
 from evaltap.recorder.observation import (
-    Failure,
     ModelCalled,
     Observation,
     Origin,
@@ -36,7 +36,6 @@ from evaltap.recorder.tool_decorator import UNDER_WAY
 if TYPE_CHECKING:
     from evaltap.recorder.recorder import Recorder
 
-_UNSEEN: Any = object()
 _ORIGIN = Origin(framework="plain", convention="evaltap")
 
 
@@ -105,7 +104,7 @@ class Turn:
         arguments: Any = None,
         *,
         id: str | None = None,
-        result: Any = _UNSEEN,
+        result: Any = UNSEEN,
         error: object = None,
         duration_ms: float | None = None,
         agent: str | None = None,
@@ -132,14 +131,14 @@ class Turn:
                     capture={"arguments": "missing"} if arguments is None else {},
                 )
             )
-            if result is not _UNSEEN or error is not None:
+            if result is not UNSEEN or error is not None:
                 self._returned(call.id, result, error, duration_ms)
         return call
 
     def tool_result(
         self,
         call: ToolCall | str,
-        result: Any = _UNSEEN,
+        result: Any = UNSEEN,
         *,
         error: object = None,
         duration_ms: float | None = None,
@@ -212,7 +211,7 @@ class Turn:
             status: RunStatus = "ok"
             if error is not None:
                 status = "error" if isinstance(error, Exception) else "incomplete"
-            failure = _failure(error) if error is not None else None
+            failure = failure_of(error) if error is not None else None
             self._observe(RunEnded(self.run_id, self._clock.now(), status, failure))
 
     async def __aenter__(self) -> "Turn":
@@ -231,9 +230,9 @@ class Turn:
     def _returned(
         self, call_id: str, result: Any, error: object, duration_ms: float | None
     ) -> None:
-        failure = _failure(error) if error is not None else None
-        seen = None if result is _UNSEEN else result
-        missing = {"result": "missing"} if result is _UNSEEN and failure is None else {}
+        failure = failure_of(error) if error is not None else None
+        seen = None if result is UNSEEN else result
+        missing = {"result": "missing"} if result is UNSEEN and failure is None else {}
         self._observe(
             ToolReturned(
                 self.run_id, self._clock.now(), call_id, seen, failure, duration_ms, missing
@@ -242,15 +241,3 @@ class Turn:
 
     def _observe(self, observation: Observation) -> None:
         self._recorder.observe(observation)
-
-
-def _failure(error: object) -> Failure:
-    if isinstance(error, Failure):
-        return error
-    if isinstance(error, BaseException):
-        try:
-            return Failure(type(error).__name__, str(error) or None)
-        except Exception:
-            # Its own text fails; the type still says something.
-            return Failure(type(error).__name__)
-    return Failure(message=error if isinstance(error, str) else type(error).__name__)

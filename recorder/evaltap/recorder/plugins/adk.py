@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 from google.adk.plugins.base_plugin import BasePlugin
 
 from evaltap.recorder.conventions.adk import unwrap_result
+from evaltap.recorder.failures import UNSEEN, failure_of
 from evaltap.recorder.observation import Failure, Origin, RunStatus
 from evaltap.recorder.plugins.observed_run import (
-    UNSEEN,
     ObservedRun,
     enclosing,
     enter,
-    failure_of,
     guarded,
     recorder_for,
 )

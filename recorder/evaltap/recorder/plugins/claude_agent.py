@@ -17,8 +17,9 @@ from claude_agent_sdk import AssistantMessage, HookMatcher, ResultMessage, TextB
 from claude_agent_sdk.types import HookContext, HookEvent, HookInput, HookJSONOutput
 
 from evaltap.recorder.claude_code import AGENT, SUB_AGENT, normal_name
+from evaltap.recorder.failures import UNSEEN
 from evaltap.recorder.observation import Failure, Origin
-from evaltap.recorder.plugins.observed_run import UNSEEN, ObservedRun, guarded, recorder_for
+from evaltap.recorder.plugins.observed_run import ObservedRun, guarded, recorder_for
 from evaltap.recorder.recording import Recording
 
 ORIGIN = Origin(framework="claude-agent-sdk", convention="claude-agent-hooks")

@@ -24,15 +24,9 @@ from langchain_core.messages import (
 )
 from pydantic_core import to_json
 
+from evaltap.recorder.failures import UNSEEN, failure_of
 from evaltap.recorder.observation import Failure, Origin
-from evaltap.recorder.plugins.observed_run import (
-    UNSEEN,
-    ObservedRun,
-    enclosing,
-    failure_of,
-    guarded,
-    recorder_for,
-)
+from evaltap.recorder.plugins.observed_run import ObservedRun, enclosing, guarded, recorder_for
 from evaltap.recorder.recording import Recording
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 from opentelemetry import trace
 
+from evaltap.recorder.failures import UNSEEN, failure_of
 from evaltap.recorder.observation import (
     Failure,
     ModelCalled,
@@ -30,9 +31,6 @@ from evaltap.recorder.observation import (
 )
 from evaltap.recorder.recording import Recording
 from evaltap.recorder.run_clock import RunClock
-
-UNSEEN: Any = object()
-"""Stands for a result or arguments that the framework did not show."""
 
 
 class ObservedRun:
@@ -265,19 +263,6 @@ def enclosing(recorder: Recording) -> tuple[ObservedRun, str] | None:
     if found is None or found[0].recorder is not recorder or not found[0].waits_for(found[1]):
         return None
     return found
-
-
-def failure_of(error: BaseException) -> Failure:
-    """Return what an exception says of itself, named as OpenTelemetry's `exception.type` is."""
-    kind = type(error)
-    name = kind.__qualname__
-    if kind.__module__ != "builtins":
-        name = f"{kind.__module__}.{name}"
-    try:
-        return Failure(name, str(error) or None)
-    except Exception:
-        # Its own text fails; the type still says something.
-        return Failure(name)
 
 
 class HasRecorder(Protocol):

@@ -29,15 +29,9 @@ from agents.tracing.span_data import (
 )
 
 from evaltap.recorder.conventions.messages import Evidence, read_messages
+from evaltap.recorder.failures import UNSEEN, failure_of
 from evaltap.recorder.observation import Failure, Origin
-from evaltap.recorder.plugins.observed_run import (
-    UNSEEN,
-    ObservedRun,
-    enclosing,
-    failure_of,
-    guarded,
-    recorder_for,
-)
+from evaltap.recorder.plugins.observed_run import ObservedRun, enclosing, guarded, recorder_for
 from evaltap.recorder.plugins.openai_loop import Call, Loop, arguments_of
 from evaltap.recorder.recording import Recording
 

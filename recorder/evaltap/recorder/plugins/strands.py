@@ -26,13 +26,12 @@ from strands.hooks import (
     MessageAddedEvent,
 )
 
+from evaltap.recorder.failures import UNSEEN, failure_of
 from evaltap.recorder.observation import Failure, Origin
 from evaltap.recorder.plugins.observed_run import (
-    UNSEEN,
     ObservedRun,
     enclosing,
     enter,
-    failure_of,
     guarded,
     recorder_for,
 )
