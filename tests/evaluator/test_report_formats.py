@@ -384,3 +384,35 @@ def test_the_format_goes_by_the_ending_unless_it_is_given() -> None:
     assert format_of(Path("a.txt"), "junit") == "junit"
     with pytest.raises(InputError, match=r"a\.pdf: no report format has the ending '\.pdf'"):
         format_of(Path("a.pdf"))
+
+
+def luminance(color: str) -> float:
+    digits = color.lstrip("#")
+    digits = digits if len(digits) == 6 else "".join(digit * 2 for digit in digits)
+    parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    ("ink", "paper"),
+    [
+        ("text", "box"), ("text", "page"), ("text", "faint"), ("soft", "box"), ("soft", "faint"),
+        ("soft", "page"), ("accent", "box"), ("passed", "passed-bg"), ("failed", "failed-bg"),
+        ("error", "error-bg"), ("not_evaluated", "not_evaluated-bg"), ("text", "error-bg"),
+        ("soft", "error-bg"),
+    ],
+)  # fmt: skip
+def test_text_stands_out_from_its_ground_in_light_and_dark(
+    report: Report, scheme: int, ink: str, paper: str
+) -> None:
+    style = Page(html(report)).styles[0]
+    blocks = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
+    colors = dict(re.findall(r"--([\w-]+): (#\w+)", blocks[scheme]))
+
+    light, dark = sorted((luminance(colors[ink]), luminance(colors[paper])), reverse=True)
+
+    assert (light + 0.05) / (dark + 0.05) >= 4.5

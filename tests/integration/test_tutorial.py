@@ -1,4 +1,4 @@
-"""The tutorial is run as it stands: files are written, commands typed, outputs compared."""
+"""The tutorial and how-to pages are run as they stand: files written, commands typed, outputs compared."""
 
 import os
 import re
@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-TUTORIAL = Path(__file__).parents[2] / "docs/tutorial.md"
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"```(\w+)(?: file=(\S+))?\n(.*?)```", re.DOTALL)
 
 
@@ -35,19 +37,22 @@ def evaltap_on_path(folder: Path) -> dict[str, str]:
     return {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
 
 
-def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("page", "commands_at_least"), [("tutorial.md", 8), ("how-to/report.md", 5)]
+)
+def test_a_page_does_what_it_says(tmp_path: Path, page: str, commands_at_least: int) -> None:
     environment = evaltap_on_path(tmp_path)
     work = tmp_path / "work"
     work.mkdir()
     ran = 0
-    for kind, name, content in BLOCK.findall(TUTORIAL.read_text()):
+    for kind, name, content in BLOCK.findall((DOCS / page).read_text()):
         if name:
             (work / name).write_text(content)
         elif kind == "console":
             for command, expected in commands(content):
                 check(command, expected, work, environment)
                 ran += 1
-    assert ran >= 8
+    assert ran >= commands_at_least
 
 
 def check(command: str, expected: list[str], work: Path, environment: dict[str, str]) -> None:

@@ -180,9 +180,11 @@
   function votes(cell) {
     const turnOf = turnNumbers(cell, cell.votes);
     const quoted = (vote) => (vote.evidence ? (vote.evidence_found === true ? "in the trace: " : vote.evidence_found === false ? "NOT in the trace: " : "") + vote.evidence : "");
-    return table("votes of the judge", ["turn", "rubric", "sample", "score", "confidence", "reason", "evidence"],
+    const shown = table("votes of the judge", ["turn", "rubric", "sample", "score", "confidence", "reason", "evidence"],
       cell.votes.map((vote) => [turnOf(vote), vote.rubric_id || "all", String(vote.sample), vote.score === undefined ? "no vote" : number(vote.score),
         vote.confidence === undefined ? "" : number(vote.confidence), vote.reason || "", quoted(vote)]));
+    const told = cell.votes.length + (cell.votes.length === 1 ? " vote" : " votes");
+    return el("details", { class: "calls", open: cell.status !== "passed" }, el("summary", {}, told), shown);
   }
   function calls(cell) {
     const turnOf = turnNumbers(cell, cell.calls);

@@ -1,0 +1,270 @@
+"""The HTML report in a real Chromium: it opens, is searched and used by keyboard, runs nothing foreign."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_tool, make_turn
+from evaltap.evaluator.report import Summary
+from evaltap.evaluator.reports.formats import write_report
+from evaltap.evaluator.reports.model import Report, Source, Usage
+from reports import report_of, rubric_answer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.browser
+
+ATTACK = (
+    "<script>window.hacked = 1</script></script><img src=x onerror=window.hacked=1>"
+    "<svg onload=window.hacked=1>\u202e{{7*7}}]]>--><a href='javascript:window.hacked=1'>"
+)
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """A Chromium: the one that EVALTAP_TEST_BROWSER names, or the first on the path."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = os.environ.get("EVALTAP_TEST_BROWSER") or next(
+        filter(None, map(shutil.which, NAMES)), ""
+    )
+    if not found:
+        pytest.skip(f"no browser: none of {', '.join(NAMES)} is on the path (EVALTAP_TEST_BROWSER)")
+    with api.sync_playwright() as playwright:
+        # In containers tests often run as root, where Chromium's sandbox cannot be had.
+        chromium = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+class Opened:
+    """A page with what it asked for and what it complained of."""
+
+    def __init__(self, page: "Page") -> None:
+        self.page = page
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        page.on("console", lambda message: self.said.append(message.text))
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("request", lambda request: self.asked.append(request.url))
+
+    def rows(self) -> list[str]:
+        """Return the ids of the cases that are listed, in their order."""
+        return self.page.locator(".row .id").all_text_contents()
+
+    def wait_for_rows(self, count: int) -> None:
+        """Wait until so many cases are listed; the page's policy lets no other way of waiting in."""
+        from playwright.sync_api import expect
+
+        expect(self.page.locator(".row")).to_have_count(count)
+
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture
+def open_report(browser: "Browser", tmp_path: Path) -> Iterator[Open]:
+    """Write a report and open it; afterwards it must have loaded nothing and complained of nothing."""
+    opened: list[tuple[Opened, Path]] = []
+    contexts = []
+
+    def open_it(
+        report: Report, *, width: int = 1200, dark: bool = False, script: bool = True
+    ) -> Opened:
+        path = tmp_path / f"report-{len(opened)}.html"
+        write_report(report, path)
+        context = browser.new_context(
+            viewport={"width": width, "height": 800},
+            color_scheme="dark" if dark else "light",
+            java_script_enabled=script,
+        )
+        contexts.append(context)
+        found = Opened(context.new_page())
+        found.page.goto(path.as_uri())
+        opened.append((found, path))
+        return found
+
+    yield open_it
+    try:
+        for found, path in opened:
+            assert found.said == []
+            assert found.asked == [path.as_uri()]
+    finally:
+        for context in contexts:
+            context.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """Three cases: one that fails, one that passes, one that lacks its evidence; judged, too."""
+    use = {"costUsd": 0.25, "latencyMs": 1500}
+    failing = [make_tool(arguments={"order_id": "B"}), make_tool("send")]
+    hidden = make_turn(answer=None, capture={"finalResponse": "redacted"}, telemetry=use)
+    cases = [
+        make_case("good", conversation=[make_turn()]),
+        make_case("bad", [make_turn(tools=failing)], conversation=[make_turn(answer="else")]),
+        make_case("hidden", [hidden], conversation=[make_turn()]),
+    ]
+    return report_of(
+        tmp_path_factory.mktemp("report"),
+        cases,
+        [TRAJECTORY, RESPONSE, RUBRIC],
+        answer=lambda: rubric_answer(1, "the judge's own words"),
+    )
+
+
+def many(report: Report, count: int) -> Report:
+    """Return a report of so many cases, each with an id of its own."""
+    kinds = len(report.cases)
+    cases = tuple(replace(report.cases[n % kinds], eval_id=f"case-{n:05}") for n in range(count))
+    return replace(report, cases=cases, case_counts={"failed": count})
+
+
+def nothing() -> Report:
+    empty = Summary(None, 0, (), (), ())
+    return Report(Source("x", None), "2026-11-21T12:00", empty, (), (), (), Usage(0), None, ())
+
+
+def test_opening_a_case_shows_calls_side_by_side_votes_and_answers(
+    report: Report, open_report: Open
+) -> None:
+    opened = open_report(report)
+    assert opened.rows() == ["bad", "good", "hidden"]
+
+    opened.page.locator(".row", has_text="bad").click()
+
+    details = opened.page.locator(".details")
+    calls = details.locator(".diff tbody tr").all_inner_texts()
+    assert "≠" in calls[0]
+    assert "order_id: expected 'A-100', found 'B'" in calls[1]
+    assert "+" in calls[2]
+    details.locator("summary", has_text="1 vote").click()
+    assert "the judge's own words" in details.locator(".votes").first.inner_text()
+    assert details.locator(".answers .words").all_text_contents() == ["else", "done"]
+
+
+def test_a_case_is_opened_and_closed_by_keyboard_alone(report: Report, open_report: Open) -> None:
+    page = open_report(report).page
+
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the cases"
+    page.keyboard.press("Enter")
+    for _ in range(5):
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+
+    row = page.locator(".row").first
+    assert row.get_attribute("aria-expanded") == "true"
+    assert page.locator(".details").count() == 1
+    page.keyboard.press("Enter")
+    assert (row.get_attribute("aria-expanded"), page.locator(".details").count()) == ("false", 0)
+
+
+def test_cases_are_searched_filtered_and_sorted(report: Report, open_report: Open) -> None:
+    opened = open_report(report)
+    page, search = opened.page, opened.page.locator("#search")
+
+    search.fill("redacted")
+    opened.wait_for_rows(1)
+    assert opened.rows() == ["hidden"]
+    assert page.locator("#count").inner_text() == "1 of 3"
+    search.fill("")
+    page.locator("#status").select_option("failed")
+    assert opened.rows() == ["bad"]
+    page.locator("#status").select_option("not_evaluated")
+    assert opened.rows() == ["hidden"]
+    page.locator("#status").select_option("passed")
+    page.locator("#metric").select_option(label="tool_trajectory_avg_score")
+    assert opened.rows() == ["good", "hidden"]
+    page.locator("#status").select_option("")
+    page.locator("#sort").select_option("latency")
+    assert opened.rows()[0] == "hidden"
+    page.locator("#sort").select_option("id")
+    assert opened.rows() == ["bad", "good", "hidden"]
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)], ids=["wide", "narrow"])
+@pytest.mark.parametrize("count", [0, 1, 100, 5_000])
+def test_any_number_of_cases_opens_at_any_width(
+    report: Report, open_report: Open, count: int, width: int, dark: bool
+) -> None:
+    opened = open_report(many(report, count) if count else nothing(), width=width, dark=dark)
+
+    assert len(opened.rows()) == min(count, 100)
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    if count == 5_000:
+        opened.page.locator("#more").click()
+        assert len(opened.rows()) == 200
+        opened.page.locator("#search").fill("case-04998")
+        opened.wait_for_rows(1)
+        opened.page.locator(".row").click()
+        assert opened.page.locator(".turn").count() == 1
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_recorded_text_never_runs(open_report: Open, tmp_path: Path) -> None:
+    turn = make_turn(
+        ATTACK,
+        answer=ATTACK,
+        tools=[make_tool(ATTACK, arguments={ATTACK: ATTACK}, result=ATTACK)],
+        userContent={"role": "user", "content": ATTACK},
+        capture={ATTACK: "redacted"},
+        telemetry={"models": [ATTACK], "error": {"type": ATTACK, "message": ATTACK}},
+    )
+    session = {"appName": ATTACK, "userId": ATTACK}
+    case = make_case(
+        ATTACK, [turn], conversation=[make_turn(answer="x")], evalSetId=ATTACK, sessionInput=session
+    )
+    metrics = [
+        TRAJECTORY | {"metricName": ATTACK, "evaluatorName": TRAJECTORY["metricName"]},
+        RUBRIC,
+    ]
+    hostile = report_of(tmp_path, [case], metrics, answer=lambda: rubric_answer(0, ATTACK))
+
+    opened = open_report(hostile)
+
+    assert opened.page.locator(".details").count() == 1  # the only case is open from the start
+    opened.page.locator("summary").first.click()
+    assert opened.page.evaluate("window.hacked") is None
+    assert opened.page.evaluate("document.images.length") == 0
+    assert opened.page.evaluate("document.links.length") == 1
+    assert "<script>window.hacked = 1</script>" in opened.page.locator(".details").inner_text()
+    assert "⟦U+202E⟧{{7*7}}" in opened.page.locator(".details").inner_text()
+
+
+def test_the_policy_of_the_page_stops_what_would_get_in_all_the_same(
+    report: Report, open_report: Open
+) -> None:
+    opened = open_report(report)
+
+    blocked = opened.page.evaluate(
+        """() => {
+          const caught = [];
+          const attempt = (action) => { try { action(); } catch (error) { caught.push(error.name); } };
+          attempt(() => document.body.setAttribute("onclick", "window.hacked = 1"));
+          attempt(() => { document.body.innerHTML += "<img src=x onerror=window.hacked=1>"; });
+          document.body.click();
+          return caught;
+        }"""
+    )
+
+    assert blocked == ["TypeError", "TypeError"]
+    assert opened.page.evaluate("window.hacked") is None
+    assert opened.said
+    opened.said.clear()  # what this test provoked
+
+
+def test_without_scripts_the_overview_is_there_and_says_what_is_not(
+    report: Report, open_report: Open
+) -> None:
+    text = open_report(report, script=False).page.locator("body").inner_text()
+
+    assert "1 of 3 cases did not pass" in text
+    assert "66.7%" in text
+    assert "made by this page's script" in text
