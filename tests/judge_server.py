@@ -16,6 +16,8 @@ class Answer:
     text: str | None = None
     status: int = 200
     body: bytes | None = None
+    act: Callable[[BaseHTTPRequestHandler], None] | None = None
+    """Does something else than answering."""
     message: dict[str, Any] = field(default_factory=dict)
 
     def encoded(self) -> bytes:
@@ -57,6 +59,10 @@ def judge_server(script: Callable[[dict[str, Any]], Answer]) -> Iterator[JudgeSe
             assert self.path == "/v1/chat/completions"
             served.requests.append(({k.lower(): v for k, v in self.headers.items()}, body))
             answer = script(body)
+            if answer.act is not None:
+                self.close_connection = True
+                answer.act(self)
+                return
             data = answer.encoded()
             self.send_response(answer.status)
             self.send_header("Content-Type", "application/json")
@@ -70,6 +76,8 @@ def judge_server(script: Callable[[dict[str, Any]], Answer]) -> Iterator[JudgeSe
             """Stay silent."""
 
     class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
         def handle_error(self, request: object, client_address: object) -> None:
             """Say nothing about clients that did not wait for their answer."""
 
