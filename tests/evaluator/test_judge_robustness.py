@@ -252,7 +252,7 @@ def test_nothing_that_a_server_does_over_http_crashes_a_run_or_invents_a_score(
             {
                 "EVALTAP_JUDGE_BASE_URL": server.url,
                 "EVALTAP_JUDGE_MODEL": "m",
-                "EVALTAP_JUDGE_TIMEOUT": "0.4",
+                "EVALTAP_JUDGE_TIMEOUT": "3",
                 "EVALTAP_JUDGE_RETRIES": "0",
             },
             budget=budget,
