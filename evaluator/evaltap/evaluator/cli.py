@@ -17,6 +17,7 @@ COMMANDS = {
     "demo": "run a small support agent, record it twice, land, score and explain the result",
     "record": "turn telemetry or eval cases into eval cases in a file or on a log",
     "collect": "receive OTLP over HTTP and record the agent runs in it",
+    "convert": "make eval cases of data sets: Hugging Face, DeepEval, OpenAI evals, CSV, JSON Lines",
     "consume": "land the cases of a log in a DuckDB file and score them",
     "score": "score eval cases from files or a DuckDB file",
     "gate": "check eval cases against thresholds in several dimensions",

@@ -1,0 +1,141 @@
+"""`evaltap convert`: make eval cases of data sets, and metrics of OpenAI eval configurations."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaltap.evaluator.commands.options import add_json
+from evaltap.schemas.documents import eval_set_name, write_bytes, write_document, write_eval_set
+from evaltap.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.datasets.openai_evals import EvalConfig
+    from evaltap.schemas.case import CaseData
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap convert goldens.json --out goldens.evalset.json\n"
+        "  evaltap convert squad/ --split validation --map expected=answer --out squad.jsonl\n"
+        "  evaltap convert rows.jsonl --openai-eval eval.json --out rows.jsonl --metrics-out m.json\n\n"
+        "fields for --map: id, input, output, expected, tools, expected_tools, messages"
+    )
+    add = parser.add_argument
+    add(
+        "files", nargs="*", type=Path, metavar="DATA",
+        help=".jsonl, .json, .csv, .parquet, .arrow, or a folder saved by Hugging Face datasets",
+    )  # fmt: skip
+    add(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="the eval set (.evalset.json), or JSON Lines (.jsonl)",
+    )
+    add(
+        "--map", action="append", default=[], metavar="FIELD=COLUMN",
+        help="which column holds a part of a case (default: by the names that tools use)",
+    )  # fmt: skip
+    add("--split", default="", metavar="NAME", help="one split of a folder (default: all)")
+    add("--app-name", default="", metavar="NAME", help="the app the cases belong to")
+    add(
+        "--openai-eval", type=Path, metavar="EVAL.json",
+        help="a configuration of OpenAI's evals: its testing criteria become metrics",
+    )  # fmt: skip
+    add("--metrics-out", type=Path, metavar="M.json", help="where these metrics go")
+    add(
+        "--skip-unsupported", action="store_true",
+        help="leave out testing criteria without a counterpart (default: refuse)",
+    )  # fmt: skip
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Convert and say what came of it; raises EvaltapError for what cannot be converted."""
+    _check(options)
+    config = _config(options)
+    count = _convert(options, config) if options.files else 0
+    if config is not None:
+        write_document(options.metrics_out, config.metrics)
+        for told in config.unsupported:
+            print(f"evaltap convert: left out: {told}", file=sys.stderr)
+    data = {
+        "cases": count,
+        "out": str(options.out) if options.files else None,
+        "metrics": len(config.metrics) if config else 0,
+        "unsupported": config.unsupported if config else [],
+    }
+    if options.json:
+        print(json.dumps(data, ensure_ascii=False))
+    else:
+        made = [f"{count:,} case{'s'[: count != 1]} -> {options.out}"] if options.files else []
+        if config is not None:
+            number = len(config.metrics)
+            made.append(f"{number} metric{'s'[: number != 1]} -> {options.metrics_out}")
+        print("; ".join(made), file=sys.stderr)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    if not options.files and not options.openai_eval:
+        raise InputError("nothing to convert; give data files, or --openai-eval EVAL.json")
+    if bool(options.files) != bool(options.out):
+        raise InputError("data files and --out FILE go together; give both")
+    if bool(options.openai_eval) != bool(options.metrics_out):
+        raise InputError("--openai-eval and --metrics-out go together; give both")
+
+
+def _config(options: argparse.Namespace) -> "EvalConfig | None":
+    if options.openai_eval is None:
+        return None
+    from evaltap.evaluator.datasets.columns import parse_columns
+    from evaltap.evaluator.datasets.openai_evals import read_eval_config
+
+    config = read_eval_config(options.openai_eval, parse_columns(options.map).given)
+    if config.unsupported and not options.skip_unsupported:
+        raise InputError(
+            f"{options.openai_eval}: no counterpart for {'; '.join(config.unsupported)}; "
+            "--skip-unsupported leaves them out"
+        )
+    if not config.metrics:
+        raise InputError(f"{options.openai_eval}: no criterion that could be a metric")
+    return config
+
+
+def _convert(options: argparse.Namespace, config: "EvalConfig | None") -> int:
+    cases = list(_cases(options, config))
+    if not cases:
+        raise InputError(f"{', '.join(map(str, options.files))}: no row; expected at least one")
+    if options.out.suffix in (".jsonl", ".ndjson"):
+        lines = (json.dumps(case, ensure_ascii=False).encode() + b"\n" for case in cases)
+        write_bytes(options.out, b"".join(lines))
+    else:
+        name = eval_set_name(options.out)
+        write_eval_set(options.out, {"evalSetId": name, "evalCases": cases})
+    return len(cases)
+
+
+def _cases(options: argparse.Namespace, config: "EvalConfig | None") -> "Iterator[CaseData]":
+    from evaltap.evaluator.datasets.columns import Columns, parse_columns, row_case
+    from evaltap.evaluator.datasets.tables import read_rows
+
+    columns = Columns(config.columns) if config else parse_columns(options.map)
+    seen: dict[str, int] = {}
+    number = 0
+    for path in options.files:
+        for place, row in read_rows(path, split=options.split):
+            number += 1
+            case = row_case(
+                row, columns, number=number, app_name=options.app_name, path=str(path), place=place
+            )
+            name = case["evalId"]
+            seen[name] = seen.get(name, 0) + 1
+            if seen[name] > 1:
+                # A name that several rows share (a source file, a topic) is no id by itself.
+                case["evalId"] = f"{name}-{seen[name]}"
+            yield case

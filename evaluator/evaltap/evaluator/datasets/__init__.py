@@ -1,0 +1,1 @@
+"""Data sets of other tools as eval cases: tables from files, columns as turns, graders as metrics."""

@@ -1,0 +1,276 @@
+"""Rows of a data set as eval cases: which column is what, and how a row becomes turns."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from typing import Any, Final
+
+import orjson
+
+from evaltap.schemas.case import CaseData
+from evaltap.schemas.documents import case_data, describe
+from evaltap.schemas.errors import FormatError, InputError
+
+FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "id": ("evalId", "eval_id", "id", "name", "key"),
+    "input": ("input", "question", "prompt", "query", "instruction", "user_input"),
+    "output": ("actual_output", "actualOutput", "output", "response", "completion", "prediction"),
+    "expected": (
+        "expected_output", "expectedOutput", "expected", "reference", "ground_truth", "ideal",
+        "answer", "target",
+    ),
+    "tools": ("tools_called", "toolsCalled", "tool_calls"),
+    "expected_tools": ("expected_tools", "expectedTools"),
+    "messages": ("turns", "messages", "conversation", "conversations"),
+}  # fmt: skip
+"""What a column can be, and the names it is known by, the first that is there."""
+
+_LISTS: Final = {"context", "retrieval_context", "retrievalContext"}
+"""Columns of DeepEval that hold a list; its JSON Lines and CSV join it by `|`."""
+_SPEAKERS: Final = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which column of a data set holds which part of a case."""
+
+    given: Mapping[str, str] = field(default_factory=dict)
+    """Column by field; these go before the names that are known."""
+
+    def value(self, name: str, row: Mapping[str, Any]) -> Any:
+        """Return what a row has for a field, None when it has nothing."""
+        column = self.column(name, row)
+        return None if column is None else row[column]
+
+    def column(self, name: str, row: Mapping[str, Any]) -> str | None:
+        """Return the column of a field in a row."""
+        if name in self.given:
+            return self.given[name] if self.given[name] in row else None
+        taken = set(self.given.values())
+        return next(
+            (one for one in FIELDS[name] if row.get(one) is not None and one not in taken), None
+        )
+
+
+def parse_columns(pairs: Sequence[str]) -> Columns:
+    """Return the mapping of `field=column` pairs; raise InputError for one that is none."""
+    given: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, column = pair.partition("=")
+        if not equals or not column or name not in FIELDS:
+            raise InputError(
+                f"--map {pair}: expected FIELD=COLUMN, where FIELD is one of {', '.join(FIELDS)}"
+            )
+        given[name] = column
+    return Columns(given)
+
+
+def row_case(
+    row: Mapping[str, Any], columns: Columns, *, number: int, app_name: str, path: str, place: str
+) -> CaseData:
+    """Return the eval case of a row.
+
+    A row with an output is a recorded case (trace mode), with what was expected beside it; a row
+    without is a case still to be run, with what is expected as its conversation.  Columns that are no
+    part of a turn go into `sessionInput.state`.  Raises FormatError when the row has no input.
+    """
+    row = _unwrapped(row)
+    reader = _Reader(path, place)
+    case: CaseData = {"evalId": reader.id(columns.value("id", row), number)}
+    messages = columns.value("messages", row)
+    recorded: list[dict[str, Any]]
+    expected: list[dict[str, Any]] = []
+    if messages is not None:
+        recorded = reader.turns(messages)
+    else:
+        recorded, expected = _one_turn(row, columns, reader)
+    if recorded:
+        case |= {"evalMode": "trace", "conversation": expected, "actualConversation": recorded}
+    else:
+        case["conversation"] = expected
+    used = {columns.column(name, row) for name in FIELDS}
+    state = {
+        key: reader.plain(_listed(key, value), key)
+        for key, value in row.items()
+        if key not in used and value is not None
+    }
+    case["sessionInput"] = {"appName": app_name, "userId": "dataset", "state": state}
+    return case_data(case, path=path, place=place)
+
+
+def _one_turn(
+    row: Mapping[str, Any], columns: Columns, reader: "_Reader"
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the recorded turn and the expected turn of a row, each in a list of none or one."""
+    asked = columns.value("input", row)
+    if asked is None:
+        found = ", ".join(row) or "none"
+        raise FormatError(
+            f"no column for the input; found the columns {found}; expected one of "
+            f"{', '.join(FIELDS['input'])}, or --map input=COLUMN",
+            path=reader.path, place=reader.place,
+        )  # fmt: skip
+    turn = reader.asked(asked)
+    output, wanted = columns.value("output", row), columns.value("expected", row)
+    tools, wanted_tools = columns.value("tools", row), columns.value("expected_tools", row)
+    recorded, expected = [], []
+    if output is not None or tools is not None:
+        recorded.append(turn | reader.told(output, tools))
+        if tools is None:
+            # A table that says nothing about tools does not say that none was called.
+            recorded[0]["capture"] = {"tools": "missing"}
+        if output is None:
+            recorded[0].setdefault("capture", {})["finalResponse"] = "missing"
+    if wanted is not None or wanted_tools is not None or not recorded:
+        expected.append(turn | reader.told(wanted, wanted_tools))
+    return recorded, expected
+
+
+class _Reader:
+    """Reads the cells of one row, and knows where it stands for messages."""
+
+    def __init__(self, path: str, place: str) -> None:
+        self.path = path
+        self.place = place
+
+    def id(self, value: Any, number: int) -> str:
+        text = str(value).strip() if isinstance(value, str | int) else ""
+        return text or f"row-{number}"
+
+    def text(self, value: Any, what: str) -> str:
+        """Return a cell as text: a text, a number, or a list of one (several right answers: the first)."""
+        if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+            value = value[0]
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise self.wrong(what, value, "a text")
+        return str(value)
+
+    def asked(self, value: Any) -> dict[str, Any]:
+        """Return the user's side of a turn: a text, or a list of messages that ends with the user's."""
+        if not isinstance(value, list):
+            return {"userContent": {"role": "user", "content": self.text(value, "input")}}
+        messages = [self.message(one) for one in value]
+        if not messages or messages[-1]["role"] != "user":
+            raise self.wrong("input", value, "messages, the user's last")
+        turn: dict[str, Any] = {"userContent": messages[-1]}
+        if messages[:-1]:
+            turn["contextMessages"] = messages[:-1]
+        return turn
+
+    def told(self, answer: Any, tools: Any) -> dict[str, Any]:
+        """Return the agent's side of a turn."""
+        turn: dict[str, Any] = {}
+        if answer is not None:
+            text = self.text(answer, "the answer")
+            turn["finalResponse"] = {"role": "assistant", "content": text}
+        if tools is not None:
+            turn["tools"] = self.tools(tools)
+        return turn
+
+    def tools(self, value: Any) -> list[dict[str, Any]]:
+        """Return tool calls: DeepEval's, ours, or OpenAI's, as a list or as JSON text of one."""
+        value = self.parsed(value)
+        if not isinstance(value, list):
+            raise self.wrong("tools", value, "a list of tool calls")
+        return [self.tool(call) for call in value]
+
+    def tool(self, call: Any) -> dict[str, Any]:
+        if isinstance(call, str):
+            return {"name": call}
+        inner = call.get("function") if isinstance(call, Mapping) else None
+        if isinstance(inner, Mapping):
+            call = {**call, **inner}
+        if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
+            raise self.wrong("tools", call, "tool calls with a `name`")
+        made: dict[str, Any] = {"name": call["name"]}
+        for key, names in (
+            ("id", ("id",)),
+            ("arguments", ("arguments", "inputParameters", "input_parameters", "args")),
+            ("result", ("result", "output")),
+        ):
+            found = next((call[name] for name in names if call.get(name) is not None), None)
+            if found is not None:
+                made[key] = self.parsed(found) if key == "arguments" else self.plain(found, key)
+        return made
+
+    def turns(self, value: Any) -> list[dict[str, Any]]:
+        """Return the turns of a conversation: each user's message with the answers up to the next."""
+        value = self.parsed(value)
+        if not isinstance(value, list) or not value:
+            raise self.wrong("messages", value, "a list of messages")
+        turns: list[dict[str, Any]] = []
+        before: list[dict[str, Any]] = []
+        for one in value:
+            message = self.message(one)
+            if message["role"] == "user":
+                turns.append({"userContent": message})
+            elif not turns:
+                before.append(message)
+            elif message["role"] == "assistant":
+                turns[-1]["finalResponse"] = message
+                calls = one.get("tools_called") or one.get("tool_calls")
+                if calls:
+                    turns[-1].setdefault("tools", []).extend(self.tools(calls))
+        if not turns:
+            raise self.wrong("messages", value, "at least one message of the user")
+        if before:
+            turns[0]["contextMessages"] = before
+        return [{"invocationId": f"t-{n}", **turn} for n, turn in enumerate(turns, start=1)]
+
+    def message(self, value: Any) -> dict[str, Any]:
+        role = value.get("role") or value.get("from") if isinstance(value, Mapping) else None
+        if not isinstance(role, str):
+            raise self.wrong("a message", value, "an object with `role` and `content`")
+        content = value.get("content", value.get("value"))
+        if isinstance(content, list):
+            content = "".join(
+                part.get("text") or "" for part in content if isinstance(part, Mapping)
+            )
+        return {
+            "role": _SPEAKERS.get(role, role),
+            "content": "" if content is None else str(content),
+        }
+
+    def parsed(self, value: Any) -> Any:
+        """Return JSON text as what it says: cells of CSV hold lists that way."""
+        if not isinstance(value, str):
+            return self.plain(value, "tools")
+        try:
+            return orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return value
+
+    def plain(self, value: Any, column: str) -> Any:
+        """Return a cell as JSON data: times as text; bytes are refused."""
+        if isinstance(value, Mapping):
+            return {str(key): self.plain(item, column) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.plain(item, column) for item in value]
+        if isinstance(value, datetime | date | time):
+            return value.isoformat()
+        if isinstance(value, timedelta):
+            return value.total_seconds()
+        if value is None or isinstance(value, str | bool | int | float):
+            return value
+        if isinstance(value, bytes | bytearray | memoryview):
+            raise self.wrong(f"column {column}", "bytes", "text, numbers, lists or objects")
+        return str(value)  # Decimal, UUID
+
+    def wrong(self, what: str, found: Any, expected: str) -> FormatError:
+        told = found if found == "bytes" else describe(found)
+        return FormatError(
+            f"{what}: found {told}; expected {expected}", path=self.path, place=self.place
+        )
+
+
+def _listed(key: str, value: Any) -> Any:
+    return value.split("|") if key in _LISTS and isinstance(value, str) else value
+
+
+def _unwrapped(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a row of OpenAI's evals, `{"item": {...}, "sample": {...}}`, as one row."""
+    item, sample = row.get("item"), row.get("sample")
+    if not isinstance(item, Mapping) or set(row) - {"item", "sample"}:
+        return row
+    text = sample.get("output_text") if isinstance(sample, Mapping) else None
+    return item if text is None else {**item, "actual_output": text}

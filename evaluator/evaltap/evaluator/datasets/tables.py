@@ -1,0 +1,198 @@
+"""Rows of data sets on disk, one after the other, whatever file they are in.
+
+JSON Lines, JSON arrays, CSV; Parquet and Arrow files, and folders that Hugging Face `datasets` saved
+(`save_to_disk`, or Parquet files), through pyarrow.  Nothing is downloaded.
+"""
+
+import csv
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from evaltap.schemas import canonical
+from evaltap.schemas.documents import describe, iter_case_lines, read_bytes
+from evaltap.schemas.errors import ConfigurationError, FormatError, InputError
+
+Row = tuple[str, dict[str, Any]]
+"""Where a row stands in its file (`line 3`, `row 3 of train`), and its columns."""
+
+FORMS: Final = (
+    "a file .jsonl, .ndjson, .json, .csv, .parquet or .arrow, or a folder of Hugging Face datasets"
+)
+
+
+def read_rows(path: Path, *, split: str = "") -> Iterator[Row]:
+    """Yield the rows of a data set; `split` chooses one of a folder, all when empty.
+
+    Raises InputError for what cannot be read, FormatError for what is no table.
+    """
+    if path.is_dir():
+        yield from _folder_rows(path, split)
+        return
+    if not path.exists():
+        raise InputError(f"{path}: no such file; expected {FORMS}")
+    if split:
+        raise InputError(f"--split {split}: {path} is one file; splits are folders")
+    read = _READERS.get(path.suffix.lower())
+    if read is None:
+        raise InputError(f"{path}: of no known form; expected {FORMS}")
+    yield from read(path)
+
+
+def _json_lines(path: Path) -> Iterator[Row]:
+    for number, line in iter_case_lines(path):
+        place = f"line {number}"
+        yield place, _object(canonical.loads(line, path=str(path), place=place), path, place)
+
+
+def _json(path: Path) -> Iterator[Row]:
+    data = canonical.loads(read_bytes(path), path=str(path))
+    if isinstance(data, dict) and len(data) == 1:
+        (data,) = data.values()  # {"data": [...]}, as some tools write it
+    if not isinstance(data, list):
+        raise FormatError(f"found {describe(data)}; expected an array of rows", path=str(path))
+    for number, row in enumerate(data):
+        place = f"[{number}]"
+        yield place, _object(row, path, place)
+
+
+def _csv(path: Path) -> Iterator[Row]:
+    csv.field_size_limit(1 << 30)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            for row in reader:
+                place = f"line {reader.line_num}"
+                if None in row or None in row.values():
+                    raise FormatError(
+                        f"another number of cells than the {len(reader.fieldnames or [])} columns",
+                        path=str(path), place=place,
+                    )  # fmt: skip
+                # An empty cell says nothing; whether an empty text was meant cannot be told.
+                yield place, {key: value for key, value in row.items() if value != ""}
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise FormatError(f"not CSV in UTF-8: {error}", path=str(path)) from None
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    arrow = _pyarrow()
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            yield from _batch_rows(file.iter_batches(batch_size=1000))
+    except (arrow.ArrowInvalid, OSError) as error:
+        raise FormatError(f"not a Parquet file: {error}", path=str(path)) from None
+
+
+def _arrow(path: Path) -> Iterator[Row]:
+    """Read the streaming form, which `datasets` writes, or the file form."""
+    arrow = _pyarrow()
+    try:
+        with arrow.memory_map(str(path)) as source:
+            try:
+                batches: Any = arrow.ipc.open_stream(source)
+            except arrow.ArrowInvalid:
+                reader = arrow.ipc.open_file(source)
+                batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
+            yield from _batch_rows(batches)
+    except (arrow.ArrowInvalid, OSError) as error:
+        raise FormatError(f"not an Arrow file: {error}", path=str(path)) from None
+
+
+_READERS: Final[Mapping[str, Callable[[Path], Iterator[Row]]]] = {
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".json": _json,
+    ".csv": _csv,
+    ".parquet": _parquet,
+    ".arrow": _arrow,
+}
+
+
+def _folder_rows(path: Path, split: str) -> Iterator[Row]:
+    """Read what `save_to_disk` wrote (one data set, or splits), or a folder with Parquet files."""
+    splits = _splits(path)
+    if split and split not in splits:
+        known = ", ".join(filter(None, splits)) or "none"
+        raise InputError(f"--split {split}: {path} has the splits {known}")
+    for name, files in splits.items():
+        if split in ("", name):
+            number = 0
+            for file in files:
+                for _, row in _READERS[file.suffix](file):
+                    yield f"row {number}" + (f" of {name}" if name else ""), row
+                    number += 1
+
+
+def _splits(path: Path) -> dict[str, list[Path]]:
+    """Return the files of each split; a data set without splits has the name ''."""
+    if (path / "dataset_dict.json").is_file():
+        data = _described(path / "dataset_dict.json")
+        names = data.get("splits")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise FormatError(
+                "expected `splits`, a list of names", path=f"{path}/dataset_dict.json"
+            )
+        return {name: _saved(path / name) for name in names}
+    if (path / "state.json").is_file():
+        return {"": _saved(path)}
+    found = sorted(path.rglob("*.parquet"))
+    if not found:
+        raise InputError(
+            f"{path}: holds no data set; expected dataset_dict.json or state.json (save_to_disk), or "
+            "Parquet files"
+        )
+    splits: dict[str, list[Path]] = {}
+    for file in found:
+        # Hugging Face names shards `train-00000-of-00002.parquet`.
+        splits.setdefault(file.name.removesuffix(".parquet").split("-")[0], []).append(file)
+    return splits
+
+
+def _saved(path: Path) -> list[Path]:
+    state = _described(path / "state.json")
+    files = state.get("_data_files")
+    given = [one.get("filename") for one in files] if isinstance(files, list) else [None]
+    names = [name for name in given if isinstance(name, str) and Path(name).name == name]
+    if len(names) < len(given):
+        raise FormatError("expected `_data_files` with file names", path=str(path / "state.json"))
+    if state.get("_indices_data_files"):
+        raise FormatError(
+            "the data set is a selection of rows; call flatten_indices() before save_to_disk()",
+            path=str(path / "state.json"),
+        )
+    return [path / name for name in names]
+
+
+def _described(path: Path) -> dict[str, Any]:
+    return _object(canonical.loads(read_bytes(path), path=str(path)), path, "")
+
+
+def _batch_rows(batches: Any) -> Iterator[Row]:
+    number = 0
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield f"row {number}", row
+            number += 1
+
+
+def _object(row: Any, path: Path, place: str) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise FormatError(
+            f"found {describe(row)}; expected an object with columns", path=str(path), place=place
+        )
+    return row
+
+
+def _pyarrow() -> Any:  # the module
+    try:
+        import pyarrow
+        import pyarrow.ipc
+    except ImportError as error:
+        raise ConfigurationError(
+            "Parquet and Arrow files need the package pyarrow; install evaltap[datasets]"
+        ) from error
+    return pyarrow

@@ -1,0 +1,425 @@
+"""Data sets of other tools as eval cases, and OpenAI eval configurations as metrics."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaltap.evaluator import CaseScorer, ScriptedJudge, Services, Status
+from evaltap.evaluator.cli import main
+from evaltap.evaluator.datasets.columns import Columns, parse_columns, row_case
+from evaltap.evaluator.datasets.openai_evals import EvalConfig, read_eval_config
+from evaltap.evaluator.datasets.tables import read_rows
+from evaltap.schemas import iter_cases, read_metrics
+from evaltap.schemas.errors import EvaltapError, FormatError, InputError
+
+DATA = Path(__file__).parents[1] / "data/datasets"
+HF_COLUMNS = {"id", "question", "answer", "prediction", "level"}
+
+
+def converted(row: dict[str, Any], **columns: str) -> dict[str, Any]:
+    return row_case(row, Columns(columns), number=1, app_name="app", path="f", place="line 1")
+
+
+def turns(case: dict[str, Any], key: str = "actualConversation") -> list[dict[str, Any]]:
+    return [turn for turn in case.get(key) or [] if turn]
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def rows(path: Path, **options: Any) -> list[dict[str, Any]]:
+    return [row for _, row in read_rows(path, **options)]
+
+
+@pytest.mark.parametrize(
+    ("folder", "ids"),
+    [
+        ("hf-splits", ["q1", "q2"]),
+        ("hf-shards", ["q1", "q2"] * 3),
+        ("hf-parquet", ["q1", "q2"]),
+    ],
+)
+def test_folders_of_hugging_face_datasets_are_read(folder: str, ids: list[str]) -> None:
+    found = rows(DATA / folder)
+
+    assert [row["id"] for row in found] == ids
+    assert set(found[0]) == HF_COLUMNS
+
+
+def test_one_split_may_be_chosen_and_places_name_it() -> None:
+    assert [place for place, _ in read_rows(DATA / "hf-splits")] == [
+        "row 0 of train",
+        "row 0 of test",
+    ]
+    assert [row["id"] for row in rows(DATA / "hf-splits", split="test")] == ["q2"]
+    with pytest.raises(InputError, match="has the splits train, test"):
+        rows(DATA / "hf-splits", split="dev")
+    with pytest.raises(InputError, match="has the splits none"):
+        rows(DATA / "hf-shards", split="dev")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.txt", b"", "of no known form; expected a file .jsonl"),
+        ("a.csv", b"a,b\n1\n", "line 2: another number of cells"),
+        ("a.csv", b"a\n\xff\n", "not CSV in UTF-8"),
+        ("a.json", b'{"a": 1, "b": 2}', "found an object; expected an array of rows"),
+        ("a.json", b"[1]", "[0]: found the number 1; expected an object with columns"),
+        ("a.jsonl", b"[]\n", "line 1: found a list of 0"),
+        ("a.parquet", b"no", "not a Parquet file"),
+        ("a.arrow", b"no", "not an Arrow file"),
+        ("b/none", b"", "holds no data set"),
+        ("b/state.json", b"{}", "expected `_data_files` with file names"),
+        ("b/state.json", b'{"_data_files": [{"filename": "../x.arrow"}]}', "with file names"),
+        ("b/dataset_dict.json", b"[]", "expected an object with columns"),
+        ("b/dataset_dict.json", b"{}", "expected `splits`"),
+    ],
+)
+def test_what_is_no_table_is_told(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+
+    with pytest.raises(EvaltapError) as caught:
+        rows(path if path.parent == tmp_path else path.parent)
+    assert told in str(caught.value)
+
+
+def test_an_array_may_be_the_only_value_of_an_object(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"data": [{"input": "x"}]}')
+
+    assert rows(path) == [{"input": "x"}]
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def test_a_row_with_an_output_is_a_recorded_case_with_what_was_expected() -> None:
+    case = converted(
+        {"id": 7, "question": "Where?", "answer": "Bern", "output": "In Bern", "level": 2}
+    )
+
+    assert (case["evalId"], case["evalMode"]) == ("7", "trace")
+    assert turns(case)[0]["userContent"] == {"role": "user", "content": "Where?"}
+    assert turns(case)[0]["finalResponse"]["content"] == "In Bern"
+    assert turns(case)[0]["capture"] == {"tools": "missing"}
+    assert turns(case, "conversation")[0]["finalResponse"]["content"] == "Bern"
+    assert case["sessionInput"] == {"appName": "app", "userId": "dataset", "state": {"level": 2}}
+
+
+def test_a_row_without_an_output_is_a_case_still_to_be_run() -> None:
+    case = converted({"prompt": "Where?", "ideal": ["Bern", "In Bern"]})
+
+    assert (case["evalId"], case.get("evalMode", "")) == ("row-1", "")
+    assert "actualConversation" not in case
+    assert turns(case, "conversation")[0]["finalResponse"]["content"] == "Bern"
+
+
+def test_columns_may_be_mapped_and_a_mapped_one_is_nothing_else() -> None:
+    row = {"text": "Where?", "input": "a system prompt", "gold": "Bern", "answer": "In Bern"}
+    case = converted(row, input="text", expected="gold", output="answer")
+
+    assert turns(case)[0]["userContent"]["content"] == "Where?"
+    assert turns(case)[0]["finalResponse"]["content"] == "In Bern"
+    assert turns(case, "conversation")[0]["finalResponse"]["content"] == "Bern"
+    assert case["sessionInput"]["state"] == {"input": "a system prompt"}
+
+
+def test_a_list_of_messages_is_a_conversation() -> None:
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Where?"},
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "c", "type": "function", "function": {"name": "track", "arguments": '{"id": "A"}'}}]},
+        {"role": "tool", "content": "Bern"},
+        {"role": "assistant", "content": "Bern."},
+        {"from": "human", "value": "When?"},
+        {"from": "gpt", "value": "Monday."},
+    ]  # fmt: skip
+    case = converted({"messages": messages})
+
+    one, two = turns(case)
+    assert one["contextMessages"] == [{"role": "system", "content": "Be brief."}]
+    assert one["finalResponse"]["content"] == "Bern."
+    assert one["tools"] == [{"id": "c", "name": "track", "arguments": {"id": "A"}}]
+    assert (two["userContent"]["content"], two["finalResponse"]["content"]) == ("When?", "Monday.")
+
+
+def test_an_input_of_messages_ends_with_the_users() -> None:
+    asked = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where?"}]
+    case = converted({"input": asked, "ideal": "Bern"})
+
+    assert turns(case, "conversation")[0]["userContent"]["content"] == "Where?"
+    with pytest.raises(FormatError, match="the user's last"):
+        converted({"input": asked[:1]})
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        (
+            {"text": "Where?"},
+            "no column for the input; found the columns text; expected one of input",
+        ),
+        ({"input": {"a": 1}}, "input: found an object; expected a text"),
+        ({"input": "x", "output": True}, "the answer: found true; expected a text"),
+        ({"input": "x", "tools_called": "none"}, "expected a list of tool calls"),
+        ({"input": "x", "tools_called": [{}]}, "expected tool calls with a `name`"),
+        ({"input": "x", "image": b"..."}, "column image: found bytes"),
+        ({"messages": []}, "expected a list of messages"),
+        ({"messages": [{"text": "hi"}]}, "an object with `role` and `content`"),
+        ({"messages": [{"role": "system", "content": "x"}]}, "at least one message of the user"),
+    ],
+)
+def test_a_row_that_makes_no_case_is_told_with_its_place(row: dict[str, Any], told: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        converted(row)
+
+    assert told in str(caught.value)
+    assert "line 1" in str(caught.value)
+
+
+@pytest.mark.parametrize("pair", ["input", "=x", "input=", "colour=x"])
+def test_a_mapping_that_is_none_is_refused(pair: str) -> None:
+    with pytest.raises(InputError, match="expected FIELD=COLUMN"):
+        parse_columns([pair])
+
+
+# -- DeepEval --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "csv"])
+def test_goldens_of_deepeval_are_the_same_cases_in_each_form(form: str) -> None:
+    run, still_to_run = map(converted, rows(DATA / f"goldens.{form}"))
+
+    assert turns(run)[0]["tools"] == [
+        {"name": "track", "arguments": {"id": "A-100"}, "result": {"city": "Bern"}}
+    ]
+    assert turns(run, "conversation")[0]["tools"] == [
+        {"name": "track", "arguments": {"id": "A-100"}}
+    ]
+    assert turns(run)[0]["finalResponse"]["content"] == "In Bern; on Monday."
+    state = run["sessionInput"]["state"]
+    assert state["retrieval_context"] == ["A-100: Bern"]
+    assert "".join(state["context"]).startswith("Orders ship from Bern.")
+    assert "actualConversation" not in still_to_run
+    assert turns(still_to_run, "conversation")[0]["finalResponse"]["content"] == "Something"
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "csv"])
+def test_conversations_of_deepeval_have_a_turn_for_each_message_of_the_user(form: str) -> None:
+    (row,) = rows(DATA / f"conversations.{form}")
+    case = converted(row)
+
+    assert [turn["finalResponse"]["content"] for turn in turns(case)] == ["In Bern.", "Monday."]
+    assert turns(case)[0]["tools"] == [{"name": "track", "arguments": {"id": "A-100"}}]
+    assert case["sessionInput"]["state"]["scenario"] == "A customer asks twice"
+
+
+# -- OpenAI ----------------------------------------------------------------------------------------
+
+
+def openai_eval(*graders: dict[str, Any]) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {"ticket": {}, "label": {}}}
+    source = {"type": "custom", "item_schema": schema, "include_sample_schema": True}
+    return {"name": "it", "data_source_config": source, "testing_criteria": [*graders]}
+
+
+def check(operation: str, reference: str = "{{item.label}}", **more: Any) -> dict[str, Any]:
+    return {
+        "type": "string_check",
+        "name": f"{operation} {reference}",
+        "input": "{{sample.output_text}}",
+        "reference": reference,
+        "operation": operation,
+        **more,
+    }
+
+
+def similar(measure: str, bound: float | None = 0.5) -> dict[str, Any]:
+    made = check("eq") | {"type": "text_similarity", "name": measure, "evaluation_metric": measure}
+    return made if bound is None else made | {"pass_threshold": bound}
+
+
+ASKED = "{{item.ticket}} {{ sample.output_text }}"
+LABEL = {
+    "type": "label_model",
+    "name": "tone",
+    "model": "judge-1",
+    "input": [
+        {"role": "developer", "content": "Is the reply polite?"},
+        {"role": "user", "content": {"type": "input_text", "text": ASKED}},
+    ],
+    "labels": ["polite", "rude"],
+    "passing_labels": ["polite"],
+}  # fmt: skip
+SCORE = {
+    "type": "score_model",
+    "name": "score",
+    "model": "judge-1",
+    "input": [{"role": "user", "content": "Grade {{sample.output_text}} by {{item.label}}"}],
+    "pass_threshold": 0.6,
+}
+
+
+def config(path: Path, *graders: dict[str, Any], **given: str) -> EvalConfig:
+    (path / "eval.json").write_text(json.dumps(openai_eval(*graders)))
+    return read_eval_config(path / "eval.json", given)
+
+
+@pytest.mark.parametrize(
+    ("grader", "output", "score"),
+    [
+        (check("eq"), "Hardware", 1),
+        (check("eq"), "hardware", 0),
+        (check("like"), "It is Hardware.", 1),
+        (check("ilike"), "it is hardware.", 1),
+        (check("like"), "it is hardware.", 0),
+        (check("eq", "yes"), "yes", 1),
+        (check("ne", "yes"), "yes", 0),
+        (check("ne", "yes"), "no", 1),
+        (check("ilike", "SORRY"), "so sorry", 1),
+        (similar("rouge_1"), "Hardware fault", 1),
+        (similar("rouge_l", 0.9), "Hardware fault", 0),
+        (similar("fuzzy_match", 0.5), "Hardwood", 1),
+    ],
+)
+def test_criteria_without_a_judge_score_as_they_would_there(
+    tmp_path: Path, grader: dict[str, Any], output: str, score: float
+) -> None:
+    found = config(tmp_path, grader, input="ticket")
+    row = {
+        "item": {"ticket": "It is broken", "label": "Hardware"},
+        "sample": {"output_text": output},
+    }
+    case = converted(row, **found.columns)
+
+    outcome = CaseScorer(found.metrics).score(case).metrics[0]
+    assert found.columns["input"] == "ticket"
+    assert (outcome.status is Status.PASSED) == bool(score), outcome
+
+
+def test_criteria_with_a_judge_become_templates(tmp_path: Path) -> None:
+    found = config(tmp_path, check("eq"), LABEL, SCORE)
+    row = {"item": {"ticket": "TICKET", "label": "LABEL"}, "sample": {"output_text": "OUTPUT"}}
+    judge = ScriptedJudge(['{"category": "polite", "reason": ""}', '{"score": 0.7, "reason": ""}'])
+    scorer = CaseScorer(found.metrics, services=Services(judge=lambda _: judge))
+
+    outcomes = scorer.score(converted(row, **found.columns)).metrics
+
+    assert [(one.name, one.score) for one in outcomes[1:]] == [("tone", 1), ("score", 0.7)]
+    tone, grade = (request.prompt for request in judge.requests)
+    assert all(
+        text in tone for text in ("Is the reply polite?", "TICKET", "OUTPUT", "polite, rude")
+    )
+    assert all(text in grade for text in ("Grade", "OUTPUT", "LABEL"))
+    criterion = found.metrics[1].criterion
+    judge_model = criterion.llm_judge.judge_model if criterion and criterion.llm_judge else None
+    assert judge_model is not None
+    assert judge_model.model_name == "judge-1"
+
+
+def test_columns_that_the_criteria_do_not_tell_may_be_given(tmp_path: Path) -> None:
+    assert config(tmp_path, check("eq", "yes")).columns == {}
+    told = config(tmp_path, check("eq"), expected="ticket")
+    assert "which is the column 'ticket'" in told.unsupported[0]
+
+
+@pytest.mark.parametrize(
+    ("grader", "told"),
+    [
+        (check("ne"), "ne with a column as reference"),
+        (check("eq", "{{item.label}} or {{item.other}}"), "a case has one expected answer"),
+        (check("like", input="{{item.ticket}}"), "only {{sample.output_text}}"),
+        (check("starts"), "operation 'starts'; expected eq, ne, like or ilike"),
+        (similar("bleu"), "evaluation_metric bleu has no counterpart"),
+        (similar("rouge_1", None), "pass_threshold is missing"),
+        (LABEL | {"passing_labels": ["kind"]}, "the second part of the first"),
+        (SCORE | {"range": [0, 10]}, "use llm_criteria"),
+        (SCORE | {"input": [{"role": "user", "content": "{{item.other}}"}]}, "map a column"),
+        (SCORE | {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "is no text"),
+        ({"type": "python", "name": "code", "source": "..."}, "no such type here"),
+    ],
+)
+def test_a_criterion_without_a_counterpart_is_named_and_not_guessed(
+    tmp_path: Path, grader: dict[str, Any], told: str
+) -> None:
+    found = config(tmp_path, check("eq", "yes"), check("eq"), grader)
+
+    assert len(found.metrics) == 2
+    assert len(found.unsupported) == 1
+    assert told in found.unsupported[0]
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_folder_of_hugging_face_is_converted_and_scored(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("m.json").write_text(
+        '[{"metricName": "final_response_avg_score", "threshold": 1,'
+        ' "criterion": {"finalResponse": {"text": {}}}}]'
+    )
+
+    assert main(["convert", str(DATA / "hf-splits"), "--out", "c.jsonl", "--app-name", "shop"]) == 0
+    assert "2 cases -> c.jsonl" in capsys.readouterr().err
+    assert main(["score", "c.jsonl", "--metrics", "m.json", "--json"]) == 1
+    metric = json.loads(capsys.readouterr().out)["metrics"][0]
+    assert (metric["passed"], metric["failed"]) == (1, 1)
+
+
+def test_goldens_become_an_eval_set(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    goldens = str(DATA / "goldens.json")
+
+    assert main(["convert", goldens, goldens, "--out", "g.evalset.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cases"] == 4
+    assert [case["evalId"] for case in iter_cases(Path("g.evalset.json"))] == [
+        "order", "row-2", "order-2", "row-4"
+    ]  # fmt: skip
+
+
+def test_an_openai_eval_becomes_metrics_that_score_its_rows(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"item": {"ticket": "broken", "label": "Hardware"}, "sample": {"output_text": "Hardware"}}
+    Path("rows.jsonl").write_text(json.dumps(row) + "\n")
+    Path("eval.json").write_text(json.dumps(openai_eval(check("eq"), similar("meteor"))))
+    command = ["convert", "rows.jsonl", "--out", "c.jsonl", "--openai-eval", "eval.json"]
+
+    assert main([*command, "--metrics-out", "m.json"]) == 2
+    assert "meteor has no counterpart here; --skip-unsupported" in capsys.readouterr().err
+    assert main([*command, "--metrics-out", "m.json", "--skip-unsupported"]) == 0
+    assert "left out: meteor (text_similarity)" in capsys.readouterr().err
+    assert len(read_metrics(Path("m.json"))) == 1
+    assert main(["score", "c.jsonl", "--metrics", "m.json"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "nothing to convert"),
+        (["a.csv"], "data files and --out FILE go together"),
+        (["a.csv", "--out", "c.jsonl"], "a.csv: no such file"),
+        (["--openai-eval", "e.json"], "--openai-eval and --metrics-out go together"),
+        (["empty.jsonl", "--out", "c.jsonl"], "no row; expected at least one"),
+        (["empty.jsonl", "--out", "c.jsonl", "--split", "test"], "splits are folders"),
+    ],
+)
+def test_a_command_that_cannot_be_done_is_told(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
+    Path("empty.jsonl").touch()
+
+    assert main(["convert", *arguments]) == 2
+    assert told in capsys.readouterr().err
