@@ -110,7 +110,8 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer") -> int:
         if not path.is_file():
             found = "is a folder" if path.is_dir() else "no such file"
             raise InputError(
-                f"{path}: {found}; expected a file with eval cases (`evaltap convert` makes one of a data set)"
+                f"{path}: {found}; expected a file with eval cases"
+                " (`evaltap convert` makes one of a data set)"
             )
     kept = _KeptResults() if options.result else None
     files = FileScorer(
