@@ -1,5 +1,6 @@
 """Landing: each record ends in exactly one place, once, together with the offset."""
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from cases import NOON, make_case, make_records, make_tool, make_turn
 from evaltap.evaluator.landing import Lander
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store import Store
-from evaltap.schemas.record import Manifest, WireRecord, encode_manifest
+from evaltap.schemas.feedback import Feedback
+from evaltap.schemas.record import Manifest, WireRecord, encode_feedback, encode_manifest
 
 LOG = Partition("local:test")
 
@@ -176,3 +178,46 @@ def test_a_failed_transaction_leaves_nothing_and_can_be_tried_again(tmp_path: Pa
 
         assert counts.turns == 1
         assert store.rows("SELECT count(*) FROM turns") == [(1,)]
+
+
+def test_feedback_lands_once_and_stands_beside_its_turn(store: Store) -> None:
+    turn = make_turn("t-1", telemetry={"traceId": "0af7"})
+    said = [
+        Feedback(
+            "f-1", "s-1", "s-1", NOON, "app", invocation_id="t-1", positive=False, comment="No."
+        ),
+        Feedback("f-2", "s-1", "s-1", NOON, trace_id="0af7", name="stars", score=2),
+        Feedback("f-3", "s-9", "s-9", NOON, correction="Yes."),
+    ]
+    records = [encode_feedback(one, producer_id="p") for one in said]
+    lander = Lander(store)
+
+    first = lander.land(batch([*make_records([make_case(turns=[turn])]), *records, records[0]]))
+    again = lander.land(batch(records, first=6))
+
+    assert (first.records, first.turns, first.feedback, first.duplicates) == (5, 1, 3, 1)
+    assert (again.feedback, again.duplicates) == (0, 3)
+    assert store.rows(
+        "SELECT invocation_id, name, positive, score, comment, correction, final_text"
+        " FROM v_feedback ORDER BY eval_id, name"
+    ) == [
+        ("t-1", "", False, None, "No.", None, "done"),
+        ("t-1", "stars", None, 2.0, None, None, "done"),
+        (None, "", None, None, None, "Yes.", None),
+    ]
+
+
+def test_broken_feedback_is_a_dead_letter(store: Store) -> None:
+    good = encode_feedback(Feedback("f-1", "s-1", "s-1", NOON), producer_id="p")
+    value = orjson.dumps({"feedbackId": "f-1", "evalId": "s-1", "positive": "yes"})
+    digest = hashlib.sha256(value).hexdigest().encode()
+    headers = tuple(
+        (name, digest if name == "content_sha256" else one) for name, one in good.headers
+    )
+
+    counts = Lander(store).land(batch([WireRecord(good.key, value, headers)]))
+
+    assert counts.dead_letters == 1
+    assert store.rows("SELECT reason, detail FROM dead_letters") == [
+        ("invalid_feedback", "positive is 'yes'; expected true or false")
+    ]

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import NOON, make_case, make_turn
+from evaltap.schemas.feedback import Feedback
 from evaltap.schemas.record import (
     CASES_TOPIC,
     DEAD_LETTERS_TOPIC,
@@ -25,6 +26,7 @@ from evaltap.schemas.record import (
     WireRecord,
     decode_record,
     encode_case,
+    encode_feedback,
     encode_manifest,
 )
 
@@ -276,6 +278,14 @@ class TestAsyncApi:
 
         jsonschema.validate(self.headers(record), self.schema("manifestHeaders"))
         jsonschema.validate(orjson.loads(record.value or b""), self.schema("manifest"))
+
+    def test_written_feedback_fits_its_schemas_and_comes_back(self) -> None:
+        said = Feedback("f-1", "set", "s ü", NOON, positive=True, score=0.5, comment="Good.")
+        record = encode_feedback(said, producer_id="p")
+
+        jsonschema.validate(self.headers(record), self.schema("feedbackHeaders"))
+        jsonschema.validate(orjson.loads(record.value or b""), self.schema("feedback"))
+        assert decode_record(record) == said
 
     @pytest.mark.parametrize("name", [name for name, _ in record_of(make_case()).headers])
     def test_each_header_that_is_written_is_required_and_described(self, name: str) -> None:

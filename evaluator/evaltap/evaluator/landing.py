@@ -18,6 +18,7 @@ from evaltap.evaluator.store import Row, Store, utc_now
 from evaltap.schemas.case import CaseData
 from evaltap.schemas.documents import case_data
 from evaltap.schemas.errors import FormatError
+from evaltap.schemas.feedback import Feedback
 from evaltap.schemas.record import DecodedCase, Manifest, Reason, RecordError, decode_record
 
 CaseKey = tuple[str, str, str]
@@ -38,6 +39,7 @@ class LandedCounts:
     duplicates: int = 0
     dead_letters: int = 0
     manifests: int = 0
+    feedback: int = 0
 
     def add(self, other: "LandedCounts") -> None:
         """Add the counts of another batch."""
@@ -46,6 +48,7 @@ class LandedCounts:
         self.duplicates += other.duplicates
         self.dead_letters += other.dead_letters
         self.manifests += other.manifests
+        self.feedback += other.feedback
 
 
 @dataclass(slots=True)
@@ -68,6 +71,7 @@ class _Rows:
     tool_calls: list[Row] = field(default_factory=list)
     dead_letters: list[Row] = field(default_factory=list)
     manifests: list[Row] = field(default_factory=list)
+    feedback: dict[str, Row] = field(default_factory=dict)
     touched: dict[CaseKey, CaseData] = field(default_factory=dict)
 
 
@@ -97,11 +101,16 @@ class Lander:
                     cases.append(decoded)
                 case Manifest() as manifest:
                     rows.manifests.append(_manifest_row(manifest))
+                case Feedback() as feedback:
+                    rows.feedback.setdefault(feedback.feedback_id, _feedback_row(feedback, record))
+                    counts.feedback += 1
                 case RecordError() as error:
                     rows.dead_letters.append(_dead_letter_row(record, error))
         self._recall({_key(decoded) for decoded in cases})
         for decoded in cases:
             counts.duplicates += not self._add(decoded, rows)
+        received, counts.feedback = counts.feedback, self._only_new_feedback(rows)
+        counts.duplicates += received - counts.feedback
         counts.turns = len(rows.turns)
         counts.manifests = len(rows.manifests)
         counts.dead_letters = len(rows.dead_letters)
@@ -109,6 +118,17 @@ class Lander:
         while len(self._known) > REMEMBERED_CASES:
             self._known.popitem(last=False)
         return counts
+
+    def _only_new_feedback(self, rows: _Rows) -> int:
+        """Leave out the feedback that is there already; return how much is new."""
+        if rows.feedback:
+            known = self._store.rows(
+                "SELECT feedback_id FROM feedback WHERE feedback_id IN $ids::VARCHAR[]",
+                {"ids": list(rows.feedback)},
+            )
+            for (feedback_id,) in known:
+                rows.feedback.pop(feedback_id, None)
+        return len(rows.feedback)
 
     def _recall(self, keys: set[CaseKey]) -> None:
         """Load what the store knows of cases that are not remembered."""
@@ -151,6 +171,7 @@ class Lander:
                 self._write("cases", case_rows)
                 self._write("dead_letters", _stamped(rows.dead_letters, now))
                 self._write("manifests", _stamped(rows.manifests, now))
+                self._write("feedback", _stamped(list(rows.feedback.values()), now))
                 self._write("offsets", [(*part, next_, now) for part, next_ in offsets.items()])
         except BaseException:
             # What is remembered may now be ahead of the file.
@@ -178,7 +199,7 @@ GROUP BY app_name, eval_set_id, eval_id
 """
 
 
-def _decode(record: SourceRecord) -> DecodedCase | Manifest | RecordError:
+def _decode(record: SourceRecord) -> DecodedCase | Manifest | Feedback | RecordError:
     try:
         decoded = decode_record(record.record)
         if isinstance(decoded, DecodedCase):
@@ -281,6 +302,25 @@ def _manifest_row(manifest: Manifest) -> Row:
         _json(dict(manifest.drops)),
         manifest.closing,
         manifest.time.astimezone(UTC).replace(tzinfo=None),
+    )
+
+
+def _feedback_row(feedback: Feedback, source: SourceRecord) -> Row:
+    return (
+        feedback.app_name,
+        feedback.eval_set_id,
+        feedback.eval_id,
+        feedback.invocation_id or None,
+        feedback.trace_id or None,
+        feedback.feedback_id,
+        feedback.name,
+        feedback.positive,
+        feedback.score,
+        feedback.comment or None,
+        feedback.correction or None,
+        feedback.given_by or None,
+        source.record.header("producer_id") or "",
+        feedback.time.astimezone(UTC).replace(tzinfo=None),
     )
 
 

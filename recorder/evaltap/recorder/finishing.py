@@ -1,12 +1,14 @@
 """From the assembler's case to the record: sample, withhold, redact, cut, encode."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.payload import cut, readable, shorten
 from evaltap.recorder.redaction import Redactor, withhold_content
+from evaltap.schemas.feedback import Feedback
 from evaltap.schemas.record import Reason, RecordError, WireRecord, encode_case
 
 CaseData = dict[str, Any]
@@ -39,7 +41,6 @@ class Finisher:
 
     def finish(self, case: CaseData) -> CaseData:
         """Return the case as it may be written; raises Dropped.  The argument is not changed."""
-        config = self._config
         finished = self._described(case)
         if not self._sampler.is_idle:
             decision = self._sampler.decide(finished)
@@ -50,21 +51,62 @@ class Finisher:
                 "samplingReason": decision.reason,
                 "inclusionProbability": decision.probability,
             }
-        if not config.capture_content:
-            finished = withhold_content(finished)
+        return self._private(finished)
+
+    def _private(self, case: CaseData) -> CaseData:
+        """Return the case without what must not be written; raises Dropped."""
+        if not self._config.capture_content:
+            case = withhold_content(case)
         if not self._made:
             self._redactor = self._make_redactor()
             self._made = True
         if self._redactor is None:
-            return finished
+            return case
         try:
-            redacted = self._redactor(finished)
+            redacted = self._redactor(case)
         except Exception as error:
             # Closed on failure: what could not be redacted is not written.
             raise Dropped("redaction_failed", error) from error
         if redacted is None:
             raise Dropped("redactor")
         return redacted[0]
+
+    def finish_feedback(self, feedback: Feedback) -> Feedback:
+        """Return the feedback as it may be written; raises Dropped.
+
+        The comment is treated as what a user says, the correction as an answer, and who gave it as
+        the user, each by its policy.
+        """
+        if feedback.positive is False:
+            self._sampler.note_negative(feedback.eval_id)
+        said = {"role": "user", "content": feedback.comment}
+        right = {"role": "assistant", "content": feedback.correction}
+        turn = {"invocationId": feedback.invocation_id, "userContent": said, "finalResponse": right}
+        session = {"appName": feedback.app_name, "userId": feedback.given_by}
+        case = {
+            "evalId": feedback.eval_id,
+            "evalSetId": feedback.eval_set_id,
+            "sessionInput": {name: value for name, value in session.items() if value},
+            "actualConversation": [
+                {
+                    name: one
+                    for name, one in turn.items()
+                    if not isinstance(one, dict) or one["content"]
+                }
+            ],
+        }
+        finished = self._private(self._described(case))
+        (turn,) = finished["actualConversation"]
+        session = finished.get("sessionInput") or {}
+        return replace(
+            feedback,
+            app_name=session.get("appName") or "",
+            eval_id=finished["evalId"],
+            eval_set_id=finished["evalSetId"],
+            comment=_words(turn, "userContent"),
+            correction=_words(turn, "finalResponse"),
+            given_by=session.get("userId") or "",
+        )
 
     def encode(self, case: CaseData, *, producer_id: str, seq: int, time: datetime) -> WireRecord:
         """Return the record of a finished case, shortened where it must be; raises Dropped."""
@@ -98,6 +140,11 @@ class Finisher:
         if not source:
             del described["source"]
         return described
+
+
+def _words(turn: dict[str, Any], field: str) -> str:
+    content = (turn.get(field) or {}).get("content")
+    return content if isinstance(content, str) and field not in turn.get("capture", {}) else ""
 
 
 def shortened_case(case: CaseData, limit: int) -> CaseData:

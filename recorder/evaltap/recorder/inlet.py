@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from evaltap.recorder.observation import Observation, RunEnded, RunStarted
+from evaltap.schemas.feedback import Feedback
 
 ITEM_BYTES = 2000
 """What a source's raw item (a span) is taken to weigh; weighing it would cost more than it holds."""
@@ -39,6 +40,14 @@ class Submitted:
 
     source: Any
     item: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Feedback on a turn that may have ended long ago."""
+
+    feedback: Feedback
+    weight: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +77,7 @@ class Close:
     weight: int = 0
 
 
-Message = Observed | Submitted | RunLost | Flush | Close
+Message = Observed | Submitted | Given | RunLost | Flush | Close
 
 
 class Inlet:
@@ -140,6 +149,14 @@ class Inlet:
             return False
         self._items_put = next(self._put_items)
         self._queue.put(Submitted(source, item))
+        return True
+
+    def give(self, feedback: Feedback, weight: int) -> bool:
+        """Put feedback; False when there is no room and it was lost."""
+        if not self._has_room(weight):
+            return False
+        self._account(weight)
+        self._queue.put(Given(feedback, weight))
         return True
 
     def control(self, message: Flush | Close) -> None:

@@ -28,6 +28,10 @@ class Counters:
     lost_items: int = 0
     """Spans that did not fit into the queue.  Each of their traces is counted as a turn that was
     dropped as queue_full, since nothing is left to tell whether it was one."""
+    feedback: int = 0
+    """Feedback that the log has taken; it is no turn and has its own count."""
+    lost_feedback: int = 0
+    """Feedback that found no room, or could not be redacted or written."""
     faults: int = 0
     """Errors inside the recorder; none of them reached the agent."""
 
@@ -41,6 +45,8 @@ class Ledger:
         self._taken = 0
         self._dropped: Counter[str] = Counter()
         self._refused: deque[str] = deque()
+        self.feedback = 0
+        self.lost_feedback = 0
 
     def taken(self, turns: int) -> None:
         """Count turns that the log has taken."""
@@ -62,6 +68,15 @@ class Ledger:
                 self._fold()
             finally:
                 self._lock.release()
+
+    def feedback_taken(self, count: int) -> None:
+        """Count feedback that the log has taken."""
+        with self._lock:
+            self.feedback += count
+
+    def feedback_lost(self, count: int = 1) -> None:
+        """Count feedback that is nowhere; called from the agent's threads too, so it never waits."""
+        self.lost_feedback += count
 
     def drops(self) -> dict[str, int]:
         """Return the drops by reason."""

@@ -7,7 +7,7 @@ thins out further, by a second draw with the share that fits into it; that share
 """
 
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,9 @@ MAX_TOOLS = 10_000
 _RATE_SECONDS = 30.0
 """Over how long the rate of turns is averaged."""
 
-Check = Callable[[Mapping[str, Any], "ToolCounts"], bool]
+MAX_NEGATIVE_SESSIONS = 10_000
+
+Check = Callable[[Mapping[str, Any], "History"], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,13 @@ class Decision:
     probability: float
 
 
-class ToolCounts:
-    """How often each tool was called, to tell the rare ones; bounded."""
+class History:
+    """What this process has seen before: how often each tool was called, and who complained; bounded."""
 
     def __init__(self) -> None:
         self._calls: Counter[str] = Counter()
         self._total = 0
+        self._negative: OrderedDict[str, None] = OrderedDict()
 
     def add(self, names: Sequence[str]) -> None:
         """Count calls."""
@@ -68,6 +71,17 @@ class ToolCounts:
     def is_rare(self, name: str, share: float) -> bool:
         """Return whether a tool makes up less than this share of the calls so far."""
         return self._total >= MIN_TOOL_CALLS and self._calls[name] < share * self._total
+
+    def note_negative(self, eval_id: str) -> None:
+        """Remember that a session got negative feedback."""
+        self._negative[eval_id] = None
+        self._negative.move_to_end(eval_id)
+        if len(self._negative) > MAX_NEGATIVE_SESSIONS:
+            self._negative.popitem(last=False)
+
+    def is_negative(self, eval_id: str) -> bool:
+        """Return whether a session got negative feedback so far."""
+        return eval_id in self._negative
 
 
 class OutcomeSampler:
@@ -86,18 +100,22 @@ class OutcomeSampler:
     ) -> None:
         self._rate = rate
         self._rules = tuple(rules)
-        self._tools = ToolCounts()
+        self._seen = History()
         self._limit = _RateLimit(max_per_minute / 60, clock) if max_per_minute else None
         self.is_idle = rate >= 1 and not self._rules and self._limit is None
+
+    def note_negative(self, eval_id: str) -> None:
+        """Take note of negative feedback; it counts for the turns of the session that end from now on."""
+        self._seen.note_negative(eval_id)
 
     def decide(self, case: Mapping[str, Any]) -> Decision:
         """Return the decision on a case with one turn."""
         turn = case["actualConversation"][0]
         reason, probability = HEAD, self._rate
         for rule in self._rules:
-            if rule.keep > probability and all(check(case, self._tools) for check in rule.checks):
+            if rule.keep > probability and all(check(case, self._seen) for check in rule.checks):
                 reason, probability = rule.name, rule.keep
-        self._tools.add(_tool_names(turn))
+        self._seen.add(_tool_names(turn))
         if not is_sampled(case["evalId"], probability):
             left_out = SAMPLED_OUT if reason == HEAD else f"{SAMPLED_OUT}:{reason}"
             return Decision(False, left_out, probability)
@@ -190,7 +208,7 @@ def _above(name: str, *path: str) -> Callable[[Any], Check]:
     def condition(limit: Any) -> Check:
         _number(name, limit)
 
-        def check(case: Mapping[str, Any], _: ToolCounts) -> bool:
+        def check(case: Mapping[str, Any], _: History) -> bool:
             value = _at(case, path)
             return _is_number(value) and value > limit
 
@@ -206,7 +224,12 @@ def _more_steps(limit: Any) -> Check:
 
 def _rare_tool(share: Any) -> Check:
     _number("rareTool", share)
-    return lambda case, tools: any(tools.is_rare(n, share) for n in _tool_names(_turn(case)))
+    return lambda case, seen: any(seen.is_rare(n, share) for n in _tool_names(_turn(case)))
+
+
+def _negative_feedback(wanted: Any) -> Check:
+    expected = _flag("negativeFeedback", wanted)
+    return lambda case, seen: seen.is_negative(case["evalId"]) is expected
 
 
 def _field(wanted: Any) -> Check:
@@ -219,7 +242,7 @@ def _field(wanted: Any) -> Check:
         _number(f"field.{operator}", operand)
     path = wanted["path"].split(".")
 
-    def check(case: Mapping[str, Any], _: ToolCounts) -> bool:
+    def check(case: Mapping[str, Any], _: History) -> bool:
         return _compare(operator, _at(case, path), operand)
 
     return check
@@ -241,6 +264,7 @@ _CONDITIONS: dict[str, Callable[[Any], Check]] = {
     "costlierThanUsd": _above("costlierThanUsd", "turn", "telemetry", "costUsd"),
     "moreStepsThan": _more_steps,
     "rareTool": _rare_tool,
+    "negativeFeedback": _negative_feedback,
     "field": _field,
 }
 

@@ -17,7 +17,8 @@ from evaltap.recorder.finishing import Dropped, Finisher
 from evaltap.recorder.ledger import Ledger
 from evaltap.recorder.pacing import breathe
 from evaltap.recorder.sinks.base import Sink
-from evaltap.schemas.record import Manifest, WireRecord, encode_manifest
+from evaltap.schemas.feedback import Feedback
+from evaltap.schemas.record import Manifest, WireRecord, encode_feedback, encode_manifest
 
 BATCH_RECORDS = 500
 FIRST_RETRY_SECONDS = 0.1
@@ -50,6 +51,7 @@ class Outlet:
         self._seq = 0
         self._waiting: list[WireRecord] = []
         self._waiting_bytes = 0
+        self._feedback: list[WireRecord] = []
         self._retry_at = 0.0
         self._retry_seconds = 0.0
         self._manifest_at = time.monotonic() + config.manifest_interval_seconds
@@ -89,10 +91,28 @@ class Outlet:
         self._waiting.append(record)
         self._waiting_bytes += record.size
 
+    def add_feedback(self, feedback: Feedback) -> None:
+        """Finish feedback and let it wait for the next write, or count it as lost."""
+        try:
+            if len(self._feedback) >= MAX_WAITING_RECORDS:
+                raise Dropped("log_unavailable")
+            finished = self._finisher.finish_feedback(feedback)
+            record = encode_feedback(finished, producer_id=self.producer_id)
+        except Dropped as dropped:
+            if dropped.cause is not None:
+                self._faults.report("feedback", dropped.cause)
+            self._ledger.feedback_lost()
+        except Exception as error:
+            # One odd word must not stop the turns.
+            self._faults.report("feedback", error)
+            self._ledger.feedback_lost()
+        else:
+            self._feedback.append(record)
+
     def write(self) -> bool:
         """Hand what waits to the sink; False when it was not taken and is kept."""
         if time.monotonic() < self._retry_at:
-            return not self._waiting
+            return not self._waiting and not self._feedback
         while self._waiting:
             batch = self._waiting[:BATCH_RECORDS]
             if not self._append(batch):
@@ -100,6 +120,13 @@ class Outlet:
             del self._waiting[: len(batch)]
             self._waiting_bytes -= sum(record.size for record in batch)
             self._ledger.taken(len(batch))
+        # After the turns, so that what is said of a turn comes behind it.
+        while self._feedback:
+            batch = self._feedback[:BATCH_RECORDS]
+            if not self._append(batch):
+                return False
+            del self._feedback[: len(batch)]
+            self._ledger.feedback_taken(len(batch))
         return True
 
     def state(self, *, closing: bool = False) -> None:
@@ -118,7 +145,8 @@ class Outlet:
 
     def seconds_to_retry(self) -> float | None:
         """Return how long to wait before the sink is tried again, None when nothing waits."""
-        return max(0.0, self._retry_at - time.monotonic()) if self._waiting else None
+        waiting = self._waiting or self._feedback
+        return max(0.0, self._retry_at - time.monotonic()) if waiting else None
 
     def retry_now(self) -> None:
         """Forget that the sink failed: somebody waits for it."""
@@ -132,6 +160,8 @@ class Outlet:
             time.sleep(min(0.05, max(0.0, deadline - time.monotonic())))
             self.retry_now()
             complete = self.write()
+        self._ledger.feedback_lost(len(self._feedback))
+        self._feedback.clear()
         if self._waiting:
             self._ledger.dropped("log_unavailable", len(self._waiting))
             self._waiting.clear()

@@ -4,8 +4,10 @@ Promises to the agent: no exception, no waiting, no growth.  Promises to the eva
 that was begun ends in exactly one counted place.  See docs/explanation/delivery.md.
 """
 
+import math
 import time
 import uuid
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from threading import Event, Lock, get_ident
@@ -20,6 +22,8 @@ from evaltap.recorder.intake import take
 from evaltap.recorder.ledger import Counters, Ledger
 from evaltap.recorder.observation import Observation, RunStarted
 from evaltap.recorder.outlet import Outlet
+from evaltap.recorder.payload import cut
+from evaltap.recorder.payload import name as named
 from evaltap.recorder.pseudonym import derived_key, key_path, random_key, shared_key
 from evaltap.recorder.redaction import PatternRedactor, Redactor
 from evaltap.recorder.sinks.base import Sink
@@ -27,6 +31,7 @@ from evaltap.recorder.sinks.local_log import LocalLogSink
 from evaltap.recorder.turn_api import Turn
 from evaltap.recorder.worker import ObservationSource, Worker
 from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.feedback import Feedback
 from evaltap.schemas.log_location import KafkaLocation, parse_log_location
 
 
@@ -88,6 +93,57 @@ class Recorder:
             state=state,
         )
 
+    def feedback(
+        self,
+        session_id: str,
+        *,
+        turn: str | None = None,
+        trace_id: str | None = None,
+        positive: bool | None = None,
+        score: float | None = None,
+        comment: str | None = None,
+        correction: str | None = None,
+        name: str = "feedback",
+        given_by: str | None = None,
+        app_name: str | None = None,
+        feedback_id: str | None = None,
+    ) -> str:
+        """Record what a user thinks of a turn, at any time; return the id of the feedback.
+
+        The turn is the `turn` (its invocation id), the one of the `trace_id`, or the session as a whole.
+        `positive` is thumbs up or down, `score` a number on the scale of `name`, `correction` what the
+        answer should have been.  The same `feedback_id` given twice is one feedback.  Never raises or
+        waits.
+        """
+        made = feedback_id or uuid.uuid4().hex
+        if self._off:
+            return made
+        try:
+            limit = self.config.field_max_bytes
+            given = Feedback(
+                named(made) or made,
+                named(session_id) or "",
+                named(session_id) or "",
+                datetime.now(UTC),
+                app_name=named(app_name) or "",
+                invocation_id=named(turn) or "",
+                trace_id=named(trace_id) or "",
+                name=named(name) or "",
+                positive=positive if isinstance(positive, bool) else None,
+                score=float(score) if score is not None and math.isfinite(score) else None,
+                comment=cut(str(comment or ""), limit)[0],
+                correction=cut(str(correction or ""), limit)[0],
+                given_by=named(given_by) or "",
+            )
+            if not self._inlet.give(given, len(given.comment) + len(given.correction) + 500):
+                self._ledger.feedback_lost()
+        except Exception as error:
+            # See observe.
+            self.report_fault("feedback", error)
+            self._ledger.feedback_lost()
+        self._ensure_worker()
+        return made
+
     def observe(self, observation: Observation) -> None:
         """Take an observation, from any thread; content is copied now.  Never raises or waits."""
         if self._off:
@@ -148,6 +204,8 @@ class Recorder:
             queued_events=len(self._inlet),
             open_turns=worker.open_turns if worker else 0,
             lost_items=self._lost_items,
+            feedback=self._ledger.feedback,
+            lost_feedback=self._ledger.lost_feedback,
             faults=self.faults.total,
         )
 

@@ -181,6 +181,30 @@ class Turn:
             self._responded = True
             self._observe(Responded(self.run_id, self._clock.now(), text))
 
+    def feedback(
+        self,
+        *,
+        positive: bool | None = None,
+        score: float | None = None,
+        comment: str | None = None,
+        correction: str | None = None,
+        name: str = "feedback",
+        given_by: str | None = None,
+    ) -> str:
+        """Record what the user thinks of this turn, during it or later; see `Recorder.feedback`."""
+        start = self._start
+        return self._recorder.feedback(
+            start.session_id or self.run_id,
+            turn=start.invocation_id or self.run_id,
+            positive=positive,
+            score=score,
+            comment=comment,
+            correction=correction,
+            name=name,
+            given_by=given_by,
+            app_name=start.app_name,
+        )
+
     def __enter__(self) -> "Turn":
         """Begin the turn."""
         self._before = UNDER_WAY.set(self)

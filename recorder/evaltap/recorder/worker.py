@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from evaltap.recorder.assembler import Assembler, AssemblerLimits
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.errors import Faults
-from evaltap.recorder.inlet import Close, Flush, Inlet, Message, Observed, RunLost, Submitted
+from evaltap.recorder.inlet import Close, Flush, Given, Inlet, Message, Observed, RunLost, Submitted
 from evaltap.recorder.intake import take
 from evaltap.recorder.ledger import Ledger
 from evaltap.recorder.observation import Observation, RunEnded
@@ -154,6 +154,8 @@ class Worker:
                 self._feed(message.observation, message.weight)
             elif isinstance(message, Submitted):
                 self._feed_all(message.source.process(message.item))
+            elif isinstance(message, Given):
+                self.outlet.add_feedback(message.feedback)
             elif isinstance(message, RunLost):
                 self._drop_run(message)
         except Exception as error:

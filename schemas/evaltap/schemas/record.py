@@ -1,4 +1,4 @@
-"""The record on the log: one turn as a CloudEvent, and the manifest that proves completeness.
+"""The record on the log: a turn as a CloudEvent, feedback, and the manifest that proves completeness.
 
 The layout is the Kafka binding of CloudEvents 1.0 in binary mode: attributes in `ce_*` headers,
 the eval case as JSON in the value, the case id as the key so that the turns of a session stay in
@@ -21,6 +21,7 @@ from urllib.parse import quote
 import orjson
 
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.feedback import Feedback, feedback_from
 
 CASES_TOPIC = "evaltap.cases"
 DEAD_LETTERS_TOPIC = "evaltap.cases.dlq"
@@ -28,6 +29,8 @@ SCORES_TOPIC = "evaltap.scores"
 
 CASE_TYPE = "evaltap.case"
 MANIFEST_TYPE = "evaltap.manifest"
+FEEDBACK_TYPE = "evaltap.feedback"
+TYPES = (CASE_TYPE, MANIFEST_TYPE, FEEDBACK_TYPE)
 MAJOR = 1
 MINOR = 0
 OLDEST_MAJOR = max(1, MAJOR - 1)
@@ -51,6 +54,7 @@ class Reason(StrEnum):
     UNDECODABLE = "undecodable"
     INVALID_CASE = "invalid_case"
     INVALID_MANIFEST = "invalid_manifest"
+    INVALID_FEEDBACK = "invalid_feedback"
 
 
 class RecordError(InputError):
@@ -184,9 +188,27 @@ def encode_manifest(manifest: Manifest) -> WireRecord:
     return WireRecord(producer_id.encode(), value, headers)
 
 
+def encode_feedback(feedback: Feedback, *, producer_id: str) -> WireRecord:
+    """Return the record of feedback, keyed by its case; it has no number of its own."""
+    value = _dump(feedback.data())
+    key = case_id(feedback.eval_set_id, feedback.eval_id)
+    headers = (
+        *_envelope(
+            event_type=FEEDBACK_TYPE,
+            event_id=_digest(FEEDBACK_TYPE, feedback.feedback_id),
+            source=f"/evaltap/{quote(feedback.app_name, safe='')}",
+            subject=quote(key, safe=""),
+            time=feedback.time,
+            producer_id=producer_id,
+        ),
+        ("content_sha256", hashlib.sha256(value).hexdigest().encode()),
+    )
+    return WireRecord(key.encode(), value, headers)
+
+
 def decode_record(
     record: WireRecord, *, max_bytes: int = MAX_VALUE_BYTES
-) -> DecodedCase | Manifest:
+) -> DecodedCase | Manifest | Feedback:
     """Return what the record holds; raise RecordError with the reason of its dead letter."""
     value = record.value
     if not value:
@@ -196,10 +218,9 @@ def decode_record(
             Reason.TOO_LARGE, f"the value is {len(value)} bytes, the limit is {max_bytes}"
         )
     event_type = _required(record, "ce_type")
-    if event_type not in (CASE_TYPE, MANIFEST_TYPE):
+    if event_type not in TYPES:
         raise RecordError(
-            Reason.WRONG_TYPE,
-            f"ce_type is {event_type!r}; expected {CASE_TYPE} or {MANIFEST_TYPE}",
+            Reason.WRONG_TYPE, f"ce_type is {event_type!r}; expected one of {', '.join(TYPES)}"
         )
     minor = _minor(_required(record, "schema"), event_type)
     digest = hashlib.sha256(value).hexdigest()
@@ -211,6 +232,8 @@ def decode_record(
     body = _load(value)
     if event_type == MANIFEST_TYPE:
         return _manifest(record, body)
+    if event_type == FEEDBACK_TYPE:
+        return _feedback(record, body)
     return _case(record, body, minor, digest)
 
 
@@ -278,6 +301,15 @@ def _manifest(record: WireRecord, body: Any) -> Manifest:
     if not isinstance(producer_id, str) or not all(type(n) is int and n >= 0 for n in counts):
         raise RecordError(Reason.INVALID_MANIFEST, f"a manifest without {expected}")
     return Manifest(producer_id, int(counts[0] or 0), time, drops, body.get("closing") is True)
+
+
+def _feedback(record: WireRecord, body: Any) -> Feedback:
+    if not isinstance(body, dict):
+        raise RecordError(Reason.INVALID_FEEDBACK, "the value is no object; expected feedback")
+    try:
+        return feedback_from(body, _time(record.header("ce_time")))
+    except ValueError as error:
+        raise RecordError(Reason.INVALID_FEEDBACK, str(error)) from None
 
 
 def _envelope(

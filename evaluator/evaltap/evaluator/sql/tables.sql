@@ -76,6 +76,25 @@ CREATE TABLE IF NOT EXISTS tool_calls (
   duration_ms   DOUBLE
 );
 
+-- What users, or whoever reviews for them, think of turns; append-only, one row for each feedback.
+CREATE TABLE IF NOT EXISTS feedback (
+  app_name      VARCHAR NOT NULL,
+  eval_set_id   VARCHAR NOT NULL,
+  eval_id       VARCHAR NOT NULL,
+  invocation_id VARCHAR,              -- NULL: see trace_id; both NULL: the session as a whole
+  trace_id      VARCHAR,
+  feedback_id   VARCHAR NOT NULL,
+  name          VARCHAR NOT NULL,     -- what was asked, for example thumbs
+  positive      BOOLEAN,              -- thumbs up or down; NULL: neither
+  score         DOUBLE,               -- on the scale of the name
+  comment       VARCHAR,
+  correction    VARCHAR,              -- what the answer should have been
+  given_by      VARCHAR,
+  producer_id   VARCHAR NOT NULL,
+  given_at      TIMESTAMP NOT NULL,
+  landed_at     TIMESTAMP NOT NULL
+);
+
 -- Records that could not be landed, with their reason and their raw bytes.
 CREATE TABLE IF NOT EXISTS dead_letters (
   topic             VARCHAR NOT NULL,

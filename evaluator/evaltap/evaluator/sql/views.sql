@@ -161,3 +161,15 @@ FROM (
 )
 GROUP BY metric_name
 ORDER BY metric_name;
+
+-- What users think, beside the turn that they speak of; no turn: it was not recorded, or not kept.
+CREATE OR REPLACE VIEW v_feedback AS
+SELECT f.app_name, f.eval_set_id, f.eval_id, coalesce(t.invocation_id, f.invocation_id) AS invocation_id,
+       f.name, f.positive, f.score, f.comment, f.correction, f.given_by, f.given_at,
+       t.user_text, t.final_text
+FROM feedback f
+LEFT JOIN latest_turns t
+  ON t.eval_set_id = f.eval_set_id AND t.eval_id = f.eval_id
+ AND (f.app_name = '' OR t.app_name = f.app_name)
+ AND (t.invocation_id = f.invocation_id OR (f.invocation_id IS NULL AND t.trace_id = f.trace_id))
+ORDER BY f.given_at DESC;
