@@ -21,6 +21,7 @@ COMMANDS = {
     "consume": "land the cases of a log in a DuckDB file and score them",
     "score": "score eval cases from files or a DuckDB file",
     "gate": "check eval cases against thresholds in several dimensions",
+    "calibrate": "compare a judge's verdicts with the labels of people",
     "runs": "list the scoring runs of a DuckDB file",
     "show": "show one case with its scores and reasons",
     "report": "summarise scores on screen, or as HTML, Markdown, JUnit XML or JSON",
