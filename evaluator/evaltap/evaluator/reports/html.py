@@ -18,14 +18,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from evaltap.evaluator.reports import charts
-from evaltap.evaluator.reports.model import CaseReport, Report
+from evaltap.evaluator.reports.model import SEVERITY, CaseReport, Report
 from evaltap.evaluator.reports.text import one_line, visible
 
 DETAIL_BYTES: Final = 16_000_000
 """Evidence in the page: browsers read so much within a second, and only parse what is opened."""
 _PAGE: Final = Path(__file__).parent / "page"
 _CASES_PER_BLOCK: Final = 20
-_STATUSES: Final = ("failed", "error", "not_evaluated", "passed")
 _REASON: Final = 240
 _GROUPS: Final = 40
 
@@ -87,7 +86,7 @@ def _index(report: Report, shown: int) -> dict[str, Any]:
             reason = "" if cell.status == "passed" else one_line(cell.reason, _REASON)
             number = reasons.setdefault(reason, len(reasons))
             cells[places[cell.metric_name]] = [
-                _STATUSES.index(cell.status),
+                SEVERITY.index(cell.status),
                 None if cell.score is None else round(cell.score, 4),
                 number,
             ]
@@ -95,7 +94,7 @@ def _index(report: Report, shown: int) -> dict[str, Any]:
             [
                 case.eval_set_id,
                 case.eval_id,
-                _STATUSES.index(case.status),
+                SEVERITY.index(case.status),
                 cells,
                 case.cost_usd,
                 case.latency_ms,

@@ -11,7 +11,7 @@ from xml.sax.saxutils import XMLGenerator
 from xml.sax.xmlreader import AttributesImpl
 
 from evaltap.evaluator.reports.model import CaseReport, Cell, Report
-from evaltap.evaluator.reports.text import diff_lines, one_line, visible
+from evaltap.evaluator.reports.text import difference_lines, one_line, turn_lines, visible
 
 _MESSAGE: Final = 300
 _TAGS: Final = {"failed": "failure", "error": "error", "not_evaluated": "skipped"}
@@ -78,15 +78,8 @@ def _outcome(xml: XMLGenerator, tag: str, case: CaseReport, cell: Cell) -> None:
 
 
 def _body(case: CaseReport, cell: Cell) -> list[str]:
-    lines = [cell.reason]
-    for turn in cell.turns:
-        if turn.status != "passed":
-            lines.append(f"turn {turn.turn} {turn.status}: {turn.reason}")
-    if cell.status == "failed":
-        for number, evidence in enumerate(case.evidence, start=1):
-            if evidence.compared and any(step.kind != "same" for step in evidence.steps):
-                lines += [f"turn {number}, calls (- expected, + made):", *diff_lines(evidence)]
-    return lines
+    lines = [cell.reason, *turn_lines(cell)]
+    return [*lines, *difference_lines(case)] if cell.status == "failed" else lines
 
 
 def _counts(cells: _Cells) -> dict[str, str]:

@@ -3,12 +3,15 @@
 Texts are as they were recorded, cut to `Limits`; each format makes them safe for its reader.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from evaltap.evaluator.criteria.trajectory_diff import DiffKind
 from evaltap.evaluator.report import Summary
+
+SEVERITY: Final = ("failed", "error", "not_evaluated", "passed")
+"""The statuses of a case, worst first."""
 
 StepKind = DiffKind | Literal["made", "left_out"]
 """How a call compares; made: there is nothing to compare with; left_out: it failed and does not count."""
@@ -144,6 +147,13 @@ class Cell:
     turns: tuple[TurnCell, ...] = ()
     votes: tuple[VoteCell, ...] = ()
     calls: tuple[JudgeCall, ...] = ()
+
+
+def case_status(cells: Iterable[Cell]) -> str:
+    """Return failed or error when a cell is, else passed when one is, else not evaluated."""
+    statuses = {cell.status for cell in cells}
+    order = ("failed", "error", "passed")
+    return next((name for name in order if name in statuses), "not_evaluated")
 
 
 @dataclass(frozen=True, slots=True)

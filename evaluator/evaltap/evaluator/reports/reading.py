@@ -12,20 +12,19 @@ from evaltap.evaluator.reports.details import JudgeCalls, with_details
 from evaltap.evaluator.reports.evidence import Comparison, cut, evidence_of
 from evaltap.evaluator.reports.files import FileCases
 from evaltap.evaluator.reports.model import (
+    SEVERITY,
     CaseReport,
     Cell,
     Limits,
     MetricReport,
     Report,
     Source,
+    case_status,
 )
 from evaltap.evaluator.reports.usage import CaseKey, TurnUse, total, usage_of
 from evaltap.evaluator.store import Store, sql
 from evaltap.schemas.case import CaseData
 from evaltap.schemas.metric import EvalMetric
-
-SEVERITY = ("failed", "error", "not_evaluated", "passed")
-"""The statuses of a case, worst first."""
 
 
 def read_report(
@@ -120,13 +119,6 @@ def _cases(store: Store, limits: Limits) -> list[CaseReport]:
         for key, (revision, cells) in found.items()
     ]
     return sorted(cases, key=lambda case: SEVERITY.index(case.status))
-
-
-def case_status(cells: Iterable[Cell]) -> str:
-    """Return failed or error when a cell is, else passed when one is, else not evaluated."""
-    statuses = {cell.status for cell in cells}
-    order = ("failed", "error", "passed")
-    return next((name for name in order if name in statuses), "not_evaluated")
 
 
 def _choose_cases(store: Store, keys: Iterable[CaseKey]) -> None:

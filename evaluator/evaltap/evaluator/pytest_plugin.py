@@ -1,0 +1,240 @@
+"""The pytest plugin: eval cases as test items, by marker, or scored inside a test, by fixture.
+
+pytest loads it wherever evaltap is installed, so nothing of evaltap is imported before a test asks.
+What fails fails the test; what could not be scored is an error where pytest knows errors (the marker
+scores while the test is set up); what was not evaluated skips, or fails when `strict`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.context import Services
+    from evaltap.evaluator.reports.model import CaseReport
+    from evaltap.evaluator.scoring import CaseScorer
+    from evaltap.schemas.case import CaseData, EvalCase
+    from evaltap.schemas.metric import EvalMetric
+
+    Metrics: TypeAlias = str | Path | Sequence[EvalMetric | Mapping[str, Any]]
+    ScoreCase: TypeAlias = Callable[..., CaseReport]
+
+MARKER = "evaltap(cases, metrics, thresholds=None, strict=None, services=None): " + (
+    "score each eval case of a file as a test of its own; without `cases`, the defaults of the"
+    " fixture evaltap_score"
+)
+_NAMES = ("cases", "metrics", "thresholds", "strict", "services")
+_FIXTURE = "evaltap_case"
+_REPORT = pytest.StashKey["CaseReport"]()
+_SCORERS = pytest.StashKey[dict[str, "CaseScorer"]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the setting `evaltap_strict`."""
+    parser.addini(
+        "evaltap_strict", "fail, not skip, what evaltap could not evaluate", "bool", default=False
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker."""
+    config.addinivalue_line("markers", MARKER)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make a test of each case that the marker names."""
+    settings = _settings(metafunc.definition)
+    if not settings.get("cases"):
+        return
+    path = _beside(metafunc.definition, settings["cases"])
+    cases = _read(lambda: _read_cases(path))
+    if not cases:
+        raise pytest.Collector.CollectError(f"evaltap: {path}: holds no eval case; add one")
+    if _FIXTURE not in metafunc.fixturenames:
+        metafunc.fixturenames.append(_FIXTURE)
+    ids = [str(case.get("evalId")) for case in cases]
+    metafunc.parametrize(_FIXTURE, cases, ids=ids, indirect=True)
+
+
+@pytest.fixture
+def evaltap_case(request: pytest.FixtureRequest) -> "CaseReport":
+    """The case of this test, scored; for tests that the marker `evaltap(cases=…)` made."""
+    report = _scored(request.node)
+    if report is None:
+        pytest.fail(
+            "evaltap: the fixture evaltap_case needs @pytest.mark.evaltap(cases=…, metrics=…)",
+            pytrace=False,
+        )
+    return report
+
+
+@pytest.fixture
+def evaltap_score(request: pytest.FixtureRequest) -> "ScoreCase":
+    """Score a case that the test itself has produced, and fail the test when a metric fails.
+
+    Call it with the case (an `EvalCase` or JSON data) and metrics (a file, or a list of `EvalMetric`
+    or JSON data), `thresholds`, `strict`, `services`; what is left out comes from the marker
+    `evaltap`.  It returns a `CaseReport`.
+    """
+
+    def score(
+        case: "EvalCase | CaseData", metrics: "Metrics | None" = None, **given: Any
+    ) -> "CaseReport":
+        unknown = sorted(set(given) - set(_NAMES[2:]))
+        if unknown:
+            raise TypeError(
+                f"evaltap_score: no argument {unknown[0]!r}; known: {', '.join(_NAMES)}"
+            )
+        named = {name: value for name, value in given.items() if value is not None}
+        settings = _settings(request.node) | named
+        if metrics is not None:
+            settings["metrics"] = metrics
+        report = _score(request.node, case, settings)
+        _decide(report, strict=_strict(request.config, settings))
+        return report
+
+    return score
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Score the case of a test that the marker made; what goes wrong here is an error to pytest."""
+    _scored(item)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Fail or skip the test of a case after its own body has passed."""
+    report = item.stash.get(_REPORT, None)
+    if report is not None:
+        _decide(report, strict=_strict(item.config, _settings(item)))
+
+
+def _scored(item: pytest.Item) -> "CaseReport | None":
+    """Return the case of a test that the marker made, scored once; None for any other test."""
+    if _REPORT in item.stash:
+        return item.stash[_REPORT]
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    if _FIXTURE not in params:
+        return None
+    report = _score(item, params[_FIXTURE], _settings(item))
+    if report.status == "error":
+        pytest.fail(_told(report), pytrace=False)
+    item.stash[_REPORT] = report
+    return report
+
+
+def _decide(report: "CaseReport", *, strict: bool) -> None:
+    """Fail or skip the test that runs, or let it pass."""
+    missing = any(cell.status == "not_evaluated" for cell in report.cells)
+    if report.status in ("failed", "error") or (missing and strict):
+        pytest.fail(_told(report), pytrace=False)
+    if missing:
+        pytest.skip(_told(report))
+
+
+def _settings(node: pytest.Item) -> dict[str, Any]:
+    """Return what the markers of a test say, the nearest last."""
+    settings: dict[str, Any] = {}
+    for marker in reversed(list(node.iter_markers("evaltap"))):
+        unknown = sorted(set(marker.kwargs) - set(_NAMES))
+        if marker.args or unknown:
+            found = f"{unknown[0]!r}" if unknown else "one without a name"
+            raise pytest.Collector.CollectError(
+                f"{node.nodeid}: evaltap has no argument {found}; known: {', '.join(_NAMES)}"
+            )
+        settings.update(marker.kwargs)
+    return settings
+
+
+def _strict(config: pytest.Config, settings: Mapping[str, Any]) -> bool:
+    given = settings.get("strict")
+    return bool(config.getini("evaltap_strict") if given is None else given)
+
+
+def _beside(node: pytest.Item, path: str | Path) -> Path:
+    """Return a path, taken from the folder of the test file."""
+    return node.path.parent / path
+
+
+def _read_cases(path: Path) -> list["CaseData"]:
+    from evaltap.schemas.documents import eval_set_name, iter_cases
+
+    name = eval_set_name(path)
+    return [{"evalSetId": name, **case} for case in iter_cases(path)]
+
+
+def _read(reading: Callable[[], Any]) -> Any:
+    """Return what is read; a user's mistake is a message, never a traceback."""
+    from evaltap.schemas.errors import EvaltapError
+
+    try:
+        return reading()
+    except EvaltapError as error:
+        raise pytest.Collector.CollectError(f"evaltap: {error}") from None
+
+
+def _score(
+    node: pytest.Item, case: "EvalCase | CaseData", settings: Mapping[str, Any]
+) -> "CaseReport":
+    from evaltap.evaluator.reports.direct import case_report
+    from evaltap.schemas.documents import case_data
+    from evaltap.schemas.errors import EvaltapError
+
+    try:
+        data = case_data(case if isinstance(case, Mapping) else case.model_dump(by_alias=True))
+        scorer = _scorer(node, settings)
+    except EvaltapError as error:
+        pytest.fail(f"evaltap: {error}", pytrace=False)
+    return case_report(data, scorer.score(data))
+
+
+def _scorer(node: pytest.Item, settings: Mapping[str, Any]) -> "CaseScorer":
+    """Return the scorer of some metrics; one for all tests that have the same."""
+    from evaltap.evaluator.scoring import CaseScorer
+
+    metrics = _metrics(node, settings)
+    services: Services | None = settings.get("services")
+    if services is not None:
+        return CaseScorer(metrics, services=services)
+    scorers = node.config.stash.setdefault(_SCORERS, {})
+    key = "\n".join(metric.model_dump_json(by_alias=True) for metric in metrics)
+    if key not in scorers:
+        scorers[key] = CaseScorer(metrics)
+    return scorers[key]
+
+
+def _metrics(node: pytest.Item, settings: Mapping[str, Any]) -> "list[EvalMetric]":
+    from evaltap.schemas.documents import parse, read_metrics
+    from evaltap.schemas.errors import InputError
+    from evaltap.schemas.metric import EvalMetric
+
+    given: Metrics | None = settings.get("metrics")
+    if not given:
+        raise InputError("no metrics; name a metrics file or a list of metrics")
+    if isinstance(given, str | Path):
+        metrics = read_metrics(_beside(node, given))
+    else:
+        metrics = [
+            one if isinstance(one, EvalMetric) else parse(EvalMetric, dict(one)) for one in given
+        ]
+    thresholds = dict(settings.get("thresholds") or {})
+    unknown = sorted(set(thresholds) - {metric.metric_name for metric in metrics})
+    if unknown:
+        names = ", ".join(metric.metric_name for metric in metrics)
+        raise InputError(f"threshold of {unknown[0]!r}: no metric has this name; metrics: {names}")
+    return [
+        metric.model_copy(
+            update={"threshold": thresholds.get(metric.metric_name, metric.threshold)}
+        )
+        for metric in metrics
+    ]
+
+
+def _told(report: "CaseReport") -> str:
+    """Return what there is to know of a case that did not pass."""
+    from evaltap.evaluator.reports.text import case_lines, visible
+
+    return visible("\n".join(case_lines(report)))
