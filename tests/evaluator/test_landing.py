@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import orjson
@@ -220,4 +221,27 @@ def test_broken_feedback_is_a_dead_letter(store: Store) -> None:
     assert counts.dead_letters == 1
     assert store.rows("SELECT reason, detail FROM dead_letters") == [
         ("invalid_feedback", "positive is 'yes'; expected true or false")
+    ]
+
+
+def test_what_sampling_decided_can_be_asked_for(store: Store) -> None:
+    kept = [
+        make_case(f"s-{n}", source={"samplingReason": reason, "inclusionProbability": share})
+        for n, (reason, share) in enumerate([("head", 0.1), ("head", 0.1), ("errors", 1.0)])
+    ]
+    manifests = [
+        encode_manifest(Manifest("p", 1, NOON, {"sampled_out": 10})),
+        encode_manifest(
+            Manifest("p", 3, NOON + timedelta(1), {"sampled_out": 18, "queue_full": 1})
+        ),
+        encode_manifest(Manifest("q", 0, NOON, {"sampled_out": 2, "rate_limited": 5})),
+    ]
+
+    Lander(store).land(batch([*make_records(kept), *manifests]))
+
+    assert store.rows("SELECT * FROM v_sampling") == [
+        ("kept", "head", 2, pytest.approx(0.1)),
+        ("kept", "errors", 1, 1.0),
+        ("left out", "sampled_out", 20, None),
+        ("left out", "rate_limited", 5, None),
     ]

@@ -166,7 +166,8 @@ class Lander:
         ]
         try:
             with self._store.transaction():
-                self._write("turns", _stamped(rows.turns, now))
+                # Columns that came later stand behind the time of landing.
+                self._write("turns", [(*row[:-2], now, *row[-2:]) for row in rows.turns])
                 self._write("tool_calls", rows.tool_calls)
                 self._write("cases", case_rows)
                 self._write("dead_letters", _stamped(rows.dead_letters, now))
@@ -242,6 +243,7 @@ def _turn_row(decoded: DecodedCase, landed_seq: int) -> Row:
     telemetry = turn.get("telemetry") or {}
     error = telemetry.get("error") or {}
     capture = turn.get("capture")
+    source = case.get("source") or {}
     return (
         *_key(decoded),
         decoded.invocation_id,
@@ -260,7 +262,7 @@ def _turn_row(decoded: DecodedCase, landed_seq: int) -> Row:
         error.get("message"),
         telemetry.get("traceId"),
         telemetry.get("rootSpanId"),
-        (case.get("source") or {}).get("closeReason"),
+        source.get("closeReason"),
         _json(capture) if capture else None,
         _json(turn),
         None if expected is None else _json(expected),
@@ -268,6 +270,8 @@ def _turn_row(decoded: DecodedCase, landed_seq: int) -> Row:
         decoded.producer_id,
         decoded.seq,
         landed_seq,
+        source.get("samplingReason"),
+        source.get("inclusionProbability"),
     )
 
 

@@ -54,7 +54,9 @@ CREATE TABLE IF NOT EXISTS turns (
   producer_id   VARCHAR NOT NULL,
   seq           BIGINT NOT NULL,
   landed_seq    BIGINT NOT NULL,      -- order of landing in this file
-  landed_at     TIMESTAMP NOT NULL
+  landed_at     TIMESTAMP NOT NULL,
+  sampling_reason       VARCHAR,      -- head, or the rule that decided to keep it; NULL: not sampled
+  inclusion_probability DOUBLE        -- chance in (0, 1] that it was kept; NULL: 1
 );
 
 CREATE TABLE IF NOT EXISTS tool_calls (

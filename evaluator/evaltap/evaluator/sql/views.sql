@@ -162,6 +162,42 @@ FROM (
 GROUP BY metric_name
 ORDER BY metric_name;
 
+-- What sampling decided, by reason: turns that were kept, and counts of those that were left out.
+CREATE OR REPLACE VIEW v_sampling AS
+SELECT 'kept' AS decision, coalesce(sampling_reason, 'all') AS reason, count(*) AS turns,
+       avg(coalesce(inclusion_probability, 1)) AS mean_probability
+FROM latest_turns
+GROUP BY ALL
+UNION ALL
+SELECT 'left out', dropped.key, sum(dropped.value::BIGINT), NULL
+FROM (
+  SELECT drops FROM manifests
+  QUALIFY row_number() OVER (PARTITION BY producer_id ORDER BY stated_at DESC) = 1
+), json_each(drops) AS dropped
+WHERE dropped.key LIKE 'sampled_out%' OR dropped.key = 'rate_limited'
+GROUP BY dropped.key
+ORDER BY decision, turns DESC;
+
+-- Pass rate of all traffic, estimated from the turns that sampling kept: each stands for as many as
+-- its inclusion probability says (Hajek's estimator).  Effective turns: how many turns drawn with
+-- equal chances would tell as much (Kish).
+CREATE OR REPLACE VIEW v_pass_rate_estimated AS
+SELECT
+  metric_name,
+  count(*)                                                      AS turns,
+  sum(weight)                                                   AS estimated_turns,
+  sum(weight) FILTER (status = 'passed') / sum(weight)          AS estimated_pass_rate,
+  count(*) FILTER (status = 'passed') / count(*)                AS sample_pass_rate,
+  sum(weight) * sum(weight) / sum(weight * weight)              AS effective_turns
+FROM (
+  SELECT s.metric_name, s.status, 1 / coalesce(t.inclusion_probability, 1) AS weight
+  FROM latest_turn_scores s
+  JOIN latest_turns t USING (app_name, eval_set_id, eval_id, invocation_id)
+  WHERE s.status IN ('passed', 'failed')
+)
+GROUP BY metric_name
+ORDER BY metric_name;
+
 -- What users think, beside the turn that they speak of; no turn: it was not recorded, or not kept.
 CREATE OR REPLACE VIEW v_feedback AS
 SELECT f.app_name, f.eval_set_id, f.eval_id, coalesce(t.invocation_id, f.invocation_id) AS invocation_id,

@@ -1,0 +1,66 @@
+"""Scores of sampled traffic speak of all the traffic, whatever the rules kept more of."""
+
+from pathlib import Path
+
+import pytest
+
+from cases import make_case, make_records, make_turn, write_log
+from evaltap.evaluator.consumer import Consumer
+from evaltap.evaluator.jobs import PendingScorer
+from evaltap.evaluator.scoring import CaseScorer
+from evaltap.evaluator.sources.local_log import LocalLogSource
+from evaltap.evaluator.store import Store
+from evaltap.recorder.outcome_sampling import OutcomeSampler, parse_outcome_rules
+from evaltap.schemas.metric import EvalMetric
+
+TURNS = 6_000
+RULE = '[{"name": "long", "keep": 1, "field": {"path": "turn.telemetry.outputTokens", "over": 90}}]'
+METRIC = {
+    "metricName": "rule_avg_score",
+    "threshold": 1,
+    "criterion": {"rules": {"rules": [{"id": "yes", "type": "contains", "values": ["yes"]}]}},
+}
+
+
+def test_the_estimated_pass_rate_is_that_of_all_turns(tmp_path: Path) -> None:
+    sampler = OutcomeSampler(0.2, parse_outcome_rules(RULE))
+    kept, passing = [], 0
+    for number in range(TURNS):
+        # Long answers are kept always, and seven in ten of them fail; of the others, one in ten does.
+        long = number % 10 == 0
+        good = number % 100 >= 70 if long else number % 7 > 0
+        passing += good
+        case = make_case(
+            f"session {number}",
+            [
+                make_turn(
+                    answer="yes" if good else "no", telemetry={"outputTokens": 99 if long else 9}
+                )
+            ],
+        )
+        decision = sampler.decide(case)
+        if decision.kept:
+            source = {
+                "samplingReason": decision.reason,
+                "inclusionProbability": decision.probability,
+            }
+            kept.append({**case, "source": source})
+    log = write_log(tmp_path / "log.db", make_records(kept))
+
+    with Store(tmp_path / "x.duckdb") as store:
+        scorer = PendingScorer(store, CaseScorer([EvalMetric.model_validate(METRIC)]))
+        Consumer(LocalLogSource(log), store, scorer=scorer).run(
+            until_idle=True, report=lambda _: None
+        )
+        ((turns, estimated_turns, estimated, in_sample, effective),) = store.rows(
+            "SELECT turns, estimated_turns, estimated_pass_rate, sample_pass_rate, effective_turns"
+            " FROM v_pass_rate_estimated"
+        )
+        ((by_rule,),) = store.rows("SELECT turns FROM v_sampling WHERE reason = 'long'")
+
+    truth = passing / TURNS
+    assert (turns, by_rule) == (len(kept), TURNS // 10)
+    assert estimated_turns == pytest.approx(TURNS, rel=0.06)
+    assert estimated == pytest.approx(truth, abs=0.025)
+    assert abs(in_sample - truth) > 0.1, "the sample alone would mislead"
+    assert turns / 2 < effective < turns
