@@ -342,6 +342,51 @@ def test_report_prints_the_format_that_is_asked_for(evaltap: Evaltap, store: str
 
 
 @pytest.mark.parametrize(
+    ("arguments", "scored", "told"),
+    [
+        (("--items", "2"), ["a-1", "a-2"], "no more than 2 were scored (--items)"),
+        (("--tasks", "a-*"), ["a-1", "a-2"], "2 of 4 cases fit --tasks a-*"),
+        (("--tasks", "c/b-1,b-2"), ["b-1", "b-2"], "2 of 4 cases fit --tasks c/b-1,b-2"),
+        (("--tasks", "c", "--items", "9"), ["a-1", "a-2", "b-1", "b-2"], "4 of 4 cases fit"),
+        (("--tasks", "a-1", "--tasks", "b*", "--items", "2"), ["a-1", "b-1"], "no more than 2"),
+    ],
+)
+def test_only_the_cases_that_are_asked_for_are_scored_from_a_file_or_what_has_landed(
+    evaltap: Evaltap, arguments: tuple[str, ...], scored: list[str], told: str
+) -> None:
+    ids = ("a-1", "a-2", "b-1", "b-2")
+    cases = [case(name) | {"evalSetId": "c"} for name in ids]
+    lines, metrics = write_lines("c.jsonl", *cases), write("m.json", [TRAJECTORY])
+    write_log(Path("log.db"), make_records(cases))
+    evaltap("consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle")
+
+    for source, db in ((lines, ("--db", "y.duckdb")), ("x.duckdb", ())):
+        code, _, err = evaltap("score", source, "--metrics", metrics, *db, *arguments)
+
+        assert (code, told in err) == (0, True), err
+        with duckdb.connect(db[-1] if db else source, read_only=True) as found:
+            query = "SELECT eval_id FROM scores ORDER BY 1"
+            assert [row[0] for row in found.execute(query).fetchall()] == scored
+
+
+def test_a_selection_that_leaves_nothing_is_a_mistake_and_the_environment_may_name_one(
+    evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("score", write_lines("c.jsonl", case(), case("t")), "--metrics")
+    metrics = write("m.json", [TRAJECTORY])
+    monkeypatch.setenv("EVALTAP_TASKS", "x*")
+    monkeypatch.setenv("EVALTAP_ITEMS", "1")
+
+    code, _, err = evaltap(*command, metrics)
+    assert (code, "none of 2 cases fits; the first is c/s-1" in err) == (2, True)
+    code, out, _ = evaltap(*command, metrics, "--tasks", "s-*,t", "--json")
+    assert (code, json.loads(out)["cases"]) == (0, 1)
+    monkeypatch.setenv("EVALTAP_ITEMS", "few")
+    code, _, err = evaltap(*command, metrics)
+    assert (code, "EVALTAP_ITEMS: found 'few'; expected a whole number" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
     ("fail_on", "code"), [("never", 0), ("failed", 0), ("error", 0), ("not_evaluated", 3)]
 )
 def test_fail_on_says_what_a_gap_costs_and_the_argument_goes_before_the_environment(

@@ -22,6 +22,7 @@ from evaltap.evaluator.batch import CaseIdentity, NamedCase, Observer, score_bat
 from evaltap.evaluator.outlined_case import OutlinedCase, outline_case
 from evaltap.evaluator.rows import PackedRows, ScoreRows
 from evaltap.evaluator.scoring import CaseScorer
+from evaltap.evaluator.selection import Selection
 from evaltap.schemas.documents import eval_set_name, is_json_lines, iter_cases, read_case
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.metric import EvalMetric
@@ -65,7 +66,7 @@ class FileScorer:
 
     Make it before anything starts a thread or opens a database: on Linux the workers are forked.
     `workers=1` scores in this process; so do judged metrics, which wait on `concurrency` threads, and
-    `observe`, which is called with each case and its score.
+    `observe`, which is called with each case and its score, and `selection`.
     """
 
     def __init__(
@@ -76,9 +77,11 @@ class FileScorer:
         workers: int | None = None,
         concurrency: int = 1,
         observe: Observer | None = None,
+        selection: Selection | None = None,
     ) -> None:
         self._scorer = scorer
         self._observe = observe
+        self._selection = selection
         self._parts = _parts(paths)
         self.judged = scorer.waits
         self._threads = concurrency if self.judged else 1
@@ -87,7 +90,7 @@ class FileScorer:
         if workers is None:
             large = any(path.stat().st_size >= PARALLEL_FROM_BYTES for path in paths)
             workers = _processors() if large else 1
-        if workers > 1 and not self.judged and observe is None:
+        if workers > 1 and not self.judged and observe is None and selection is None:
             self._pool = _start_workers(scorer, workers)
             self._submit(self._pool, workers * RANGES_PER_WORKER)
 
@@ -100,6 +103,8 @@ class FileScorer:
         """Yield scored batches in the order of the files; raises InputError for an unreadable file."""
         if self._pool is None:
             for part in self._parts:
+                if self._selection is not None and self._selection.full:
+                    return
                 yield from self._score(part)
             return
         while self._under_way:
@@ -117,6 +122,8 @@ class FileScorer:
         bad_lines: list[BadLine] = []
         outlined = self._observe is None and self._scorer.outline_suffices
         cases = _cases(part, bad_lines, outlined=outlined)
+        if (chosen := self._selection) is not None:
+            cases = (one for one in cases if chosen.takes(one[0].eval_set_id, one[0].eval_id))
         for rows in score_batches(
             self._scorer, cases, indexes, CASES_PER_BATCH, self._threads, self._observe
         ):

@@ -22,6 +22,7 @@ from evaltap.evaluator.rows import PackedRows, ScoreRows
 from evaltap.evaluator.runs import Run, RunKind, RunMetric, end_run, run_metric, start_run
 from evaltap.evaluator.scores import ScoreWriter
 from evaltap.evaluator.scoring import CaseScorer, KnownScores
+from evaltap.evaluator.selection import Selection
 from evaltap.evaluator.store import Store, sql, utc_now
 from evaltap.schemas.case import CaseData
 from evaltap.schemas.documents import iter_cases
@@ -161,8 +162,10 @@ class PendingScorer:
         *,
         references: References | None = None,
         threads: int = 1,
+        selection: Selection | None = None,
     ) -> None:
         self._store = store
+        self._selection = selection or Selection()
         self._wanted = run_metrics(scorer, references)
         self._references = references
         self._threads = threads
@@ -188,7 +191,10 @@ class PendingScorer:
         Returns the run, None when nothing was pending, and the number of cases scored.
         """
         run, writer, cases = None, None, 0
-        for chunk in self._pending(retry=retry):
+        for read in self._pending(retry=retry):
+            chunk = [row for row in read if self._selection.takes(row[1], row[2])]
+            if not chunk:
+                continue
             if writer is None:
                 run = start_run(self._store, kind, source, self._wanted)
                 writer = ScoreWriter(self._store, run)
@@ -211,7 +217,11 @@ class PendingScorer:
 
     def _pending(self, *, retry: bool) -> Iterator[list[tuple[Any, ...]]]:
         parameters = {"digests": [metric.digest for metric in self._wanted], "retry": retry}
-        yield from self._store.stream(sql("pending_cases"), parameters, size=CASES_PER_READ)
+        query = sql("pending_cases")
+        if self._selection.items is not None:
+            # "The first ones" are those that landed first; otherwise no sort is paid for.
+            query += "\nORDER BY min(t.first_landed_seq)"
+        yield from self._store.stream(query, parameters, size=CASES_PER_READ)
 
     def _known_scores(self, indexes: Sequence[int], named: Sequence[NamedCase]) -> Known:
         """Return what turns were scored before: a session that goes on is not judged all over."""

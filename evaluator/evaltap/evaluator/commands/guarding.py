@@ -12,6 +12,7 @@ from evaltap.schemas.errors import ConfigurationError, InputError
 
 if TYPE_CHECKING:
     from evaltap.evaluator.report import Summary
+    from evaltap.evaluator.selection import Selection
     from evaltap.evaluator.store import Store
     from evaltap.schemas.metric import EvalMetric
 
@@ -47,6 +48,59 @@ def add_reports(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also write a report: .html, .md (Markdown), .xml (JUnit) or .json; may be repeated",
     )
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """Add what limits the cases that are scored."""
+    from evaltap.evaluator.commands.options import positive
+
+    parser.add_argument(
+        "--tasks",
+        action="append",
+        metavar="GLOB",
+        help="score only cases whose eval id, eval set id or <eval set>/<eval id> fits; with commas"
+        " between several, and may be repeated (default: EVALTAP_TASKS, or all)",
+    )
+    parser.add_argument(
+        "--items",
+        type=positive,
+        metavar="N",
+        help="score at most N cases, the first ones (default: EVALTAP_ITEMS, or all)",
+    )
+
+
+def selection_from(options: argparse.Namespace) -> "Selection | None":
+    """Return which cases are to be scored, None for all."""
+    from evaltap.evaluator.commands.options import positive
+    from evaltap.evaluator.selection import Selection
+
+    given = options.tasks
+    if given is None:
+        given = [os.environ.get("EVALTAP_TASKS", "")]
+    tasks = [part.strip() for text in given for part in text.split(",") if part.strip()]
+    items = options.items
+    if items is None and (text := os.environ.get("EVALTAP_ITEMS", "").strip()):
+        items = _of_environment("EVALTAP_ITEMS", positive, text)
+    return Selection(tasks, items) if tasks or items else None
+
+
+def tell_selection(options: argparse.Namespace, selection: "Selection | None") -> None:
+    """Say what was left out; raise InputError when that was everything."""
+    if selection is None:
+        return
+    tasks = ",".join(selection.tasks)
+    if selection.seen and not selection.taken:
+        raise InputError(
+            f"--tasks {tasks}: none of {selection.seen:,} cases fits; the first is"
+            f" {selection.passed_over}"
+        )
+    told = []
+    if selection.tasks:
+        told.append(f"{selection.taken:,} of {selection.seen:,} cases fit --tasks {tasks}")
+    if selection.full:
+        told.append(f"no more than {selection.items:,} were scored (--items)")
+    if told:
+        print(f"evaltap {options.command}: {'; '.join(told)}", file=sys.stderr)
 
 
 def add_thresholds(parser: argparse.ArgumentParser) -> None:

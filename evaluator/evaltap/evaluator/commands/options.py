@@ -15,6 +15,7 @@ from evaltap.schemas.errors import InputError
 if TYPE_CHECKING:
     from evaltap.evaluator.jobs import PendingScorer
     from evaltap.evaluator.scoring import CaseScorer
+    from evaltap.evaluator.selection import Selection
     from evaltap.evaluator.store import Store
 
 
@@ -97,7 +98,10 @@ def _of_cost(scorer: "CaseScorer", options: argparse.Namespace) -> "CaseScorer":
 
 
 def pending_scorer(
-    store: "Store", scorer: "CaseScorer", options: argparse.Namespace
+    store: "Store",
+    scorer: "CaseScorer",
+    options: argparse.Namespace,
+    selection: "Selection | None" = None,
 ) -> "PendingScorer":
     """Build the scorer of what has landed."""
     from evaltap.evaluator.jobs import PendingScorer, References
@@ -107,6 +111,7 @@ def pending_scorer(
         scorer,
         references=References(options.references) if options.references else None,
         threads=options.concurrency if scorer.waits else 1,
+        selection=selection,
     )
 
 

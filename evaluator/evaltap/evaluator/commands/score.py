@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 from evaltap.evaluator.commands.guarding import (
     add_guards,
     add_reports,
+    add_selection,
     guarded_exit,
+    selection_from,
+    tell_selection,
     write_reports,
 )
 from evaltap.evaluator.commands.judging import judging
@@ -78,6 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes for deterministic metrics (default: one a processor for large files)",
     )
+    add_selection(parser)
     add_reports(parser)
     add_json(parser)
     add_guards(parser)
@@ -114,12 +118,14 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer") -> int:
                 " (`evaltap convert` makes one of a data set)"
             )
     kept = _KeptResults() if options.result else None
+    selection = selection_from(options)
     files = FileScorer(
         scorer,
         options.cases,
         workers=options.workers,
         concurrency=options.concurrency,
         observe=kept.add if kept else None,
+        selection=selection,
     )
     from evaltap.evaluator.jobs import score_files
     from evaltap.evaluator.report import counted, summarise
@@ -128,6 +134,7 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer") -> int:
         with open_store(options.db) as store, progress("cases scored") as report:
             source = ", ".join(map(str, options.cases))
             scored = score_files(store, files, scorer, source, report)
+            tell_selection(options, selection)
             run_id = scored.run.run_id
             summary = summarise(store, run_id=run_id)
             write_reports(options, store, run_id=run_id, case_files=options.cases)
@@ -157,10 +164,12 @@ def _score_landed(options: argparse.Namespace, scorer: "CaseScorer", path: Path)
     if options.result:
         raise InputError("--result: give it with eval case files; `evaltap export` makes one")
     with open_store(path, create=False) as store, progress("cases scored") as report:
-        pending = pending_scorer(store, scorer, options)
+        selection = selection_from(options)
+        pending = pending_scorer(store, scorer, options, selection)
         started, cases = pending.score("landed", str(path), retry=options.retry, progress=report)
         if started is not None:
             end_run(store, started, cases)
+        tell_selection(options, selection)
         digests = [metric.digest for metric in pending.metrics]
         summary = summarise(store, metrics=digests)
         write_reports(options, store, digests=digests)

@@ -1,0 +1,38 @@
+"""Which cases of many are scored: some by name, and not more than so many."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+
+class Selection:
+    """Takes cases by glob patterns until there are enough; asked once for each case, in their order.
+
+    A pattern is held against the eval id, the eval set id and `<eval set id>/<eval id>`; one that fits
+    is enough, and no patterns take all.
+    """
+
+    def __init__(self, tasks: Sequence[str] = (), items: int | None = None) -> None:
+        self.tasks = tuple(tasks)
+        self.items = items
+        self.seen = 0
+        """Cases that were asked about before there were enough."""
+        self.taken = 0
+        self.passed_over = ""
+        """The first case that no pattern fits."""
+
+    @property
+    def full(self) -> bool:
+        """Whether there are enough."""
+        return self.items is not None and self.taken >= self.items
+
+    def takes(self, eval_set_id: str, eval_id: str) -> bool:
+        """Tell whether a case is to be scored."""
+        if self.full:
+            return False
+        self.seen += 1
+        names = (eval_id, eval_set_id, f"{eval_set_id}/{eval_id}")
+        if self.tasks and not any(fnmatchcase(name, task) for name in names for task in self.tasks):
+            self.passed_over = self.passed_over or names[-1]
+            return False
+        self.taken += 1
+        return True
