@@ -15,6 +15,7 @@ from typing import Any
 from evaltap.evaluator import (
     CaseScorer,
     CostClass,
+    JudgeInvalid,
     MetricError,
     MetricOutcome,
     ScriptedJudge,
@@ -126,6 +127,15 @@ def a_metric_with_the_judge_of_evaltap() -> None:
     found = score(one, case(), judge)
     assert (found.score, found.status, found.reason) == (0.8, "passed", "it names the place"), found
     assert judge.requests[0].answer_schema, judge.requests
+    assert judge.requests[0].version.startswith("1."), judge.requests
+    assert judge.requests[0].check is not None
+    judge.requests[0].check('{"steps": []}')
+    try:
+        judge.requests[0].check("nonsense")
+    except JudgeInvalid:
+        pass
+    else:
+        raise AssertionError("nonsense would be kept")
     assert score(one, case()).status == "not_evaluated"
     garbage = score(one, case(), ScriptedJudge(["nonsense"] * 9))
     assert (garbage.status, garbage.score) == ("error", None), garbage
@@ -153,6 +163,18 @@ def retrieval_and_conversations() -> None:
     found = score(whole, case(turn(), turn()), ScriptedJudge(answer))
     assert [one.score for one in found.turns] == [1, 1], found
     assert score(whole, case(turn(None)), ScriptedJudge(answer)).status == "not_evaluated"
+
+
+def what_is_known_is_not_paid_for_again() -> None:
+    one = metric(
+        "AnswerRelevancyMetric",
+        0.7,
+        parameters={"model": {"$python": "deepeval_proof:ScriptedModel"}},
+    )
+    before = CaseScorer([one]).score(case(turn(), turn("In Chur.")))
+    asked = len(ASKED)
+    after = CaseScorer([one]).score(case(turn(), turn("In Chur.")), {0: before.metrics[0].turns})
+    assert (len(ASKED), after.metrics[0].score) == (asked, 0.5)
 
 
 def mistakes() -> None:
@@ -183,6 +205,7 @@ def main() -> int:
         a_metric_with_a_model_of_deepeval,
         a_metric_with_the_judge_of_evaltap,
         retrieval_and_conversations,
+        what_is_known_is_not_paid_for_again,
         mistakes,
         the_example_of_the_reference_page,
     ):
@@ -190,7 +213,7 @@ def main() -> int:
     assert os.environ["DEEPEVAL_TELEMETRY_OPT_OUT"] == "1"
     assert "posthog" not in sys.modules, "telemetry was loaded"
     assert not Path(".deepeval").exists(), "telemetry made itself an identity"
-    print("deepeval: 6 passed, 0 failed")
+    print("deepeval: 7 passed, 0 failed")
     return 0
 
 

@@ -203,6 +203,7 @@ def test_a_threshold_of_the_environment_that_is_none_is_refused(text: str) -> No
         ([CORRECT | {"threshold": None}], "threshold is not given"),
         ([CORRECT | {"threshold": 80.0}], "threshold is 80; expected 0 to 1"),
         ([QUALITY | {"criteria": [{"id": "a"}]}], "has no text"),
+        ([QUALITY | {"criterion": []}], "gate.dimensions has the key 'criterion'; known: name, threshold"),
     ],
 )  # fmt: skip
 def test_a_gate_that_makes_no_sense_is_refused(dimensions: list[Any], told: str) -> None:

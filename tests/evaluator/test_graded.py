@@ -41,6 +41,15 @@ def score(one: EvalMetric, reply: str, case: dict[str, Any] | None = None) -> Me
     return CaseScorer([one], services=services).score(case or make_case()).metrics[0]
 
 
+def test_a_key_that_nothing_reads_is_refused() -> None:
+    mistyped = metric({"id": "a", "scale": "numeric", "maximum": 100})
+
+    with pytest.raises(
+        MetricError, match=r"grading\.criteria has the key 'maximum'; known: id, text, scale"
+    ):
+        CaseScorer([mistyped])
+
+
 @pytest.mark.parametrize(
     ("scale", "value", "worth"),
     [

@@ -5,19 +5,22 @@ and without its reading of `.env` files.
 """
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from importlib import import_module
 from typing import Any, get_args, get_type_hints
 
 import orjson
 
 from evaltap.evaluator.context import Turn, absent_state
-from evaltap.evaluator.errors import MetricError
+from evaltap.evaluator.errors import JudgeInvalid, MetricError
 from evaltap.evaluator.func import load_object
 from evaltap.evaluator.json_path import follow
 from evaltap.evaluator.judge import Judge, JudgeReply, JudgeRequest
+from evaltap.evaluator.rubric_answer import strip_fence
 from evaltap.schemas.metric import GenerationConfig
 
 _PYTHON = "$python"
@@ -207,13 +210,19 @@ def _text(value: Any) -> str:
 # -- the judge as a model --------------------------------------------------------------------------
 
 
-def judge_model(judge: Judge, generation: GenerationConfig, replies: list[JudgeReply]) -> Any:
-    """Return a model of DeepEval that asks our judge; what it answered is added to `replies`."""
+def judge_model(
+    judge: Judge, generation: GenerationConfig, replies: list[JudgeReply], version: str
+) -> Any:
+    """Return a model of DeepEval that asks our judge; what it answered is added to `replies`.
+
+    `version` is that of the evaluator: an answer that was kept for another one is not taken.
+    """
     base: Any = import_module("deepeval.models").DeepEvalBaseLLM
 
     class JudgedModel(base):  # type: ignore[misc]  # a class of a package that is not always there
         def __init__(self) -> None:
             super().__init__("evaltap judge")
+            self._asked: Counter[str] = Counter()
 
         def load_model(self, *_: Any, **__: Any) -> Any:
             return self
@@ -221,7 +230,16 @@ def judge_model(judge: Judge, generation: GenerationConfig, replies: list[JudgeR
         def generate(self, prompt: Any, schema: Any = None) -> Any:
             wanted = None if schema is None else schema.model_json_schema()
             name = "" if schema is None else schema.__name__
-            reply = judge.answer(JudgeRequest(str(prompt), name, wanted, generation))
+            text = str(prompt)
+            request = JudgeRequest(
+                text, name, wanted, generation,
+                # Who asks the same thing again wants another opinion, not the kept one.
+                sample=self._asked[text],
+                version=version,
+                check=None if schema is None else partial(_check_json, schema),
+            )  # fmt: skip
+            self._asked[text] += 1
+            reply = judge.answer(request)
             replies.append(reply)
             # As text: DeepEval's own reading of it is the check, as for any other custom model.
             return reply.text
@@ -233,3 +251,11 @@ def judge_model(judge: Judge, generation: GenerationConfig, replies: list[JudgeR
             return "evaltap judge"
 
     return JudgedModel()
+
+
+def _check_json(schema: Any, text: str) -> None:
+    """Raise JudgeInvalid for an answer that does not keep the schema: it is not worth keeping."""
+    try:
+        schema.model_validate_json(strip_fence(text))
+    except ValueError as error:
+        raise JudgeInvalid(f"not a {schema.__name__}: {error}") from None

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from evaltap.evaluator.context import Services, Status
 from evaltap.evaluator.errors import MetricError
-from evaltap.evaluator.registry import Registry
+from evaltap.evaluator.registry import Registry, known_keys
 from evaltap.evaluator.scoring import CaseScore, CaseScorer, MetricOutcome
 from evaltap.schemas.case import EvalCase
 from evaltap.schemas.documents import case_data
@@ -100,6 +100,7 @@ class Gate:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         spec = gate if isinstance(gate, GateFile) else GateFile.model_validate(gate)
+        known_keys(spec, "gate")
         environ = os.environ if environ is None else environ
         names = [dimension.name for dimension in spec.dimensions]
         if not names or not all(names) or len({*map(variable_of, names)}) < len(names):

@@ -10,6 +10,8 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, Protocol, TypeVar, cast, runtime_checkable
 
+from pydantic import BaseModel
+
 from evaltap.evaluator.context import EvaluationContext, EvaluatorFailure, MetricScore
 from evaltap.evaluator.errors import MetricError, UnknownEvaluatorError
 from evaltap.schemas.metric import EvalMetric
@@ -96,6 +98,23 @@ class Registry:
         if not callable(factory):
             raise MetricError(f"entry point '{name}' ({point.value}) is not a factory")
         return cast(EvaluatorFactory, factory)
+
+
+def reject_unknown(part: BaseModel, where: str) -> None:
+    """Raise MetricError for a key that nothing reads: a typing error would change scores."""
+    if part.model_extra:
+        known = ", ".join(field.alias or name for name, field in type(part).model_fields.items())
+        raise MetricError(f"{where} has the key '{next(iter(part.model_extra))}'; known: {known}")
+
+
+def known_keys(part: BaseModel, where: str) -> None:
+    """Raise MetricError for a key that nothing reads, at any depth but in other metrics."""
+    reject_unknown(part, where)
+    for name, field in type(part).model_fields.items():
+        value = getattr(part, name)
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, BaseModel) and not isinstance(one, EvalMetric):
+                known_keys(one, f"{where}.{field.alias or name}")
 
 
 def _always(evaluator: Evaluator) -> EvaluatorFactory:

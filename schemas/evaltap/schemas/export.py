@@ -11,12 +11,14 @@ from typing import Any
 from evaltap.schemas import canonical
 from evaltap.schemas.base import WireModel
 from evaltap.schemas.case import EvalCase, EvalSet
+from evaltap.schemas.gate import GateFile
 from evaltap.schemas.metric import EvalMetric
 from evaltap.schemas.result import EvalSetResult
 
 MODELS: dict[str, type[WireModel]] = {
     "eval_case": EvalCase,
     "eval_set": EvalSet,
+    "gate": GateFile,
     "metric": EvalMetric,
     "eval_set_result": EvalSetResult,
 }

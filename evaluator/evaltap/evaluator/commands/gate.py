@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evaltap.evaluator.commands.judging import add_judging, judging, judging_services
 from evaltap.evaluator.commands.options import add_json, open_store, positive, progress
 from evaltap.schemas.documents import eval_set_name, iter_cases
 from evaltap.schemas.errors import InputError
@@ -44,6 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--concurrency", type=positive, default=8, metavar="N",
         help="judged cases under way at a time (default: 8)",
     )  # fmt: skip
+    add_judging(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -53,8 +55,10 @@ def run(options: argparse.Namespace) -> int:
     from evaltap.evaluator.gate import Gate
     from evaltap.schemas.gate import read_gate
 
-    gate = Gate(read_gate(options.gate))
-    with progress("cases checked") as show:
+    spec = read_gate(options.gate)
+    metrics = Gate(spec).scorer.metrics
+    with judging(options), progress("cases checked") as show:
+        gate = Gate(spec, services=judging_services(options, metrics))
         results = _checked(gate, options, show)
     if not results:
         raise InputError(f"{', '.join(map(str, options.cases))}: no case; expected at least one")

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from evaltap.evaluator.criteria.text import search
 from evaltap.evaluator.errors import MetricError
+from evaltap.evaluator.registry import reject_unknown
 from evaltap.schemas.trajectory import PathRule, ValueCriterion
 
 MODES: Final = ("exact", "ignore", "subset", "superset")
@@ -120,13 +121,6 @@ def compile_comparison(criterion: ValueCriterion) -> Comparison:
     for part in root.parts.values():
         part.outermost = True
     return root
-
-
-def reject_unknown(model: ValueCriterion | PathRule, where: str) -> None:
-    """Raise MetricError for a key that nothing reads: a typing error would change scores."""
-    if model.model_extra:
-        known = ", ".join(field.alias or name for name, field in type(model).model_fields.items())
-        raise MetricError(f"{where} has the key '{next(iter(model.model_extra))}'; known: {known}")
 
 
 def _check(rule: PathRule, where: str) -> None:

@@ -26,6 +26,7 @@ from evaltap.evaluator.criteria.call_pairs import CallLikeness, CallPairs
 from evaltap.evaluator.criteria.trajectory_diff import describe, trajectory_diff
 from evaltap.evaluator.criteria.trajectory_scores import Finding
 from evaltap.evaluator.errors import MetricError
+from evaltap.evaluator.registry import reject_unknown
 from evaltap.schemas.metric import EvalMetric
 from evaltap.schemas.trajectory import TrajectoryCriterion
 
@@ -171,12 +172,8 @@ def criterion_of(metric: EvalMetric) -> TrajectoryCriterion:
     given = metric.criterion.trajectory if metric.criterion else None
     criterion = given or TrajectoryCriterion()
     for part, where in ((criterion, "trajectory"), (criterion.costs, "trajectory.costs")):
-        if part is not None and part.model_extra:
-            known = [field.alias or name for name, field in type(part).model_fields.items()]
-            raise MetricError(
-                f"criterion.{where} has the key '{next(iter(part.model_extra))}'; "
-                f"known: {', '.join(known)}"
-            )
+        if part is not None:
+            reject_unknown(part, f"criterion.{where}")
     if criterion.agents and criterion.agents not in _AGENTS:
         raise MetricError(f"agents is '{criterion.agents}'; expected one of {', '.join(_AGENTS)}")
     return criterion

@@ -17,7 +17,7 @@ from evaltap.evaluator.context import (
 )
 from evaltap.evaluator.cost import CostClass
 from evaltap.evaluator.func import Func, load_function
-from evaltap.evaluator.registry import Registry, require
+from evaltap.evaluator.registry import Registry, known_keys, require
 from evaltap.evaluator.suite import Suite, SuiteResult
 from evaltap.schemas.metric import EvalMetric
 
@@ -25,8 +25,9 @@ from evaltap.schemas.metric import EvalMetric
 def python_function(metric: EvalMetric) -> Func:
     """`python_function`: the function at `criterion.function.path`."""
     part = metric.criterion.function if metric.criterion else None
-    path = require(metric, part, "function").path
-    return Func(load_function(path), name="python_function", threshold=metric.threshold)
+    criterion = require(metric, part, "function")
+    known_keys(criterion, "criterion.function")
+    return Func(load_function(criterion.path), name="python_function", threshold=metric.threshold)
 
 
 class MetricSuite:
@@ -39,7 +40,9 @@ class MetricSuite:
 
     def __init__(self, metric: EvalMetric, registry: Registry | None = None) -> None:
         part = metric.criterion.suite if metric.criterion else None
-        self._metrics = require(metric, part, "suite").metrics
+        criterion = require(metric, part, "suite")
+        known_keys(criterion, "criterion.suite")
+        self._metrics = criterion.metrics
         self._registry = registry or Registry()
         scorers = Suite(self._metrics, registry=self._registry).scorers
         versions = [version for scorer in scorers for version in scorer.versions().values()]

@@ -22,7 +22,7 @@ from evaltap.evaluator.cost import CostClass
 from evaltap.evaluator.errors import JudgeError, JudgeNotConfigured, MetricError
 from evaltap.evaluator.json_path import read_path
 from evaltap.evaluator.judge import DEFAULT_GENERATION, Judge, JudgeReply
-from evaltap.evaluator.registry import require
+from evaltap.evaluator.registry import known_keys, require
 from evaltap.schemas.metric import EvalMetric
 
 
@@ -39,6 +39,7 @@ class DeepEvalMetric:
         criterion = require(
             metric, metric.criterion.deepeval if metric.criterion else None, "deepeval"
         )
+        known_keys(criterion, "criterion.deepeval")
         deepeval = bridge.load_deepeval()
         self.version = f"1.{deepeval.__version__}"
         self._class = bridge.metric_class(criterion.metric)
@@ -87,10 +88,11 @@ class DeepEvalMetric:
             return average((verdict,) * len(context.actual), self._threshold)
         if len(context.actual) != len(context.expected):
             return EvaluatorFailure("turn counts differ", "TurnCountMismatch")
-        pairs = zip(context.actual, context.expected, strict=True)
-        return average(
-            tuple(self._turn(turn, other, context, judge) for turn, other in pairs), self._threshold
-        )
+        known = context.known or (None,) * len(context.actual)
+        triples = zip(context.actual, context.expected, known, strict=True)
+        # What was paid for is taken over.
+        found = (before or self._turn(one, other, context, judge) for one, other, before in triples)
+        return average(tuple(found), self._threshold)
 
     def _turn(
         self, turn: Turn, expected: Turn, context: EvaluationContext, judge: Judge | None
@@ -142,7 +144,9 @@ class DeepEvalMetric:
             model = self._llm_judge.judge_model if self._llm_judge else None
             generation = model.generation_config if model else None
             kept = [] if replies is None else replies
-            parameters["model"] = bridge.judge_model(judge, generation or DEFAULT_GENERATION, kept)
+            parameters["model"] = bridge.judge_model(
+                judge, generation or DEFAULT_GENERATION, kept, self.version
+            )
         try:
             return self._class(**parameters)
         except Exception as error:  # whatever a constructor raises is a mistake in the metric

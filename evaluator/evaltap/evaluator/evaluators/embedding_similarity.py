@@ -14,7 +14,7 @@ from evaltap.evaluator.cost import CostClass
 from evaltap.evaluator.criteria.turn_text import TARGETS, read_text
 from evaltap.evaluator.embedding import checked, cosine
 from evaltap.evaluator.errors import EmbeddingError, EmbeddingsNotConfigured
-from evaltap.evaluator.registry import require
+from evaltap.evaluator.registry import known_keys, require
 from evaltap.schemas.metric import EvalMetric
 
 _ANSWER: Final = TARGETS[0]
@@ -31,7 +31,9 @@ class EmbeddingSimilarity:
 
     def __init__(self, metric: EvalMetric) -> None:
         part = metric.criterion.embedding if metric.criterion else None
-        self._model = require(metric, part, "embedding").model
+        criterion = require(metric, part, "embedding")
+        known_keys(criterion, "criterion.embedding")
+        self._model = criterion.model
         local = self._model is not None and self._model.provider_name.lower() == "wordllama"
         self.cost_class = CostClass.LOCAL_MODEL if local else CostClass.PAID_JUDGE
         self._threshold = metric.threshold

@@ -23,7 +23,7 @@ from evaltap.evaluator.cost import CostClass
 from evaltap.evaluator.criteria.json_text import parse
 from evaltap.evaluator.errors import MetricError
 from evaltap.evaluator.func import turn_score
-from evaltap.evaluator.registry import require
+from evaltap.evaluator.registry import known_keys, require
 from evaltap.schemas.metric import EvalMetric
 
 DEFAULT_SECONDS: Final = 30.0
@@ -44,6 +44,7 @@ class ExternalCommand:
     def __init__(self, metric: EvalMetric) -> None:
         part = metric.criterion.command if metric.criterion else None
         criterion = require(metric, part, "command")
+        known_keys(criterion, "criterion.command")
         if os.name != "posix":
             raise MetricError("commands need a POSIX system (process groups, resource limits)")
         if not criterion.argv or not criterion.argv[0]:

@@ -15,7 +15,7 @@ from evaltap.evaluator.evaluators.judged import Judged, NoQuestion, Question, Tu
 from evaltap.evaluator.fencing import fenced, fresh_nonce
 from evaltap.evaluator.judge import JudgeRequest
 from evaltap.evaluator.judge_answers import Verdict
-from evaltap.evaluator.registry import require
+from evaltap.evaluator.registry import known_keys, require
 from evaltap.evaluator.rubric_answer import strip_fence
 from evaltap.evaluator.rubric_prompt import stated_answer, stated_message
 from evaltap.schemas.grading import GradingCriterion
@@ -50,6 +50,7 @@ def criteria(metric: EvalMetric) -> Judged:
     """`llm_criteria`; raises MetricError when a criterion or its scale makes no sense."""
     part = metric.criterion.grading if metric.criterion else None
     grading = require(metric, part, "grading")
+    known_keys(grading, "criterion.grading")
     compiled = compile_criteria(grading.criteria)
     schema = _answer_schema(compiled)
 

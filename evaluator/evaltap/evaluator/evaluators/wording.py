@@ -21,7 +21,7 @@ from evaltap.evaluator.criteria.sentiment import CATEGORIES, Tone, category_of, 
 from evaltap.evaluator.criteria.toxic_words import find_listed, listed_words
 from evaltap.evaluator.criteria.turn_text import check_target, read_text
 from evaltap.evaluator.errors import MetricError
-from evaltap.evaluator.registry import require
+from evaltap.evaluator.registry import known_keys, require
 from evaltap.schemas.lexical import SentimentCriterion
 from evaltap.schemas.metric import EvalMetric
 
@@ -58,6 +58,7 @@ def sentiment(metric: EvalMetric) -> Wording:
     """`sentiment_score`: the tone of a text, as a score or against what is wanted."""
     part = metric.criterion.sentiment if metric.criterion else None
     criterion = require(metric, part, "sentiment")
+    known_keys(criterion, "criterion.sentiment")
     mode = criterion.mode or "normalized"
     make = _MODES.get(mode)
     if make is None:
@@ -72,6 +73,7 @@ def toxic_words(metric: EvalMetric) -> Wording:
     """`toxic_words`: 1 when none of the listed words stands in the text, else 0."""
     part = metric.criterion.toxic_words if metric.criterion else None
     criterion = require(metric, part, "toxicWords")
+    known_keys(criterion, "criterion.toxicWords")
     words = [word.strip() for word in criterion.values if word.strip()]
     if not words and not criterion.languages:
         raise MetricError("toxicWords has neither values nor languages; give at least one")
