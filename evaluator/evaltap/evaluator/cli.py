@@ -22,6 +22,7 @@ COMMANDS = {
     "score": "score eval cases from files or a DuckDB file",
     "gate": "check eval cases against thresholds in several dimensions",
     "calibrate": "compare a judge's verdicts with the labels of people",
+    "attack": "try prompt injections on a judge and publish how many of them work",
     "runs": "list the scoring runs of a DuckDB file",
     "show": "show one case with its scores and reasons",
     "report": "summarise scores on screen, or as HTML, Markdown, JUnit XML or JSON",
