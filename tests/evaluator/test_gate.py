@@ -401,6 +401,23 @@ def test_the_exit_code_tells_passed_from_failed_from_incomplete(
     assert run(dimensions=[CORRECT]) == 2
 
 
+def test_what_holds_no_cases_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Store(folder / "x.duckdb").close()
+    Path("gate.json").write_text(json.dumps({"dimensions": [CORRECT]}))
+    Path("cases.json").write_text("[]")
+
+    for name, told in (
+        ("x.duckdb", "`evaltap export` makes an eval set of it"),
+        ("none.jsonl", "cannot be read (No such file"),
+        ("cases.json", "found a list of 0"),
+    ):
+        assert main(["gate", name, "--gate", "gate.json"]) == 2
+        assert told in capsys.readouterr().err
+    Path("gate.json").write_text("[]")
+    assert main(["gate", "cases.json", "--gate", "gate.json"]) == 2
+    assert "found a list of 0; expected an object (GateFile)" in capsys.readouterr().err
+
+
 def test_the_verdicts_are_there_as_json_and_in_the_store(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,16 +1,19 @@
 """Criteria with scales: what each answer is worth, and that an answer off its scale is no score."""
 
+import json
 from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cases import make_case, make_turn
 from evaltap.evaluator import CaseScorer, MetricError, MetricOutcome, ScriptedJudge, Services
 from evaltap.evaluator.context import Status
 from evaltap.evaluator.criteria.scales import compile_criteria, compile_scale
+from evaltap.evaluator.errors import JudgeInvalid
+from evaltap.evaluator.evaluators.graded import read_grades
 from evaltap.schemas import EvalMetric
 from evaltap.schemas.grading import GradedCriterion
 
@@ -180,6 +183,7 @@ def test_what_was_not_recorded_is_not_graded(
     assert told in found.reason
 
 
+@settings(deadline=None)
 @given(
     low=st.integers(-50, 50),
     width=st.integers(1, 100),
@@ -222,3 +226,47 @@ def test_a_criterion_that_makes_no_sense_is_refused(
         compile_criteria([GradedCriterion.model_validate(one) for one in criteria])
 
     assert told in str(caught.value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["grades", "a", "b", "value", "reason", "x"]), inner, max_size=4
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None)
+@given(
+    st.text(max_size=60)
+    | JSON.map(json.dumps)
+    | st.fixed_dictionaries(
+        {name: st.fixed_dictionaries({"value": JSON, "reason": JSON}) for name in ("a", "b")}
+    ).map(lambda grades: json.dumps({"grades": grades}))
+)
+def test_whatever_a_judge_answers_is_a_score_within_0_and_1_or_none(text: str) -> None:
+    criteria = compile_criteria(
+        [
+            GradedCriterion(id="a", text="x", scale="numeric", max=5.0),
+            GradedCriterion(id="b", text="x", scale="custom", labels=LABELS),
+        ]
+    )
+
+    try:
+        verdict = read_grades(text, criteria)
+    except JudgeInvalid:
+        return
+    assert 0 <= verdict.score <= 1
+    assert [row.id for row in verdict.rubric_scores] == ["a", "b"]
+
+
+def test_an_answer_nested_without_end_is_no_verdict() -> None:
+    for depth in (900, 1010, 5000, 200_000):
+        with pytest.raises(JudgeInvalid):
+            read_grades(
+                "[" * depth + "]" * depth, compile_criteria([GradedCriterion(id="a", text="x")])
+            )

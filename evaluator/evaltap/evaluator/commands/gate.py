@@ -94,7 +94,11 @@ def _checked(
 
 
 def _cases(paths: Sequence[Path]) -> "Iterator[CaseData]":
+    from evaltap.evaluator.database_file import is_database
+
     for path in paths:
+        if is_database(path):
+            raise InputError(f"{path}: is a DuckDB file; `evaltap export` makes an eval set of it")
         for case in iter_cases(path):
             yield {"evalSetId": eval_set_name(path), **case}
 

@@ -75,7 +75,7 @@ def read_grades(text: str, criteria: Sequence[CompiledCriterion]) -> Verdict:
     try:
         answer = parse(body)
         json.loads(body, object_pairs_hook=_once)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise JudgeInvalid(f"unmarshal response json: {error}; found {body[:_SHOWN]!r}") from None
     grades = answer.get("grades") if isinstance(answer, dict) else None
     if not isinstance(grades, dict):
