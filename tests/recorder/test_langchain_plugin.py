@@ -35,8 +35,7 @@ class Verdict(BaseModel):
 
 @pytest.fixture
 def witness() -> Iterator[Witness]:
-    # The spans do not tell who made a call.
-    found = Witness(agents=False)
+    found = Witness()
     instrumentor = LangChainInstrumentor()
     instrumentor.instrument(tracer_provider=found.provider)
     yield found
@@ -114,7 +113,7 @@ def test_a_tool_error_that_the_model_is_told_of_is_a_failed_call(witness: Witnes
     assert (turn["final"], turn["status"]) == ("Three.", "ok")
 
 
-def test_a_tool_message_with_status_error_is_a_failed_call(recorder: InlineRecorder) -> None:
+def test_a_tool_message_with_status_error_is_a_failed_call(witness: Witness) -> None:
     @tool
     def check(tool_call_id: Annotated[str, InjectedToolCallId]) -> ToolMessage:
         """Report a failure."""
@@ -122,9 +121,9 @@ def test_a_tool_message_with_status_error_is_a_failed_call(recorder: InlineRecor
 
     agent = agent_of(say("", call("check", "c1")), say("Sorry."), tools=[check])
 
-    agent.invoke(user("In stock?"), config(recorder))
+    agent.invoke(user("In stock?"), config(witness.by_plugin))
 
-    (turn,) = facts_of(recorder.cases)
+    turn = witness.turn()
     assert turn["tools"] == [("c1", "check", {}, "down")]
     assert turn["errors"] == [{"message": "down"}]
 
@@ -238,7 +237,7 @@ def test_a_graph_of_agents_is_one_turn(witness: Witness) -> None:
     assert (turn["agents"], turn["parents"]) == (["clerk"], [None])
 
 
-def test_a_tool_that_hands_over_by_a_command_stays_in_the_turn(recorder: InlineRecorder) -> None:
+def test_a_tool_that_hands_over_by_a_command_stays_in_the_turn(witness: Witness) -> None:
     @tool
     def to_billing(tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
         """Hand over to billing."""
@@ -258,19 +257,19 @@ def test_a_tool_that_hands_over_by_a_command_stays_in_the_turn(recorder: InlineR
     graph.add_edge(START, "triage")
     graph.add_edge("billing", END)
 
-    graph.compile(checkpointer=InMemorySaver()).invoke(user("Bill me"), config(recorder))
+    graph.compile(checkpointer=InMemorySaver()).invoke(user("Bill me"), config(witness.by_plugin))
 
-    (turn,) = facts_of(recorder.cases)
+    turn = witness.turn()
     assert (turn["user"], turn["final"], turn["status"]) == ("Bill me", "Billed.", "ok")
     assert turn["tools"] == [("h1", "to_billing", {}, "handed over")]
 
 
-def test_a_structured_answer_is_the_final_response(recorder: InlineRecorder) -> None:
+def test_a_structured_answer_is_the_final_response(witness: Witness) -> None:
     agent = agent_of(say("", call("Verdict", "c1", ok=True)), response_format=ToolStrategy(Verdict))
 
-    agent.invoke(user("Ok?"), config(recorder))
+    agent.invoke(user("Ok?"), config(witness.by_plugin))
 
-    (turn,) = facts_of(recorder.cases)
+    turn = witness.turn()
     assert turn["final"] == '{"ok":true}'
 
 

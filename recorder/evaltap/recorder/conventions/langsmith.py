@@ -8,6 +8,7 @@ run's inputs and outputs, whatever the run is.  `langsmith.trace.session_id` is 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evaltap.recorder.conventions.chain_values import question_of, structured_answer
 from evaltap.recorder.conventions.messages import (
     Evidence,
     Message,
@@ -114,13 +115,13 @@ def _read_tool(reading: Reading, span: Span, entered: Evidence, left: Evidence) 
 
 
 def _read_run(reading: Reading, entered: Evidence, left: Evidence) -> None:
-    reading.user = last_user_text(_messages(entered.value))
+    reading.user = last_user_text(_messages(entered.value)) or question_of(entered.value)
     value = entered.value
     if isinstance(value, dict) and len(value) == 1:
         only = next(iter(value.values()))
         reading.user_fallback = Evidence(only) if isinstance(only, str) else None
     reading.output = _messages(left.value) or None
-    reading.final = closing_text(reading.output or ())
+    reading.final = structured_answer(left.value) or closing_text(reading.output or ())
     value = left.value
     if isinstance(value, dict) and set(value) == {"output"} and isinstance(value["output"], str):
         reading.final_fallback = Evidence(value["output"])

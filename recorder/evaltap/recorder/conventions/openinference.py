@@ -8,6 +8,7 @@ have gaps, so they are ordered by number.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evaltap.recorder.conventions.chain_values import question_of, structured_answer
 from evaltap.recorder.conventions.messages import (
     WITHHELD,
     Answer,
@@ -58,7 +59,7 @@ class OpenInference:
         reading = Reading(
             self.name,
             kind=kind,
-            agent_name=first_text(attributes, "agent.name"),
+            agent_name=first_text(attributes, "agent.name") or _named_agent(metadata),
             session_id=first_text(attributes, "session.id")
             or (first_text(metadata, *SESSION_METADATA) if isinstance(metadata, dict) else None),
             user_id=first_text(attributes, "user.id"),
@@ -75,6 +76,11 @@ class OpenInference:
                 reading.agent_name = span.name
             _read_run(reading, attributes)
         return reading
+
+
+def _named_agent(metadata: Any) -> str | None:
+    """Return the agent that LangChain names in the metadata of each of its steps."""
+    return first_text(metadata, "lc_agent_name") if isinstance(metadata, dict) else None
 
 
 def _read_overwritten(reading: Reading, attributes: Mapping[str, Any]) -> None:
@@ -171,7 +177,7 @@ def _read_run(reading: Reading, attributes: Mapping[str, Any]) -> None:
     if isinstance(entered.value, dict):
         new = entered.value.get("new_message")
         messages = read_messages(new if new is not None else entered.value.get("messages"))
-        reading.user = last_user_text(messages)
+        reading.user = last_user_text(messages) or question_of(entered.value)
         reading.session_id = reading.session_id or (
             first_text(entered.value, "session_id") if new is not None else None
         )
@@ -189,7 +195,7 @@ def _read_run_output(reading: Reading, attributes: Mapping[str, Any]) -> None:
     value = left.value
     if isinstance(value, dict) and isinstance(value.get("messages"), list):
         reading.output = read_messages(value["messages"]) or None
-        reading.final = closing_text(reading.output or ())
+        reading.final = structured_answer(value) or closing_text(reading.output or ())
     elif isinstance(value, dict) and isinstance(value.get("content"), dict):
         messages = read_messages([{**value["content"], "role": "assistant"}])
         reading.final = closing_text(messages)

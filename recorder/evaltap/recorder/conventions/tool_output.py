@@ -1,20 +1,24 @@
 """What a tool put out, taken out of the envelope that its framework put around it."""
 
-from typing import Any
+from typing import Any, Final
 
 from evaltap.recorder.conventions.messages import Evidence, decode, read_messages
 from evaltap.recorder.conventions.reading import Reading, failure_of_answer
+
+_COMMAND: Final = {"graph", "update", "resume", "goto"}
 
 
 def take_output(reading: Reading, output: Evidence) -> None:
     """Fill in result, call id and failure of a tool from what it put out.
 
-    Known envelopes: `{"output": x}`, LangChain's ToolMessage in its three forms, and Google ADK's
-    function response (`id`, `name`, `response`).  Anything else is the result itself.
+    Known envelopes: `{"output": x}`, LangChain's ToolMessage in its three forms, also within a LangGraph
+    command, and Google ADK's function response (`id`, `name`, `response`).  Anything else is the
+    result itself.
     """
     value = output.value
     if isinstance(value, dict) and set(value) <= {"output", "outputs", "kwargs"} and value:
         value = decode(value.get("output", value.get("outputs", value))).value
+    value = _told_by_command(value, reading.call_id)
     if isinstance(value, dict) and {"id", "name", "response"} <= set(value):
         value = value["response"]
         if isinstance(value, dict) and set(value) == {"result"}:
@@ -28,6 +32,21 @@ def take_output(reading: Reading, output: Evidence) -> None:
                     reading.failure = failure_of_answer(answer)
         return
     reading.result = Evidence(value, output.flaw)
+
+
+def _told_by_command(value: Any, call_id: str | None) -> Any:
+    """Return the message to the model in a LangGraph command, which updates a state; else the value."""
+    if not isinstance(value, dict) or not {"update", "goto"} <= set(value) <= _COMMAND:
+        return value
+    update = value["update"]
+    messages = update.get("messages") if isinstance(update, dict) else None
+    told = [m for m in messages or () if isinstance(m, dict) and _is_tool_message(m)]
+    own = [m for m in told if call_id is not None and _call_id(m) == call_id]
+    return (own or told)[0] if own or len(told) == 1 else value
+
+
+def _call_id(message: dict[str, Any]) -> Any:
+    return next((a.call_id for m in read_messages([message]) for a in m.answers), None)
 
 
 def _is_tool_message(value: dict[str, Any]) -> bool:

@@ -7,6 +7,7 @@ spans carry the GenAI attributes, which the GenAI dialect reads.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evaltap.recorder.conventions.chain_values import question_of, structured_answer
 from evaltap.recorder.conventions.messages import (
     Call,
     Evidence,
@@ -195,9 +196,8 @@ def _read_run(reading: Reading, span: Span) -> None:
             reading.session_id = first_text(metadata, *SESSION_PROPERTIES)
         inputs = value.get("inputs", value) if isinstance(value, dict) else value
         messages = inputs.get("messages") if isinstance(inputs, dict) else inputs
-        reading.user = (
-            last_user_text(read_messages(messages)) if isinstance(messages, list) else None
-        )
+        spoken = read_messages(messages) if isinstance(messages, list) else ()
+        reading.user = last_user_text(spoken) or question_of(inputs)
         reading.user_fallback = _only_text(inputs)
     left = _entity(attributes, ENTITY_OUTPUT)
     if left is not None:
@@ -205,7 +205,7 @@ def _read_run(reading: Reading, span: Span) -> None:
         outputs = value.get("outputs", value) if isinstance(value, dict) else value
         messages = outputs.get("messages") if isinstance(outputs, dict) else None
         if isinstance(messages, list):
-            reading.final = closing_text(read_messages(messages))
+            reading.final = structured_answer(outputs) or closing_text(read_messages(messages))
         reading.final_fallback = _only_text(outputs)
 
 

@@ -24,6 +24,7 @@ from langchain_core.messages import (
 )
 from pydantic_core import to_json
 
+from evaltap.recorder.conventions.chain_values import question_of
 from evaltap.recorder.failures import UNSEEN, failure_of
 from evaltap.recorder.observation import Failure, Origin
 from evaltap.recorder.plugins.observed_run import ObservedRun, enclosing, guarded, recorder_for
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 ORIGIN = Origin(framework="langchain", convention="langchain-callbacks")
 SESSION_KEYS = ("session_id", "conversation_id", "thread_id")
 """Metadata that names the session, the most telling first; LangGraph fills in `thread_id`."""
-QUESTION_KEYS = ("input", "question", "query")
 MAX_OPEN = 100_000
 """Open calls whose state is kept; the oldest is given up beyond it."""
 
@@ -393,8 +393,8 @@ def _question(given: Any) -> str | None:
         messages = given.get("messages")
         if messages is not None:
             return _question(messages)
-        found = (given.get(key) for key in QUESTION_KEYS)
-        return next((value for value in found if isinstance(value, str)), None)
+        question = question_of(given)
+        return question.value if question is not None else None
     if isinstance(given, str):
         return given
     items = given if isinstance(given, list | tuple) else [given]

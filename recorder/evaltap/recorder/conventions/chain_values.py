@@ -1,0 +1,28 @@
+"""What LangChain's chains and graphs are given and return besides messages."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from evaltap.recorder.conventions.messages import Evidence
+
+QUESTION_KEYS: Final = ("input", "question", "query")
+"""What chains call their user's words, before a template makes a prompt of them."""
+
+
+def question_of(inputs: Any) -> Evidence | None:
+    """Return the text under the first of the known names, None when there is none."""
+    if not isinstance(inputs, Mapping):
+        return None
+    found = (inputs.get(key) for key in QUESTION_KEYS)
+    return next((Evidence(value) for value in found if isinstance(value, str) and value), None)
+
+
+def structured_answer(outputs: Any) -> Evidence | None:
+    """Return a graph's structured response as JSON text, None when it has none."""
+    found = outputs.get("structured_response") if isinstance(outputs, Mapping) else None
+    if found is None:
+        return None
+    if isinstance(found, str):
+        return Evidence(found)
+    return Evidence(json.dumps(found, ensure_ascii=False, separators=(",", ":")))
