@@ -204,4 +204,4 @@ def test_the_rules_of_the_page_can_be_used() -> None:
     page = (Path(__file__).parents[2] / "docs/how-to/sample.md").read_text()
     rules = page.split('sample_rules="""')[1].split('"""')[0]
 
-    assert len(parse_outcome_rules(rules)) == 7
+    assert len(parse_outcome_rules(rules)) == 8
