@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 OUT_OF_REACH = (
     "copies: backups, exports, files and databases that were not named here",
     "Kafka: records stay on a topic until its retention ends; erase again after consuming it anew",
+    "spools in front of Kafka: each is a local log below EVALTAP_SPOOL_DIR; name it with --log",
     "agents that are running: turns in their memory are written later; erase again once they end",
     "the judge cache (EVALTAP_JUDGE_CACHE): answers may quote a person and name none; delete the file",
     "other systems: the traces at your telemetry backend, the prompts at the model provider",
