@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from evaltap.evaluator import CaseScorer, ScriptedJudge, Services, Status
@@ -379,6 +380,32 @@ def test_a_folder_of_hugging_face_is_converted_and_scored(
     assert (metric["passed"], metric["failed"]) == (1, 1)
 
 
+def test_a_data_set_may_be_scored_as_it_is(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("m.json").write_text(
+        '[{"metricName": "final_response_avg_score", "threshold": 1,'
+        ' "criterion": {"finalResponse": {"text": {}}}}]'
+    )
+    Path("rows.csv").write_text("Ticket,output,expected\nWhere?,Bern,Bern\nWhen?,now,then\n")
+    command = ["score", "rows.csv", "--metrics", "m.json", "--db", "x.duckdb"]
+
+    assert main(command) == 2
+    assert (
+        "no column for the input; found the columns Ticket, output, expected"
+        in capsys.readouterr().err
+    )
+    assert main([*command, "--map", "input=Ticket"]) == 1
+    assert main(["score", str(DATA / "hf-parquet"), "--metrics", "m.json", "--db", "x.duckdb"]) == 1
+    with duckdb.connect("x.duckdb", read_only=True) as store:
+        found = store.execute("SELECT eval_set_id, eval_id, score FROM scores ORDER BY ALL")
+        assert found.fetchall() == [
+            ("hf-parquet", "q1", 1), ("hf-parquet", "q2", 0), ("rows", "row-1", 1), ("rows", "row-2", 0)
+        ]  # fmt: skip
+        sources = store.execute("SELECT source FROM runs ORDER BY started_at").fetchall()
+    assert sources == [("rows.csv",), (str(DATA / "hf-parquet"),)]
+
+
 def test_goldens_become_an_eval_set(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     goldens = str(DATA / "goldens.json")
 
@@ -413,6 +440,7 @@ def test_an_openai_eval_becomes_metrics_that_score_its_rows(
         (["a.csv", "--out", "c.jsonl"], "a.csv: no such file"),
         (["--openai-eval", "e.json"], "--openai-eval and --metrics-out go together"),
         (["empty.jsonl", "--out", "c.jsonl"], "no row; expected at least one"),
+        (["empty.jsonl", "--out", "c.evalset.json"], "no row; expected at least one"),
         (["empty.jsonl", "--out", "c.jsonl", "--split", "test"], "splits are folders"),
     ],
 )
@@ -423,3 +451,4 @@ def test_a_command_that_cannot_be_done_is_told(
 
     assert main(["convert", *arguments]) == 2
     assert told in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == ["empty.jsonl"]

@@ -3,17 +3,15 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaltap.evaluator.commands.options import add_json
-from evaltap.schemas.documents import eval_set_name, write_bytes, write_document, write_eval_set
+from evaltap.evaluator.commands.options import add_columns, add_json
+from evaltap.schemas.documents import eval_set_name, write_document, write_eval_set
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
     from evaltap.evaluator.datasets.openai_evals import EvalConfig
-    from evaltap.schemas.case import CaseData
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,10 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the eval set (.evalset.json), or JSON Lines (.jsonl)",
     )
-    add(
-        "--map", action="append", default=[], metavar="FIELD=COLUMN",
-        help="which column holds a part of a case (default: by the names that tools use)",
-    )  # fmt: skip
+    add_columns(parser)
     add("--split", default="", metavar="NAME", help="one split of a folder (default: all)")
     add("--app-name", default="", metavar="NAME", help="the app the cases belong to")
     add(
@@ -108,34 +103,16 @@ def _config(options: argparse.Namespace) -> "EvalConfig | None":
 
 
 def _convert(options: argparse.Namespace, config: "EvalConfig | None") -> int:
-    cases = list(_cases(options, config))
-    if not cases:
-        raise InputError(f"{', '.join(map(str, options.files))}: no row; expected at least one")
-    if options.out.suffix in (".jsonl", ".ndjson"):
-        lines = (json.dumps(case, ensure_ascii=False).encode() + b"\n" for case in cases)
-        write_bytes(options.out, b"".join(lines))
-    else:
-        name = eval_set_name(options.out)
-        write_eval_set(options.out, {"evalSetId": name, "evalCases": cases})
-    return len(cases)
-
-
-def _cases(options: argparse.Namespace, config: "EvalConfig | None") -> "Iterator[CaseData]":
-    from evaltap.evaluator.datasets.columns import Columns, parse_columns, row_case
-    from evaltap.evaluator.datasets.tables import read_rows
+    from evaltap.evaluator.datasets.cases import dataset_cases, write_case_lines
+    from evaltap.evaluator.datasets.columns import Columns, parse_columns
 
     columns = Columns(config.columns) if config else parse_columns(options.map)
-    seen: dict[str, int] = {}
-    number = 0
-    for path in options.files:
-        for place, row in read_rows(path, split=options.split):
-            number += 1
-            case = row_case(
-                row, columns, number=number, app_name=options.app_name, path=str(path), place=place
-            )
-            name = case["evalId"]
-            seen[name] = seen.get(name, 0) + 1
-            if seen[name] > 1:
-                # A name that several rows share (a source file, a topic) is no id by itself.
-                case["evalId"] = f"{name}-{seen[name]}"
-            yield case
+    found = dataset_cases(options.files, columns, split=options.split, app_name=options.app_name)
+    if options.out.suffix in (".jsonl", ".ndjson"):
+        return write_case_lines(options.out, found)
+    cases = list(found)
+    if not cases:
+        raise InputError("no row; expected at least one")
+    name = eval_set_name(options.out)
+    write_eval_set(options.out, {"evalSetId": name, "evalCases": cases})
+    return len(cases)

@@ -24,6 +24,17 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
 
 
+def add_columns(parser: argparse.ArgumentParser) -> None:
+    """Add `--map`, for data sets."""
+    parser.add_argument(
+        "--map",
+        action="append",
+        default=[],
+        metavar="FIELD=COLUMN",
+        help="data sets: which column holds a part of a case (default: by the names that tools use)",
+    )
+
+
 def add_database(parser: argparse.ArgumentParser) -> None:
     """Add the DuckDB file to read."""
     parser.add_argument("db", type=Path, metavar="X.duckdb", help="a DuckDB file of evaltap")

@@ -18,6 +18,7 @@ from evaltap.evaluator.commands.guarding import (
 )
 from evaltap.evaluator.commands.judging import judging
 from evaltap.evaluator.commands.options import (
+    add_columns,
     add_json,
     add_scoring,
     case_scorer,
@@ -55,8 +56,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="CASES",
-        help=".evalset.json, JSON Lines of eval cases, or one DuckDB file with landed cases",
+        help=".evalset.json, JSON Lines of eval cases, data sets (.csv, .parquet, .arrow, a folder of"
+        " Hugging Face datasets), or one DuckDB file with landed cases",
     )
+    add_columns(parser)
     add_scoring(parser, metrics_help="the metrics file", required=True)
     add(
         "--db",
@@ -101,10 +104,15 @@ def run(options: argparse.Namespace) -> int:
         scorer = case_scorer(options)
         if databases:
             return _score_landed(options, scorer, databases[0])
-        return _score_files(options, scorer)
+        from evaltap.evaluator.datasets.cases import as_case_files
+        from evaltap.evaluator.datasets.columns import parse_columns
+
+        source = ", ".join(map(str, options.cases))
+        with as_case_files(options.cases, parse_columns(options.map)) as options.cases:
+            return _score_files(options, scorer, source)
 
 
-def _score_files(options: argparse.Namespace, scorer: "CaseScorer") -> int:
+def _score_files(options: argparse.Namespace, scorer: "CaseScorer", source: str) -> int:
     from evaltap.evaluator.batch import compares
     from evaltap.evaluator.file_scoring import FileScorer
 
@@ -132,7 +140,6 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer") -> int:
 
     try:
         with open_store(options.db) as store, progress("cases scored") as report:
-            source = ", ".join(map(str, options.cases))
             scored = score_files(store, files, scorer, source, report)
             tell_selection(options, selection)
             run_id = scored.run.run_id
