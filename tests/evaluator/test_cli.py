@@ -292,6 +292,36 @@ def test_scoring_landed_cases_again_scores_nothing_twice(evaltap: Evaltap, store
 # -- reports and guards ----------------------------------------------------------------------------
 
 
+def test_the_calls_of_the_worst_cases_stand_beside_the_expected_ones_on_the_console(
+    evaltap: Evaltap, store: str
+) -> None:
+    lines, metrics = write_lines("c.jsonl", case("b", wrong=True)), write("m.json", [TRAJECTORY])
+
+    for command in (
+        ("score", lines, "--metrics", metrics),
+        ("report", store),
+        ("score", store, "--metrics", metrics),
+    ):
+        _, out, _ = evaltap(*command)
+
+        assert "b\n  turn 1, calls (- expected, + made):\n  ! get_order(" in out
+        assert "!     order_id: expected 'other', found 'A-100'" in out
+
+
+def test_recorded_text_does_not_steer_the_terminal(evaltap: Evaltap) -> None:
+    evil = "\x1b]0;gone\x07\x1b[31m\u202e"
+    turn = make_turn(answer=evil, tools=[make_tool(evil, arguments={evil: evil})])
+    lines = write_lines("c.jsonl", make_case(evil, [turn], conversation=[make_turn()]))
+    metrics = write("m.json", [TRAJECTORY, RESPONSE])
+
+    _, out, _ = evaltap("score", lines, "--metrics", metrics, "--db", "x.duckdb")
+    shown = evaltap("show", "x.duckdb", evil)[1]
+
+    assert "␛" in out
+    assert "␛" in shown
+    assert not {"\x1b", "\x07", "\u202e"} & {*out, *shown}
+
+
 def test_score_writes_each_report_that_is_asked_for(evaltap: Evaltap) -> None:
     lines = write_lines("c.jsonl", case("a"), case("b", wrong=True))
     names = ("out/r.html", "r.md", "r.xml", "r.json")

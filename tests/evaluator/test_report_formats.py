@@ -25,7 +25,7 @@ from evaltap.evaluator.reports.html import html
 from evaltap.evaluator.reports.junit import junit_xml
 from evaltap.evaluator.reports.markdown import MAX_BYTES, markdown
 from evaltap.evaluator.reports.model import Report, Source, Usage
-from evaltap.evaluator.reports.text import visible
+from evaltap.evaluator.reports.safe_text import visible
 from evaltap.schemas.errors import InputError
 from reports import report_of, rubric_answer
 

@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from evaltap.evaluator.guards import exit_code
 from evaltap.evaluator.intervals import Interval, wilson
+from evaltap.evaluator.reports.safe_text import one_line, visible
 from evaltap.evaluator.store import Store
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 WORST_CASES = 10
 REASON_WIDTH = 200
+_COLOURS = {"-": "red", "+": "green", "!": "yellow", ">": "yellow"}
 _COUNTS = ("passed", "failed", "not evaluated", "errors")
 
 
@@ -42,6 +45,15 @@ class CaseRow:
     status: str
     score: float | None
     reason: str
+    app_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The calls of a case beside those that were expected, a line each, as in a `diff`."""
+
+    eval_id: str
+    lines: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +111,7 @@ def summarise(
     cases = read(f"SELECT count(DISTINCT (app_name, eval_set_id, eval_id)) {scope}")[0][0]
     worst_rows = read(
         f"""
-        SELECT eval_set_id, eval_id, metric_name, status, score, coalesce(reason, '')
+        SELECT eval_set_id, eval_id, metric_name, status, score, coalesce(reason, ''), app_name
         {scope} AND status = 'failed'
         ORDER BY score NULLS FIRST, eval_set_id, eval_id, metric_name LIMIT $limit""",
         limit=worst,
@@ -161,8 +173,8 @@ def console() -> "Console":
     return found if found.is_terminal else Console(highlight=False, width=160)
 
 
-def print_summary(summary: Summary, out: "Console") -> None:
-    """Print the tables of a summary."""
+def print_summary(summary: Summary, out: "Console", differences: Sequence[Difference] = ()) -> None:
+    """Print the tables of a summary, and the differences of the worst cases."""
     from rich.table import Table
     from rich.text import Text
 
@@ -172,7 +184,7 @@ def print_summary(summary: Summary, out: "Console") -> None:
         table.add_column(name, justify="right")
     for row in summary.metrics:
         table.add_row(
-            Text(row.metric_name),
+            _plain(row.metric_name),
             f"{row.passed:,}",
             f"{row.failed:,}",
             f"{row.not_evaluated:,}",
@@ -189,20 +201,28 @@ def print_summary(summary: Summary, out: "Console") -> None:
         for case in summary.worst:
             score = case.status if case.score is None else f"{case.score:.3f}"
             worst.add_row(
-                Text(case.eval_id), Text(case.metric_name), score, Text(shorten(case.reason))
+                _plain(case.eval_id), _plain(case.metric_name), score, _plain(case.reason)
             )
         out.print(worst)
+    if differences:
+        out.print(
+            Text("calls of these cases: - expected, + made, ! other arguments, > out of order")
+        )
+    for difference in differences:
+        out.print(Text(visible(difference.eval_id), style="bold"))
+        for line in difference.lines:
+            out.print(Text(visible(f"  {line}"), style=_COLOURS.get(line[:1], "")))
     if summary.unscored:
         unscored = Table(title="not scored, and why", title_justify="left")
         for name in ("metric", "status", "cases", "for example", "why"):
             unscored.add_column(name, overflow="fold")
         for gap in summary.unscored:
             unscored.add_row(
-                Text(gap.metric_name),
+                _plain(gap.metric_name),
                 gap.status,
                 f"{gap.cases:,}",
-                Text(gap.example),
-                Text(shorten(gap.reason)),
+                _plain(gap.example),
+                _plain(gap.reason),
             )
         out.print(unscored)
 
@@ -213,6 +233,11 @@ def counted(number: int, noun: str) -> str:
 
 
 def shorten(text: str) -> str:
-    """Return one line of at most REASON_WIDTH characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= REASON_WIDTH else line[: REASON_WIDTH - 1] + "…"
+    """Return recorded text for a terminal: one line of REASON_WIDTH, with nothing that could steer it."""
+    return one_line(visible(text), REASON_WIDTH)
+
+
+def _plain(text: str) -> "Text":
+    from rich.text import Text
+
+    return Text(shorten(text))

@@ -13,6 +13,7 @@ from evaltap.evaluator.commands.guarding import (
     add_guards,
     add_reports,
     guarded_exit,
+    worst_differences,
     write_reports,
 )
 from evaltap.evaluator.commands.judging import judging
@@ -29,6 +30,7 @@ from evaltap.schemas.log_location import KafkaLocation, parse_log_location
 if TYPE_CHECKING:
     from evaltap.evaluator.consumer import Consumer
     from evaltap.evaluator.jobs import PendingScorer
+    from evaltap.evaluator.report import Difference
     from evaltap.evaluator.sources.base import CaseSource
     from evaltap.evaluator.store import Store
 
@@ -123,11 +125,13 @@ def _finish(
     for gap in consumed.gaps:
         print(f"evaltap consume: GAP {gap}", file=sys.stderr)
     summary, code = None, 0
+    differences: list[Difference] = []
     if pending is not None:
         digests = [metric.digest for metric in pending.metrics]
         summary = summarise(store, metrics=digests)
         write_reports(options, store, digests=digests)
         code = guarded_exit(options, store, summary, digests=digests)
+        differences = worst_differences(options, store, summary, digests=digests)
     if options.json:
         data = {
             "records": landed.records,
@@ -146,5 +150,5 @@ def _finish(
             f" {counted(consumed.cases_scored, 'case')} scored"
         )
         if summary:
-            print_summary(summary, console())
+            print_summary(summary, console(), differences)
     return code if options.until_idle else 0

@@ -11,12 +11,13 @@ from evaltap.evaluator.guards import FailOn, exit_code
 from evaltap.schemas.errors import ConfigurationError, InputError
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.report import Summary
+    from evaltap.evaluator.report import Difference, Summary
     from evaltap.evaluator.selection import Selection
     from evaltap.evaluator.store import Store
     from evaltap.schemas.metric import EvalMetric
 
 Value = TypeVar("Value")
+_READ_AGAIN_BYTES = 8 << 20
 
 
 def add_guards(parser: argparse.ArgumentParser) -> None:
@@ -166,6 +167,30 @@ def write_reports(
     for path in options.report:
         write_report(report, path)
         print(f"evaltap {options.command}: report written to {path}", file=sys.stderr)
+
+
+def worst_differences(
+    options: argparse.Namespace,
+    store: "Store",
+    summary: "Summary",
+    *,
+    digests: Sequence[str] = (),
+    case_files: Sequence[Path] = (),
+) -> "list[Difference]":
+    """Return the calls in which the worst cases differ from what was expected; none for `--json`.
+
+    Large files are not read again for it: a report is for that.
+    """
+    if not summary.worst or options.json:
+        return []
+    from evaltap.evaluator.jobs import References
+    from evaltap.evaluator.reports.reading import read_differences
+
+    small = [path for path in case_files if path.stat().st_size <= _READ_AGAIN_BYTES]
+    references = References(options.references) if options.references else None
+    return read_differences(
+        store, summary, digests=digests, case_files=small, references=references
+    )
 
 
 def guarded_exit(

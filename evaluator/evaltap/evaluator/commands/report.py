@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaltap.evaluator.commands.guarding import add_guards, guarded_exit
+from evaltap.evaluator.commands.guarding import add_guards, guarded_exit, worst_differences
 from evaltap.evaluator.commands.options import add_database, add_json, open_store, positive
 from evaltap.evaluator.reports.formats import FORMATS, format_of, render, write_report
 from evaltap.schemas.errors import InputError
@@ -81,6 +81,7 @@ def _on_console(options: argparse.Namespace, store: "Store") -> int:
         check_run(store, options.run_id)
     summary = summarise(store, run_id=options.run_id, worst=options.worst)
     code = guarded_exit(options, store, summary, case_files=options.cases)
+    differences = worst_differences(options, store, summary, case_files=options.cases)
     if options.json:
         print(json.dumps({**summary.data(), "exit_code": code}, ensure_ascii=False))
     elif not summary.metrics:
@@ -89,7 +90,7 @@ def _on_console(options: argparse.Namespace, store: "Store") -> int:
             f"no scores yet ({landed:,} landed cases); `evaltap score {options.db} --metrics M.json`"
         )
     else:
-        print_summary(summary, console())
+        print_summary(summary, console(), differences)
     return code
 
 

@@ -14,6 +14,7 @@ from evaltap.evaluator.commands.guarding import (
     guarded_exit,
     selection_from,
     tell_selection,
+    worst_differences,
     write_reports,
 )
 from evaltap.evaluator.commands.judging import judging
@@ -33,7 +34,7 @@ from evaltap.schemas.errors import InputError
 if TYPE_CHECKING:
     from evaltap.evaluator.batch import CaseIdentity
     from evaltap.evaluator.jobs import FilesScored
-    from evaltap.evaluator.report import Summary
+    from evaltap.evaluator.report import Difference, Summary
     from evaltap.evaluator.scoring import CaseScore, CaseScorer
     from evaltap.schemas.case import CaseData
     from evaltap.schemas.result import EvalCaseResult
@@ -146,11 +147,12 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer", source: str)
             summary = summarise(store, run_id=run_id)
             write_reports(options, store, run_id=run_id, case_files=options.cases)
             code = guarded_exit(options, store, summary, case_files=options.cases)
+            differences = worst_differences(options, store, summary, case_files=options.cases)
     finally:
         files.close()
     if kept:
         kept.write(options.result)
-    _print(options, summary, code, len(scored.bad_lines))
+    _print(options, summary, code, differences, len(scored.bad_lines))
     comparing = [metric.metric_name for metric in scorer.metrics if compares(metric)]
     if scored.without_reference and comparing:
         print(
@@ -181,15 +183,22 @@ def _score_landed(options: argparse.Namespace, scorer: "CaseScorer", path: Path)
         summary = summarise(store, metrics=digests)
         write_reports(options, store, digests=digests)
         code = guarded_exit(options, store, summary, digests=digests)
+        differences = worst_differences(options, store, summary, digests=digests)
     if not options.json:
         print(
             f"{counted(cases, 'case')} scored now; the summary covers the latest score of every case"
         )
-    _print(options, summary, code, 0)
+    _print(options, summary, code, differences, 0)
     return code
 
 
-def _print(options: argparse.Namespace, summary: "Summary", code: int, bad_lines: int) -> None:
+def _print(
+    options: argparse.Namespace,
+    summary: "Summary",
+    code: int,
+    differences: "list[Difference]",
+    bad_lines: int,
+) -> None:
     from evaltap.evaluator.report import console, print_summary
 
     if options.json:
@@ -200,7 +209,7 @@ def _print(options: argparse.Namespace, summary: "Summary", code: int, bad_lines
             )
         )
     else:
-        print_summary(summary, console())
+        print_summary(summary, console(), differences)
 
 
 def _bad_input_exit(scored: "FilesScored") -> int:

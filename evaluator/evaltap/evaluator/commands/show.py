@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from evaltap.evaluator.commands.options import add_database, add_json, open_store
+from evaltap.evaluator.reports.safe_text import one_line, visible
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -92,15 +93,14 @@ def _print(data: dict[str, Any], out: "Console") -> None:
     from rich.text import Text
 
     def line(label: str, text: str, indent: int = 2) -> None:
-        out.print(Text(f"{' ' * indent}{label:<10} {text}"))
+        out.print(Text(visible(f"{' ' * indent}{label:<10} {text}")))
 
-    out.print(Text(f"{data['eval_set_id']}/{data['eval_id']}", style="bold"))
+    out.print(Text(visible(f"{data['eval_set_id']}/{data['eval_id']}"), style="bold"))
     if not data["turns"]:
         line("turns", "not landed here: the case was scored from a file")
     for number, turn in enumerate(data["turns"], start=1):
-        out.print(
-            Text(f"turn {number}  {turn['invocation_id']}  {turn['status'] or ''}", style="bold")
-        )
+        title = f"turn {number}  {turn['invocation_id']}  {turn['status'] or ''}"
+        out.print(Text(visible(title), style="bold"))
         _print_turn(turn["actual"], line)
         for field, state in turn["capture"].items():
             line("capture", f"{field} is {state}")
@@ -140,5 +140,4 @@ def _compact(value: Any) -> str:
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= TEXT_WIDTH else line[: TEXT_WIDTH - 1] + "…"
+    return one_line(visible(text), TEXT_WIDTH)

@@ -6,7 +6,7 @@ from typing import Final
 
 from evaltap.evaluator.report import counted
 from evaltap.evaluator.reports.model import MetricReport, ReasonGroup, Report, Usage
-from evaltap.evaluator.reports.text import one_line
+from evaltap.evaluator.reports.safe_text import one_line
 
 STATUS_WORDS: Final = {
     "failed": "failed",

@@ -17,9 +17,10 @@ from evaltap.schemas.errors import FormatError
 
 
 class FileCases:
-    """What a report needs of files: the cases that it shows in full, and what all turns used.
+    """What a report needs of files: the cases that it shows in full, and what the scored turns used.
 
-    Raises InputError for a file that cannot be read; lines that hold no case are counted.
+    When nothing but some cases is wanted, reading ends with the last of them.  Raises InputError for
+    a file that cannot be read; lines that hold no case are counted.
     """
 
     def __init__(
@@ -36,6 +37,8 @@ class FileCases:
                     self.uses += turn_uses(key, case)
                 if key in wanted:
                     self.cases.setdefault(key, case)
+                    if not scored and len(self.cases) == len(wanted):
+                        return
 
     def _cases(self, path: Path) -> Iterator[CaseData]:
         if not is_json_lines(path):

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from evaltap.evaluator.reports import charts
 from evaltap.evaluator.reports.model import SEVERITY, CaseReport, Report
-from evaltap.evaluator.reports.text import one_line, visible
+from evaltap.evaluator.reports.safe_text import one_line, visible
 
 DETAIL_BYTES: Final = 16_000_000
 """Evidence in the page: browsers read so much within a second, and only parse what is opened."""

@@ -11,7 +11,8 @@ from xml.sax.saxutils import XMLGenerator
 from xml.sax.xmlreader import AttributesImpl
 
 from evaltap.evaluator.reports.model import CaseReport, Cell, Report
-from evaltap.evaluator.reports.text import difference_lines, one_line, turn_lines, visible
+from evaltap.evaluator.reports.safe_text import one_line, visible
+from evaltap.evaluator.reports.text import difference_lines, turn_lines
 
 _MESSAGE: Final = 300
 _TAGS: Final = {"failed": "failure", "error": "error", "not_evaluated": "skipped"}
@@ -79,7 +80,7 @@ def _outcome(xml: XMLGenerator, tag: str, case: CaseReport, cell: Cell) -> None:
 
 def _body(case: CaseReport, cell: Cell) -> list[str]:
     lines = [cell.reason, *turn_lines(cell)]
-    return [*lines, *difference_lines(case)] if cell.status == "failed" else lines
+    return [*lines, *difference_lines(case.evidence)] if cell.status == "failed" else lines
 
 
 def _counts(cells: _Cells) -> dict[str, str]:

@@ -9,7 +9,8 @@ from typing import Final
 
 from evaltap.evaluator.report import MetricCounts, counted
 from evaltap.evaluator.reports.model import CaseReport, Cell, ReasonGroup, Report, Usage
-from evaltap.evaluator.reports.text import diff_lines, one_line, visible
+from evaltap.evaluator.reports.safe_text import one_line, visible
+from evaltap.evaluator.reports.text import difference_lines
 
 MAX_BYTES: Final = 1_000_000
 """GitHub refuses a step summary of more than 1 MiB."""
@@ -167,10 +168,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _fenced(case: CaseReport) -> list[str]:
-    lines = []
-    for number, turn in enumerate(case.evidence, start=1):
-        if turn.compared and any(step.kind != "same" for step in turn.steps):
-            lines += [f"  turn {number}", *(visible(line) for line in diff_lines(turn))]
+    lines = [visible(line) for line in difference_lines(case.evidence)]
     if not lines:
         return []
     longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)

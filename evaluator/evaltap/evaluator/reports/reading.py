@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from evaltap.evaluator.jobs import References, assemble
-from evaltap.evaluator.report import check_run, counted, score_scope, summarise
+from evaltap.evaluator.report import Difference, Summary, check_run, counted, score_scope, summarise
 from evaltap.evaluator.reports import grouping
 from evaltap.evaluator.reports.details import JudgeCalls, with_details
 from evaltap.evaluator.reports.evidence import Comparison, cut, evidence_of
@@ -21,6 +21,7 @@ from evaltap.evaluator.reports.model import (
     Source,
     case_status,
 )
+from evaltap.evaluator.reports.text import difference_lines
 from evaltap.evaluator.reports.usage import CaseKey, TurnUse, total, usage_of
 from evaltap.evaluator.store import Store, sql
 from evaltap.schemas.case import CaseData
@@ -81,6 +82,31 @@ def read_uses(
     keys = store.rows("SELECT DISTINCT app_name, eval_set_id, eval_id FROM report_scores")
     scored = {(app, eval_set, eval_id) for app, eval_set, eval_id in keys}
     return _uses(store, FileCases(case_files, wanted=(), scored=scored))
+
+
+def read_differences(
+    store: Store,
+    summary: Summary,
+    *,
+    digests: Sequence[str] = (),
+    case_files: Sequence[Path] = (),
+    references: References | None = None,
+) -> list[Difference]:
+    """Return the eval ids of the worst cases of a summary with the calls in which they differ."""
+    keys = dict.fromkeys((row.app_name, row.eval_set_id, row.eval_id) for row in summary.worst)
+    _choose_scores(store, summary.run_id, digests)
+    _choose_cases(store, keys)
+    landed = _landed(store, references)
+    lacking = keys.keys() - landed.keys()
+    files = FileCases(case_files if lacking else (), wanted=lacking, scored=())
+    comparison, limits = _comparison(store), Limits()
+    found = []
+    for key in keys:
+        case = landed.get(key) or files.cases.get(key)
+        if case is not None:
+            evidence, _ = evidence_of(case, comparison, limits)
+            found.append((key[2], difference_lines(evidence)))
+    return [Difference(eval_id, lines) for eval_id, lines in found if lines]
 
 
 def _source(store: Store, run_id: str | None) -> Source:

@@ -1,15 +1,10 @@
-"""Texts of a report as people may safely read them, whatever was recorded."""
+"""The lines in which text formats tell of cases, calls and differences."""
 
-import re
+from collections.abc import Sequence
 from typing import Final
 
 from evaltap.evaluator.reports.model import Call, CaseReport, Cell, Step, TurnEvidence
-
-_HIDDEN: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
-)
-"""Controls, marks that change the direction of text, what has no width, halves of pairs, tags."""
+from evaltap.evaluator.reports.safe_text import one_line
 
 _MARKS: Final = {
     "same": "=",
@@ -20,28 +15,6 @@ _MARKS: Final = {
     "made": " ",
     "left_out": "x",
 }
-
-
-def visible(text: str) -> str:
-    """Return a text with every character that hides itself or others replaced by a visible one.
-
-    Line feeds and tabs stay.  The rest of the control characters become their Unicode pictures, all
-    others their code in brackets.  What is left may stand in XML.
-    """
-    return _HIDDEN.sub(_picture, text)
-
-
-def _picture(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    if code < 0x20:
-        return chr(0x2400 + code)
-    return "␡" if code == 0x7F else f"⟦U+{code:04X}⟧"
-
-
-def one_line(text: str, limit: int) -> str:
-    """Return a text on one line, cut at so many characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def call_text(call: Call, limit: int = 160) -> str:
@@ -67,10 +40,10 @@ def turn_lines(cell: Cell) -> list[str]:
     ]
 
 
-def difference_lines(case: CaseReport) -> list[str]:
+def difference_lines(turns: Sequence[TurnEvidence]) -> list[str]:
     """Return the calls of the turns in which they differ from the expected ones."""
     lines: list[str] = []
-    for number, turn in enumerate(case.evidence, start=1):
+    for number, turn in enumerate(turns, start=1):
         if turn.compared and any(step.kind != "same" for step in turn.steps):
             lines += [f"turn {number}, calls (- expected, + made):", *diff_lines(turn)]
     return lines
@@ -89,7 +62,7 @@ def case_lines(case: CaseReport) -> list[str]:
         reasons = turn_lines(cell) or [cell.reason]
         lines += [f"    {line}" for reason in reasons for line in reason.strip().splitlines()]
     if any(cell.status == "failed" for cell in bad):
-        lines += [f"  {line}" for line in difference_lines(case)]
+        lines += [f"  {line}" for line in difference_lines(case.evidence)]
     return [*lines, f"  {case.evidence_note}"] if case.evidence_note else lines
 
 

@@ -1,0 +1,32 @@
+"""Recorded text as people may safely read it, on a page, in a terminal, in XML."""
+
+import re
+from typing import Final
+
+_HIDDEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""Controls, marks that change the direction of text, what has no width, halves of pairs, tags."""
+
+
+def visible(text: str) -> str:
+    """Return a text with every character that hides itself or others replaced by a visible one.
+
+    Line feeds and tabs stay.  The rest of the control characters become their Unicode pictures, all
+    others their code in brackets.  What is left may stand in XML.
+    """
+    return _HIDDEN.sub(_picture, text)
+
+
+def _picture(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "␡" if code == 0x7F else f"⟦U+{code:04X}⟧"
+
+
+def one_line(text: str, limit: int) -> str:
+    """Return a text on one line, cut at so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
