@@ -233,6 +233,15 @@ def test_failed_calls_are_left_out_where_the_metric_leaves_them_out() -> None:
     assert [kind for kind, _ in steps(again)].count("extra") == 1
 
 
+def test_calls_of_nested_agents_name_their_agent() -> None:
+    nested = make_tool("a", agent="researcher")
+    ((turn,), _) = evidence_of(case("x", [nested], [nested]), Comparison(), Limits())
+
+    (step,) = turn.steps
+    assert step.actual is not None
+    assert step.actual.agent == "researcher"
+
+
 def test_arguments_that_the_metric_ignores_are_no_difference() -> None:
     other = case("x", [make_tool(arguments={"order_id": "B"})], [make_tool()])
     by_name = TRAJECTORY | {"criterion": {"toolTrajectory": {"defaultStrategy": {"name": {}}}}}

@@ -52,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
         differences = compare(sessions(store), sessions(other))
         turns = store.rows("SELECT count(*) FROM latest_turns")[0][0]
         summary = _score(store)
+        _write_report(store, folder / "report.html")
     if differences:
         raise EvaltapError("the two recordings differ: " + "; ".join(differences))
     if options.json:
@@ -64,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
 def _empty(folder: Path, *logs: Path) -> None:
     """Make the folder and remove what an earlier demo left in it, and nothing else."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (*(log.name for log in logs), "cases.duckdb"):
+    for name in (*(log.name for log in logs), "cases.duckdb", "report.html"):
         for ending in ("", "-wal", "-shm", ".key", ".wal"):
             (folder / (name + ending)).unlink(missing_ok=True)
 
@@ -160,6 +161,15 @@ def _score(store: "Store") -> "Summary":
     return summarise(store)
 
 
+def _write_report(store: "Store", path: Path) -> None:
+    from evaltap.evaluator.jobs import References
+    from evaltap.evaluator.reports.formats import write_report
+    from evaltap.evaluator.reports.reading import read_report
+
+    references = References(HERE / "references.evalset.json")
+    write_report(read_report(store, references=references), path)
+
+
 def _explain(folder: Path, turns: int, summary: "Summary") -> None:
     from evaltap.evaluator.report import console, print_summary
 
@@ -167,7 +177,8 @@ def _explain(folder: Path, turns: int, summary: "Summary") -> None:
     print("redacted before anything was written; references and a scripted judge scored them:\n")
     print_summary(summary, console())
     database = folder / "cases.duckdb"
-    print(f"\neverything is in {database}; ask it:")
+    print(f"\nas a page, for a browser: {folder / 'report.html'}")
+    print(f"everything is in {database}; ask it:")
     for query in QUERIES:
         print(f"  {query}")
     print(

@@ -159,6 +159,7 @@ def _call(call: ToolCall, limit: int) -> Call:
         _json(call.get("arguments"), limit),
         _json(call.get("result"), limit),
         cut(told or ("failed" if error else ""), limit),
+        str(call.get("agent") or ""),
     )
 
 

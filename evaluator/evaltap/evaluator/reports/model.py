@@ -39,6 +39,8 @@ class Call:
     arguments: str
     result: str = ""
     error: str = ""
+    agent: str = ""
+    """The agent that made it, where there are several."""
 
 
 @dataclass(frozen=True, slots=True)

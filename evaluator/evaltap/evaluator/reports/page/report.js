@@ -115,7 +115,7 @@
     const worst = one.cells.filter((cell) => cell && cell[2]).sort((a, b) => a[0] - b[0])[0];
     const button = el("button", { type: "button", class: "row", "aria-expanded": "false" },
       chip(one.status, WORDS[one.status]),
-      el("span", { class: "ids" }, recorded("span", "set", one.set ? one.set + " / " : ""), recorded("b", "id", one.id)),
+      el("span", { class: "ids" }, recorded("span", "set", one.set && one.set !== one.id ? one.set + " / " : ""), recorded("b", "id", one.id)),
       el("span", { class: "cells" }, cells),
       el("span", { class: "use" }, [one.latency !== null ? duration(one.latency) : "", one.cost !== null ? money(one.cost) : ""].filter(Boolean).join(" · ")),
       worst ? recorded("span", "why", data.reasons[worst[2]]) : null);
@@ -236,7 +236,7 @@
   }
   function call(one, withResult) {
     if (!one) return el("span", { class: "none" }, "—");
-    const parts = [recorded("b", "", one.name)];
+    const parts = [recorded("b", "", one.name), one.agent ? recorded("span", "remark agent", one.agent) : null];
     if (one.arguments) parts.push(recorded("code", "", one.arguments));
     if (withResult && one.error) parts.push(recorded("span", "failed-call", "failed: " + one.error));
     else if (withResult && one.result) parts.push(el("details", {}, el("summary", {}, "result"), recorded("code", "", one.result)));
