@@ -82,20 +82,21 @@ def score_files(
     writer, bad_lines = ScoreWriter(store, run), []
     waiting: list[PackedRows] = []
     cases, without_reference, written = 0, 0, time.monotonic()
-    for batch in files.batches():
-        waiting.append(batch.rows)
-        cases += batch.rows.case_count
-        without_reference += batch.rows.without_reference
-        if batch.bad_lines:
-            bad_lines.extend(batch.bad_lines)
-            _write_dead_letters(store, batch.bad_lines)
-        late = files.judged and time.monotonic() - written >= BATCH_SECONDS
-        if late or sum(one.turn_scores.rows for one in waiting) >= ROWS_PER_WRITE:
-            writer.write(waiting)
-            waiting.clear()
-            written = time.monotonic()
-        progress(cases)
-    writer.write(waiting)
+    with store.writing_much():
+        for batch in files.batches():
+            waiting.append(batch.rows)
+            cases += batch.rows.case_count
+            without_reference += batch.rows.without_reference
+            if batch.bad_lines:
+                bad_lines.extend(batch.bad_lines)
+                _write_dead_letters(store, batch.bad_lines)
+            late = files.judged and time.monotonic() - written >= BATCH_SECONDS
+            if late or sum(one.turn_scores.rows for one in waiting) >= ROWS_PER_WRITE:
+                writer.write(waiting)
+                waiting.clear()
+                written = time.monotonic()
+            progress(cases)
+        writer.write(waiting)
     end_run(store, run, cases)
     repeated = store.rows(_REPEATED_IDS, {"run_id": run.run_id})
     return FilesScored(run, bad_lines, without_reference, [eval_id for (eval_id,) in repeated])
@@ -104,7 +105,8 @@ def score_files(
 _REPEATED_IDS = """
 SELECT eval_id FROM scores
 WHERE run_id = $run_id
-GROUP BY app_name, eval_set_id, eval_id, metric_name
+  AND metric_name = (SELECT any_value(metric_name) FROM run_metrics WHERE run_id = $run_id)
+GROUP BY app_name, eval_set_id, eval_id
 HAVING count(*) > 1
 ORDER BY eval_id LIMIT 3
 """

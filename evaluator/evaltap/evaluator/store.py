@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from evaltap.evaluator.database_file import is_database
 from evaltap.schemas.errors import EvaltapError
 
 SCHEMA_VERSION = 2
+WRITING_MEMORY = "160MB"
 
 Row = Sequence[Any]
 
@@ -103,6 +105,21 @@ class Store:
         self._connection.close()
 
     @contextmanager
+    def writing_much(self) -> Iterator[None]:
+        """Keep little of the file in memory in the block, which writes much and reads little of it.
+
+        DuckDB would else keep what was written until most of the machine's memory is full.
+        """
+        if self.path == Path(":memory:"):  # there is no file to which anything could go
+            yield
+            return
+        self.execute(f"SET memory_limit = '{WRITING_MEMORY}'")
+        try:
+            yield
+        finally:
+            self.execute("RESET memory_limit")
+
+    @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit what the block writes as one, or nothing of it."""
         self._connection.begin()
@@ -151,6 +168,19 @@ class Store:
             cursor.execute(query, parameters)
             while chunk := cursor.fetchmany(size):
                 yield chunk
+
+
+class TemporaryStore(Store):
+    """A store in a file of its own that goes when it is closed: memory does not grow with its rows."""
+
+    def __init__(self) -> None:
+        self._folder = TemporaryDirectory(prefix="evaltap-")
+        super().__init__(Path(self._folder.name) / "scores.duckdb")
+
+    def close(self) -> None:
+        """Close and delete the file."""
+        super().close()
+        self._folder.cleanup()
 
 
 def _connect(path: Path) -> duckdb.DuckDBPyConnection:

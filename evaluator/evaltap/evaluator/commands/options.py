@@ -150,10 +150,15 @@ def positive(text: str) -> int:
 
 
 def open_store(path: Path | None, *, create: bool = True) -> "Store":
-    """Open the DuckDB file, or one in memory when there is no path."""
-    from evaltap.evaluator.store import Store
+    """Open the DuckDB file, or one that is deleted when it is closed when there is no path."""
+    from evaltap.evaluator.store import Store, TemporaryStore
 
-    return Store(":memory:" if path is None else path, create=create or path is None)
+    if path is not None:
+        return Store(path, create=create)
+    try:
+        return TemporaryStore()
+    except OSError:  # no place for temporary files
+        return Store(":memory:")
 
 
 @contextmanager
