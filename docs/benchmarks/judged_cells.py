@@ -25,7 +25,25 @@ from evaltap.evaluator.judge import JudgeReply, ScriptedJudge, judge_settings
 from evaltap.evaluator.judges.cache import CachedJudge, JudgeCache
 from evaltap.schemas.documents import iter_cases, read_metrics
 
-WORDS = "the order ships on Friday and a refund of twelve euros was made to your card today".split()
+WORDS = [
+    "the",
+    "order",
+    "ships",
+    "on",
+    "Friday",
+    "and",
+    "a",
+    "refund",
+    "of",
+    "twelve",
+    "euros",
+    "was",
+    "made",
+    "to",
+    "your",
+    "card",
+    "today",
+]
 METRIC = {
     "metricName": "llm_rubric_response",
     "threshold": 0.6,

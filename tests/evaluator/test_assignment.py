@@ -35,7 +35,7 @@ def choices(rows: int, columns: int) -> list[tuple[int, ...]]:
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(matrices())
 def test_no_assignment_has_a_greater_total(weights: list[list[float]]) -> None:
     chosen = assign(weights)
@@ -46,7 +46,7 @@ def test_no_assignment_has_a_greater_total(weights: list[list[float]]) -> None:
     assert len({*taken}) == len(taken) == min(len(weights), len(weights[0]))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(matrices(12))
 def test_the_total_is_that_of_scipy(weights: list[list[float]]) -> None:
     matrix = np.array(weights)
@@ -73,7 +73,7 @@ def test_nothing_can_be_assigned_to_nothing() -> None:
     assert align([], 3) == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(matrices())
 def test_no_alignment_in_order_has_a_greater_total(weights: list[list[float]]) -> None:
     chosen = align(weights, len(weights[0]))
@@ -106,7 +106,7 @@ def cheapest(steps: list[list[float]], row: int, column: int, costs: Costs) -> f
     return min(ways)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     matrices(),
     st.builds(

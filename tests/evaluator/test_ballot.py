@@ -93,7 +93,9 @@ def test_a_sample_without_a_verdict_ends_the_asking() -> None:
 
 # -- panels ----------------------------------------------------------------------------------------
 
-PANEL: dict[str, Any] = {"panel": [{"modelName": "second"}, {"modelName": "third", "numSamples": 3}]}
+PANEL: dict[str, Any] = {
+    "panel": [{"modelName": "second"}, {"modelName": "third", "numSamples": 3}]
+}
 
 
 @pytest.mark.parametrize(

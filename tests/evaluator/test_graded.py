@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import make_case, make_turn
@@ -183,7 +183,6 @@ def test_what_was_not_recorded_is_not_graded(
     assert told in found.reason
 
 
-@settings(deadline=None)
 @given(
     low=st.integers(-50, 50),
     width=st.integers(1, 100),
@@ -240,7 +239,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(
     st.text(max_size=60)
     | JSON.map(json.dumps)

@@ -184,7 +184,7 @@ CRITERIA = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(CRITERIA, st.lists(VALUES, max_size=4), st.lists(VALUES, max_size=4))
 def test_the_matrix_holds_the_likeness_of_each_pair(
     criterion: dict[str, Any], references: list[Any], actuals: list[Any]
@@ -210,7 +210,6 @@ def test_a_value_is_like_itself(criterion: dict[str, Any], value: Any) -> None:
     assert likeness(**criterion).pair(value, value) == 1
 
 
-@settings(deadline=None)
 @given(VALUES, VALUES)
 def test_without_settings_likeness_is_symmetric_and_1_means_equal(one: Any, other: Any) -> None:
     compiled = likeness()

@@ -12,7 +12,7 @@ import pytest
 from cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_tool, make_turn
 from evaltap.evaluator.report import Summary
 from evaltap.evaluator.reports.formats import write_report
-from evaltap.evaluator.reports.model import Report, Source, Usage
+from evaltap.evaluator.reports.model import Report, Source, Usage, VoteCell
 from reports import report_of, rubric_answer
 
 if TYPE_CHECKING:
@@ -206,6 +206,41 @@ def test_any_number_of_cases_opens_at_any_width(
         opened.page.locator(".row").click()
         assert opened.page.locator(".turn").count() == 1
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_long_names_and_many_metrics_do_not_widen_the_page(
+    open_report: Open, tmp_path: Path, width: int
+) -> None:
+    long = "unbroken" * 40
+    turn = make_turn(
+        long, answer=long, tools=[make_tool(long, arguments={long: long}, result=long)]
+    )
+    case = make_case(long, [turn, turn], conversation=[make_turn(), make_turn()], evalSetId=long)
+    names = [f"{long}{number}" for number in range(30)]
+    metrics = [
+        TRAJECTORY | {"metricName": n, "evaluatorName": TRAJECTORY["metricName"]} for n in names
+    ]
+
+    page = open_report(report_of(tmp_path, [case], [*metrics, RESPONSE]), width=width).page
+
+    assert page.locator(".verdict-box").count() == 31
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_quote_that_is_not_in_the_trace_is_called_so(report: Report, open_report: Open) -> None:
+    case = report.cases[0]
+    votes = (
+        VoteCell("t-1", 1, "r", 1, "because", "it was said", evidence_found=True),
+        VoteCell("t-1", 2, "r", 1, "because", "made up", evidence_found=False),
+    )
+    cells = (replace(case.cells[0], votes=votes),)
+
+    page = open_report(replace(report, cases=(replace(case, cells=cells),))).page
+
+    table = page.locator(".votes").first
+    assert "in the trace: it was said" in (table.text_content() or "")
+    assert "NOT in the trace: made up" in (table.text_content() or "")
 
 
 def test_recorded_text_never_runs(open_report: Open, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evaltap.evaluator.criteria.call_pairs import CallLikeness, CallPairs
@@ -53,7 +53,6 @@ CALLS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(CALLS, CALLS)
 def test_every_call_is_in_one_row(
     actual: list[dict[str, Any]], expected: list[dict[str, Any]]

@@ -291,7 +291,7 @@ ARGUMENTS = st.sampled_from([{}, {"n": 1}, {"n": 1.0}, {"n": True}, {"n": 1, "m"
 CALLS = st.lists(st.builds(call, NAMES, ARGUMENTS), max_size=4)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(CALLS, CALLS)
 def test_each_stricter_name_implies_the_looser_ones(
     actual: list[Call], expected: list[Call]
@@ -311,7 +311,7 @@ def test_each_stricter_name_implies_the_looser_ones(
     assert (held["subset"] and held["superset"]) or not held["unordered"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(CALLS, CALLS, st.randoms())
 def test_unordered_scores_do_not_see_the_order(
     actual: list[Call], expected: list[Call], random: Any
@@ -324,7 +324,7 @@ def test_unordered_scores_do_not_see_the_order(
         assert one == (other if other is None else pytest.approx(other))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(CALLS, CALLS)
 def test_in_order_never_scores_more_than_in_any_order(
     actual: list[Call], expected: list[Call]

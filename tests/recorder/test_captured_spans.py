@@ -55,7 +55,7 @@ def test_a_nested_agents_tools_belong_to_the_call_that_ran_it() -> None:
     assert inner["parentId"] == outer["id"] == "call_n1"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(name=st.sampled_from(captures()), seed=st.integers(0, 2**32))
 def test_shuffled_and_repeated_spans_give_the_same_turns(name: str, seed: int) -> None:
     items = [item for path in files_of(name) for item in read_otlp_file(path)]
