@@ -13,6 +13,7 @@ from evaltap.schemas import EvalMetric
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = (DOCS / "reference/evaluators.md").read_text()
 HOW_TO = (DOCS / "how-to/write-an-evaluator.md").read_text()
+JUDGE = (DOCS / "how-to/judge.md").read_text()
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -36,6 +37,12 @@ def test_each_example_of_the_reference_page_is_a_metric_that_can_be_built() -> N
     metrics = [metric for metric in found if not needs_deepeval(metric)]
 
     assert len(CaseScorer(metrics).metrics) == len(metrics)
+
+
+def test_each_judge_of_the_how_to_page_can_be_built() -> None:
+    metrics = [EvalMetric.model_validate(json.loads(text)) for text in blocks(JUDGE, "json")]
+
+    assert len(CaseScorer(metrics).metrics) == len(metrics) > 0
 
 
 def test_each_installed_evaluator_has_a_section() -> None:
