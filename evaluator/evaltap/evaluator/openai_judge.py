@@ -6,6 +6,8 @@ request: the SDK's own retries are off, because each try must fit the limits and
 
 import email.utils
 import math
+import queue
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -25,6 +27,8 @@ from evaltap.schemas.metric import GenerationConfig
 
 LONGEST_ANSWER: Final = 16 << 20
 """Bytes of a response; a judge that says more than this gives no verdict."""
+GRACE: Final = 1.5
+"""Share of the time-out after which a request is given up that the HTTP library still waits for."""
 MOST_TOKENS: Final = 10**9
 """A larger count is no count but a fault of the server."""
 
@@ -92,7 +96,10 @@ class OpenAIJudge:
         form = self._form_of(request)
         started = time.monotonic()
         try:
-            completion = self._complete(request, _FORMS[form])
+            seconds = self._settings.timeout.total_seconds() * GRACE
+            completion = _within(seconds, lambda: self._complete(request, _FORMS[form]))
+        except _TooLate as late:
+            raise self._too_slow(late) from None
         except self._errors.APIStatusError as error:
             if error.status_code in _UNKNOWN_REQUEST and form + 1 < len(_FORMS):
                 simpler = replace(request, form=form + 1)
@@ -246,6 +253,30 @@ class _TooLong(Exception):
 
 class _TooLate(Exception):
     """A response that came in so slowly that the time was over."""
+
+
+def _within(seconds: float, work: Callable[[], Any]) -> Any:  # the SDK's completion
+    """Return what `work` returns, or raise what it raises; _TooLate when it takes too long.
+
+    Nearly always the HTTP library gives up before that.  It cannot where a server sends its headers byte
+    by byte, or a name is looked up for ever; such a thread is left behind until the client is closed.
+    """
+    done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            done.put((work(), None))
+        except BaseException as error:  # whatever it is, the thread that waits raises it
+            done.put((None, error))
+
+    threading.Thread(target=run, name="evaltap-judge-request", daemon=True).start()
+    try:
+        value, error = done.get(timeout=seconds)
+    except queue.Empty:
+        raise _TooLate from None
+    if error is not None:
+        raise error
+    return value
 
 
 def _deadline(client_type: type, seconds: float) -> Callable[[Any], None]:
