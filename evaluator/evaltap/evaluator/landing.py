@@ -19,7 +19,14 @@ from evaltap.schemas.case import CaseData
 from evaltap.schemas.documents import case_data
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.feedback import Feedback
-from evaltap.schemas.record import DecodedCase, Manifest, Reason, RecordError, decode_record
+from evaltap.schemas.record import (
+    DecodedCase,
+    Manifest,
+    Reason,
+    RecordError,
+    WireRecord,
+    decode_record,
+)
 
 CaseKey = tuple[str, str, str]
 """App name, eval set id, eval id."""
@@ -91,12 +98,17 @@ class Lander:
         )
         return {Partition(topic, number): offset for topic, number, offset in rows}
 
-    def land(self, batch: SourceBatch) -> LandedCounts:
-        """Write a batch and its offsets in one transaction; return what became of its records."""
+    def land(
+        self, batch: SourceBatch, *, instead_of: Sequence[tuple[str, int, int]] = ()
+    ) -> LandedCounts:
+        """Write a batch and its offsets in one transaction; return what became of its records.
+
+        `instead_of` are dead letters, by topic, partition and offset, that go in the same transaction.
+        """
         counts = LandedCounts(records=len(batch.records))
         rows, cases = _Rows(), []
         for record in batch.records:
-            match _decode(record):
+            match _decode(record.record):
                 case DecodedCase() as decoded:
                     cases.append(decoded)
                 case Manifest() as manifest:
@@ -114,7 +126,7 @@ class Lander:
         counts.turns = len(rows.turns)
         counts.manifests = len(rows.manifests)
         counts.dead_letters = len(rows.dead_letters)
-        self._commit(rows, batch.next_offsets)
+        self._commit(rows, batch.next_offsets, instead_of)
         while len(self._known) > REMEMBERED_CASES:
             self._known.popitem(last=False)
         return counts
@@ -159,13 +171,20 @@ class Lander:
         rows.touched[key] = decoded.case
         return True
 
-    def _commit(self, rows: _Rows, offsets: Mapping[Partition, int]) -> None:
+    def _commit(
+        self,
+        rows: _Rows,
+        offsets: Mapping[Partition, int],
+        instead_of: Sequence[tuple[str, int, int]],
+    ) -> None:
         now = utc_now()
         case_rows = [
             _case_row(key, self._known[key], case, now) for key, case in rows.touched.items()
         ]
         try:
             with self._store.transaction():
+                for letter in instead_of:
+                    self._store.execute(_TAKE_LETTER, letter)
                 # Columns that came later stand behind the time of landing.
                 self._write("turns", [(*row[:-2], now, *row[-2:]) for row in rows.turns])
                 self._write("tool_calls", rows.tool_calls)
@@ -184,6 +203,10 @@ class Lander:
             self._store.append(table, rows)
 
 
+_TAKE_LETTER = """
+DELETE FROM dead_letters WHERE (topic, partition_number, record_offset) = (?, ?, ?)
+"""
+
 _RECALL = """
 WITH keys AS (SELECT unnest(?) AS app_name, unnest(?) AS eval_set_id, unnest(?) AS eval_id)
 SELECT app_name, eval_set_id, eval_id,
@@ -200,9 +223,15 @@ GROUP BY app_name, eval_set_id, eval_id
 """
 
 
-def _decode(record: SourceRecord) -> DecodedCase | Manifest | Feedback | RecordError:
+def readable(record: WireRecord) -> str | None:
+    """Return the reason why a record cannot be landed, None when it can."""
+    decoded = _decode(record)
+    return decoded.reason.value if isinstance(decoded, RecordError) else None
+
+
+def _decode(record: WireRecord) -> DecodedCase | Manifest | Feedback | RecordError:
     try:
-        decoded = decode_record(record.record)
+        decoded = decode_record(record)
         if isinstance(decoded, DecodedCase):
             case = case_data(decoded.case)
             if case is not decoded.case:

@@ -1,0 +1,141 @@
+"""`evaltap dlq`: dead letters, listed, shown and landed again."""
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from evaltap.evaluator.commands.options import add_database, add_json, open_store, positive
+from evaltap.evaluator.reports.safe_text import one_line, visible
+from evaltap.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.dead_letters import DeadLetter
+
+SHOWN_BYTES = 4_000
+DETAIL_WIDTH = 160
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the actions of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap dlq list cases.duckdb --reason schema_unknown\n"
+        "  evaltap dlq show cases.duckdb 3\n"
+        "  evaltap dlq replay cases.duckdb      # after an upgrade: land what can be read by now\n\n"
+        "exit code of replay: 0 nothing is left, 1 something cannot be read still"
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, summary, run in (
+        ("list", "list dead letters, oldest first", _list),
+        ("show", "show one with its headers and bytes", _show),
+        ("replay", "land the ones that can be read by now", _replay),
+    ):
+        action = actions.add_parser(name, help=summary, description=summary.capitalize() + ".")
+        add_database(action)
+        if name == "show":
+            action.add_argument("number", type=positive, metavar="NUMBER", help="as `list` counts")
+        else:
+            action.add_argument("--reason", default="", help="only those with this reason")
+        if name == "list":
+            action.add_argument("--limit", type=positive, default=50, metavar="N")
+        if name == "replay":
+            action.add_argument("--dry-run", action="store_true", help="only count what would land")
+        add_json(action)
+        action.set_defaults(run=run)
+
+
+def _list(options: argparse.Namespace) -> int:
+    from evaltap.evaluator.dead_letters import letters
+
+    with open_store(options.db, create=False) as store:
+        found = letters(store, reason=options.reason, limit=options.limit)
+        ((total,),) = store.rows(
+            "SELECT count(*) FROM dead_letters WHERE $reason = '' OR reason = $reason",
+            {"reason": options.reason},
+        )
+    if options.json:
+        print(json.dumps({"total": total, "letters": [_data(letter) for letter in found]}))
+        return 0
+    for letter in found:
+        parked = "  parked: replay it after an upgrade" if letter.parked else ""
+        place = f"{letter.topic}[{letter.partition}] {letter.offset}"
+        print(f"{letter.number:>5}  {letter.reason:<16} {visible(place)}{parked}")
+        print(f"       {one_line(visible(letter.detail), DETAIL_WIDTH)}")
+    print(f"{len(found):,} of {total:,} dead letters")
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    from evaltap.evaluator.dead_letters import letters
+
+    with open_store(options.db, create=False) as store:
+        found = letters(store, only=options.number)
+    if not found:
+        raise InputError(
+            f"{options.db}: no dead letter {options.number}; `evaltap dlq list` counts them"
+        )
+    (letter,) = found
+    if options.json:
+        print(json.dumps(_data(letter)))
+        return 0
+    value = letter.value or b""
+    print(f"reason   {letter.reason}: {visible(letter.detail)}")
+    print(
+        f"place    {visible(letter.topic)}[{letter.partition}] {letter.offset}, landed {letter.landed_at}"
+    )
+    print(f"key      {visible((letter.key or b'').decode('utf-8', 'replace'))}")
+    for name, text in letter.record.headers:
+        print(f"header   {visible(name)}: {visible(text.decode())}")
+    print(f"value    {len(value):,} bytes")
+    print(visible(value[:SHOWN_BYTES].decode("utf-8", "replace")))
+    if len(value) > SHOWN_BYTES:
+        print(f"... and {len(value) - SHOWN_BYTES:,} bytes more; --json shows all")
+    return 0
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from evaltap.evaluator.dead_letters import replay
+
+    with open_store(options.db, create=False) as store:
+        done = replay(store, reason=options.reason, dry_run=options.dry_run)
+    if options.json:
+        print(
+            json.dumps(
+                {
+                    "dry_run": options.dry_run,
+                    "records": done.landed.records,
+                    "turns": done.landed.turns,
+                    "duplicates": done.landed.duplicates,
+                    "unreadable": dict(done.unreadable),
+                    "of_files": done.of_files,
+                }
+            )
+        )
+    else:
+        verb = "can be landed" if options.dry_run else "landed"
+        print(f"{done.landed.records:,} dead letters {verb}")
+        if not options.dry_run:
+            print(f"  turns {done.landed.turns:,}, there already {done.landed.duplicates:,}")
+        for reason, count in sorted(done.unreadable.items()):
+            print(f"{count:,} cannot be read still: {reason}")
+        if done.of_files:
+            print(
+                f"{done.of_files:,} were lines of files: mend them there and score the file again"
+            )
+    return 1 if done.unreadable or done.of_files else 0
+
+
+def _data(letter: "DeadLetter") -> dict[str, Any]:
+    return {
+        "number": letter.number,
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "parked": letter.parked,
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "key": (letter.key or b"").decode("utf-8", "replace"),
+        "headers": [[name, text.decode()] for name, text in letter.record.headers],
+        "value": (letter.value or b"").decode("utf-8", "replace"),
+        "landed_at": str(letter.landed_at),
+    }

@@ -1,0 +1,40 @@
+"""`evaltap why`: why a case was not scored."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from evaltap.evaluator.commands.options import add_database, add_json, open_store
+from evaltap.evaluator.reports.safe_text import visible
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "example: evaltap why cases.duckdb session-42 --log agent.log.db\n\n"
+        "CASE is the eval id, or <eval set id>/<eval id>.\n"
+        "exit code: 0 it has a verdict under every metric, 3 it has not, and the output says why"
+    )
+    add_database(parser)
+    parser.add_argument("case", metavar="CASE")
+    parser.add_argument("--log", type=Path, metavar="LOG", help="a local log to look for it")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look for the case and say what is found."""
+    from evaltap.evaluator.unscored import why
+
+    with open_store(options.db, create=False) as store:
+        answer = why(store, options.case, options.log)
+    if options.json:
+        print(json.dumps({**asdict(answer), "complete": answer.complete}, ensure_ascii=False))
+    else:
+        for metric in answer.metrics:
+            reason = " ".join(metric.reason.split())
+            print(visible(f"{metric.metric_name}: {metric.status}{': ' if reason else ''}{reason}"))
+        for note in answer.notes:
+            print(visible(note))
+    return 0 if answer.complete else 3

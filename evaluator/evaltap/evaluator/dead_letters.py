@@ -1,0 +1,113 @@
+"""Dead letters: what they are, and landing again those that can be read by now.
+
+A letter keeps the record byte for byte.  Replaying decodes it as landing does; one that has become
+readable (its schema was too new, its reader was mended) lands, and its letter goes, in one transaction.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import orjson
+
+from evaltap.evaluator.landing import LandedCounts, Lander, readable
+from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.store import Store
+from evaltap.schemas.record import WireRecord
+
+LETTERS_PER_READ = 500
+FILE_PREFIX = "file:"
+
+
+class DeadLetter(NamedTuple):
+    """One record that could not be landed; `number` counts the letters of a store from 1, oldest first."""
+
+    number: int
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    detail: str
+    parked: bool
+    key: bytes | None
+    headers: str | None
+    value: bytes | None
+    landed_at: Any
+
+    @property
+    def record(self) -> WireRecord:
+        """The record as it lay on the log."""
+        headers = tuple((name, text.encode()) for name, text in orjson.loads(self.headers or "[]"))
+        return WireRecord(self.key, self.value, headers)
+
+    @property
+    def is_of_a_file(self) -> bool:
+        """Whether it was a line of a file, which is mended there and scored again."""
+        return self.topic.startswith(FILE_PREFIX)
+
+
+@dataclass(slots=True)
+class Replayed:
+    """What became of the letters: landed, there already, and by reason what cannot be read still."""
+
+    landed: LandedCounts = field(default_factory=LandedCounts)
+    unreadable: Counter[str] = field(default_factory=Counter)
+    of_files: int = 0
+
+
+_LETTERS = """
+SELECT number, topic, partition_number, record_offset, reason, detail, parked, record_key,
+       record_headers::VARCHAR, record_value, landed_at
+FROM (
+  SELECT *, row_number() OVER (ORDER BY landed_at, topic, partition_number, record_offset) AS number
+  FROM dead_letters
+)
+WHERE ($reason = '' OR reason = $reason) AND number > $after AND ($only = 0 OR number = $only)
+ORDER BY number LIMIT $limit
+"""
+
+
+def letters(
+    store: Store, *, reason: str = "", after: int = 0, only: int = 0, limit: int = LETTERS_PER_READ
+) -> list[DeadLetter]:
+    """Return dead letters in their order, of one reason or all; `only` picks one by its number."""
+    parameters = {"reason": reason, "after": after, "only": only, "limit": limit}
+    return [DeadLetter(*row) for row in store.rows(_LETTERS, parameters)]
+
+
+def replay(store: Store, *, reason: str = "", dry_run: bool = False) -> Replayed:
+    """Land the letters that can be read by now, and take them off the list."""
+    found = Replayed()
+    lander = Lander(store)
+    for batch in list(_batches(store, reason)):
+        ready = []
+        for letter in batch:
+            if letter.is_of_a_file:
+                found.of_files += 1
+            elif (why := readable(letter.record)) is not None:
+                found.unreadable[why] += 1
+            else:
+                ready.append(letter)
+        if dry_run:
+            found.landed.records += len(ready)
+        elif ready:
+            places = [letter[1:4] for letter in ready]
+            found.landed.add(lander.land(_as_batch(ready), instead_of=places))
+    return found
+
+
+def _batches(store: Store, reason: str) -> Iterator[Sequence[DeadLetter]]:
+    after = 0
+    while batch := letters(store, reason=reason, after=after):
+        yield batch
+        after = batch[-1].number
+
+
+def _as_batch(ready: Sequence[DeadLetter]) -> SourceBatch:
+    """Return the letters as a batch that moves no offset."""
+    records = (
+        SourceRecord(Partition(letter.topic, letter.partition), letter.offset, letter.record)
+        for letter in ready
+    )
+    return SourceBatch(tuple(records), {})

@@ -1,0 +1,152 @@
+"""Dead letters can be seen, and landed again once they can be read; and a case says why it has no score."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cases import NOON, TRAJECTORY, make_case, make_records, make_turn, write_log
+from evaltap.evaluator.cli import main
+from evaltap.evaluator.landing import Lander
+from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.store import Store
+from evaltap.schemas import record as wire
+from evaltap.schemas.record import Manifest, WireRecord, encode_manifest
+
+LOG = Partition("evaltap.cases", 2)
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def called(*arguments: str) -> tuple[int, str, str]:
+        code = main(arguments)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return called
+
+
+def of_version(record: WireRecord, version: str) -> WireRecord:
+    headers = tuple(
+        (name, f"evaltap.case/{version}".encode() if name == "schema" else value)
+        for name, value in record.headers
+    )
+    return WireRecord(record.key, record.value, headers)
+
+
+def land(path: str, *records: WireRecord) -> None:
+    with Store(path) as store:
+        placed = tuple(SourceRecord(LOG, 10 + i, record) for i, record in enumerate(records))
+        Lander(store).land(SourceBatch(placed, {LOG: 10 + len(records)}))
+
+
+def letters_with_one_too_new() -> list[WireRecord]:
+    good, new, again = make_records(
+        [make_case("s-1"), make_case("s-2"), make_case("s-1", [make_turn("t-2")])]
+    )
+    return [good, of_version(new, "2.0"), WireRecord(b"s-3", b"{broken", good.headers), again]
+
+
+def test_letters_are_listed_and_shown_with_their_bytes(run: Run) -> None:
+    land("x.duckdb", *letters_with_one_too_new())
+
+    code, out, _ = run("dlq", "list", "x.duckdb")
+    assert code == 0
+    assert "schema_unknown" in out
+    assert "parked: replay it after an upgrade" in out
+    assert "2 of 2 dead letters" in out
+    assert (
+        json.loads(run("dlq", "list", "x.duckdb", "--reason", "hash_mismatch", "--json")[1])[
+            "total"
+        ]
+        == 1
+    )
+
+    code, out, _ = run("dlq", "show", "x.duckdb", "2")
+    assert code == 0
+    assert "{broken" in out
+    assert "header   ce_type: evaltap.case" in out
+
+
+def test_what_can_be_read_after_an_upgrade_lands_and_is_no_letter_any_more(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land("x.duckdb", *letters_with_one_too_new())
+    code, out, _ = run("dlq", "replay", "x.duckdb")
+    assert (code, "0 dead letters landed" in out) == (1, True), "nothing has changed yet"
+
+    monkeypatch.setattr(wire, "MAJOR", 2)
+    assert "1 dead letters can be landed" in run("dlq", "replay", "x.duckdb", "--dry-run")[1]
+    code, out, _ = run("dlq", "replay", "x.duckdb")
+
+    assert code == 1
+    assert "1 dead letters landed\n  turns 1, there already 0" in out
+    assert "1 cannot be read still: hash_mismatch" in out
+    with Store("x.duckdb") as store:
+        assert store.rows("SELECT DISTINCT eval_id FROM turns ORDER BY ALL") == [("s-1",), ("s-2",)]
+        assert store.rows("SELECT reason FROM dead_letters") == [("hash_mismatch",)]
+        assert Lander(store).offsets() == {LOG: 14}, "replaying moves no offset"
+    assert run("dlq", "replay", "x.duckdb", "--reason", "schema_unknown")[0] == 0
+
+
+def test_a_line_of_a_file_is_mended_in_the_file(run: Run) -> None:
+    Path("c.jsonl").write_text(json.dumps(make_case()) + "\n{\n")
+    Path("m.json").write_text(json.dumps([TRAJECTORY]))
+    run("score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb")
+
+    code, out, _ = run("dlq", "replay", "x.duckdb")
+    assert code == 1
+    assert "1 were lines of files" in out
+
+
+def test_a_number_that_no_letter_has_is_explained(run: Run) -> None:
+    land("x.duckdb", *make_records([make_case()]))
+
+    code, _, err = run("dlq", "show", "x.duckdb", "7")
+    assert code == 2
+    assert "no dead letter 7" in err
+
+
+def why(run: Run, *arguments: str) -> tuple[int, dict[str, Any]]:
+    code, out, _ = run("why", *arguments, "--json")
+    return code, json.loads(out)
+
+
+def test_a_case_tells_how_it_stands_under_every_metric(run: Run) -> None:
+    Path("m.json").write_text(json.dumps([TRAJECTORY]))
+    hidden = make_turn("t-1", capture={"tools": "missing"})
+    land("x.duckdb", *make_records([make_case("good"), make_case("blind", [hidden])]))
+    assert "no run has scored anything here" in run("why", "x.duckdb", "good")[1]
+    run("score", "x.duckdb", "--metrics", "m.json")
+    assert run("why", "x.duckdb", "good")[0] == 0
+
+    code, said = why(run, "x.duckdb", "blind")
+    assert (code, said["metrics"][0]["status"]) == (3, "not_evaluated")
+    assert "tools is missing" in said["metrics"][0]["reason"]
+
+    land("x.duckdb", *make_records([make_case("good", [make_turn("t-9")])], first_seq=8))
+    code, said = why(run, "x.duckdb", "good")
+    assert (code, said["metrics"][0]["status"]) == (3, "pending")
+    assert (
+        "scored up to revision 1, and revision 2 has landed since" in said["metrics"][0]["reason"]
+    )
+
+
+def test_a_case_that_is_not_there_is_looked_for_where_it_may_have_stopped(run: Run) -> None:
+    manifest = encode_manifest(Manifest("p", 2, NOON, {"sampled_out": 90, "queue_full": 2}))
+    land("x.duckdb", *letters_with_one_too_new(), manifest)
+    write_log(Path("log.db"), make_records([make_case("s-7")]))
+
+    _, on_log = why(run, "x.duckdb", "s-7", "--log", "log.db")
+    assert "log.db holds it at offset 1: evaltap consume lands it" in on_log["notes"]
+    code, said = why(run, "x.duckdb", "s-2", "--log", "log.db")
+    assert (code, said["landed"]) == (3, False)
+    assert any(note.startswith("dead letter 1 (schema_unknown) names it") for note in said["notes"])
+    assert "log.db does not hold it" in said["notes"]
+    assert "sampling left out 90 turns as sampled_out; which ones is not kept" in said["notes"]
+    assert "the recorder dropped 2 turns as queue_full; which ones is not kept" in said["notes"]
