@@ -59,7 +59,7 @@ def test_letters_are_listed_and_shown_with_their_bytes(run: Run) -> None:
     assert code == 0
     assert "schema_unknown" in out
     assert "parked: replay it after an upgrade" in out
-    assert "2 of 2 dead letters" in out
+    assert "2 shown of 2" in out
     assert (
         json.loads(run("dlq", "list", "x.duckdb", "--reason", "hash_mismatch", "--json")[1])[
             "total"
@@ -81,12 +81,12 @@ def test_what_can_be_read_after_an_upgrade_lands_and_is_no_letter_any_more(
     assert (code, "0 dead letters landed" in out) == (1, True), "nothing has changed yet"
 
     monkeypatch.setattr(wire, "MAJOR", 2)
-    assert "1 dead letters can be landed" in run("dlq", "replay", "x.duckdb", "--dry-run")[1]
+    assert "1 dead letter can be landed" in run("dlq", "replay", "x.duckdb", "--dry-run")[1]
     code, out, _ = run("dlq", "replay", "x.duckdb")
 
     assert code == 1
-    assert "1 dead letters landed\n  turns 1, there already 0" in out
-    assert "1 cannot be read still: hash_mismatch" in out
+    assert "1 dead letter landed\n  turns 1, there already 0" in out
+    assert "still not readable: 1 letter (hash_mismatch)" in out
     with Store("x.duckdb") as store:
         assert store.rows("SELECT DISTINCT eval_id FROM turns ORDER BY ALL") == [("s-1",), ("s-2",)]
         assert store.rows("SELECT reason FROM dead_letters") == [("hash_mismatch",)]
@@ -101,7 +101,7 @@ def test_a_line_of_a_file_is_mended_in_the_file(run: Run) -> None:
 
     code, out, _ = run("dlq", "replay", "x.duckdb")
     assert code == 1
-    assert "1 were lines of files" in out
+    assert "1 line of files" in out
 
 
 def test_a_number_that_no_letter_has_is_explained(run: Run) -> None:

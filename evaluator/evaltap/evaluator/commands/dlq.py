@@ -61,7 +61,7 @@ def _list(options: argparse.Namespace) -> int:
         place = f"{letter.topic}[{letter.partition}] {letter.offset}"
         print(f"{letter.number:>5}  {letter.reason:<16} {visible(place)}{parked}")
         print(f"       {one_line(visible(letter.detail), DETAIL_WIDTH)}")
-    print(f"{len(found):,} of {total:,} dead letters")
+    print(f"{len(found):,} shown of {total:,}")
     return 0
 
 
@@ -95,6 +95,7 @@ def _show(options: argparse.Namespace) -> int:
 
 def _replay(options: argparse.Namespace) -> int:
     from evaltap.evaluator.dead_letters import replay
+    from evaltap.evaluator.report import counted
 
     with open_store(options.db, create=False) as store:
         done = replay(store, reason=options.reason, dry_run=options.dry_run)
@@ -113,14 +114,15 @@ def _replay(options: argparse.Namespace) -> int:
         )
     else:
         verb = "can be landed" if options.dry_run else "landed"
-        print(f"{done.landed.records:,} dead letters {verb}")
+        print(f"{counted(done.landed.records, 'dead letter')} {verb}")
         if not options.dry_run:
             print(f"  turns {done.landed.turns:,}, there already {done.landed.duplicates:,}")
         for reason, count in sorted(done.unreadable.items()):
-            print(f"{count:,} cannot be read still: {reason}")
+            print(f"still not readable: {counted(count, 'letter')} ({reason})")
         if done.of_files:
             print(
-                f"{done.of_files:,} were lines of files: mend them there and score the file again"
+                f"not to be replayed: {counted(done.of_files, 'line')} of files; mend them there and"
+                " score the file again"
             )
     return 1 if done.unreadable or done.of_files else 0
 
