@@ -191,7 +191,7 @@ def mistakes() -> None:
 
 
 def the_example_of_the_reference_page() -> None:
-    page = (Path(__file__).parents[1] / "docs/reference/evaluators.md").read_text("utf-8")
+    page = (Path(__file__).parents[1] / "docs/reference/evaluators/your-own.md").read_text("utf-8")
     example = (
         page.partition("\n## deepeval_metric\n")[2].partition("```json\n")[2].partition("```")[0]
     )

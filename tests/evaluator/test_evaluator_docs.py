@@ -11,7 +11,8 @@ from evaltap.evaluator import CaseScorer, Evaluator, Registry
 from evaltap.schemas import EvalMetric
 
 DOCS = Path(__file__).parents[2] / "docs"
-REFERENCE = (DOCS / "reference/evaluators.md").read_text()
+PAGES = sorted((DOCS / "reference/evaluators").glob("*.md"))
+REFERENCE = "\n".join(page.read_text() for page in PAGES)
 HOW_TO = (DOCS / "how-to/write-an-evaluator.md").read_text()
 JUDGE = (DOCS / "how-to/judge.md").read_text()
 

@@ -1,7 +1,7 @@
 """Metrics and their criteria: the content of `<id>.metrics.json`, a JSON array of metrics.
 
 Field names, order and defaults are those of tRPC-Agent-Go's metrics file; what the criteria mean is
-told in `docs/reference/evaluators.md`.  An API key is read and never written; a `${NAME}` reference
+told in `docs/reference/evaluators`.  An API key is read and never written; a `${NAME}` reference
 stays a reference until the judge is used.
 """
 

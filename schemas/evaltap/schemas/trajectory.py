@@ -1,6 +1,6 @@
 """The criterion of the trajectory suite (evaltap's own part of a metric).
 
-What each evaluator of the suite reads of it is told in `docs/reference/evaluators.md`.
+What each evaluator of the suite reads of it is told in `docs/reference/evaluators`.
 """
 
 from typing import Annotated
