@@ -6,7 +6,7 @@ from several threads when its evaluators are.
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from evaltap.evaluator.aggregation import summarize
 from evaltap.evaluator.context import (
@@ -22,6 +22,10 @@ from evaltap.evaluator.errors import MetricError, UnknownEvaluatorError
 from evaltap.evaluator.layout import CaseProblem, Conversation, lay_out, with_case_rubrics
 from evaltap.evaluator.registry import Evaluator, Registry
 from evaltap.schemas.metric import EvalMetric
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.embedding import EnvironmentEmbedders
+    from evaltap.evaluator.judge import EnvironmentJudges
 
 OnUnknownMetric = Literal["error", "skip"]
 KnownScores = Mapping[int, Sequence[TurnScore | None]]
@@ -78,7 +82,7 @@ class CaseScorer:
         unknown_metrics: OnUnknownMetric = "error",
         broken_metrics: OnBrokenMetric = "error",
     ) -> None:
-        self._services = services or _default_services()
+        self._services = services or _DEFAULT_SERVICES
         registry = registry or Registry()
         self._bound: list[tuple[EvalMetric, Evaluator]] = []
         self._left_out: set[str] = set()
@@ -233,9 +237,22 @@ def _wrong_rows(found: int, expected: int) -> EvaluatorFailure:
 
 
 @cache
-def _default_services() -> Services:
-    """Return the services of production; shared, so that judges keep their connections."""
-    from evaltap.evaluator.embedding import EnvironmentEmbedders
+def _judges() -> "EnvironmentJudges":
+    """Return the judges of production; shared, so that they keep their connections."""
     from evaltap.evaluator.judge import EnvironmentJudges
 
-    return Services(judge=EnvironmentJudges(), embeddings=EnvironmentEmbedders())
+    return EnvironmentJudges()
+
+
+@cache
+def _embedders() -> "EnvironmentEmbedders":
+    """Return the embedders of production; shared as the judges are."""
+    from evaltap.evaluator.embedding import EnvironmentEmbedders
+
+    return EnvironmentEmbedders()
+
+
+_DEFAULT_SERVICES: Final = Services(
+    judge=lambda model: _judges()(model), embeddings=lambda model: _embedders()(model)
+)
+"""Those of production, loaded when a metric asks for one."""

@@ -181,12 +181,12 @@ def worst_differences(
 
     Large files are not read again for it: a report is for that.
     """
-    if not summary.worst or options.json:
+    small = [path for path in case_files if path.stat().st_size <= _READ_AGAIN_BYTES]
+    if not summary.worst or options.json or (case_files and not small):
         return []
     from evaltap.evaluator.jobs import References
     from evaltap.evaluator.reports.reading import read_differences
 
-    small = [path for path in case_files if path.stat().st_size <= _READ_AGAIN_BYTES]
     references = References(options.references) if options.references else None
     return read_differences(
         store, summary, digests=digests, case_files=small, references=references

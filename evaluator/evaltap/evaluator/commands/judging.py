@@ -50,16 +50,17 @@ def judging_services(
 
     Raises ConfigurationError for a cache that cannot be used, or a budget that cannot be kept.
     """
-    from evaltap.evaluator.context import Services
-    from evaltap.evaluator.embedding import EnvironmentEmbedders
-    from evaltap.evaluator.evaluators.judged import judge_models_of
-    from evaltap.evaluator.judge import EnvironmentJudges
-    from evaltap.evaluator.judges.budget import Budget
-    from evaltap.evaluator.judges.cache import cache_from
+    from evaltap.evaluator.judge_models import judge_models_of
 
     models = [model for metric in metrics for model in judge_models_of(metric)]
     if not models:
         return None
+    from evaltap.evaluator.context import Services
+    from evaltap.evaluator.embedding import EnvironmentEmbedders
+    from evaltap.evaluator.judge import EnvironmentJudges
+    from evaltap.evaluator.judges.budget import Budget
+    from evaltap.evaluator.judges.cache import cache_from
+
     given = {name: getattr(options, option) for option, name in _LIMITS.items()}
     environ = {**os.environ, **{name: str(value) for name, value in given.items() if value}}
     limits = _budget_limits(options, environ)

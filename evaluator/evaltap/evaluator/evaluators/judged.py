@@ -30,6 +30,7 @@ from evaltap.evaluator.errors import (
 from evaltap.evaluator.evaluators.ballot import Ask, Ballot, BallotRules, SampleAggregator, Seat
 from evaltap.evaluator.judge import DEFAULT_GENERATION, Judge, JudgeReply, JudgeRequest
 from evaltap.evaluator.judge_answers import Verdict
+from evaltap.evaluator.judge_models import judge_models
 from evaltap.evaluator.registry import require
 from evaltap.evaluator.rubric_prompt import NOTHING_MORE, RubricAsks
 from evaltap.evaluator.sampling import run_all, samples_of, workers_of
@@ -334,24 +335,6 @@ def storable(verdict: Verdict) -> Verdict:
 
 def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
-
-
-def judge_models(criterion: LlmJudgeCriterion) -> list[JudgeModel | None]:
-    """Return the models of all judges of a metric: its own, its panel, the second of its cascade."""
-    models: list[JudgeModel | None] = [criterion.judge_model, *criterion.panel]
-    if criterion.cascade is not None:
-        models.append(criterion.cascade.judge_model)
-    return models
-
-
-def judge_models_of(metric: EvalMetric) -> list[JudgeModel | None]:
-    """Return the models that a metric asks, with those of the metrics in its suite."""
-    criterion = metric.criterion
-    if criterion is None:
-        return []
-    models = judge_models(criterion.llm_judge) if criterion.llm_judge else []
-    suite = criterion.suite.metrics if criterion.suite else []
-    return [*models, *(model for part in suite for model in judge_models_of(part))]
 
 
 def _seats(
