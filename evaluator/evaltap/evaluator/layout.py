@@ -31,8 +31,8 @@ class Conversation(NamedTuple):
 
 def lay_out(case: Mapping[str, Any]) -> Conversation:
     """Return the turns of a trace-mode case; raise CaseProblem when they cannot be scored."""
-    if isinstance(case, OutlinedCase) and (plain := _plain(case)):
-        return plain
+    if isinstance(case, OutlinedCase) and (paired := case.paired_turns()):
+        return Conversation(*paired, True)
     recorded: Sequence[TurnData] = case.get("actualConversation") or ()
     written: Sequence[TurnData] = case.get("conversation") or ()
     _check(case, recorded)
@@ -49,18 +49,6 @@ def lay_out(case: Mapping[str, Any]) -> Conversation:
         expected = [_with_context(turn, messages) for turn in expected]
     referenced = bool(recorded and written)
     return Conversation(tuple(map(Turn, actual)), tuple(map(Turn, expected)), referenced)
-
-
-def _plain(case: OutlinedCase) -> Conversation | None:
-    """Return the turns of a case that needs nothing but to be paired, None for any other."""
-    if not case.plain:
-        return None
-    actual, expected = case.turns("actualConversation"), case.turns("conversation")
-    if not actual or len(actual) != len(expected):
-        return None
-    if any(turn.user_text is None for turn in actual):
-        return None
-    return Conversation(actual, expected, True)
 
 
 def with_case_rubrics(

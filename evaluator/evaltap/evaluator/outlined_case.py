@@ -129,11 +129,21 @@ class OutlinedCase(Mapping[str, Any]):
         """The application of the session, empty when it has none."""
         return self.outline.sessionInput.appName or "" if self.outline.sessionInput else ""
 
-    @property
-    def plain(self) -> bool:
-        """Tell whether this is a recorded case of a session, with nothing that changes its layout."""
+    def paired_turns(self) -> "tuple[tuple[OutlinedTurn, ...], tuple[OutlinedTurn, ...]] | None":
+        """Return the actual and the expected turns of a recorded case that only has to be paired.
+
+        None for any other case: it must be laid out from all that it holds.
+        """
         known = self.outline
-        return bool(known.sessionInput) and known.evalMode == "trace" and not _own_layout(known)
+        actual, expected = known.actualConversation, known.conversation
+        if not actual or not expected or len(actual) != len(expected):
+            return None
+        if known.evalMode != "trace" or not known.sessionInput or _own_layout(known):
+            return None
+        for turn in actual:
+            if not turn.userContent:
+                return None
+        return self.turns("actualConversation"), self.turns("conversation")
 
     def turns(self, side: str) -> tuple[OutlinedTurn, ...]:
         """Return the turns of `conversation` or `actualConversation`."""

@@ -129,8 +129,14 @@ class ToolTrajectoryMatcher:
 
     def _row(self, calls: Sequence[ToolCall], tool: ToolCall) -> list[str | None]:
         """Return for each actual call why it is no pair for the expected one, None when it is."""
-        compare = self._compare
-        return [compare(call, tool) for call in calls]
+        if self._by_tool or not self._default.exact_name or tool is None:
+            compare = self._compare
+            return [compare(call, tool) for call in calls]
+        name, differ = tool.get("name") or "", self._default.evidence_mismatch
+        return [
+            differ(call, tool) if call is not None and (call.get("name") or "") == name else ""
+            for call in calls
+        ]
 
     def _match_ordered(self, calls: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> str | None:
         keys, wanted_keys = self._keys(calls), self._keys(wanted)
@@ -216,6 +222,10 @@ class _Rule:
             reason = self._name(actual.get("name") or "", expected.get("name") or "")
             if reason is not None:
                 return f"name: {reason}"
+        return self.evidence_mismatch(actual, expected)
+
+    def evidence_mismatch(self, actual: ToolCall, expected: ToolCall) -> str | None:
+        """Return why two calls of one name are not a pair, None when they are."""
         if self._arguments is not None:
             reason = self._arguments(actual.get("arguments"), expected.get("arguments"))
             if reason is not None:
