@@ -18,15 +18,19 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
-    HumanMessage,
     ToolMessage,
-    convert_to_messages,
 )
-from pydantic_core import to_json
 
-from evaltap.recorder.conventions.chain_values import question_of
 from evaltap.recorder.failures import UNSEEN, failure_of
 from evaltap.recorder.observation import Failure, Origin
+from evaltap.recorder.plugins.langchain_values import (
+    first_of,
+    is_failure,
+    question_in,
+    result_of,
+    returned_by,
+    told_by,
+)
 from evaltap.recorder.plugins.observed_run import ObservedRun, enclosing, guarded, recorder_for
 from evaltap.recorder.recording import Recording
 
@@ -219,13 +223,13 @@ class EvaltapHandler(BaseCallbackHandler):
             turn.run = ObservedRun(
                 self._recorder,
                 ORIGIN,
-                session_id=_first(turn.metadata, SESSION_KEYS),
-                user_id=_first(turn.metadata, ("user_id",)),
+                session_id=first_of(turn.metadata, SESSION_KEYS),
+                user_id=first_of(turn.metadata, ("user_id",)),
                 agent_name=turn.name,
                 begun_ns=turn.begun_ns,
                 clock=self._clock,
             )
-            turn.run.asked(_question(turn.inputs))
+            turn.run.asked(question_in(turn.inputs))
         return turn.run
 
     def _left(self, run_id: UUID, outputs: Any) -> None:
@@ -237,7 +241,7 @@ class EvaltapHandler(BaseCallbackHandler):
         self._catch_up(node.level, messages if isinstance(messages, list) else ())
         self._not_run(node.level)
         if node.level.parent is None:
-            result = _result(outputs)
+            result = result_of(outputs)
             if result is not None:
                 run.answered(result)
             run.end()
@@ -258,10 +262,10 @@ class EvaltapHandler(BaseCallbackHandler):
         heard: Sequence[Any],
     ) -> None:
         node = self._enter(run_id, parent_id, metadata, heard, None)
-        node.model = _first(metadata or {}, ("ls_model_name",))
+        node.model = first_of(metadata or {}, ("ls_model_name",))
         run = self._run(node.level)
         if node.level.parent is None and not run.was_asked:
-            run.asked(_question(heard))
+            run.asked(question_in(heard))
         self._catch_up(node.level, heard)
 
     def _model_answered(self, run_id: UUID, response: "LLMResult") -> None:
@@ -275,7 +279,7 @@ class EvaltapHandler(BaseCallbackHandler):
         usage = message.usage_metadata if isinstance(message, AIMessage) else None
         facts = message.response_metadata if isinstance(message, AIMessage) else {}
         run.model(
-            _first(facts, ("model_name", "model")) or node.model,
+            first_of(facts, ("model_name", "model")) or node.model,
             input_tokens=usage["input_tokens"] if usage is not None else None,
             output_tokens=usage["output_tokens"] if usage is not None else None,
             agent=node.agent,
@@ -318,7 +322,7 @@ class EvaltapHandler(BaseCallbackHandler):
         node = self._tool_ended(run_id)
         if node is None or node.call_id is None:
             return
-        value, failed = _returned(output, node.call_id)
+        value, failed = returned_by(output, node.call_id)
         failure = Failure(message=value if isinstance(value, str) else None) if failed else None
         self._run(node.level).returned(node.call_id, value, failure)
 
@@ -330,7 +334,7 @@ class EvaltapHandler(BaseCallbackHandler):
 
     def _tool_failed(self, run_id: UUID, error: BaseException) -> None:
         node = self._tool_ended(run_id)
-        if node is None or node.call_id is None or not _is_failure(error):
+        if node is None or node.call_id is None or not is_failure(error):
             return
         failure = node.level.failed[node.call_id] = failure_of(error)
         self._run(node.level).returned(node.call_id, UNSEEN, failure)
@@ -342,7 +346,7 @@ class EvaltapHandler(BaseCallbackHandler):
             if call_id in level.asked_for:
                 call = level.asked_for.pop(call_id)
                 self._called_only(level, call_id, call)
-                self._run(level).returned(call_id, *_told(message))
+                self._run(level).returned(call_id, *told_by(message))
             elif call_id in level.failed:
                 self._run(level).returned(call_id, message.content, level.failed.pop(call_id))
 
@@ -357,73 +361,3 @@ class EvaltapHandler(BaseCallbackHandler):
         self._run(level).called(
             call_id, call["name"], call["args"], agent=agent, parent=level.parent
         )
-
-
-def _told(message: ToolMessage) -> tuple[Any, Failure | None]:
-    content = message.content
-    failed = message.status == "error"
-    text = content if isinstance(content, str) else None
-    return content, Failure(message=text) if failed else None
-
-
-def _returned(output: Any, call_id: str) -> tuple[Any, bool]:
-    """Return a tool's value and whether it reports a failure.
-
-    A tool may return a LangGraph command, to update the state or hand over; the message for the model
-    is then in the update.
-    """
-    update = getattr(output, "update", None)
-    if isinstance(update, Mapping) and isinstance(update.get("messages"), list):
-        told = [m for m in update["messages"] if isinstance(m, ToolMessage)]
-        output = next((m for m in told if m.tool_call_id == call_id), output)
-    if isinstance(output, ToolMessage):
-        return output.content, output.status == "error"
-    return output, False
-
-
-def _is_failure(error: BaseException) -> bool:
-    """Return whether an exception is an error: LangGraph interrupts a run by one, as does asyncio."""
-    bubbles = any(kind.__name__ == "GraphBubbleUp" for kind in type(error).__mro__)
-    return isinstance(error, Exception) and not bubbles
-
-
-def _question(given: Any) -> str | None:
-    """Return the user's words in what a run or a model was given; None when there are none."""
-    if isinstance(given, Mapping):
-        messages = given.get("messages")
-        if messages is not None:
-            return _question(messages)
-        question = question_of(given)
-        return question.value if question is not None else None
-    if isinstance(given, str):
-        return given
-    items = given if isinstance(given, list | tuple) else [given]
-    for item in reversed(items):
-        if isinstance(item, str):
-            return item
-        message = item
-        if isinstance(item, tuple | dict):
-            (message,) = convert_to_messages([item])
-        if isinstance(message, HumanMessage):
-            return str(message.text) or None
-    return None
-
-
-def _result(outputs: Any) -> str | None:
-    """Return what a run itself calls its result, as text; None when that is not to be told."""
-    if isinstance(outputs, str):
-        return outputs
-    if isinstance(outputs, Mapping):
-        structured = outputs.get("structured_response")
-        if structured is not None:
-            return to_json(structured, fallback=repr).decode()
-        messages = outputs.get("messages")
-        outputs = messages[-1] if isinstance(messages, list) and messages else None
-    if isinstance(outputs, AIMessage) and not outputs.tool_calls:
-        return str(outputs.text) or None
-    return None
-
-
-def _first(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    found = (values.get(key) for key in keys)
-    return next((str(value) for value in found if value), None)

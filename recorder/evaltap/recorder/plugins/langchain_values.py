@@ -1,0 +1,82 @@
+"""What LangChain's objects say: questions, answers, results of tools; plain functions over them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage, convert_to_messages
+from pydantic_core import to_json
+
+from evaltap.recorder.conventions.chain_values import question_of
+from evaltap.recorder.observation import Failure
+
+
+def told_by(message: ToolMessage) -> tuple[Any, Failure | None]:
+    """Return what a model is told of a call, and the failure that it reports."""
+    content = message.content
+    failed = message.status == "error"
+    text = content if isinstance(content, str) else None
+    return content, Failure(message=text) if failed else None
+
+
+def returned_by(output: Any, call_id: str) -> tuple[Any, bool]:
+    """Return a tool's value and whether it reports a failure.
+
+    A tool may return a LangGraph command, to update the state or hand over; the message for the model
+    is then in the update.
+    """
+    update = getattr(output, "update", None)
+    if isinstance(update, Mapping) and isinstance(update.get("messages"), list):
+        told = [m for m in update["messages"] if isinstance(m, ToolMessage)]
+        output = next((m for m in told if m.tool_call_id == call_id), output)
+    if isinstance(output, ToolMessage):
+        return output.content, output.status == "error"
+    return output, False
+
+
+def is_failure(error: BaseException) -> bool:
+    """Return whether an exception is an error: LangGraph interrupts a run by one, as does asyncio."""
+    bubbles = any(kind.__name__ == "GraphBubbleUp" for kind in type(error).__mro__)
+    return isinstance(error, Exception) and not bubbles
+
+
+def question_in(given: Any) -> str | None:
+    """Return the user's words in what a run or a model was given; None when there are none."""
+    if isinstance(given, Mapping):
+        messages = given.get("messages")
+        if messages is not None:
+            return question_in(messages)
+        question = question_of(given)
+        return question.value if question is not None else None
+    if isinstance(given, str):
+        return given
+    items = given if isinstance(given, list | tuple) else [given]
+    for item in reversed(items):
+        if isinstance(item, str):
+            return item
+        message = item
+        if isinstance(item, tuple | dict):
+            (message,) = convert_to_messages([item])
+        if isinstance(message, HumanMessage):
+            return str(message.text) or None
+    return None
+
+
+def result_of(outputs: Any) -> str | None:
+    """Return what a run itself calls its result, as text; None when that is not to be told."""
+    if isinstance(outputs, str):
+        return outputs
+    if isinstance(outputs, Mapping):
+        structured = outputs.get("structured_response")
+        if structured is not None:
+            return to_json(structured, fallback=repr).decode()
+        messages = outputs.get("messages")
+        outputs = messages[-1] if isinstance(messages, list) and messages else None
+    if isinstance(outputs, AIMessage) and not outputs.tool_calls:
+        return str(outputs.text) or None
+    return None
+
+
+def first_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+    """Return the first of the values that says something, as text."""
+    found = (values.get(key) for key in keys)
+    return next((str(value) for value in found if value), None)
