@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import make_case
-from evaltap.evaluator.batch import add_rows
-from evaltap.evaluator.file_scoring import file_identity
+from evaltap.evaluator.batch import add_rows, case_identity
 from evaltap.evaluator.outlined_case import outline_case
 from evaltap.evaluator.rows import ScoreRows
 from evaltap.evaluator.scoring import CaseScorer
@@ -70,7 +69,7 @@ SCORERS = [scorer(strategy) for strategy in STRATEGIES]
 
 def rows(scored_by: CaseScorer, case: Any) -> ScoreRows:
     found = ScoreRows()
-    add_rows(found, file_identity(case, "set"), case, scored_by.score(case), (0, 1))
+    add_rows(found, case_identity(case, "set"), case, scored_by.score(case), (0, 1))
     return found
 
 

@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from evaltap.evaluator.context import Status
+from evaltap.evaluator.outlined_case import OutlinedCase
 from evaltap.evaluator.rows import ScoreRows
 from evaltap.evaluator.scoring import CaseScore, CaseScorer, KnownScores
 from evaltap.evaluator.vote_rows import add_vote_rows
@@ -27,6 +28,18 @@ class CaseIdentity(NamedTuple):
     eval_id: str
     revision: int = 1
     turn_revisions: Sequence[int] = ()
+
+
+def case_identity(case: Mapping[str, Any], eval_set_id: str) -> CaseIdentity:
+    """Return how a case that has not landed is named in the tables.
+
+    `eval_set_id` is for one without its own.
+    """
+    if isinstance(case, OutlinedCase):
+        app_name = case.app_name
+    else:
+        app_name = (case.get("sessionInput") or {}).get("appName") or ""
+    return CaseIdentity(app_name, case.get("evalSetId") or eval_set_id, case.get("evalId") or "")
 
 
 NamedCase: TypeAlias = tuple[CaseIdentity, Mapping[str, Any]]

@@ -11,15 +11,21 @@ import multiprocessing
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from evaltap.evaluator.batch import CaseIdentity, NamedCase, Observer, score_batches, score_cases
-from evaltap.evaluator.outlined_case import OutlinedCase, outline_case
+from evaltap.evaluator.batch import (
+    NamedCase,
+    Observer,
+    case_identity,
+    score_batches,
+    score_cases,
+)
+from evaltap.evaluator.outlined_case import outline_case
 from evaltap.evaluator.rows import PackedRows, ScoreRows
 from evaltap.evaluator.scoring import CaseScorer
 from evaltap.evaluator.selection import Selection
@@ -153,7 +159,7 @@ def _cases(part: _Part, bad_lines: list[BadLine], *, outlined: bool) -> Iterator
     path = Path(part.path)
     name = eval_set_name(path)
     if not part.end:
-        yield from ((file_identity(case, name), case) for case in iter_cases(path))
+        yield from ((case_identity(case, name), case) for case in iter_cases(path))
         return
     with path.open("rb") as file:
         file.seek(part.start)
@@ -167,17 +173,8 @@ def _cases(part: _Part, bad_lines: list[BadLine], *, outlined: bool) -> Iterator
                     message = _message(path, offset, error)
                     bad_lines.append(BadLine(part.path, offset, message, line))
                 else:
-                    yield file_identity(case, name), case
+                    yield case_identity(case, name), case
             offset += len(line)
-
-
-def file_identity(case: Mapping[str, Any], eval_set_id: str) -> CaseIdentity:
-    """Return how a case of a file is named in the tables; `eval_set_id` is for one without its own."""
-    if isinstance(case, OutlinedCase):
-        app_name = case.app_name
-    else:
-        app_name = (case.get("sessionInput") or {}).get("appName") or ""
-    return CaseIdentity(app_name, case.get("evalSetId") or eval_set_id, case.get("evalId") or "")
 
 
 def _message(path: Path, offset: int, error: FormatError) -> str:

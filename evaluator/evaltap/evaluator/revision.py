@@ -101,7 +101,7 @@ async def revise_async(
 @contextmanager
 def attempts_into(store: "Store", gate: Gate, source: str = "revise") -> Iterator[Record]:
     """Yield a `record` that writes the scores of each attempt; its number is the case's revision."""
-    from evaltap.evaluator.batch import CaseIdentity, add_rows
+    from evaltap.evaluator.batch import CaseIdentity, add_rows, case_identity
     from evaltap.evaluator.jobs import run_metrics
     from evaltap.evaluator.rows import ScoreRows
     from evaltap.evaluator.runs import end_run, start_run
@@ -113,9 +113,7 @@ def attempts_into(store: "Store", gate: Gate, source: str = "revise") -> Iterato
 
     def record(attempt: Attempt) -> None:
         rows, case = ScoreRows(), attempt.case
-        app_name = (case.get("sessionInput") or {}).get("appName") or ""
-        eval_set, eval_id = case.get("evalSetId") or "", case["evalId"]
-        identity = CaseIdentity(app_name, eval_set, eval_id, attempt.number)
+        identity = case_identity(case, "")._replace(revision=attempt.number)
         add_rows(rows, identity, case, attempt.result.score, range(len(run.metrics)))
         writer.write([rows.packed()])
         seen.add(identity._replace(revision=1))

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
 
 
@@ -46,7 +46,8 @@ class Ledger:
         self._dropped: Counter[str] = Counter()
         self._refused: deque[str] = deque()
         self.feedback = 0
-        self.lost_feedback = 0
+        self._lost_feedback = 0
+        self._losing_feedback: deque[int] = deque()
 
     def taken(self, turns: int) -> None:
         """Count turns that the log has taken."""
@@ -63,11 +64,7 @@ class Ledger:
     def refuse(self, reason: str) -> None:
         """Count a turn that was not even begun; for the agent's threads, never waits."""
         self._refused.append(reason)
-        if len(self._refused) > 100 and self._lock.acquire(blocking=False):
-            try:
-                self._fold()
-            finally:
-                self._lock.release()
+        self._fold_if_many(self._refused)
 
     def feedback_taken(self, count: int) -> None:
         """Count feedback that the log has taken."""
@@ -75,8 +72,16 @@ class Ledger:
             self.feedback += count
 
     def feedback_lost(self, count: int = 1) -> None:
-        """Count feedback that is nowhere; called from the agent's threads too, so it never waits."""
-        self.lost_feedback += count
+        """Count feedback that is nowhere; for the agent's threads too, never waits."""
+        self._losing_feedback.append(count)
+        self._fold_if_many(self._losing_feedback)
+
+    @property
+    def lost_feedback(self) -> int:
+        """How much feedback was lost."""
+        with self._lock:
+            self._fold()
+            return self._lost_feedback
 
     def drops(self) -> dict[str, int]:
         """Return the drops by reason."""
@@ -91,7 +96,16 @@ class Ledger:
             spooled = min(backlog, self._taken)
             return self._recorded, self._taken - spooled, spooled, dict(self._dropped)
 
+    def _fold_if_many(self, noted: Sized) -> None:
+        if len(noted) > 100 and self._lock.acquire(blocking=False):
+            try:
+                self._fold()
+            finally:
+                self._lock.release()
+
     def _fold(self) -> None:
         while self._refused:
             self._dropped[self._refused.popleft()] += 1
             self._recorded += 1
+        while self._losing_feedback:
+            self._lost_feedback += self._losing_feedback.popleft()

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from evaltap.evaluator.batch import case_identity
 from evaltap.evaluator.reports.evidence import Comparison, cut, evidence_of
 from evaltap.evaluator.reports.model import (
     CaseReport,
@@ -30,11 +31,12 @@ def case_report(
     evidence, note = evidence_of(case, comparison, limits)
     latencies = [turn.latency_ms for turn in evidence if turn.latency_ms is not None]
     costs = [turn.cost_usd for turn in evidence if turn.cost_usd is not None]
+    named = case_identity(case, eval_set_id)
     return CaseReport(
-        (case.get("sessionInput") or {}).get("appName") or "",
-        case.get("evalSetId") or eval_set_id,
-        score.eval_id,
-        1,
+        named.app_name,
+        named.eval_set_id,
+        named.eval_id,
+        named.revision,
         case_status(cells) if cells else "error",
         cells,
         detailed=True,

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from evaltap.evaluator.file_scoring import file_identity
+from evaltap.evaluator.batch import case_identity
 from evaltap.evaluator.reports.usage import CaseKey, TurnUse, turn_uses
 from evaltap.schemas.case import CaseData
 from evaltap.schemas.documents import (
@@ -32,7 +32,7 @@ class FileCases:
         for path in paths:
             name = eval_set_name(path)
             for case in self._cases(path):
-                key = file_identity(case, name)[:3]
+                key = case_identity(case, name)[:3]
                 if key in scored:
                     self.uses += turn_uses(key, case)
                 if key in wanted:
