@@ -1,10 +1,52 @@
-"""What holds for all tests: nothing of the user's own files is used, and no example is timed."""
+"""What holds for all tests: nothing of the user's own files is used, no example is timed, brokers."""
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+import apache
+from broker import Broker, GivenCluster
 
 os.environ.setdefault("EVALTAP_JUDGE_CACHE", "off")
 
 settings.register_profile("evaltap", deadline=None)
 settings.load_profile("evaltap")
+
+GIVEN_CLUSTER = os.environ.get("EVALTAP_TEST_KAFKA")
+# Its jars may have to be fetched first.
+_APACHE = pytest.param("apache", marks=[pytest.mark.slow, pytest.mark.timeout(300)])
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One Apache Kafka for all tests: it takes seconds to start."""
+    reason = apache.missing()
+    if reason is not None:
+        pytest.skip(reason)
+    broker = Broker(tmp_path_factory.mktemp("apache") / "kafka", apache.ApacheKafka())
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(params=["given"] if GIVEN_CLUSTER else ["noida", _APACHE])
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
+    """A running broker: noida-db, in the slow suite Apache Kafka too; or the given cluster alone.
+
+    Take names of topics and groups from `broker.name` or `broker.log`: others may lie on it too.
+    """
+    if GIVEN_CLUSTER:
+        yield GivenCluster(GIVEN_CLUSTER)
+        return
+    if request.param == "apache":
+        kafka: Broker = request.getfixturevalue("apache_kafka")
+        kafka.renew_names()
+        kafka.start()
+        yield kafka
+        return
+    noida = Broker(tmp_path / "broker")
+    noida.start()
+    yield noida
+    noida.stop()

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +29,8 @@ def _own_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    broker = Broker(tmp_path / "broker")
-    broker.start()
-    yield broker
-    broker.stop()
-
-
-def location(broker: Broker, topic: str = "evaltap.cases") -> KafkaLocation:
-    found = parse_log_location(f"kafka://{broker.address}/{topic}")
+def location(broker: Broker) -> KafkaLocation:
+    found = parse_log_location(broker.log())
     assert isinstance(found, KafkaLocation)
     return found
 
@@ -77,7 +68,9 @@ def test_cases_go_to_a_topic_and_come_back_equal(broker: Broker, tmp_path: Path)
 
     exported = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text().splitlines()]
     assert sorted(exported, key=str) == sorted(cases(300), key=str)
-    assert list((tmp_path / "spool/evaltap.cases").glob("*.log.db")) == [], "all sent, nothing kept"
+    assert list((tmp_path / "spool" / broker.name("evaltap.cases")).glob("*.log.db")) == [], (
+        "all sent, nothing kept"
+    )
 
 
 def test_a_second_consumer_goes_on_where_the_store_stands(broker: Broker) -> None:

@@ -1,0 +1,120 @@
+"""Apache Kafka itself as a test broker, from its Maven artefacts: Java 17 and Maven are all it needs.
+
+The jars are fetched once, into the user's cache folder; test runs side by side wait for each other.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from broker import free_port
+
+VERSION = "4.3.1"
+POM = Path(__file__).parent / "apache_kafka" / "pom.xml"
+FETCH_SECONDS = 600
+FORMAT_SECONDS = 60
+
+
+class ApacheKafka:
+    """One node that is broker and controller (KRaft); `settings` are added to its server.properties.
+
+    `protocol` is what its listener speaks: PLAINTEXT, SASL_PLAINTEXT, SSL or SASL_SSL.
+    """
+
+    def __init__(
+        self, *, protocol: str = "PLAINTEXT", settings: Mapping[str, str] | None = None
+    ) -> None:
+        self._protocol = protocol
+        self._settings = dict(settings or {})
+
+    def command(self, folder: Path, port: int) -> list[str]:
+        """Format the storage at the first start, and return the command."""
+        java = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{jars()}/*"]
+        properties = folder / "server.properties"
+        if not properties.exists():
+            properties.write_text(self._properties(folder, port))
+            identity = uuid.uuid4().hex
+            subprocess.run(
+                [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted",
+                 "-t", identity[:22], "-c", str(properties)],
+                check=True, capture_output=True, timeout=FORMAT_SECONDS,
+            )  # fmt: skip
+        return [*java, "kafka.Kafka", str(properties)]
+
+    def _properties(self, folder: Path, port: int) -> str:
+        control = free_port()
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{control}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"{self._protocol}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{control}",
+            "advertised.listeners": f"{self._protocol}://127.0.0.1:{port}",
+            "listener.security.protocol.map": (
+                f"CONTROLLER:PLAINTEXT,{self._protocol}:{self._protocol}"
+            ),
+            "inter.broker.listener.name": self._protocol,
+            "log.dirs": str(folder / "data"),
+            # One node, short tests: no replicas to wait for, few internal partitions to make.
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            # A killed broker comes back only when its former self counts as gone.
+            "broker.session.timeout.ms": "1500",
+            "broker.heartbeat.interval.ms": "300",
+            **self._settings,
+        }
+        return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def missing() -> str | None:
+    """Return why Apache Kafka cannot run here, None when it can."""
+    if not shutil.which("java") or (java_version() or 0) < 17:
+        return "Apache Kafka needs Java 17 or newer"
+    if not shutil.which("mvn") and not _folder().is_dir():
+        return "Apache Kafka is fetched with Maven, which is not here"
+    return None
+
+
+def java_version() -> int | None:
+    """Return the major version of the Java on the PATH."""
+    said = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=30).stderr
+    found = re.search(r'version "(\d+)', said)
+    return int(found.group(1)) if found else None
+
+
+def jars() -> Path:
+    """Return the folder of the jars, fetched when they are not there."""
+    folder = _folder()
+    with _lock(folder.with_name(folder.name + ".lock")):
+        if not folder.is_dir():
+            fresh = folder.with_name(f"{folder.name}.{os.getpid()}")
+            subprocess.run(
+                ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies",
+                 f"-DoutputDirectory={fresh}"],
+                check=True, stdin=subprocess.DEVNULL, timeout=FETCH_SECONDS,
+            )  # fmt: skip
+            fresh.rename(folder)
+    return folder
+
+
+def _folder() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(cache) / "evaltap-tests" / f"apache-kafka-{VERSION}"
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
