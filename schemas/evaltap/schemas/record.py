@@ -10,18 +10,49 @@ schema, size, hash, one turn); the models of `evaltap.schemas` check the rest of
 """
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from enum import StrEnum
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-import orjson
-
-from evaltap.schemas.errors import InputError
+from evaltap.schemas.envelope import (
+    MAX_VALUE_BYTES,
+    MINOR,
+    Reason,
+    RecordError,
+    WireRecord,
+    digest_of,
+    dump,
+    envelope,
+    open_envelope,
+    required,
+    rfc3339,
+    time_of,
+)
 from evaltap.schemas.feedback import Feedback, feedback_from
+
+__all__ = [
+    "CASES_TOPIC",
+    "CASE_TYPE",
+    "DEAD_LETTERS_TOPIC",
+    "FEEDBACK_TYPE",
+    "MANIFEST_TYPE",
+    "MAX_VALUE_BYTES",
+    "MINOR",
+    "SCORES_TOPIC",
+    "TYPES",
+    "DecodedCase",
+    "Manifest",
+    "Reason",
+    "RecordError",
+    "WireRecord",
+    "case_id",
+    "decode_record",
+    "encode_case",
+    "encode_feedback",
+    "encode_manifest",
+]
 
 CASES_TOPIC = "evaltap.cases"
 DEAD_LETTERS_TOPIC = "evaltap.cases.dlq"
@@ -31,64 +62,6 @@ CASE_TYPE = "evaltap.case"
 MANIFEST_TYPE = "evaltap.manifest"
 FEEDBACK_TYPE = "evaltap.feedback"
 TYPES = (CASE_TYPE, MANIFEST_TYPE, FEEDBACK_TYPE)
-MAJOR = 1
-MINOR = 0
-OLDEST_MAJOR = max(1, MAJOR - 1)
-"""A reader accepts the current and the previous major version."""
-
-MAX_VALUE_BYTES = 1_000_000
-"""Largest value on the wire, in bytes; below the 1 MiB that a Kafka broker takes by default."""
-
-_SCHEMA = re.compile(r"([a-z][a-z.]{0,60})/([0-9]{1,4})\.([0-9]{1,6})")
-
-
-class Reason(StrEnum):
-    """Why a record could not be read; the value is what a dead letter carries."""
-
-    EMPTY = "empty"
-    TOO_LARGE = "too_large"
-    MISSING_HEADER = "missing_header"
-    WRONG_TYPE = "wrong_type"
-    SCHEMA_UNKNOWN = "schema_unknown"
-    HASH_MISMATCH = "hash_mismatch"
-    UNDECODABLE = "undecodable"
-    INVALID_CASE = "invalid_case"
-    INVALID_MANIFEST = "invalid_manifest"
-    INVALID_FEEDBACK = "invalid_feedback"
-
-
-class RecordError(InputError):
-    """Report a record that breaks the wire contract, with the reason for its dead letter."""
-
-    def __init__(self, reason: Reason, message: str) -> None:
-        self.reason = reason
-        super().__init__(message)
-
-    @property
-    def parked(self) -> bool:
-        """True when the record is not broken but too new: replay it after an upgrade."""
-        return self.reason is Reason.SCHEMA_UNKNOWN
-
-
-@dataclass(frozen=True, slots=True)
-class WireRecord:
-    """One record as it lies on the log: nothing is interpreted yet."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes], ...] = ()
-
-    def header(self, name: str) -> str | None:
-        """Return the last header of that name as text, None when absent."""
-        for known, value in reversed(self.headers):
-            if known == name:
-                return value.decode("utf-8", "replace")
-        return None
-
-    @property
-    def size(self) -> int:
-        """Bytes of key and value."""
-        return len(self.key or b"") + len(self.value or b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +114,7 @@ def encode_case(
     not JSON (a NaN or infinity is written as null), `too_large` above `max_bytes`.
     """
     identity = _identity(case)
-    value = _dump(case)
+    value = dump(case)
     if len(value) > max_bytes:
         raise RecordError(
             Reason.TOO_LARGE,
@@ -150,9 +123,9 @@ def encode_case(
     app_name, eval_set_id, eval_id, invocation_id, _ = identity
     key = case_id(eval_set_id, eval_id)
     headers = (
-        *_envelope(
+        *envelope(
             event_type=CASE_TYPE,
-            event_id=_digest(*identity),
+            event_id=digest_of(*identity),
             source=f"/evaltap/{quote(app_name, safe='')}",
             subject=f"{quote(key, safe='')}/{quote(invocation_id, safe='')}",
             time=time,
@@ -172,12 +145,12 @@ def encode_manifest(manifest: Manifest) -> WireRecord:
         "drops": dict(sorted(manifest.drops.items())),
         "closing": manifest.closing,
     }
-    value = _dump(body)
+    value = dump(body)
     producer_id = manifest.producer_id
     headers = (
-        *_envelope(
+        *envelope(
             event_type=MANIFEST_TYPE,
-            event_id=_digest(producer_id, _rfc3339(manifest.time), manifest.highest_seq),
+            event_id=digest_of(producer_id, rfc3339(manifest.time), manifest.highest_seq),
             source="/evaltap/recorder",
             subject=quote(producer_id, safe=""),
             time=manifest.time,
@@ -190,12 +163,12 @@ def encode_manifest(manifest: Manifest) -> WireRecord:
 
 def encode_feedback(feedback: Feedback, *, producer_id: str) -> WireRecord:
     """Return the record of feedback, keyed by its case; it has no number of its own."""
-    value = _dump(feedback.data())
+    value = dump(feedback.data())
     key = case_id(feedback.eval_set_id, feedback.eval_id)
     headers = (
-        *_envelope(
+        *envelope(
             event_type=FEEDBACK_TYPE,
-            event_id=_digest(FEEDBACK_TYPE, feedback.feedback_id),
+            event_id=digest_of(FEEDBACK_TYPE, feedback.feedback_id),
             source=f"/evaltap/{quote(feedback.app_name, safe='')}",
             subject=quote(key, safe=""),
             time=feedback.time,
@@ -210,31 +183,13 @@ def decode_record(
     record: WireRecord, *, max_bytes: int = MAX_VALUE_BYTES
 ) -> DecodedCase | Manifest | Feedback:
     """Return what the record holds; raise RecordError with the reason of its dead letter."""
-    value = record.value
-    if not value:
-        raise RecordError(Reason.EMPTY, "the record has no value; expected an eval case as JSON")
-    if len(value) > max_bytes:
-        raise RecordError(
-            Reason.TOO_LARGE, f"the value is {len(value)} bytes, the limit is {max_bytes}"
-        )
-    event_type = _required(record, "ce_type")
-    if event_type not in TYPES:
-        raise RecordError(
-            Reason.WRONG_TYPE, f"ce_type is {event_type!r}; expected one of {', '.join(TYPES)}"
-        )
-    minor = _minor(_required(record, "schema"), event_type)
-    digest = hashlib.sha256(value).hexdigest()
-    promised = record.header("content_sha256")
-    if promised is not None and promised != digest:
-        raise RecordError(
-            Reason.HASH_MISMATCH, "the value does not match content_sha256: damaged on its way"
-        )
-    body = _load(value)
+    opened = open_envelope(record, TYPES, max_bytes=max_bytes)
+    event_type, body = opened.event_type, opened.body
     if event_type == MANIFEST_TYPE:
         return _manifest(record, body)
     if event_type == FEEDBACK_TYPE:
         return _feedback(record, body)
-    return _case(record, body, minor, digest)
+    return _case(record, body, opened.minor, opened.content_sha256)
 
 
 def case_id(eval_set_id: str, eval_id: str) -> str:
@@ -276,15 +231,15 @@ def _case(record: WireRecord, body: Any, minor: int, digest: str) -> DecodedCase
     return DecodedCase(
         case=body,
         case_id=case_id(eval_set_id, eval_id),
-        event_id=_digest(*identity),
+        event_id=digest_of(*identity),
         app_name=app_name,
         eval_set_id=eval_set_id,
         eval_id=eval_id,
         invocation_id=invocation_id,
         revision=revision,
-        producer_id=_required(record, "producer_id"),
-        seq=_number(_required(record, "seq")),
-        time=_time(record.header("ce_time")),
+        producer_id=required(record, "producer_id"),
+        seq=_number(required(record, "seq")),
+        time=time_of(record.header("ce_time")),
         content_sha256=digest,
         minor=minor,
     )
@@ -292,7 +247,7 @@ def _case(record: WireRecord, body: Any, minor: int, digest: str) -> DecodedCase
 
 def _manifest(record: WireRecord, body: Any) -> Manifest:
     expected = "producerId, highestSeq and counted drops"
-    time = _time(record.header("ce_time"))
+    time = time_of(record.header("ce_time"))
     if not isinstance(body, dict) or time is None:
         raise RecordError(Reason.INVALID_MANIFEST, f"no object or no ce_time; expected {expected}")
     producer_id, highest = body.get("producerId"), body.get("highestSeq")
@@ -307,81 +262,15 @@ def _feedback(record: WireRecord, body: Any) -> Feedback:
     if not isinstance(body, dict):
         raise RecordError(Reason.INVALID_FEEDBACK, "the value is no object; expected feedback")
     try:
-        return feedback_from(body, _time(record.header("ce_time")))
+        return feedback_from(body, time_of(record.header("ce_time")))
     except ValueError as error:
         raise RecordError(Reason.INVALID_FEEDBACK, str(error)) from None
-
-
-def _envelope(
-    *, event_type: str, event_id: str, source: str, subject: str, time: datetime, producer_id: str
-) -> tuple[tuple[str, bytes], ...]:
-    return (
-        ("ce_specversion", b"1.0"),
-        ("ce_id", event_id.encode()),
-        ("ce_type", event_type.encode()),
-        ("ce_source", source.encode()),
-        ("ce_time", _rfc3339(time).encode()),
-        ("ce_subject", subject.encode()),
-        ("content-type", b"application/json"),
-        ("schema", f"{event_type}/{MAJOR}.{MINOR}".encode()),
-        ("producer_id", producer_id.encode()),
-    )
-
-
-def _minor(schema: str, event_type: str) -> int:
-    found = _SCHEMA.fullmatch(schema)
-    major = int(found[2]) if found else 0
-    if found is None or found[1] != event_type or not OLDEST_MAJOR <= major <= MAJOR:
-        raise RecordError(
-            Reason.SCHEMA_UNKNOWN,
-            f"schema is {schema!r:.80}; this reader knows {event_type}/{OLDEST_MAJOR}.x to "
-            f"{event_type}/{MAJOR}.x: upgrade evaltap, then replay the dead letters",
-        )
-    return int(found[3])
-
-
-def _required(record: WireRecord, name: str) -> str:
-    value = record.header(name)
-    if not value:
-        raise RecordError(Reason.MISSING_HEADER, f"header {name} is missing")
-    return value
 
 
 def _number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise RecordError(Reason.MISSING_HEADER, f"header seq is {text!r:.40}; expected a number")
     return int(text)
-
-
-def _digest(*parts: str | int) -> str:
-    return hashlib.sha256(orjson.dumps(parts)).hexdigest()[:32]
-
-
-def _dump(body: object) -> bytes:
-    try:
-        return orjson.dumps(body)
-    except (TypeError, RecursionError) as error:
-        raise RecordError(Reason.UNDECODABLE, f"not representable as JSON: {error}") from error
-
-
-def _load(value: bytes) -> Any:
-    try:
-        return orjson.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(Reason.UNDECODABLE, f"the value is no JSON: {error}") from error
-
-
-def _rfc3339(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def _time(text: str | None) -> datetime | None:
-    """Return the envelope's time; a missing or odd one is unknown, no reason to lose the case."""
-    try:
-        time = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return time if time.tzinfo is not None else None
 
 
 def _invalid(found: str, expected: str) -> RecordError:
