@@ -79,9 +79,16 @@ class WireRecord:
 
 
 def envelope(
-    *, event_type: str, event_id: str, source: str, subject: str, time: datetime, producer_id: str
+    *,
+    event_type: str,
+    event_id: str,
+    source: str,
+    subject: str,
+    time: datetime,
+    producer_id: str,
+    value: bytes,
 ) -> tuple[tuple[str, bytes], ...]:
-    """Return the headers that every record has, besides the hash of its value."""
+    """Return the headers that every record has."""
     return (
         ("ce_specversion", b"1.0"),
         ("ce_id", event_id.encode()),
@@ -92,6 +99,7 @@ def envelope(
         ("content-type", b"application/json"),
         ("schema", f"{event_type}/{MAJOR}.{MINOR}".encode()),
         ("producer_id", producer_id.encode()),
+        ("content_sha256", hashlib.sha256(value).hexdigest().encode()),
     )
 
 

@@ -9,7 +9,6 @@ dataclasses and orjson, no models.  `decode_record` checks what the envelope pro
 schema, size, hash, one turn); the models of `evaltap.schemas` check the rest of the case.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -130,9 +129,9 @@ def encode_case(
             subject=f"{quote(key, safe='')}/{quote(invocation_id, safe='')}",
             time=time,
             producer_id=producer_id,
+            value=value,
         ),
         ("seq", b"%d" % seq),
-        ("content_sha256", hashlib.sha256(value).hexdigest().encode()),
     )
     return WireRecord(key.encode(), value, headers)
 
@@ -147,16 +146,14 @@ def encode_manifest(manifest: Manifest) -> WireRecord:
     }
     value = dump(body)
     producer_id = manifest.producer_id
-    headers = (
-        *envelope(
-            event_type=MANIFEST_TYPE,
-            event_id=digest_of(producer_id, rfc3339(manifest.time), manifest.highest_seq),
-            source="/evaltap/recorder",
-            subject=quote(producer_id, safe=""),
-            time=manifest.time,
-            producer_id=producer_id,
-        ),
-        ("content_sha256", hashlib.sha256(value).hexdigest().encode()),
+    headers = envelope(
+        event_type=MANIFEST_TYPE,
+        event_id=digest_of(producer_id, rfc3339(manifest.time), manifest.highest_seq),
+        source="/evaltap/recorder",
+        subject=quote(producer_id, safe=""),
+        time=manifest.time,
+        producer_id=producer_id,
+        value=value,
     )
     return WireRecord(producer_id.encode(), value, headers)
 
@@ -165,16 +162,14 @@ def encode_feedback(feedback: Feedback, *, producer_id: str) -> WireRecord:
     """Return the record of feedback, keyed by its case; it has no number of its own."""
     value = dump(feedback.data())
     key = case_id(feedback.eval_set_id, feedback.eval_id)
-    headers = (
-        *envelope(
-            event_type=FEEDBACK_TYPE,
-            event_id=digest_of(FEEDBACK_TYPE, feedback.feedback_id),
-            source=f"/evaltap/{quote(feedback.app_name, safe='')}",
-            subject=quote(key, safe=""),
-            time=feedback.time,
-            producer_id=producer_id,
-        ),
-        ("content_sha256", hashlib.sha256(value).hexdigest().encode()),
+    headers = envelope(
+        event_type=FEEDBACK_TYPE,
+        event_id=digest_of(FEEDBACK_TYPE, feedback.feedback_id),
+        source=f"/evaltap/{quote(feedback.app_name, safe='')}",
+        subject=quote(key, safe=""),
+        time=feedback.time,
+        producer_id=producer_id,
+        value=value,
     )
     return WireRecord(key.encode(), value, headers)
 
