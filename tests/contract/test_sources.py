@@ -197,6 +197,16 @@ class TestLocalLogSource:
 
         assert read == {moved: 2, new: 7}
 
+    def test_a_log_that_was_put_back_from_a_copy_is_read_from_its_start(
+        self, tmp_path: Path
+    ) -> None:
+        source = LocalLogSource(write_log(tmp_path / "log.db", RECORDS))
+
+        source.seek({source.partition: 4_000})
+
+        assert [item.record for item in source.poll(100, 0).records] == RECORDS
+        source.close()
+
     def test_trimmed_records_show_in_the_bounds(self, tmp_path: Path) -> None:
         path = write_log(tmp_path / "log.db", RECORDS)
         log = open_log(path, mode="append")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cases import make_case, make_records
+from evaltap.schemas import local_log
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.local_log import FORMAT_VERSION, open_log
 from evaltap.schemas.record import WireRecord
@@ -196,3 +197,28 @@ def test_a_row_with_damaged_headers_is_still_returned(tmp_path: Path) -> None:
 
     assert (record.value, record.headers) == (RECORDS[0].value, ())
     log.close()
+
+
+def test_after_the_machine_went_down_no_offset_is_given_that_a_reader_may_have_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log.db"
+    monkeypatch.setattr(local_log, "boot_id", lambda: "first")
+    log = open_log(path, mode="append")
+    seen = log.append(RECORDS)
+    log.close()
+    open_log(path, mode="append").close()
+    again = open_log(path, mode="append")
+    assert again.end_offset() == seen + 1
+    again.close()
+
+    monkeypatch.setattr(local_log, "boot_id", lambda: "second")
+    after = open_log(path, mode="append")
+
+    assert after.append(RECORDS[:1]) == seen + 1 + local_log.SKIPPED_AFTER_BOOT
+    assert [record for _, record in after.read(0, 100)] == [*RECORDS, RECORDS[0]]
+    after.close()
+    open_log(path, mode="append").close()
+    reader = open_log(path, mode="read")
+    assert reader.end_offset() == seen + 2 + local_log.SKIPPED_AFTER_BOOT
+    reader.close()

@@ -22,6 +22,8 @@ from evaltap.schemas.record import WireRecord
 APPLICATION_ID = 0x65767470  # "evtp" in the file header tells our log from other databases
 FORMAT_VERSION = 1
 BUSY_TIMEOUT_SECONDS = 5.0
+SKIPPED_AFTER_BOOT = 1_000_000
+"""More records than a power cut can take: the journal is synced long before it holds so many."""
 
 _SCHEMA = Path(__file__).parent / "sql" / "local_log.sql"
 
@@ -63,17 +65,30 @@ class LocalLog:
             raise
         return last
 
-    def read(self, offset: int, limit: int) -> list[tuple[int, WireRecord]]:
-        """Return up to `limit` records from `offset` on, each with its own offset."""
+    def read(
+        self, offset: int, limit: int, *, max_bytes: int | None = None
+    ) -> list[tuple[int, WireRecord]]:
+        """Return up to `limit` records from `offset` on, each with its own offset.
+
+        With `max_bytes` no more than fit are loaded, one at the least.
+        """
         rows = self.connection.execute(
             'SELECT "offset", key, headers, value FROM records'
             ' WHERE "offset" >= ? ORDER BY "offset" LIMIT ?',
             (offset, limit),
-        ).fetchall()
-        return [
-            (number, WireRecord(bytes(key), bytes(value), _unpack(headers)))
-            for number, key, headers, value in rows
-        ]
+        )
+        found: list[tuple[int, WireRecord]] = []
+        size = 0
+        try:
+            for number, key, headers, value in rows:
+                record = WireRecord(bytes(key), bytes(value), _unpack(headers))
+                size += record.size
+                if found and max_bytes is not None and size > max_bytes:
+                    break
+                found.append((number, record))
+        finally:
+            rows.close()  # a statement in the middle would hold its snapshot of the file
+        return found
 
     def start_offset(self) -> int:
         """Return the offset of the oldest record, or the next one to be given when empty."""
@@ -178,6 +193,7 @@ def _create(path: Path) -> sqlite3.Connection:
         if not _is_log(connection, path, new_allowed=True):
             _initialise(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
+        _note_boot(connection)
         # Fail at the start, not at the first case, when the file cannot be written.
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("ROLLBACK")
@@ -194,10 +210,52 @@ def _initialise(connection: sqlite3.Connection) -> None:
         f"""BEGIN IMMEDIATE;
         {_SCHEMA.read_text("utf-8")};
         INSERT INTO meta VALUES ('log_id', '{uuid.uuid4().hex}') ON CONFLICT DO NOTHING;
+        INSERT INTO meta VALUES ('boot_id', '{boot_id()}') ON CONFLICT DO NOTHING;
         PRAGMA user_version = {FORMAT_VERSION};
         PRAGMA application_id = {APPLICATION_ID};
         COMMIT;"""
     )
+
+
+def boot_id() -> str:
+    """Return what names this run of the machine's kernel; empty where nothing does."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def _note_boot(connection: sqlite3.Connection) -> None:
+    """After the machine went down, give no offset that a reader may have seen before.
+
+    A power cut can take the last records.  A reader that had them would skip what came in their place.
+    """
+    now = boot_id()
+    stored = _stored_boot(connection)
+    if not now or stored == now:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    # Another process may have come first.
+    if stored is not None and _stored_boot(connection) == stored:
+        given = connection.execute(
+            "UPDATE sqlite_sequence SET seq = seq + ? WHERE name = 'records'",
+            (SKIPPED_AFTER_BOOT,),
+        ).rowcount
+        if not given:
+            connection.execute(
+                "INSERT INTO sqlite_sequence VALUES ('records', ?)", (SKIPPED_AFTER_BOOT,)
+            )
+    connection.execute(
+        "INSERT INTO meta VALUES ('boot_id', ?)"
+        " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (now,),
+    )
+    connection.execute("COMMIT")
+
+
+def _stored_boot(connection: sqlite3.Connection) -> str | None:
+    row = connection.execute("SELECT value FROM meta WHERE name = 'boot_id'").fetchone()
+    return row[0] if row else None
 
 
 def _set_wal(connection: sqlite3.Connection) -> None:

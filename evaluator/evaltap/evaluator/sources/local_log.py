@@ -79,7 +79,9 @@ class LocalLogSource:
             log = self._open()
             partition = _partition(log)
             if self._next is None:
-                self._next = self._wanted.get(partition, 0)
+                wanted = self._wanted.get(partition, 0)
+                # Beyond the end: the file was put back from a copy; what is new in it was never seen.
+                self._next = wanted if wanted <= log.end_offset() else 0
             rows = log.read(self._next, max_records)
         except LogMissing:
             if self._must_exist:

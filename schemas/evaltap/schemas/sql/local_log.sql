@@ -18,4 +18,5 @@ CREATE TABLE IF NOT EXISTS cursors (
 CREATE TABLE IF NOT EXISTS meta (
     name  TEXT PRIMARY KEY,                         -- log_id: tells this log from another one
     value TEXT NOT NULL                             --         that lay at the same path before
+                                                    -- boot_id: the machine's run that last wrote
 ) STRICT;
