@@ -59,7 +59,7 @@ class ScoredBatch:
     bad_lines: list[BadLine] = field(default_factory=list)
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """What is scored at a time: a byte range of JSON Lines, or a whole document (`end` is 0)."""
 
     path: str
@@ -88,7 +88,7 @@ class FileScorer:
         self._scorer = scorer
         self._observe = observe
         self._selection = selection
-        self._parts = _parts(paths)
+        self._parts = parts(paths)
         self.judged = scorer.waits
         self._threads = concurrency if self.judged else 1
         self._pool: ProcessPoolExecutor | None = None
@@ -122,12 +122,12 @@ class FileScorer:
         for part in islice(self._parts, count):
             self._under_way.append(pool.submit(_score_part, part))
 
-    def _score(self, part: _Part) -> Iterator[ScoredBatch]:
+    def _score(self, part: Part) -> Iterator[ScoredBatch]:
         """Score a part in this process, in small batches, so that a killed run loses little."""
         indexes = range(len(self._scorer.metrics))
         bad_lines: list[BadLine] = []
         outlined = self._observe is None and self._scorer.outline_suffices
-        cases = _cases(part, bad_lines, outlined=outlined)
+        cases = part_cases(part, bad_lines, outlined=outlined)
         if (chosen := self._selection) is not None:
             cases = (one for one in cases if chosen.takes(one[0].eval_set_id, one[0].eval_id))
         for rows in score_batches(
@@ -139,22 +139,23 @@ class FileScorer:
             yield ScoredBatch(ScoreRows().packed(), bad_lines)
 
 
-def _parts(paths: Sequence[Path]) -> Iterator[_Part]:
+def parts(paths: Sequence[Path], range_bytes: int = RANGE_BYTES) -> Iterator[Part]:
+    """Yield the parts of files in their order; a line is never cut."""
     for path in paths:
         if not is_json_lines(path):
-            yield _Part(str(path))
+            yield Part(str(path))
             continue
         size = path.stat().st_size
         with path.open("rb") as file:
             start = 0
             while start < size:
-                file.seek(min(start + RANGE_BYTES, size))
+                file.seek(min(start + range_bytes, size))
                 file.readline()
-                yield _Part(str(path), start, file.tell())
+                yield Part(str(path), start, file.tell())
                 start = file.tell()
 
 
-def _cases(part: _Part, bad_lines: list[BadLine], *, outlined: bool) -> Iterator[NamedCase]:
+def part_cases(part: Part, bad_lines: list[BadLine], *, outlined: bool) -> Iterator[NamedCase]:
     """Yield the cases of a part, perhaps as outlines; lines that hold none are added to `bad_lines`."""
     path = Path(part.path)
     name = eval_set_name(path)
@@ -205,11 +206,11 @@ def _begin_worker(metrics: Sequence[EvalMetric]) -> None:
     gc.disable()
 
 
-def _score_part(part: _Part) -> ScoredBatch:
+def _score_part(part: Part) -> ScoredBatch:
     assert _worker_scorer is not None
     bad_lines: list[BadLine] = []
     indexes = range(len(_worker_scorer.metrics))
-    cases = _cases(part, bad_lines, outlined=_worker_scorer.outline_suffices)
+    cases = part_cases(part, bad_lines, outlined=_worker_scorer.outline_suffices)
     return ScoredBatch(score_cases(_worker_scorer, cases, indexes).packed(), bad_lines)
 
 

@@ -89,7 +89,7 @@ def score_files(
             without_reference += batch.rows.without_reference
             if batch.bad_lines:
                 bad_lines.extend(batch.bad_lines)
-                _write_dead_letters(store, batch.bad_lines)
+                write_bad_lines(store, batch.bad_lines)
             late = files.judged and time.monotonic() - written >= BATCH_SECONDS
             if late or sum(one.turn_scores.rows for one in waiting) >= ROWS_PER_WRITE:
                 writer.write(waiting)
@@ -97,6 +97,13 @@ def score_files(
                 written = time.monotonic()
             progress(cases)
         writer.write(waiting)
+    return end_files(store, run, cases, bad_lines, without_reference)
+
+
+def end_files(
+    store: Store, run: Run, cases: int, bad_lines: list[BadLine], without_reference: int
+) -> FilesScored:
+    """End a run over files and return what it came to."""
     end_run(store, run, cases)
     repeated = store.rows(_REPEATED_IDS, {"run_id": run.run_id})
     return FilesScored(run, bad_lines, without_reference, [eval_id for (eval_id,) in repeated])
@@ -112,7 +119,8 @@ ORDER BY eval_id LIMIT 3
 """
 
 
-def _write_dead_letters(store: Store, lines: Sequence[BadLine]) -> None:
+def write_bad_lines(store: Store, lines: Sequence[BadLine]) -> None:
+    """Keep lines of files that hold no usable case as dead letters."""
     now = utc_now()
     with store.transaction():
         store.append(

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Literal, TypeAlias
 
-from evaltap.evaluator.store import Store, utc_now
+from evaltap.evaluator.parquet_results import results_folder
+from evaltap.evaluator.store import Store, StoreError, utc_now
 from evaltap.schemas import canonical
 from evaltap.schemas.metric import EvalMetric, without_key
 
@@ -57,23 +58,40 @@ def metric_json(metric: EvalMetric) -> bytes:
     return canonical.dumps(metric.model_dump(by_alias=True))
 
 
-def start_run(store: Store, kind: RunKind, source: str, metrics: Sequence[RunMetric]) -> Run:
-    """Begin a run, or go on with it when it is the live run of these metrics.
-
-    The live run is named by its metrics, so a consumer that is started again goes on with it.
-    """
-    now = utc_now()
+def new_run(kind: RunKind, source: str, metrics: Sequence[RunMetric]) -> Run:
+    """Return a run with an id of its own; the live run is named by its metrics."""
     if kind == "live":
         named = hashlib.sha256("".join(metric.digest for metric in metrics).encode())
         run_id = f"live-{named.hexdigest()[:12]}"
     else:
-        run_id = f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-    run = Run(run_id, kind, source, tuple(metrics))
-    if not store.rows("SELECT 1 FROM runs WHERE run_id = ?", [run_id]):
-        with store.transaction():
-            store.append("runs", [(run_id, kind, source, version("evaltap"), now)])
-            store.append("run_metrics", [_metric_row(run_id, i, m) for i, m in enumerate(metrics)])
+        run_id = f"{utc_now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+    return Run(run_id, kind, source, tuple(metrics))
+
+
+def start_run(store: Store, kind: RunKind, source: str, metrics: Sequence[RunMetric]) -> Run:
+    """Begin a run, or go on with it when it is the live run of these metrics.
+
+    A consumer that is started again goes on with its live run.  Raises StoreError for a store that
+    reads its results from Parquet files.
+    """
+    if (folder := results_folder(store)) is not None:
+        raise StoreError(
+            f"{store.path}: reads its results from Parquet files in {folder}; name another file"
+        )
+    run = new_run(kind, source, metrics)
+    if not store.rows("SELECT 1 FROM runs WHERE run_id = ?", [run.run_id]):
+        write_run(store, run)
     return run
+
+
+def write_run(store: Store, run: Run) -> None:
+    """Record a run and its metrics."""
+    row = (run.run_id, run.kind, run.source, version("evaltap"), utc_now())
+    with store.transaction():
+        store.append("runs", [row])
+        store.append(
+            "run_metrics", [_metric_row(run.run_id, i, m) for i, m in enumerate(run.metrics)]
+        )
 
 
 def _metric_row(run_id: str, index: int, metric: RunMetric) -> tuple[object, ...]:

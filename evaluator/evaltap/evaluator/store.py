@@ -84,6 +84,11 @@ class Store:
                 self.append("meta", [("schema_version", str(SCHEMA_VERSION))])
             # Replaying DDL from the write-ahead log is where DuckDB files have been lost.
             self.execute("CHECKPOINT")
+        for (folder,) in self.rows("SELECT value FROM meta WHERE key = 'results_folder'"):
+            if not Path(folder).is_dir():
+                raise StoreError(
+                    f"{self.path}: reads its results from {folder}, which is gone; bring it back"
+                )
 
     def _version(self) -> int:
         found = self.rows("SELECT max(value::INTEGER) FROM meta WHERE key = 'schema_version'")

@@ -5,8 +5,9 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from evaltap.evaluator.commands.engine import add_engine, check_engine
 from evaltap.evaluator.commands.guarding import (
     add_guards,
     add_reports,
@@ -36,8 +37,12 @@ if TYPE_CHECKING:
     from evaltap.evaluator.jobs import FilesScored
     from evaltap.evaluator.report import Difference, Summary
     from evaltap.evaluator.scoring import CaseScore, CaseScorer
+    from evaltap.evaluator.store import Store
     from evaltap.schemas.case import CaseData
     from evaltap.schemas.result import EvalCaseResult
+
+    _Scored: TypeAlias = tuple[FilesScored, Summary, int, list[Difference]]
+    """A run over files, what its scores say, the exit code, the worst cases."""
 
 SHOWN_BAD_LINES = 5
 
@@ -48,7 +53,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap score cases.evalset.json --metrics metrics.json --db results.duckdb\n"
         "  evaltap score results.duckdb --metrics metrics.json     # landed cases without a score\n"
-        "  evaltap score cases.jsonl --metrics metrics.json --report report.html --report junit.xml\n\n"
+        "  evaltap score cases.jsonl --metrics metrics.json --report report.html --report junit.xml\n"
+        "  evaltap score *.jsonl --metrics metrics.json --engine ray --db results.duckdb\n\n"
         "exit code: 0 all passed, 1 something failed, 2 bad input, 3 incomplete"
     )
     add = parser.add_argument
@@ -85,6 +91,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes for deterministic metrics (default: one a processor for large files)",
     )
+    add_engine(parser)
     add_selection(parser)
     add_reports(parser)
     add_json(parser)
@@ -101,8 +108,11 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(
             f"{databases[0]} is a DuckDB file and stands beside other inputs; score it alone"
         )
+    check_engine(options, databases)
     with judging(options):
         scorer = case_scorer(options)
+        if options.engine == "ray":
+            return _score_files(options, scorer, ", ".join(map(str, options.cases)))
         if databases:
             return _score_landed(options, scorer, databases[0])
         from evaltap.evaluator.datasets.cases import as_case_files
@@ -115,7 +125,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _score_files(options: argparse.Namespace, scorer: "CaseScorer", source: str) -> int:
     from evaltap.evaluator.batch import compares
-    from evaltap.evaluator.file_scoring import FileScorer
 
     if options.references:
         raise InputError("--references: joins landed cases; eval case files hold their own")
@@ -126,6 +135,27 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer", source: str)
                 f"{path}: {found}; expected a file with eval cases"
                 " (`evaltap convert` makes one of a data set)"
             )
+    score = _on_ray if options.engine == "ray" else _here
+    scored, summary, code, differences = score(options, scorer, source)
+    _print(options, summary, code, differences, len(scored.bad_lines))
+    comparing = [metric.metric_name for metric in scorer.metrics if compares(metric)]
+    if scored.without_reference and comparing:
+        from evaltap.evaluator.report import counted
+
+        print(
+            f"evaltap score: no reference (`conversation` beside `actualConversation`) in"
+            f" {counted(scored.without_reference, 'case')}; {', '.join(comparing)} compared with"
+            " nothing there: add one, or use metrics that need none",
+            file=sys.stderr,
+        )
+    return _bad_input_exit(scored) or code
+
+
+def _here(options: argparse.Namespace, scorer: "CaseScorer", source: str) -> "_Scored":
+    """Score in this process and its workers."""
+    from evaltap.evaluator.file_scoring import FileScorer
+    from evaltap.evaluator.jobs import score_files
+
     kept = _KeptResults() if options.result else None
     selection = selection_from(options)
     files = FileScorer(
@@ -136,32 +166,36 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer", source: str)
         observe=kept.add if kept else None,
         selection=selection,
     )
-    from evaltap.evaluator.jobs import score_files
-    from evaltap.evaluator.report import counted, summarise
-
     try:
         with open_store(options.db) as store, progress("cases scored") as report:
             scored = score_files(store, files, scorer, source, report)
             tell_selection(options, selection)
-            run_id = scored.run.run_id
-            summary = summarise(store, run_id=run_id)
-            write_reports(options, store, run_id=run_id, case_files=options.cases)
-            code = guarded_exit(options, store, summary, case_files=options.cases)
-            differences = worst_differences(options, store, summary, case_files=options.cases)
+            judged = _judged(options, store, scored)
     finally:
         files.close()
     if kept:
         kept.write(options.result)
-    _print(options, summary, code, differences, len(scored.bad_lines))
-    comparing = [metric.metric_name for metric in scorer.metrics if compares(metric)]
-    if scored.without_reference and comparing:
-        print(
-            f"evaltap score: no reference (`conversation` beside `actualConversation`) in"
-            f" {counted(scored.without_reference, 'case')}; {', '.join(comparing)} compared with"
-            " nothing there: add one, or use metrics that need none",
-            file=sys.stderr,
-        )
-    return _bad_input_exit(scored) or code
+    return judged
+
+
+def _on_ray(options: argparse.Namespace, scorer: "CaseScorer", source: str) -> "_Scored":
+    """Score on a Ray cluster; the results are Parquet files, which the DuckDB file reads."""
+    from evaltap.evaluator.commands.engine import score_on_ray
+
+    with open_store(options.db) as store, progress("cases scored") as report:
+        return _judged(options, store, score_on_ray(options, store, scorer, source, report))
+
+
+def _judged(options: argparse.Namespace, store: "Store", scored: "FilesScored") -> "_Scored":
+    """Return the verdict on a run over files, with its reports written."""
+    from evaltap.evaluator.report import summarise
+
+    run_id = scored.run.run_id
+    summary = summarise(store, run_id=run_id)
+    write_reports(options, store, run_id=run_id, case_files=options.cases)
+    code = guarded_exit(options, store, summary, case_files=options.cases)
+    differences = worst_differences(options, store, summary, case_files=options.cases)
+    return scored, summary, code, differences
 
 
 def _score_landed(options: argparse.Namespace, scorer: "CaseScorer", path: Path) -> int:

@@ -12,6 +12,7 @@ from evaltap.schemas.documents import case_data, describe
 from evaltap.schemas.errors import FormatError, InputError
 
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "case": ("eval_case", "case_json"),
     "id": ("evalId", "eval_id", "id", "name", "key"),
     "input": ("input", "question", "prompt", "query", "instruction", "user_input"),
     "output": ("actual_output", "actualOutput", "output", "response", "completion", "prediction"),
@@ -72,10 +73,14 @@ def row_case(
 
     A row with an output is a recorded case (trace mode), with what was expected beside it; a row
     without is a case still to be run, with what is expected as its conversation.  Columns that are no
-    part of a turn go into `sessionInput.state`.  Raises FormatError when the row has no input.
+    part of a turn go into `sessionInput.state`.  A row that holds a whole eval case, as JSON, is that
+    case.  Raises FormatError when the row has no input.
     """
     row = _unwrapped(row)
     reader = _Reader(path, place)
+    whole = columns.value("case", row)
+    if whole is not None:
+        return case_data(reader.parsed(whole), path=path, place=place)
     case: CaseData = {"evalId": reader.id(columns.value("id", row), number)}
     messages = columns.value("messages", row)
     recorded: list[dict[str, Any]]

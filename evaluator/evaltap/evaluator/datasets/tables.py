@@ -6,6 +6,7 @@ JSON Lines, JSON arrays, CSV; Parquet and Arrow files, and folders that Hugging 
 
 import csv
 from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,6 +86,29 @@ def _parquet(path: Path) -> Iterator[Row]:
             yield from _batch_rows(file.iter_batches(batch_size=1000))
     except (arrow.ArrowInvalid, OSError) as error:
         raise FormatError(f"not a Parquet file: {error}", path=str(path)) from None
+
+
+def row_group_starts(path: Path) -> list[int]:
+    """Return the number of the first row of each row group of a Parquet file."""
+    arrow = _pyarrow()
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+    except (arrow.ArrowInvalid, OSError) as error:
+        raise FormatError(f"not a Parquet file: {error}", path=str(path)) from None
+    return list(accumulate(sizes, initial=0))[:-1]
+
+
+def row_group(path: Path, number: int, first_row: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of one row group of a Parquet file, numbered from `first_row` on."""
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        batches = file.iter_batches(batch_size=1000, row_groups=[number])
+        rows = (row for batch in batches for row in batch.to_pylist())
+        yield from enumerate(rows, start=first_row)
 
 
 def _arrow(path: Path) -> Iterator[Row]:

@@ -1,0 +1,235 @@
+"""`evaltap score --engine ray`: the same rows as one process, whatever node dies; options that fit."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import orjson
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
+from evaltap.evaluator.cli import main
+
+NODES = """
+import sys
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={'num_cpus': 1, 'include_dashboard': False})
+second = cluster.add_node(num_cpus=1)
+cluster.wait_for_nodes()
+print(cluster.address, flush=True)
+for line in sys.stdin:
+    cluster.remove_node(second, allow_graceful=False)
+    print('removed', flush=True)
+cluster.shutdown()
+"""
+SLOW_METRIC = """
+import time
+def slowly(actual, expected):
+    time.sleep(0.08)
+    return actual.final_response is not None and len(actual.invocation_id) / 10
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def score(*arguments: str, path: str = "") -> tuple[int, str]:
+    """Run the command in a process of its own, as Ray leaves threads and warnings behind."""
+    program = "import sys; from evaltap.evaluator.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "score", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    return done.returncode, done.stderr
+
+
+def write_cases(path: Path, first: int, count: int) -> None:
+    """Write sessions of two turns; in every third one call is wrong."""
+    lines = []
+    for number in range(first, first + count):
+        turns = [make_turn(f"t-{turn}", answer=f"an answer {number}") for turn in range(2)]
+        other = [make_tool(arguments={"order_id": "other"})] if number % 3 == 0 else []
+        expected = [turns[0] | ({"tools": other} if other else {}), turns[1]]
+        lines.append(orjson.dumps(make_case(f"s-{number}", turns, conversation=expected)))
+    path.write_bytes(b"\n".join(lines) + b"\n")
+
+
+def write_metrics(*metrics: dict[str, Any]) -> None:
+    Path("m.json").write_bytes(orjson.dumps(metrics or [TRAJECTORY, RESPONSE]))
+
+
+def rows(path: str, table: str) -> list[tuple[Any, ...]]:
+    """Return what a table says, without what differs from run to run."""
+    with duckdb.connect(path, read_only=True) as connection:
+        return connection.execute(
+            f"SELECT * EXCLUDE (score_id, run_id, scored_at) FROM {table} ORDER BY ALL"
+        ).fetchall()
+
+
+def assert_same_rows(one: str, other: str) -> None:
+    for table in ("scores", "turn_scores"):
+        found = rows(one, table)
+        assert found
+        assert found == rows(other, table)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+def test_a_cluster_gives_the_rows_of_one_process_for_json_lines_documents_and_parquet() -> None:
+    write_metrics()
+    write_cases(Path("a.jsonl"), 0, 700)
+    Path("b.evalset.json").write_bytes(
+        orjson.dumps({"evalSetId": "b", "evalCases": [make_case("one", [make_turn("t")])]})
+    )
+    write_cases(Path("c.jsonl"), 1000, 300)
+    texts = [line.decode() for line in Path("c.jsonl").read_bytes().splitlines()]
+    pyarrow.parquet.write_table(
+        pyarrow.table({"eval_case": texts}), "c.parquet", row_group_size=100
+    )
+    files = ("a.jsonl", "b.evalset.json", "c.parquet")
+
+    on_ray = score(*files, "--metrics", "m.json", "--engine", "ray", "--db", "ray.duckdb")
+    local = score(*files, "--metrics", "m.json", "--db", "local.duckdb")
+
+    assert on_ray == local
+    assert on_ray[0] == 1
+    assert_same_rows("ray.duckdb", "local.duckdb")
+    with duckdb.connect("ray.duckdb", read_only=True) as connection:
+        assert connection.execute("SELECT sum(passed + failed) FROM v_pass_rate").fetchone() == (
+            2 * 1001,
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+def test_lines_that_are_no_cases_are_dead_letters_with_their_place() -> None:
+    write_metrics()
+    write_cases(Path("a.jsonl"), 0, 3)
+    with Path("a.jsonl").open("ab") as file:
+        file.write(b'{"broken\n')
+    pyarrow.parquet.write_table(pyarrow.table({"colour": ["red"]}), "p.parquet")
+
+    code, said = score(
+        "a.jsonl", "p.parquet", "--metrics", "m.json", "--engine", "ray", "--db", "r.duckdb"
+    )
+
+    assert code == 2
+    assert "a.jsonl: line 4" in said
+    assert "p.parquet: row 0: no column for the input" in said
+    with duckdb.connect("r.duckdb", read_only=True) as connection:
+        letters = connection.execute(
+            "SELECT topic, record_value FROM dead_letters ORDER BY topic"
+        ).fetchall()
+    assert [(Path(topic).name, value) for topic, value in letters] == [
+        ("a.jsonl", b'{"broken\n'),
+        ("p.parquet", b'{"colour":"red"}'),
+    ]
+
+
+@contextmanager
+def two_nodes(path: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    """Start a cluster of two nodes; a line written to the process kills the second."""
+    cluster = subprocess.Popen(
+        [sys.executable, "-c", NODES],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert cluster.stdin is not None
+    assert cluster.stdout is not None
+    try:
+        yield cluster.stdout.readline().strip(), cluster
+    finally:
+        cluster.stdin.close()
+        cluster.wait(60)
+        cluster.stdout.close()
+
+
+def wait_for_parts(folder: Path, count: int) -> None:
+    deadline = time.monotonic() + 120
+    while len(list(folder.glob("2*/part-*"))) < count:
+        assert time.monotonic() < deadline, "no part was scored"
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+def test_a_node_killed_in_the_middle_costs_no_row_and_doubles_none(tmp_path: Path) -> None:
+    (tmp_path / "slow_metric.py").write_text(SLOW_METRIC)
+    slow = {
+        "metricName": "slow",
+        "evaluatorName": "python_function",
+        "threshold": 0.5,
+        "criterion": {"function": {"path": "slow_metric:slowly"}},
+    }
+    write_metrics(TRAJECTORY, slow)
+    files = [f"f-{number}.jsonl" for number in range(14)]
+    for number, name in enumerate(files):
+        write_cases(Path(name), 100 * number, 10)
+
+    with two_nodes(path=str(tmp_path)) as (address, cluster):
+        outcome: list[tuple[int, str]] = []
+        arguments = ("--metrics", "m.json", "--engine", "ray", "--ray-address", address)
+        run = threading.Thread(
+            target=lambda: outcome.append(
+                score(*files, *arguments, "--db", "ray.duckdb", path=str(tmp_path))
+            )
+        )
+        run.start()
+        wait_for_parts(tmp_path / "ray.parquet", 4)
+        assert cluster.stdin is not None
+        assert cluster.stdout is not None
+        print("kill", file=cluster.stdin, flush=True)
+        assert cluster.stdout.readline() == "removed\n"
+        killed_before_the_end = not outcome
+        run.join()
+    local = score(*files, "--metrics", "m.json", "--db", "local.duckdb", path=str(tmp_path))
+
+    assert killed_before_the_end
+    assert outcome == [local]
+    assert_same_rows("ray.duckdb", "local.duckdb")
+    assert not list((tmp_path / "ray.parquet").glob("2*/.part-*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--engine", "ray"], "say where with --out DIR or --db"),
+        (
+            ["--engine", "ray", "--db", "x.duckdb", "--budget-usd", "1"],
+            "--budget-usd: holds for one",
+        ),
+        (
+            ["--engine", "ray", "--db", "x.duckdb", "--result", "r"],
+            "--result: holds for one process",
+        ),
+        (["--out", "folder"], "--out: goes with --engine ray"),
+        (["--ray-address", "auto"], "--ray-address: goes with --engine ray"),
+    ],
+)
+def test_an_option_that_cannot_be_kept_is_refused(
+    capsys: pytest.CaptureFixture[str], arguments: Sequence[str], said: str
+) -> None:
+    write_metrics()
+    write_cases(Path("a.jsonl"), 0, 3)
+
+    code = main(["score", "a.jsonl", "--metrics", "m.json", *arguments])
+
+    assert code == 2
+    assert said in capsys.readouterr().err
