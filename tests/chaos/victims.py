@@ -1,0 +1,49 @@
+"""Processes that are made to be killed: real ones, forked from a server that has loaded everything.
+
+Loading takes longer than the work that is interrupted, and a thousand kills load nothing a second time.
+"""
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+LOADED = [
+    "chaos.victims", "evaltap.evaluator.commands.consume", "evaltap.evaluator.consumer",
+    "evaltap.evaluator.jobs", "evaltap.evaluator.report", "evaltap.evaluator.store",
+    "evaltap.evaluator.evaluators.tool_trajectory", "evaltap.evaluator.evaluators.final_response",
+    "evaltap.evaluator.sources.local_log", "duckdb", "nanoarrow",
+]  # fmt: skip
+
+
+def start(target: Callable[..., Any], *arguments: Any) -> ForkServerProcess:
+    """Start a process; `kill` it, or `join` it and read its `exitcode`."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(LOADED)
+    process = context.Process(target=target, args=arguments)
+    process.start()
+    return process
+
+
+def quiet(path: Path) -> None:
+    """Send what the process says to a file."""
+    to = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+    os.dup2(to, 1)
+    os.dup2(to, 2)
+    os.close(to)
+
+
+def consume(folder: Path, *more: str) -> None:
+    """Run `evaltap consume` in a folder as the command does, and end with its exit code."""
+    from evaltap.evaluator.cli import main
+
+    os.chdir(folder)
+    quiet(folder / "said.txt")
+    raise SystemExit(
+        main(
+            ["consume", "--log", "log.db", "--db", "x.duckdb", "--metrics", "metrics.json",
+             "--until-idle", *more]
+        )
+    )  # fmt: skip
