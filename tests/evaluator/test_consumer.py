@@ -8,7 +8,8 @@ import pytest
 
 from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
 from evaltap.evaluator.consumer import Consumed, Consumer
-from evaltap.evaluator.jobs import PendingScorer, References
+from evaltap.evaluator.jobs import PendingScorer
+from evaltap.evaluator.pending import References
 from evaltap.evaluator.scoring import CaseScorer
 from evaltap.evaluator.sources.local_log import LocalLogSource
 from evaltap.evaluator.store import Store

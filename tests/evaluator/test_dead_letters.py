@@ -12,7 +12,7 @@ from evaltap.evaluator.cli import main
 from evaltap.evaluator.landing import Lander
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store import Store
-from evaltap.schemas import record as wire
+from evaltap.schemas import envelope as wire
 from evaltap.schemas.record import Manifest, WireRecord, encode_manifest
 
 LOG = Partition("evaltap.cases", 2)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import orjson
 
-from evaltap.evaluator.jobs import assemble
+from evaltap.evaluator.pending import assemble
 from evaltap.evaluator.store import Store, sql
 from evaltap.schemas.case import CaseData
 from evaltap.schemas.errors import InputError

@@ -1,32 +1,26 @@
 """The two ways to score: cases of files, and what has landed and has no score yet."""
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-import orjson
-
-from evaltap.evaluator.batch import (
-    BATCH_SECONDS,
-    CaseIdentity,
-    Known,
-    NamedCase,
-    score_batches,
-)
-from evaltap.evaluator.context import Status, TurnScore
+from evaltap.evaluator.batch import BATCH_SECONDS, NamedCase, score_batches
 from evaltap.evaluator.file_scoring import BadLine, FileScorer
+from evaltap.evaluator.pending import (
+    OLDEST,
+    Begin,
+    PendingCase,
+    PendingCases,
+    References,
+    Touched,
+)
 from evaltap.evaluator.rows import PackedRows, ScoreRows
 from evaltap.evaluator.runs import Run, RunKind, RunMetric, end_run, run_metric, start_run
 from evaltap.evaluator.scores import ScoreWriter
-from evaltap.evaluator.scoring import CaseScorer, KnownScores
+from evaltap.evaluator.scoring import CaseScorer
 from evaltap.evaluator.selection import Selection
-from evaltap.evaluator.store import Store, sql, utc_now
-from evaltap.schemas.case import CaseData
-from evaltap.schemas.documents import iter_cases
-from evaltap.schemas.errors import FormatError
+from evaltap.evaluator.store import Store, utc_now
 
 Progress: TypeAlias = Callable[[int], None]
 """Called with the number of cases scored so far."""
@@ -35,8 +29,8 @@ ROWS_PER_WRITE = 10_000
 """Turn scores a transaction: enough that its fixed cost does not matter, few enough that the last
 transaction, which no worker overlaps, is short."""
 
-CASES_PER_READ = 500
-"""Landed cases that are read, and stored with their scores, at a time."""
+TOUCHED_PER_READ = 2_000
+"""Cases that were touched by landing and are read, and stored with their scores, at a time."""
 
 
 def no_progress(_: int) -> None:
@@ -133,33 +127,8 @@ def write_bad_lines(store: Store, lines: Sequence[BadLine]) -> None:
         )  # fmt: skip
 
 
-class References:
-    """Expected turns for recorded cases, by eval id: a recording itself does not know them.
-
-    A reference's expected turns are its `conversation`, or else its `actualConversation`: a recorded
-    case that was found good is a reference too.  Raises FormatError for an eval id that stands twice.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._turns: dict[str, list[Any]] = {}
-        for case in iter_cases(path):
-            if case["evalId"] in self._turns:
-                raise FormatError(
-                    f"case {case['evalId']!r} stands here a second time; keep one", path=str(path)
-                )
-            turns = case.get("conversation") or case.get("actualConversation") or []
-            self._turns[case["evalId"]] = turns
-        self.digest = hashlib.sha256(orjson.dumps(self._turns)).hexdigest()[:16]
-
-    def attach(self, case: CaseData) -> None:
-        """Give a case its expected turns, where there are any for it."""
-        turns = self._turns.get(case["evalId"])
-        if turns:
-            case["conversation"] = turns
-
-
 class PendingScorer:
-    """Scores what has landed and has no score yet under the scorer's metrics.
+    """Scores what has landed and has no score yet under the scorer's metrics, `only` some of them.
 
     Takes the latest revision of each case; with `retry` also those whose score could not be had.
     `threads` above 1 suit metrics that wait for a judge.
@@ -173,18 +142,18 @@ class PendingScorer:
         references: References | None = None,
         threads: int = 1,
         selection: Selection | None = None,
+        only: Sequence[int] | None = None,
     ) -> None:
         self._store = store
         self._selection = selection or Selection()
         self._wanted = run_metrics(scorer, references)
-        self._references = references
+        self._pending = PendingCases(store, self._wanted, references=references, only=only)
         self._threads = threads
-        self._index = {metric.digest: i for i, metric in enumerate(self._wanted)}
         self._scorer = scorer
 
     @property
     def metrics(self) -> list[RunMetric]:
-        """The metrics with their digests."""
+        """The metrics of the run, with their digests."""
         return self._wanted
 
     def score(
@@ -192,108 +161,57 @@ class PendingScorer:
         kind: RunKind,
         source: str,
         *,
+        touched: Touched | None = None,
         retry: bool = False,
         progress: Progress = no_progress,
         stopped: Callable[[], bool] = never,
     ) -> tuple[Run | None, int]:
         """Score all that is pending, a transaction for each chunk, until `stopped` says so.
 
-        Returns the run, None when nothing was pending, and the number of cases scored.
+        With `touched` only these cases are looked at.  Returns the run, None when nothing was pending,
+        and the number of cases scored.
         """
         run, writer, cases = None, None, 0
-        for read in self._pending(retry=retry):
-            chunk = [row for row in read if self._selection.takes(row[1], row[2])]
+        for read, since in self._chunks(touched, retry=retry):
+            chunk = [
+                one
+                for one in read
+                if self._selection.takes(one.identity.eval_set_id, one.identity.eval_id)
+            ]
             if not chunk:
                 continue
             if writer is None:
                 run = start_run(self._store, kind, source, self._wanted)
                 writer = ScoreWriter(self._store, run)
-            for rows in self._scored(chunk):
-                writer.write([rows.packed()])
+            for rows in self._scored(chunk, since):
+                writer.write([rows.packed()], since=since)
                 cases += rows.case_count
                 progress(cases)
                 if stopped():
                     return run, cases
         return run, cases
 
-    def _scored(self, chunk: Sequence[tuple[Any, ...]]) -> Iterator[ScoreRows]:
-        for wanted, named in self._by_metrics(chunk).items():
-            indexes = tuple(sorted(self._index[digest] for digest in wanted))
+    def _chunks(
+        self, touched: Touched | None, *, retry: bool
+    ) -> Iterator[tuple[list[PendingCase], Begin]]:
+        if touched is None:
+            in_order = self._selection.items is not None
+            for read in self._pending.all(retry=retry, in_order=in_order):
+                yield read, OLDEST
+            return
+        oldest_first = sorted(touched.items(), key=lambda item: item[1])
+        for first in range(0, len(oldest_first), TOUCHED_PER_READ):
+            some = dict(oldest_first[first : first + TOUCHED_PER_READ])
+            yield self._pending.of(some), min(some.values())
+
+    def _scored(self, chunk: Sequence[PendingCase], since: Begin) -> Iterator[ScoreRows]:
+        groups: dict[tuple[int, ...], list[PendingCase]] = {}
+        for one in chunk:
+            groups.setdefault(one.indexes, []).append(one)
+        for indexes, cases in groups.items():
             scorer = self._scorer.only(indexes)
-            known = self._known_scores(indexes, named) if self._scorer.waits else None
+            known = self._pending.known(indexes, cases, since) if self._scorer.waits else None
+            named: list[NamedCase] = [(one.identity, one.case) for one in cases]
             yield from score_batches(
-                scorer, named, indexes, CASES_PER_READ, self._threads, known=known
+                scorer, named, indexes, TOUCHED_PER_READ, self._threads, known=known
             )
-
-    def _pending(self, *, retry: bool) -> Iterator[list[tuple[Any, ...]]]:
-        parameters = {"digests": [metric.digest for metric in self._wanted], "retry": retry}
-        query = sql("pending_cases")
-        if self._selection.items is not None:
-            # "The first ones" are those that landed first; otherwise no sort is paid for.
-            query += "\nORDER BY min(t.first_landed_seq)"
-        yield from self._store.stream(query, parameters, size=CASES_PER_READ)
-
-    def _known_scores(self, indexes: Sequence[int], named: Sequence[NamedCase]) -> Known:
-        """Return what turns were scored before: a session that goes on is not judged all over."""
-        digests = [self._wanted[index].digest for index in indexes]
-        found: dict[tuple[Any, ...], TurnScore] = {}
-        ids = [identity.eval_id for identity, _ in named]
-        for *key, score, status, reason in self._store.rows(
-            _KNOWN, {"ids": ids, "digests": digests}
-        ):
-            found[tuple(key)] = TurnScore(Status(status), score, reason or "", score)
-        turns = {id(identity): case["actualConversation"] for identity, case in named}
-
-        def known(identity: CaseIdentity) -> KnownScores:
-            case = identity[:3]
-            revised = list(zip(turns[id(identity)], identity.turn_revisions, strict=True))
-            return {
-                number: [
-                    found.get((*case, turn.get("invocationId"), revision, digest))
-                    for turn, revision in revised
-                ]
-                for number, digest in enumerate(digests)
-            }
-
-        return known
-
-    def _by_metrics(
-        self, chunk: Sequence[tuple[Any, ...]]
-    ) -> dict[frozenset[str], list[NamedCase]]:
-        """Group cases by the metrics that they lack."""
-        groups: dict[frozenset[str], list[NamedCase]] = {}
-        for app, eval_set, eval_id, revision, digests, header, revisions, actual, expected in chunk:
-            identity = CaseIdentity(app, eval_set, eval_id, revision, revisions)
-            case = assemble(header, actual, expected)
-            if self._references is not None:
-                self._references.attach(case)
-            groups.setdefault(frozenset(digests), []).append((identity, case))
-        return groups
-
-
-_KNOWN = """
-SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_digest,
-       score, status, reason
-FROM turn_scores
-WHERE eval_id IN $ids::VARCHAR[] AND metric_digest IN $digests::VARCHAR[]
-  AND status IN ('passed', 'failed')
-"""
-
-
-def assemble(header: str, actual: Sequence[str], expected: Sequence[str | None]) -> CaseData:
-    """Return a landed case with its turns.
-
-    A case with references for some turns only gets a placeholder for the others: the user's message.
-    """
-    case: CaseData = orjson.loads(header)
-    case["actualConversation"] = turns = [orjson.loads(turn) for turn in actual]
-    if any(turn is not None for turn in expected):
-        case["conversation"] = [
-            _placeholder(turn) if text is None else orjson.loads(text)
-            for turn, text in zip(turns, expected, strict=True)
-        ]
-    return case
-
-
-def _placeholder(turn: CaseData) -> CaseData:
-    return {key: turn[key] for key in ("invocationId", "userContent") if key in turn}

@@ -13,8 +13,10 @@ from typing import Any
 
 import orjson
 
+from evaltap.evaluator.pending import Begin, CaseKey
+from evaltap.evaluator.seen import Seen
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
-from evaltap.evaluator.store import Row, Store, utc_now
+from evaltap.evaluator.store import Row, Store
 from evaltap.schemas.case import CaseData
 from evaltap.schemas.documents import case_data
 from evaltap.schemas.errors import FormatError
@@ -27,9 +29,6 @@ from evaltap.schemas.record import (
     WireRecord,
     decode_record,
 )
-
-CaseKey = tuple[str, str, str]
-"""App name, eval set id, eval id."""
 
 REMEMBERED_CASES = 10_000
 """Cases whose turns are kept in memory, so that the next turn of a live session needs no query."""
@@ -60,10 +59,12 @@ class LandedCounts:
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of a case: its header and the revision of each of its turns."""
+    """What is known of a case: its header, the revision of each of its turns, where it begins."""
 
     header: str
     turns: dict[str, int] = field(default_factory=dict)
+    begin: Begin | None = None
+    """None until its first rows are written."""
 
     @property
     def revision(self) -> int:
@@ -88,6 +89,11 @@ class Lander:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: OrderedDict[CaseKey, _Known] = OrderedDict()
+        self._touched: dict[CaseKey, Begin] = {}
+        self._seen = Seen()
+        for names in store.stream(_NAMES, size=10_000):
+            for name in names:
+                self._seen.add(name)
         last = store.rows("SELECT max(landed_seq) FROM turns")[0][0]
         self._landed_seq = int(last or 0)
 
@@ -97,6 +103,16 @@ class Lander:
             "SELECT topic, partition_number, max(next_offset) FROM offsets GROUP BY ALL"
         )
         return {Partition(topic, number): offset for topic, number, offset in rows}
+
+    @property
+    def touched(self) -> Mapping[CaseKey, Begin]:
+        """The cases that have something new since `take_touched`."""
+        return self._touched
+
+    def take_touched(self) -> dict[CaseKey, Begin]:
+        """Return the cases that have something new since the last call."""
+        taken, self._touched = self._touched, {}
+        return taken
 
     def land(
         self, batch: SourceBatch, *, instead_of: Sequence[tuple[str, int, int]] = ()
@@ -144,14 +160,17 @@ class Lander:
 
     def _recall(self, keys: set[CaseKey]) -> None:
         """Load what the store knows of cases that are not remembered."""
-        unknown = [list(column) for column in zip(*(keys - self._known.keys()), strict=True)]
+        unknown = [key for key in keys - self._known.keys() if key in self._seen]
         for key in keys & self._known.keys():
             self._known.move_to_end(key)
         if not unknown:
             return
-        for app, eval_set, eval_id, header, ids, revisions in self._store.rows(_RECALL, unknown):
+        names = [list(column) for column in zip(*unknown, strict=True)]
+        for app, eval_set, eval_id, header, ids, revisions, *begin in self._store.rows(
+            _RECALL, names
+        ):
             turns = dict(zip(ids, revisions, strict=True))
-            self._known[(app, eval_set, eval_id)] = _Known(header, turns)
+            self._known[(app, eval_set, eval_id)] = _Known(header, turns, Begin(*begin))
 
     def _add(self, decoded: DecodedCase, rows: _Rows) -> bool:
         """Add the rows of one turn; return False when it is there already in that revision."""
@@ -177,11 +196,11 @@ class Lander:
         offsets: Mapping[Partition, int],
         instead_of: Sequence[tuple[str, int, int]],
     ) -> None:
-        now = utc_now()
-        case_rows = [
-            _case_row(key, self._known[key], case, now) for key, case in rows.touched.items()
-        ]
         try:
+            now = self._store.now()
+            case_rows = [
+                _case_row(key, self._known[key], case, now) for key, case in rows.touched.items()
+            ]
             with self._store.transaction():
                 for letter in instead_of:
                     self._store.execute(_TAKE_LETTER, letter)
@@ -197,6 +216,17 @@ class Lander:
             # What is remembered may now be ahead of the file.
             self._known.clear()
             raise
+        self._note(rows, now)
+
+    def _note(self, rows: _Rows, now: datetime) -> None:
+        """Remember what was touched, and where cases begin that are new."""
+        first_seq = self._landed_seq - len(rows.turns) + 1
+        for key in rows.touched:
+            known = self._known[key]
+            if known.begin is None:
+                known.begin = Begin(first_seq, now)
+                self._seen.add(key)
+            self._touched[key] = known.begin
 
     def _write(self, table: str, rows: Sequence[Row]) -> None:
         if rows:
@@ -207,15 +237,18 @@ _TAKE_LETTER = """
 DELETE FROM dead_letters WHERE (topic, partition_number, record_offset) = (?, ?, ?)
 """
 
+_NAMES = "SELECT DISTINCT app_name, eval_set_id, eval_id FROM cases"
+
 _RECALL = """
 WITH keys AS (SELECT unnest(?) AS app_name, unnest(?) AS eval_set_id, unnest(?) AS eval_id)
 SELECT app_name, eval_set_id, eval_id,
        (SELECT arg_min(c.case_json, c.revision) FROM cases c
         WHERE (c.app_name, c.eval_set_id, c.eval_id)
             = (known.app_name, known.eval_set_id, known.eval_id)),
-       list(invocation_id), list(turn_revision)
+       list(invocation_id), list(turn_revision), min(landed_seq), min(landed_at)
 FROM (
-  SELECT app_name, eval_set_id, eval_id, invocation_id, max(turn_revision) AS turn_revision
+  SELECT app_name, eval_set_id, eval_id, invocation_id, max(turn_revision) AS turn_revision,
+         min(landed_seq) AS landed_seq, min(landed_at) AS landed_at
   FROM turns SEMI JOIN keys USING (app_name, eval_set_id, eval_id)
   GROUP BY ALL
 ) known

@@ -4,15 +4,19 @@ A row comes with what differs from case to case; the run's metrics, the ids (has
 inputs) and the check "is it there already?" are added by SQL, for the whole batch at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from evaltap.evaluator.columns import ArrowTable
+from evaltap.evaluator.pending import OLDEST, Begin
 from evaltap.evaluator.rows import SCORE_COLUMNS, TURN_SCORE_COLUMNS, PackedRows
 from evaltap.evaluator.runs import Run
-from evaltap.evaluator.store import Row, Store, sql, utc_now
+from evaltap.evaluator.sources.base import Partition
+from evaltap.evaluator.store import Row, Store, sql
 
 _UNLESS_THERE = """
-WHERE NOT EXISTS (FROM {table} old WHERE old.run_id = $run_id AND old.score_id = id)
+WHERE NOT EXISTS (
+  FROM {table} old WHERE old.run_id = $run_id AND old.score_id = id AND old.scored_at >= $since
+)
 """
 
 
@@ -25,10 +29,22 @@ class ScoreWriter:
         # A run over files is written once; the others meet what they, or a killed run, wrote before.
         self._unless_there = "" if run.kind == "files" else _UNLESS_THERE
 
-    def write(self, batches: Sequence[PackedRows]) -> None:
-        """Store batches as one; rows that the run has already are left as they are."""
-        run_id, now = self._run.run_id, utc_now()
+    def write(
+        self,
+        batches: Sequence[PackedRows],
+        *,
+        since: Begin = OLDEST,
+        offsets: Mapping[Partition, int] | None = None,
+    ) -> None:
+        """Store batches as one; rows that the run has already are left as they are.
+
+        `since`: the cases begin there, so that no older row need be looked at.  `offsets` of the log
+        that brought the rows go into the same transaction.
+        """
+        run_id, now = self._run.run_id, self._store.now()
         parameters = {"run_id": run_id, "now": now}
+        if self._unless_there:
+            parameters["since"] = since.landed_at
         staged = {
             "scores": ArrowTable(SCORE_COLUMNS, [batch.scores for batch in batches]),
             "turn_scores": ArrowTable(TURN_SCORE_COLUMNS, [batch.turn_scores for batch in batches]),
@@ -43,6 +59,8 @@ class ScoreWriter:
             self._append("rubric_votes", [(run_id, *vote[:-3], now, *vote[-3:]) for vote in votes])
             calls = (call for batch in batches for call in batch.calls)
             self._append("judge_calls", [(run_id, *call, now) for call in calls])
+            read = (offsets or {}).items()
+            self._append("offsets", [(*place, next_, now) for place, next_ in read])
 
     def _append(self, table: str, rows: Sequence[Row]) -> None:
         if rows:

@@ -6,7 +6,7 @@ append-only (`sql/tables.sql` tells why) and readers use the views in `sql/views
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -57,6 +57,7 @@ class Store:
             # DuckDB itself would open a JSON or CSV file as a database of views.
             raise StoreError(f"{path}: not a DuckDB file; name another one")
         self._connection = _connect(self.path)
+        self._last_now: datetime | None = None
         try:
             self._lay_out()
         except BaseException:
@@ -104,6 +105,16 @@ class Store:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def now(self) -> datetime:
+        """Return a time for rows that are written now: later than any given before, in this file too.
+
+        So what a case led to is never older than the case, whatever became of the machine's clock.
+        """
+        if self._last_now is None:
+            self._last_now = self.rows(_LAST_WRITTEN)[0][0] or datetime.min
+        self._last_now = max(utc_now(), self._last_now + timedelta(microseconds=1))
+        return self._last_now
 
     def close(self) -> None:
         """Close the file; its write-ahead log is folded in."""
@@ -173,6 +184,13 @@ class Store:
             cursor.execute(query, parameters)
             while chunk := cursor.fetchmany(size):
                 yield chunk
+
+
+_LAST_WRITTEN = """
+SELECT max(written_at) FROM (
+  SELECT max(landed_at) AS written_at FROM offsets UNION ALL SELECT max(scored_at) FROM scores
+)
+"""
 
 
 class TemporaryStore(Store):

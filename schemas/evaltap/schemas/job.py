@@ -209,8 +209,10 @@ def _named(of: CaseRevision) -> dict[str, Any]:
 
 
 def _case_revision(body: Mapping[str, Any]) -> CaseRevision:
-    names = (_text(body[name]) for name in ("appName", "evalSetId", "evalId"))
-    return CaseRevision(*names, _whole(body["revision"]))
+    app_name, eval_set_id, eval_id = (
+        _text(body[name]) for name in ("appName", "evalSetId", "evalId")
+    )
+    return CaseRevision(app_name, eval_set_id, eval_id, _whole(body["revision"]))
 
 
 def _body(record: WireRecord, event_type: str, reason: Reason) -> dict[str, Any]:

@@ -143,7 +143,8 @@ def compare(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 def _score(store: "Store") -> "Summary":
     from evaltap.evaluator.context import Services
     from evaltap.evaluator.demo.script import judge_answer
-    from evaltap.evaluator.jobs import PendingScorer, References
+    from evaltap.evaluator.jobs import PendingScorer
+    from evaltap.evaluator.pending import References
     from evaltap.evaluator.judge import ScriptedJudge
     from evaltap.evaluator.report import summarise
     from evaltap.evaluator.runs import end_run
@@ -162,7 +163,7 @@ def _score(store: "Store") -> "Summary":
 
 
 def _write_report(store: "Store", path: Path) -> None:
-    from evaltap.evaluator.jobs import References
+    from evaltap.evaluator.pending import References
     from evaltap.evaluator.reports.formats import write_report
     from evaltap.evaluator.reports.reading import read_report
 

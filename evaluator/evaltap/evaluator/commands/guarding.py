@@ -153,7 +153,7 @@ def write_reports(
     """Write the reports that were asked for."""
     if not options.report:
         return
-    from evaltap.evaluator.jobs import References
+    from evaltap.evaluator.pending import References
     from evaltap.evaluator.reports.formats import write_report
     from evaltap.evaluator.reports.reading import read_report
 
@@ -184,7 +184,7 @@ def worst_differences(
     small = [path for path in case_files if path.stat().st_size <= _READ_AGAIN_BYTES]
     if not summary.worst or options.json or (case_files and not small):
         return []
-    from evaltap.evaluator.jobs import References
+    from evaltap.evaluator.pending import References
     from evaltap.evaluator.reports.reading import read_differences
 
     references = References(options.references) if options.references else None

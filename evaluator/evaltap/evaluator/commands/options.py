@@ -115,7 +115,8 @@ def pending_scorer(
     selection: "Selection | None" = None,
 ) -> "PendingScorer":
     """Build the scorer of what has landed."""
-    from evaltap.evaluator.jobs import PendingScorer, References
+    from evaltap.evaluator.jobs import PendingScorer
+    from evaltap.evaluator.pending import References
 
     return PendingScorer(
         store,

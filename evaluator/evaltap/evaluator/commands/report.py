@@ -95,7 +95,7 @@ def _on_console(options: argparse.Namespace, store: "Store") -> int:
 
 
 def _whole(options: argparse.Namespace, store: "Store", wanted: str) -> int:
-    from evaltap.evaluator.jobs import References
+    from evaltap.evaluator.pending import References
     from evaltap.evaluator.reports.reading import read_report
 
     report = read_report(

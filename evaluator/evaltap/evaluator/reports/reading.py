@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from evaltap.evaluator.jobs import References, assemble
+from evaltap.evaluator.pending import References, assemble
 from evaltap.evaluator.report import Difference, Summary, check_run, counted, score_scope, summarise
 from evaltap.evaluator.reports import grouping
 from evaltap.evaluator.reports.details import JudgeCalls, with_details

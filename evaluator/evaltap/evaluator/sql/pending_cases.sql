@@ -1,16 +1,33 @@
--- Latest case revisions that lack a score for some of the wanted metric versions, with their turns.
+-- Latest case revisions that lack a score for some of the wanted metric versions, and newest turns.
+-- Parts of a query: it goes on after these_cases, these_turns and these_scores, the rows to look at.
 -- $digests: metric digests; $retry: also those whose score could not be had (not_evaluated, error).
-WITH wanted AS (SELECT unnest($digests::VARCHAR[]) AS metric_digest),
+wanted AS (SELECT unnest($digests::VARCHAR[]) AS metric_digest),
+newest_cases AS (
+  FROM these_cases
+  QUALIFY row_number() OVER (
+    PARTITION BY app_name, eval_set_id, eval_id ORDER BY revision DESC, landed_at DESC
+  ) = 1
+),
+newest_turns AS (
+  SELECT *, min(landed_seq) OVER (
+    PARTITION BY app_name, eval_set_id, eval_id, invocation_id
+  ) AS first_landed_seq
+  FROM these_turns
+  QUALIFY row_number() OVER (
+    PARTITION BY app_name, eval_set_id, eval_id, invocation_id
+    ORDER BY turn_revision DESC, landed_seq
+  ) = 1
+),
 done AS (
   SELECT app_name, eval_set_id, eval_id, revision, metric_digest
-  FROM scores
+  FROM these_scores
   WHERE metric_digest IN $digests::VARCHAR[]
     AND (status IN ('passed', 'failed') OR NOT $retry::BOOLEAN)
 ),
 missing AS (
   SELECT c.app_name, c.eval_set_id, c.eval_id, c.revision, c.case_json,
          list(w.metric_digest) AS digests
-  FROM latest_cases c CROSS JOIN wanted w
+  FROM newest_cases c CROSS JOIN wanted w
   WHERE NOT EXISTS (
     FROM done d
     WHERE d.app_name = c.app_name AND d.eval_set_id = c.eval_set_id AND d.eval_id = c.eval_id
@@ -18,9 +35,3 @@ missing AS (
   )
   GROUP BY ALL
 )
-SELECT m.app_name, m.eval_set_id, m.eval_id, m.revision, m.digests, m.case_json,
-       list(t.turn_revision ORDER BY t.started_at NULLS FIRST, t.first_landed_seq),
-       list(t.actual_json   ORDER BY t.started_at NULLS FIRST, t.first_landed_seq),
-       list(t.expected_json ORDER BY t.started_at NULLS FIRST, t.first_landed_seq)
-FROM missing m JOIN latest_turns t USING (app_name, eval_set_id, eval_id)
-GROUP BY m.app_name, m.eval_set_id, m.eval_id, m.revision, m.digests, m.case_json

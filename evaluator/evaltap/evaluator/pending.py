@@ -1,0 +1,242 @@
+"""What has landed and has no score yet: cases at their latest revision, with the metrics they lack.
+
+The whole store is looked through once; afterwards only at what landing has touched, and not further
+back in the file than where those cases begin.  So a look costs what is new, not what is stored.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import orjson
+
+from evaltap.evaluator.batch import CaseIdentity, Known
+from evaltap.evaluator.context import Status, TurnScore
+from evaltap.evaluator.runs import RunMetric
+from evaltap.evaluator.scoring import KnownScores
+from evaltap.evaluator.store import Store, sql
+from evaltap.schemas.case import CaseData
+from evaltap.schemas.documents import iter_cases
+from evaltap.schemas.errors import FormatError
+
+CASES_PER_READ = 500
+"""Landed cases that are read, and stored with their scores, at a time."""
+
+CaseKey: TypeAlias = tuple[str, str, str]
+"""App name, eval set id, eval id."""
+
+
+class Begin(NamedTuple):
+    """Where a case begins in the file: none of its rows is older."""
+
+    landed_seq: int
+    landed_at: datetime
+
+
+OLDEST = Begin(0, datetime.min)
+Touched: TypeAlias = Mapping[CaseKey, Begin]
+
+
+class PendingCase(NamedTuple):
+    """A case revision, and the run's numbers of the metrics that it lacks."""
+
+    identity: CaseIdentity
+    case: CaseData
+    indexes: tuple[int, ...]
+
+
+class References:
+    """Expected turns for recorded cases, by eval id: a recording itself does not know them.
+
+    A reference's expected turns are its `conversation`, or else its `actualConversation`: a recorded
+    case that was found good is a reference too.  Raises FormatError for an eval id that stands twice.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._turns: dict[str, list[Any]] = {}
+        for case in iter_cases(path):
+            if case["evalId"] in self._turns:
+                raise FormatError(
+                    f"case {case['evalId']!r} stands here a second time; keep one", path=str(path)
+                )
+            turns = case.get("conversation") or case.get("actualConversation") or []
+            self._turns[case["evalId"]] = turns
+        self.digest = hashlib.sha256(orjson.dumps(self._turns)).hexdigest()[:16]
+
+    def attach(self, case: CaseData) -> None:
+        """Give a case its expected turns, where there are any for it."""
+        turns = self._turns.get(case["evalId"])
+        if turns:
+            case["conversation"] = turns
+
+
+class PendingCases:
+    """Looks for landed cases that lack scores under some of a run's metrics, all unless told otherwise."""
+
+    def __init__(
+        self,
+        store: Store,
+        metrics: Sequence[RunMetric],
+        *,
+        references: References | None = None,
+        only: Sequence[int] | None = None,
+    ) -> None:
+        self._store = store
+        self._references = references
+        self._digests = {
+            metric.digest: index
+            for index, metric in enumerate(metrics)
+            if only is None or index in only
+        }
+        self._names = {index: digest for digest, index in self._digests.items()}
+        kinds = {kind for (kind,) in store.rows("SELECT DISTINCT kind FROM runs")}
+        # A case of a file, or one that was gated, may have been scored before it landed.
+        self._scored_after_landing = kinds <= {"live", "landed"}
+
+    def all(self, *, retry: bool = False, in_order: bool = False) -> Iterator[list[PendingCase]]:
+        """Yield all pending cases in chunks; with `retry` also those whose score could not be had.
+
+        `in_order`: those first that landed first; otherwise no sort is paid for.
+        """
+        query = f"WITH {_EVERYTHING} {sql('pending_cases')} {_CASES}"
+        if in_order:
+            query += "ORDER BY min(t.first_landed_seq)"
+        for rows in self._store.stream(query, self._wanted(retry=retry), size=CASES_PER_READ):
+            yield [self._assembled(row) for row in rows]
+
+    def of(self, touched: Touched) -> list[PendingCase]:
+        """Return those of these cases that are pending."""
+        if not touched or not self._digests:
+            return []
+        apps, sets, ids = (list(names) for names in zip(*touched, strict=True))
+        since = min(touched.values())
+        parameters = {
+            **self._wanted(retry=False),
+            "apps": apps,
+            "sets": sets,
+            "ids": ids,
+            "landed_seq": since.landed_seq,
+            "landed_at": since.landed_at,
+            "scored_at": self._scored_since(since),
+        }
+        query = f"WITH {_OF_SOME} {sql('pending_cases')} {_CASES}"
+        return [self._assembled(row) for row in self._store.rows(query, parameters)]
+
+    def names(self, limit: int) -> dict[CaseKey, Begin]:
+        """Return the names of the first so many pending cases, in the order of landing."""
+        query = f"WITH {_EVERYTHING} {sql('pending_cases')} {_NAMES}"
+        rows = self._store.rows(query, {**self._wanted(retry=False), "limit": limit})
+        return {(app, eval_set, eval_id): Begin(*begin) for app, eval_set, eval_id, *begin in rows}
+
+    def known(
+        self, indexes: Sequence[int], cases: Sequence[PendingCase], since: Begin = OLDEST
+    ) -> Known:
+        """Return what turns were scored before: a session that goes on is not judged all over.
+
+        The scores stand by the place of a metric in `indexes`.
+        """
+        digests = [self._names[index] for index in indexes]
+        found: dict[tuple[Any, ...], TurnScore] = {}
+        parameters = {
+            "ids": [one.identity.eval_id for one in cases],
+            "digests": digests,
+            "scored_at": self._scored_since(since),
+        }
+        for *key, score, status, reason in self._store.rows(_KNOWN, parameters):
+            found[tuple(key)] = TurnScore(Status(status), score, reason or "", score)
+        turns = {id(one.identity): one.case["actualConversation"] for one in cases}
+
+        def known(identity: CaseIdentity) -> KnownScores:
+            case = identity[:3]
+            revised = list(zip(turns[id(identity)], identity.turn_revisions, strict=True))
+            return {
+                number: [
+                    found.get((*case, turn.get("invocationId"), revision, digest))
+                    for turn, revision in revised
+                ]
+                for number, digest in enumerate(digests)
+            }
+
+        return known
+
+    def _wanted(self, *, retry: bool) -> dict[str, Any]:
+        return {"digests": list(self._digests), "retry": retry}
+
+    def _scored_since(self, begin: Begin) -> datetime:
+        return begin.landed_at if self._scored_after_landing else OLDEST.landed_at
+
+    def _assembled(self, row: tuple[Any, ...]) -> PendingCase:
+        app, eval_set, eval_id, revision, digests, header, revisions, actual, expected = row
+        case = assemble(header, actual, expected)
+        if self._references is not None:
+            self._references.attach(case)
+        identity = CaseIdentity(app, eval_set, eval_id, revision, revisions)
+        return PendingCase(
+            identity, case, tuple(sorted(self._digests[digest] for digest in digests))
+        )
+
+
+_EVERYTHING = """
+these_cases AS (FROM cases), these_turns AS (FROM turns), these_scores AS (FROM scores),
+"""
+
+# The bounds let DuckDB pass over what is older without reading it.
+_OF_SOME = """
+these AS (
+  SELECT unnest($apps::VARCHAR[]) AS app_name, unnest($sets::VARCHAR[]) AS eval_set_id,
+         unnest($ids::VARCHAR[]) AS eval_id
+),
+these_cases AS (
+  FROM cases SEMI JOIN these USING (app_name, eval_set_id, eval_id) WHERE landed_at >= $landed_at
+),
+these_turns AS (
+  FROM turns SEMI JOIN these USING (app_name, eval_set_id, eval_id) WHERE landed_seq >= $landed_seq
+),
+these_scores AS (
+  FROM scores SEMI JOIN these USING (app_name, eval_set_id, eval_id) WHERE scored_at >= $scored_at
+),
+"""
+
+_CASES = """
+SELECT m.app_name, m.eval_set_id, m.eval_id, m.revision, m.digests, m.case_json,
+       list(t.turn_revision ORDER BY t.started_at NULLS FIRST, t.first_landed_seq),
+       list(t.actual_json   ORDER BY t.started_at NULLS FIRST, t.first_landed_seq),
+       list(t.expected_json ORDER BY t.started_at NULLS FIRST, t.first_landed_seq)
+FROM missing m JOIN newest_turns t USING (app_name, eval_set_id, eval_id)
+GROUP BY m.app_name, m.eval_set_id, m.eval_id, m.revision, m.digests, m.case_json
+"""
+
+_NAMES = """
+SELECT app_name, eval_set_id, eval_id, min(landed_seq), min(landed_at)
+FROM these_turns SEMI JOIN missing USING (app_name, eval_set_id, eval_id)
+GROUP BY ALL ORDER BY min(landed_seq) LIMIT $limit
+"""
+
+_KNOWN = """
+SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_digest,
+       score, status, reason
+FROM turn_scores
+WHERE eval_id IN $ids::VARCHAR[] AND metric_digest IN $digests::VARCHAR[]
+  AND status IN ('passed', 'failed') AND scored_at >= $scored_at
+"""
+
+
+def assemble(header: str, actual: Sequence[str], expected: Sequence[str | None]) -> CaseData:
+    """Return a landed case with its turns.
+
+    A case with references for some turns only gets a placeholder for the others: the user's message.
+    """
+    case: CaseData = orjson.loads(header)
+    case["actualConversation"] = turns = [orjson.loads(turn) for turn in actual]
+    if any(turn is not None for turn in expected):
+        case["conversation"] = [
+            _placeholder(turn) if text is None else orjson.loads(text)
+            for turn, text in zip(turns, expected, strict=True)
+        ]
+    return case
+
+
+def _placeholder(turn: CaseData) -> CaseData:
+    return {key: turn[key] for key in ("invocationId", "userContent") if key in turn}
