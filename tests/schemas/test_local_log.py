@@ -5,6 +5,8 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -222,3 +224,19 @@ def test_after_the_machine_went_down_no_offset_is_given_that_a_reader_may_have_s
     reader = open_log(path, mode="read")
     assert reader.end_offset() == seen + 2 + local_log.SKIPPED_AFTER_BOOT
     reader.close()
+
+
+def test_several_may_open_a_new_log_at_the_same_moment(tmp_path: Path) -> None:
+    def opened(path: Path, together: threading.Barrier) -> str:
+        together.wait(10)
+        log = open_log(path, mode="append")
+        log.close()
+        return log.log_id
+
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(30):
+            together = threading.Barrier(4)
+            path = tmp_path / f"{number}.log.db"
+            asked = [pool.submit(opened, path, together) for _ in range(4)]
+
+            assert len({one.result() for one in asked}) == 1, "they all see the one log"

@@ -35,6 +35,7 @@ class Watched(Protocol):
 
 _recorders: "weakref.WeakSet[Watched]" = weakref.WeakSet()
 _strong: set[Watched] = set()
+_calm: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _held: list[Any] = []
 _forever: list[Any] = []
 _hooked = False
@@ -58,6 +59,11 @@ def watch(recorder: Watched) -> None:
         _handle_sigterm()
 
 
+def hold_over_forks(lock: Any) -> None:
+    """Have forks wait for a moment, like for a recorder's quiet point, until the lock is free."""
+    _calm.add(lock)
+
+
 def forget(recorder: Watched) -> None:
     """Stop holding on to a closed recorder."""
     _strong.discard(recorder)
@@ -69,8 +75,7 @@ def keep_forever(item: Any) -> None:
 
 
 def _before_fork() -> None:
-    for recorder in list(_recorders):
-        lock = recorder.quiet_point()
+    for lock in [*(recorder.quiet_point() for recorder in list(_recorders)), *_calm]:
         if lock is not None and lock.acquire(timeout=FORK_WAIT_SECONDS):
             _held.append(lock)
 

@@ -6,12 +6,19 @@ that has ended; whoever finds it sends the rest of it.  Nothing here talks to a 
 
 import fcntl
 import os
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from evaltap.schemas.local_log import LocalLog, open_log
+from evaltap.schemas.record import WireRecord
+
 SPOOL_VARIABLE = "EVALTAP_SPOOL_DIR"
+CURSOR = "kafka"
+WINDOW_RECORDS = 500
+WINDOW_BYTES = 8 << 20
 
 
 def spool_folder(name: str) -> Path:
@@ -59,11 +66,81 @@ def new_spool(folder: Path) -> Spool:
 
 
 def orphans(folder: Path) -> Iterator[Spool]:
-    """Yield the spools that no living process owns, each claimed."""
-    for path in sorted(folder.glob("*.log.db")):
+    """Yield the spools that no living process owns, the oldest first, each claimed."""
+    for path in sorted(folder.glob("*.log.db"), key=_written_at):
         spool = _claim(path)
         if spool is not None:
             yield spool
+
+
+class SpoolReader:
+    """A spool as it is sent: windows of records, and a cursor that follows what was acknowledged.
+
+    `calm` is held while SQLite works, so that a fork can wait for a moment without.
+    """
+
+    def __init__(self, spool: Spool, calm: threading.Lock) -> None:
+        self._spool = spool
+        self._calm = calm
+        self._log: LocalLog | None = None
+        self._file: tuple[int, int] | None = None
+        self._aside: LocalLog | None = None
+        self._next = 0
+
+    def __enter__(self) -> "SpoolReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._calm:
+            self._close()
+
+    def next(self) -> list[tuple[int, WireRecord]]:
+        """Return the records to send next with their offsets, bounded in number and bytes.
+
+        Raises InputError for a spool that cannot be opened, sqlite3.Error for one that cannot be read.
+        """
+        with self._calm:
+            window = self._read()
+            if not window and self._log is not None and _identity(self._spool.path) != self._file:
+                # Somebody deleted the file and the sink made another: what the old one held is sent.
+                self._close()
+                window = self._read()
+            return window
+
+    def sent(self, offset: int) -> None:
+        """Remember that everything up to `offset` is dealt with, and free its space."""
+        # In memory first: a disk that is full must not have the same records sent again and again.
+        self._next = offset + 1
+        assert self._log is not None, "only what was read can have been sent"
+        with self._calm:
+            self._log.move_cursor(CURSOR, offset + 1)
+            self._log.trim(offset + 1)
+
+    def set_aside(self, record: WireRecord) -> None:
+        """Keep a record that the broker will never take in a log of its own."""
+        with self._calm:
+            if self._aside is None:
+                self._aside = open_log(self._spool.rejected_path, mode="append")
+            self._aside.append([record])
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing is left to send; raises what `next` raises."""
+        return not self.next()
+
+    def _read(self) -> list[tuple[int, WireRecord]]:
+        if self._log is None:
+            self._file = _identity(self._spool.path)
+            if self._file is None:
+                return []
+            self._log = open_log(self._spool.path, mode="append")
+            self._next = self._log.cursor(CURSOR)
+        return self._log.read(self._next, WINDOW_RECORDS, max_bytes=WINDOW_BYTES)
+
+    def _close(self) -> None:
+        for log in (self._log, self._aside):
+            if log is not None:
+                log.close()
+        self._log = self._aside = None
 
 
 def _claim(path: Path) -> Spool | None:
@@ -78,3 +155,18 @@ def _claim(path: Path) -> Spool | None:
 
 def _lock_path(path: Path) -> Path:
     return path.with_name(path.name + ".lock")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _written_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0  # somebody else has just sent and deleted it

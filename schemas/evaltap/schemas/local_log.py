@@ -309,6 +309,8 @@ def _written_to(path: Path) -> bool:
 
 def _is_log(connection: sqlite3.Connection, path: Path, *, new_allowed: bool) -> bool:
     """Return whether the file is a log (False: empty); raise InputError when it is neither."""
+    # Counted first: another process may be turning the empty file into a log at this moment.
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application == APPLICATION_ID:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -318,7 +320,6 @@ def _is_log(connection: sqlite3.Connection, path: Path, *, new_allowed: bool) ->
                 f"{FORMAT_VERSION}: upgrade evaltap"
             )
         return True
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if tables or application:
         remedy = "name a new file" if new_allowed else "name the file that a recorder wrote"
         raise InputError(f"{path} is a SQLite database but no evaltap log: {remedy}")

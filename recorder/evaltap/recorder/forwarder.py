@@ -1,0 +1,259 @@
+"""The forwarder: moves spools to a broker on a thread of its own, in order, and loses none of them.
+
+It knows no broker: a `Producer` takes records and says later what became of each.  A window of records
+(bounded in number and bytes) is sent, then its answers are awaited in order; the spool's cursor follows
+the answers and nothing else.  So what may reach the topic twice is one window, and only after trouble.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from evaltap.recorder.errors import Faults
+from evaltap.recorder.lifecycle import hold_over_forks
+from evaltap.recorder.pacing import Pace, breathe, keep
+from evaltap.recorder.spool import Spool, SpoolReader, orphans
+from evaltap.schemas.record import CASE_TYPE, WireRecord
+
+ACK_SECONDS = 30.0
+POLL_SECONDS = 0.5
+ORPHAN_SECONDS = 60.0
+"""How often spools of ended processes are looked for."""
+LONGEST_BACKOFF_SECONDS = 5.0
+AWAITED_BACKOFF_SECONDS = 0.2
+STOP_SECONDS = 1.0
+ABANDON_SECONDS = 0.2
+
+Result = TypeVar("Result")
+
+
+class RefusedError(Exception):
+    """A record that the broker will never take; any other exception of a producer is trouble."""
+
+
+class Answer(Protocol):
+    """What will become of a record that was sent."""
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Return whether it is acknowledged by then; RefusedError when it never will be."""
+        ...
+
+
+class Producer(Protocol):
+    """A connection to a topic; used by one thread, thrown away after the first trouble."""
+
+    def send(self, record: WireRecord) -> Answer:
+        """Begin to send; may raise what `Answer.wait` may raise."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it; nothing of what it still held is awaited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What became of a window: how many cases were acknowledged, how many set aside."""
+
+    records: int = 0
+    cases: int = 0
+    refused_cases: int = 0
+    trouble: Exception | None = None
+
+
+class Carrier:
+    """Carries one window of a spool at a time through a producer that it makes when it needs one.
+
+    `given_up` says that nobody waits any longer for answers.
+    """
+
+    def __init__(self, connect: Callable[[], Producer], given_up: Callable[[], bool]) -> None:
+        self._connect = connect
+        self._given_up = given_up
+        self._producer: Producer | None = None
+
+    def carry(self, spool: SpoolReader) -> Moved:
+        """Send the next window and move the spool's cursor as far as it is dealt with, in order."""
+        window = spool.next()
+        if not window:
+            return Moved()
+        trouble: Exception | None = None
+        done = refused_cases = 0
+        try:
+            answers = self._send([record for _, record in window])
+            deadline = time.monotonic() + ACK_SECONDS
+            for (_, record), answer in zip(window, answers, strict=True):
+                if not self._taken(answer, deadline):
+                    spool.set_aside(record)
+                    refused_cases += is_case(record)
+                done += 1
+        except Exception as error:
+            # Whatever state the producer is in, the next try starts from the spool with a new one.
+            trouble = error
+            self.disconnect()
+        if done:
+            spool.sent(window[done - 1][0])
+        cases = sum(is_case(record) for _, record in window[:done]) - refused_cases
+        return Moved(done, cases, refused_cases, trouble)
+
+    def disconnect(self) -> None:
+        """Throw the producer away."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            try:
+                producer.close()
+            except Exception:
+                # A producer that cannot even close has nothing of ours: the spool has it all.
+                return
+
+    def _send(self, records: Sequence[WireRecord]) -> list[Answer | None]:
+        """Begin to send all; None stands for a record that was refused at once."""
+        producer = self._producer = self._producer or self._connect()
+        answers: list[Answer | None] = []
+        for record in records:
+            try:
+                answers.append(producer.send(record))
+            except RefusedError:
+                answers.append(None)
+            breathe()
+        return answers
+
+    def _taken(self, answer: Answer | None, deadline: float) -> bool:
+        """Wait for an answer; False when the record was refused."""
+        try:
+            while answer is not None and not answer.wait(POLL_SECONDS):
+                if self._given_up() or time.monotonic() > deadline:
+                    raise TimeoutError("no answer from the broker")
+        except RefusedError:
+            return False
+        return answer is not None
+
+
+class Forwarder:
+    """Empties the spool of this process, and those that ended processes left, on one thread."""
+
+    def __init__(self, connect: Callable[[], Producer], spool: Spool) -> None:
+        self._spool = spool
+        self._stopping = threading.Event()
+        self._woken = threading.Event()
+        self._hurry = threading.Event()
+        self._progress = threading.Condition()
+        self._waiting = 0
+        self._set_aside = 0
+        self._awaited = 0
+        self._carrier = Carrier(connect, self._stopping.is_set)
+        self._faults = Faults()
+        self._backoff = 0.0
+        self._look_at = 0.0
+        self._calm = threading.Lock()
+        hold_over_forks(self._calm)
+        self._thread = threading.Thread(target=self._run, name="evaltap-kafka", daemon=True)
+
+    @property
+    def waiting(self) -> int:
+        """How many cases were added and are not acknowledged; those set aside are among them."""
+        with self._progress:
+            return max(0, self._waiting) + self._set_aside
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def added(self, cases: int) -> None:
+        """Learn that cases lie on the spool."""
+        with self._progress:
+            self._waiting += cases
+        self._woken.set()
+
+    def drained(self, timeout_seconds: float) -> bool:
+        """Wait until everything added is dealt with, at most so long; trouble is retried sooner."""
+        with self._progress:
+            self._awaited += 1
+            self._hurry.set()
+            self._woken.set()
+            try:
+                return self._progress.wait_for(lambda: self._waiting <= 0, timeout_seconds)
+            finally:
+                self._awaited -= 1
+
+    def stop(self) -> None:
+        """End the thread; one that waits for a broker in trouble is left behind, with its spool."""
+        self._stopping.set()
+        self._hurry.set()
+        self._woken.set()
+        with self._progress:
+            idle = self._waiting <= 0
+        self._thread.join(STOP_SECONDS if idle else ABANDON_SECONDS)
+
+    def _run(self) -> None:
+        keep(Pace(lambda: self._awaited > 0))
+        with SpoolReader(self._spool, self._calm) as own:
+            while not self._stopping.is_set():
+                self._guarded(self._adopt_orphans, None)
+                if not self._guarded(lambda: self._forward(own), False):
+                    self._woken.wait(POLL_SECONDS)
+                    self._woken.clear()
+            empty = self._guarded(own.is_empty, False)
+        if empty:
+            self._spool.remove()
+        else:
+            self._spool.release()
+        self._carrier.disconnect()
+
+    def _adopt_orphans(self) -> None:
+        """Send what ended processes left, oldest first: it is older than what this one has."""
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + ORPHAN_SECONDS
+        for spool in orphans(self._spool.path.parent):
+            self._adopt(spool)
+
+    def _adopt(self, spool: Spool) -> None:
+        with SpoolReader(spool, self._calm) as left:
+            while not self._stopping.is_set() and self._guarded(
+                lambda: self._forward(left, counted=False), False
+            ):
+                pass
+            empty = self._guarded(left.is_empty, False)
+        if empty:
+            spool.remove()
+        else:
+            spool.release()
+
+    def _forward(self, spool: SpoolReader, *, counted: bool = True) -> bool:
+        """Carry a window; return whether the next one may follow at once."""
+        moved = self._carrier.carry(spool)
+        if counted and moved.records:
+            with self._progress:
+                self._waiting -= moved.cases + moved.refused_cases
+                self._set_aside += moved.refused_cases
+                self._progress.notify_all()
+        if moved.trouble is not None:
+            self._failed(moved.trouble)
+            return False
+        self._backoff = 0.0
+        return moved.records > 0
+
+    def _guarded(self, step: Callable[[], Result], otherwise: Result) -> Result:
+        """Take a step; whatever the disk does, the thread lives on and the spool stays."""
+        try:
+            return step()
+        except Exception as error:
+            self._failed(error)
+            return otherwise
+
+    def _failed(self, error: Exception) -> None:
+        """Note a failure and wait longer after each in a row, unless somebody waits."""
+        self._faults.report("kafka", error)
+        self._faults.log(time.monotonic())
+        self._backoff = min(LONGEST_BACKOFF_SECONDS, self._backoff * 2 or 0.1)
+        awaited = self._awaited > 0
+        self._hurry.wait(min(self._backoff, AWAITED_BACKOFF_SECONDS) if awaited else self._backoff)
+        if not self._stopping.is_set():
+            self._hurry.clear()
+
+
+def is_case(record: WireRecord) -> bool:
+    """Tell whether a record holds a turn, and so is counted."""
+    return record.header("ce_type") == CASE_TYPE
