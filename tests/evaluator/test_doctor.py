@@ -2,13 +2,18 @@
 
 import json
 import sqlite3
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cases import NOON, make_case, make_records, make_turn, write_log
 from evaltap.evaluator.cli import main
+from evaltap.evaluator.seq_ranges import merged, size, without
 from evaltap.recorder import Recorder, look_around
 from evaltap.schemas.record import Manifest, WireRecord, encode_manifest
 
@@ -86,7 +91,85 @@ def test_dead_letters_and_records_that_brought_nothing_new_are_no_gaps(
     (account,) = producers(capsys, *BOTH)
 
     assert account["gaps"] == []
-    assert (account["landed"], account["dead_letters"], account["waiting"]) == (2, 1, 1)
+    assert (account["landed"], account["dead_letters"], account["waiting"]) == (3, 1, 0)
+
+
+def completeness() -> list[tuple[Any, ...]]:
+    with duckdb.connect("x.duckdb", read_only=True) as connection:
+        return connection.execute(
+            "SELECT producer_id, recorded, landed, dropped, missing, gaps, closed"
+            " FROM v_completeness"
+        ).fetchall()
+
+
+def test_the_store_alone_proves_what_landed_was_dropped_and_is_missing() -> None:
+    cases = [make_case(f"s-{n}") for n in range(10)]
+    records = make_records(cases)
+    broken = WireRecord(records[4].key, b"{", records[4].headers)
+    early = encode_manifest(Manifest("p", 5, NOON, {"queue_full": 1}))
+    late = encode_manifest(Manifest("p", 12, NOON, {"queue_full": 2, "sampled_out": 7}, True))
+    write_log(
+        Path("log.db"),
+        [*records[:2], *records[3:4], broken, early, *records[8:], *records[:1], late],
+    )
+    consume()
+    main(["erase", "--subject", "s-0", *BOTH])
+
+    assert completeness() == [
+        ("p", 21, 6, 9, 6, [{"first": f, "last": t} for f, t in ((3, 3), (6, 8), (11, 12))], True)
+    ]
+
+
+def test_a_producer_without_a_gap_has_none_and_one_without_a_manifest_is_known_by_its_records() -> (
+    None
+):
+    write_log(
+        Path("log.db"),
+        [
+            *make_records([make_case(f"a-{n}") for n in range(3)]),
+            encode_manifest(Manifest("p", 3, NOON, {}, True)),
+            encode_manifest(Manifest("silent", 2, NOON, {})),
+        ],
+    )
+    consume()
+
+    assert completeness() == [
+        ("silent", 2, 0, 0, 2, [{"first": 1, "last": 2}], False),
+        ("p", 3, 3, 0, 0, None, True),
+    ]
+
+
+def test_a_file_of_an_older_layout_tells_what_its_rows_still_know() -> None:
+    records = make_records([make_case(f"s-{n}") for n in range(6)])
+    broken = WireRecord(records[4].key, b"{", records[4].headers)
+    closing = encode_manifest(Manifest("p", 6, NOON, {}, True))
+    write_log(Path("log.db"), [*records[:2], records[3], broken, closing])
+    consume()
+    main(["erase", "--subject", "s-0", *BOTH])
+    now = completeness()
+    with duckdb.connect("x.duckdb") as connection:
+        connection.execute("DROP TABLE consumed_ranges")
+        connection.execute("UPDATE meta SET value = '2' WHERE key = 'schema_version'")
+    consume()
+
+    assert now == completeness()
+    assert now[0][4:6] == (2, [{"first": 3, "last": 3}, {"first": 6, "last": 6}])
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 6)), max_size=12),
+       st.lists(st.tuples(st.integers(1, 40), st.integers(0, 6)), max_size=12))  # fmt: skip
+def test_ranges_are_the_sets_of_their_numbers(
+    one: list[tuple[int, int]], other: list[tuple[int, int]]
+) -> None:
+    def numbers(ranges: list[tuple[int, int]]) -> set[int]:
+        return {number for first, last in ranges for number in range(first, last + 1)}
+
+    a, b = ([(first, first + more) for first, more in ranges] for ranges in (one, other))
+
+    assert numbers(merged(a)) == numbers(a)
+    assert size(merged(a)) == len(numbers(a))
+    assert numbers(without(merged(a), merged(b))) == numbers(a) - numbers(b)
+    assert all(after[0] > before[1] + 1 for before, after in pairwise(merged(a)))
 
 
 @pytest.mark.parametrize(

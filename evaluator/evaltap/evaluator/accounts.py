@@ -5,17 +5,19 @@ records are numbered without gaps, and manifests state the highest number and th
 """
 
 import json
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
 
+from evaltap.evaluator.seq_ranges import Ranges, highest, merged, size, without
 from evaltap.evaluator.store import Store
 from evaltap.schemas.local_log import open_log
 from evaltap.schemas.record import Manifest, RecordError, decode_record
 
 RECORDS_PER_READ = 500
+MERGE_AT = 10_000
+"""Ranges after which those of a log are merged: records of many producers may lie mixed."""
 
 
 @dataclass(slots=True)
@@ -27,36 +29,43 @@ class Account:
     """The highest number of its last manifest."""
     dropped: dict[str, int] = field(default_factory=dict)
     closed: bool = False
-    on_log: set[int] = field(default_factory=set)
-    landed: set[int] = field(default_factory=set)
-    dead: set[int] = field(default_factory=set)
-    erased: set[int] = field(default_factory=set)
-
-    @property
-    def highest(self) -> int:
-        """The highest number that is known to have been given."""
-        return max((self.stated, *self.on_log, *self.landed, *self.dead, *self.erased))
+    on_log: Ranges = field(default_factory=list)
+    consumed: Ranges = field(default_factory=list)
+    """Records that the store has taken, whatever became of them."""
+    dead: Ranges = field(default_factory=list)
+    erased: Ranges = field(default_factory=list)
 
     @property
     def recorded(self) -> int:
         """Turns numbered or dropped."""
-        return self.highest + sum(self.dropped.values())
+        return self._highest() + sum(self.dropped.values())
 
     @property
     def delivered(self) -> int:
-        """Turns of which the record was seen somewhere: log, store, dead letters, erased."""
-        return len(self.on_log | self.landed | self.dead | self.erased)
+        """Turns of which the record was seen somewhere: log or store."""
+        return size(self._seen())
 
     @property
-    def lost(self) -> list[tuple[int, int]]:
+    def landed(self) -> int:
+        """Records that were consumed, are no dead letters, and were not erased since."""
+        return size(without(without(self.consumed, self.dead), self.erased))
+
+    @property
+    def lost(self) -> Ranges:
         """Ranges of numbers, first and last, that were given and are nowhere."""
-        seen = self.on_log | self.landed | self.dead | self.erased
-        return list(_ranges(n for n in range(1, self.highest + 1) if n not in seen))
+        given = self._highest()
+        return without([(1, given)] if given else [], self._seen())
 
     @property
     def waiting(self) -> int:
-        """Records on the log that have not landed, or that brought a turn which was there already."""
-        return len(self.on_log - self.landed - self.dead - self.erased)
+        """Records on the log that were not consumed yet."""
+        return size(without(self.on_log, self.consumed))
+
+    def _seen(self) -> Ranges:
+        return merged([*self.on_log, *self.consumed])
+
+    def _highest(self) -> int:
+        return max(self.stated, highest(self.on_log), highest(self.consumed))
 
 
 def accounts(log: Path | None, db: Path | None) -> list[Account]:
@@ -67,6 +76,9 @@ def accounts(log: Path | None, db: Path | None) -> list[Account]:
     if db is not None:
         with Store(db, create=False) as store:
             _read_store(store, found)
+    for account in found.values():
+        for name in ("on_log", "consumed", "dead", "erased"):
+            setattr(account, name, merged(getattr(account, name)))
     return [found[producer_id] for producer_id in sorted(found)]
 
 
@@ -74,9 +86,9 @@ def _account(found: dict[str, Account], producer_id: str) -> Account:
     return found.setdefault(producer_id, Account(producer_id))
 
 
-def _state(account: Account, highest: int, drops: dict[str, int], closing: bool) -> None:
+def _state(account: Account, highest_seq: int, drops: dict[str, int], closing: bool) -> None:
     # Numbers and drops of a producer only grow, so the last manifest says the most.
-    account.stated = max(account.stated, highest)
+    account.stated = max(account.stated, highest_seq)
     for reason, count in drops.items():
         account.dropped[reason] = max(account.dropped.get(reason, 0), count)
     account.closed = account.closed or closing
@@ -98,37 +110,34 @@ def _read_log(path: Path, found: dict[str, Account]) -> None:
                     account = _account(found, decoded.producer_id)
                     _state(account, decoded.highest_seq, dict(decoded.drops), decoded.closing)
                 elif producer_id and seq and seq.isdecimal():
-                    _account(found, producer_id).on_log.add(int(seq))
+                    _add(_account(found, producer_id).on_log, int(seq))
             offset = batch[-1][0] + 1
     finally:
         log.close()
 
 
+def _add(ranges: Ranges, seq: int) -> None:
+    if ranges and ranges[-1][1] == seq - 1:
+        ranges[-1] = (ranges[-1][0], seq)
+        return
+    ranges.append((seq, seq))
+    if len(ranges) % MERGE_AT == 0:
+        ranges[:] = merged(ranges)
+
+
 def _read_store(store: Store, found: dict[str, Account]) -> None:
-    for producer_id, seq in store.rows("SELECT DISTINCT producer_id, seq FROM turns"):
-        _account(found, producer_id).landed.add(seq)
-    for producer_id, highest, drops, closing in store.rows(
+    for producer_id, first, last in store.rows(
+        "SELECT producer_id, first_seq, last_seq FROM consumed_ranges"
+    ):
+        _account(found, producer_id).consumed.append((first, last))
+    for producer_id, highest_seq, drops, closing in store.rows(
         "SELECT producer_id, highest_seq, drops, closing FROM manifests"
     ):
-        _state(_account(found, producer_id), highest, json.loads(drops), closing)
+        _state(_account(found, producer_id), highest_seq, json.loads(drops), closing)
     for (headers,) in store.rows("SELECT record_headers FROM dead_letters"):
         named = {name: value for name, value in orjson.loads(headers or "[]")}
         if named.get("producer_id") and str(named.get("seq", "")).isdecimal():
-            _account(found, named["producer_id"]).dead.add(int(named["seq"]))
-    if store.rows("SELECT 1 FROM duckdb_tables() WHERE table_name = 'erasures'"):
-        for producer_id, seq in store.rows("SELECT producer_id, seq FROM erasures"):
-            _account(found, producer_id).erased.add(seq)
-
-
-def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    first = last = None
-    for number in numbers:
-        if first is None or last is None:
-            first = last = number
-        elif number == last + 1:
-            last = number
-        else:
-            yield first, last
-            first = last = number
-    if first is not None and last is not None:
-        yield first, last
+            seq = int(named["seq"])
+            _account(found, named["producer_id"]).dead.append((seq, seq))
+    for producer_id, seq in store.rows("SELECT producer_id, seq FROM erasures"):
+        _account(found, producer_id).erased.append((seq, seq))

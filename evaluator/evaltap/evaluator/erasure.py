@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 import orjson
 
-from evaltap.evaluator.store import Store, sql
+from evaltap.evaluator.store import Store
 from evaltap.schemas import canonical
 from evaltap.schemas.documents import is_json_lines, read_bytes, write_bytes
 from evaltap.schemas.errors import InputError
@@ -178,7 +178,6 @@ def _delete(
     sessions: list[str],
     letters: list[tuple[str, int, int]],
 ) -> None:
-    store.execute(sql("erasures"))
     with store.transaction():
         # The numbers stay, so that a gap in them is known for what it is.
         store.execute(

@@ -15,6 +15,7 @@ import orjson
 
 from evaltap.evaluator.pending import Begin, CaseKey
 from evaltap.evaluator.seen import Seen
+from evaltap.evaluator.seq_ranges import merged
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store import Row, Store
 from evaltap.schemas.case import CaseData
@@ -81,6 +82,20 @@ class _Rows:
     manifests: list[Row] = field(default_factory=list)
     feedback: dict[str, Row] = field(default_factory=dict)
     touched: dict[CaseKey, CaseData] = field(default_factory=dict)
+    consumed: dict[str, list[int]] = field(default_factory=dict)
+
+    def consume(self, producer_id: str, seq: int) -> None:
+        """Note the number of a record, whatever becomes of it."""
+        if producer_id:
+            self.consumed.setdefault(producer_id, []).append(seq)
+
+    def consumed_ranges(self) -> list[Row]:
+        """Return the numbers of the records as ranges."""
+        return [
+            (producer_id, first, last)
+            for producer_id, numbers in self.consumed.items()
+            for first, last in merged((number, number) for number in numbers)
+        ]
 
 
 class Lander:
@@ -127,6 +142,7 @@ class Lander:
             match _decode(record.record):
                 case DecodedCase() as decoded:
                     cases.append(decoded)
+                    rows.consume(decoded.producer_id, decoded.seq)
                 case Manifest() as manifest:
                     rows.manifests.append(_manifest_row(manifest))
                 case Feedback() as feedback:
@@ -134,6 +150,9 @@ class Lander:
                     counts.feedback += 1
                 case RecordError() as error:
                     rows.dead_letters.append(_dead_letter_row(record, error))
+                    seq = record.record.header("seq") or ""
+                    if seq.isdecimal() and int(seq) < 1 << 63:
+                        rows.consume(record.record.header("producer_id") or "", int(seq))
         self._recall({_key(decoded) for decoded in cases})
         for decoded in cases:
             counts.duplicates += not self._add(decoded, rows)
@@ -211,6 +230,7 @@ class Lander:
                 self._write("dead_letters", _stamped(rows.dead_letters, now))
                 self._write("manifests", _stamped(rows.manifests, now))
                 self._write("feedback", _stamped(list(rows.feedback.values()), now))
+                self._write("consumed_ranges", _stamped(rows.consumed_ranges(), now))
                 self._write("offsets", [(*part, next_, now) for part, next_ in offsets.items()])
         except BaseException:
             # What is remembered may now be ahead of the file.

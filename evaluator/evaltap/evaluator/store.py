@@ -18,7 +18,7 @@ import duckdb
 from evaltap.evaluator.database_file import is_database
 from evaltap.schemas.errors import EvaltapError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 WRITING_MEMORY = "160MB"
 
 Row = Sequence[Any]

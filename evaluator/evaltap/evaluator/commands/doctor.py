@@ -73,24 +73,26 @@ def _print_accounts(found: "Sequence[Account]") -> None:
             f" ({'closed in order' if account.closed else 'no closing manifest'})\n"
             f"  recorded {data['recorded']:,} = delivered {data['delivered']:,}"
             f" + dropped {sum(data['dropped'].values()):,}{drops} + lost {data['lost']:,}\n"
-            f"  of the delivered: landed {data['landed']:,}, not landed or landed by another record"
-            f" {data['waiting']:,}, dead letters {data['dead_letters']:,}, erased {data['erased']:,}"
+            f"  of the delivered: landed {data['landed']:,}, waiting on the log {data['waiting']:,},"
+            f" dead letters {data['dead_letters']:,}, erased {data['erased']:,}"
         )
         for first, last in data["gaps"]:
             print(f"  GAP: records {first} to {last} were numbered and are nowhere")
 
 
 def _data(account: "Account") -> dict[str, Any]:
+    from evaltap.evaluator.seq_ranges import size
+
     return {
         "producer_id": account.producer_id,
         "closed": account.closed,
         "recorded": account.recorded,
         "delivered": account.delivered,
         "dropped": dict(sorted(account.dropped.items())),
-        "lost": sum(last - first + 1 for first, last in account.lost),
-        "landed": len(account.landed),
+        "lost": size(account.lost),
+        "landed": account.landed,
         "waiting": account.waiting,
-        "dead_letters": len(account.dead),
-        "erased": len(account.erased),
+        "dead_letters": size(account.dead),
+        "erased": size(account.erased),
         "gaps": account.lost,
     }

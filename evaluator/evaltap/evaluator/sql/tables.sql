@@ -129,6 +129,21 @@ CREATE TABLE IF NOT EXISTS manifests (
   landed_at   TIMESTAMP NOT NULL
 );
 
+-- The numbers of records that were consumed, whatever became of them; v_completeness adds them up.
+CREATE TABLE IF NOT EXISTS consumed_ranges (
+  producer_id VARCHAR NOT NULL,
+  first_seq   BIGINT NOT NULL,
+  last_seq    BIGINT NOT NULL,
+  landed_at   TIMESTAMP NOT NULL
+);
+
+-- The numbers of records whose turns were erased on somebody's request.
+CREATE TABLE IF NOT EXISTS erasures (
+  producer_id VARCHAR NOT NULL,
+  seq         BIGINT NOT NULL,
+  erased_at   TIMESTAMP NOT NULL
+);
+
 -- A scoring run: one set of metrics applied to files or to what has landed.
 CREATE TABLE IF NOT EXISTS runs (
   run_id          VARCHAR NOT NULL,

@@ -209,3 +209,57 @@ LEFT JOIN latest_turns t
  AND (f.app_name = '' OR t.app_name = f.app_name)
  AND (t.invocation_id = f.invocation_id OR (f.invocation_id IS NULL AND t.trace_id = f.trace_id))
 ORDER BY f.given_at DESC;
+
+-- Is every turn accounted for?  By producer: recorded = landed + dropped + missing.  Landed are all
+-- numbers that were consumed, dead letters and later erased ones too; missing are numbers that were
+-- given and never came, or not yet, and `gaps` names them.  Until a producer has closed, what it
+-- numbered after its last manifest (at most 30 seconds old) is not known here.
+CREATE OR REPLACE VIEW v_completeness AS
+WITH stated AS (
+  SELECT producer_id, max(highest_seq) AS highest_seq, bool_or(closing) AS closed,
+         max(stated_at) AS stated_at
+  FROM manifests
+  GROUP BY producer_id
+),
+drops AS (
+  SELECT producer_id, map_from_entries(list((reason, turns) ORDER BY reason)) AS dropped_by_reason,
+         sum(turns)::BIGINT AS dropped
+  FROM (
+    SELECT m.producer_id, d.key AS reason, max(d.value::BIGINT) AS turns
+    FROM manifests m, json_each(m.drops) d
+    GROUP BY ALL
+  )
+  GROUP BY producer_id
+),
+numbers AS (
+  SELECT producer_id, first_seq, last_seq FROM consumed_ranges
+  UNION ALL
+  -- The end of what was given, so that a gap before it shows.
+  SELECT producer_id, highest_seq + 1, highest_seq FROM stated
+),
+steps AS (
+  SELECT *, coalesce(max(last_seq) OVER (
+    PARTITION BY producer_id ORDER BY first_seq, last_seq
+    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+  ), 0) AS before
+  FROM numbers
+),
+counted AS (
+  SELECT producer_id, max(last_seq) AS highest_seq,
+         coalesce(sum(first_seq - before - 1) FILTER (first_seq > before + 1), 0)::BIGINT AS missing,
+         list({'first': before + 1, 'last': first_seq - 1} ORDER BY first_seq)
+           FILTER (first_seq > before + 1) AS gaps
+  FROM steps
+  GROUP BY producer_id
+)
+SELECT producer_id,
+       c.highest_seq + coalesce(d.dropped, 0) AS recorded,
+       c.highest_seq - c.missing              AS landed,
+       coalesce(d.dropped, 0)                 AS dropped,
+       c.missing,
+       d.dropped_by_reason,
+       c.gaps,
+       coalesce(s.closed, false)              AS closed,
+       s.stated_at
+FROM counted c LEFT JOIN stated s USING (producer_id) LEFT JOIN drops d USING (producer_id)
+ORDER BY c.missing DESC, producer_id;
