@@ -7,7 +7,9 @@ from typing import Any
 
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.payload import cut, readable, shorten
-from evaltap.recorder.redaction import Redactor, withhold_content
+from evaltap.recorder.pseudonym import derived_key, key_path, shared_key
+from evaltap.recorder.redaction import PatternRedactor, Redactor, withhold_content
+from evaltap.schemas.errors import InputError
 from evaltap.schemas.feedback import Feedback
 from evaltap.schemas.record import Reason, RecordError, WireRecord, encode_case
 
@@ -186,3 +188,21 @@ def _shortened_tool(tool: dict[str, Any], limit: int) -> dict[str, Any]:
     if capture:
         shortened["capture"] = capture
     return shortened
+
+
+def configured_redactor(config: RecorderConfig) -> Redactor | None:
+    """Return the redactor that the configuration asks for, with the key of its log.
+
+    Raises InputError when there is no key and none can be made.
+    """
+    if not config.redaction or config.log is None:
+        return None
+    if config.redaction_key is not None:
+        return PatternRedactor.configured(config, derived_key(config.redaction_key))
+    try:
+        return PatternRedactor.configured(config, shared_key(key_path(config.log)))
+    except OSError as error:
+        raise InputError(
+            f"the redaction key beside {config.log} cannot be used ({error.strerror});"
+            " make the folder writable or set EVALTAP_REDACTION_KEY"
+        ) from error

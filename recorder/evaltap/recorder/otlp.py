@@ -48,6 +48,25 @@ def read_otlp_file(path: str | Path) -> Iterator[Span | LogRecord]:
         yield from decode_request(document, path=name, place=place)
 
 
+def decode_message(data: bytes) -> Any:
+    """Return the one export request that a message holds, in its JSON form.
+
+    JSON or protobuf, traces, logs or metrics: its own bytes tell.  Raises FormatError when it is
+    none of them.
+    """
+    if _is_protobuf(data):
+        from evaltap.recorder.otlp_protobuf import decode_any
+
+        return decode_any(data)
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        found = data[:16]
+        raise FormatError(
+            f"neither OTLP/JSON nor OTLP protobuf: begins with {found!r} ({error})"
+        ) from None
+
+
 def _is_protobuf(data: bytes) -> bool:
     """Tell protobuf from JSON: a request begins with field 1 (0x0a), a framed one with its length.
 

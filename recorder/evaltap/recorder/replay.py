@@ -12,10 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from evaltap.recorder.config import RecorderConfig
-from evaltap.recorder.finishing import Dropped, Finisher
-from evaltap.recorder.pseudonym import derived_key, key_path, shared_key
+from evaltap.recorder.finishing import Dropped, Finisher, configured_redactor
 from evaltap.recorder.recorder import log_sink
-from evaltap.recorder.redaction import PatternRedactor, Redactor
 from evaltap.recorder.sinks.base import SinkError
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.record import Manifest, WireRecord, encode_manifest
@@ -52,7 +50,7 @@ class Replay:
             capture_content=True,
             redaction=redaction,
         )
-        self._finisher = Finisher(config, lambda: _redactor(config))
+        self._finisher = Finisher(config, lambda: configured_redactor(config))
         self._sink = log_sink(config)
         self._producer_id = uuid.uuid4().hex
         self._seq = 0
@@ -145,17 +143,3 @@ def one_turn_cases(case: CaseData) -> Iterator[CaseData]:
             recorded["conversation"] = [expected[index]]
         recorded["actualConversation"] = [{**turn, "invocationId": invocation_id}]
         yield recorded
-
-
-def _redactor(config: RecorderConfig) -> Redactor | None:
-    if not config.redaction or config.log is None:
-        return None
-    if config.redaction_key is not None:
-        return PatternRedactor.configured(config, derived_key(config.redaction_key))
-    try:
-        return PatternRedactor.configured(config, shared_key(key_path(config.log)))
-    except OSError as error:
-        raise InputError(
-            f"the redaction key beside {config.log} cannot be used ({error.strerror});"
-            " make the folder writable or set EVALTAP_REDACTION_KEY"
-        ) from error

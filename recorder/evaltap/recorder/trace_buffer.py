@@ -7,7 +7,7 @@ what it held before, for as long as that is kept.  Everything held is bounded an
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from evaltap.recorder.assembler import weigh
@@ -72,10 +72,17 @@ class TraceBuffer:
     """Holds traces until they are due; not thread-safe, to be used by one thread.
 
     Times are those passed to `due`: what arrives between two calls counts as seen at the later one.
+    `on_forget` is told the id of each trace that was read and is held no longer.
     """
 
-    def __init__(self, limits: TraceLimits | None = None) -> None:
+    def __init__(
+        self,
+        limits: TraceLimits | None = None,
+        *,
+        on_forget: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.limits = limits or TraceLimits()
+        self._on_forget = on_forget
         self.counters = TraceCounters()
         self._waiting: OrderedDict[str, GatheredTrace] = OrderedDict()
         self._read: OrderedDict[str, GatheredTrace] = OrderedDict()
@@ -210,6 +217,7 @@ class TraceBuffer:
 
     def _drop(self, trace_id: str) -> None:
         self._bytes -= self._read.pop(trace_id).bytes
+        self._on_forget(trace_id)
 
 
 _BARE_SPAN_BYTES = 800

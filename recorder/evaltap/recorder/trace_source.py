@@ -83,7 +83,7 @@ class TraceSource:
             self.buffer.begin(replace(_slim_copy(item.span), end_ns=0))
         elif isinstance(item, LogWritten):
             record = log_from_sdk(item.data)
-            if record.span_id and record.event_name.startswith("gen_ai."):
+            if is_message(record):
                 self.buffer.add(record)
         elif isinstance(item, Span | LogRecord):
             self.buffer.add(item)
@@ -100,14 +100,21 @@ class TraceSource:
         return _observe_each(self.buffer.drain("shutdown"))
 
 
+def speaks(span: Span) -> bool:
+    """Tell whether some convention could read anything from the span."""
+    return any(map(_is_read, span.attributes)) or speaks_by_name(span)
+
+
 def slim(span: Span) -> Span:
     """Return the span without its content when no convention could read anything from it."""
-    for key in span.attributes:
-        if key.startswith(AGENT_PREFIXES):
-            return span
-    if speaks_by_name(span):
+    if speaks(span) or not (span.attributes or span.events):
         return span
-    return replace(span, attributes={}, events=()) if span.attributes or span.events else span
+    return replace(span, attributes={}, events=())
+
+
+def is_message(record: LogRecord) -> bool:
+    """Tell whether a log record carries what an agent or a model said within a span."""
+    return bool(record.span_id) and record.event_name.startswith("gen_ai.")
 
 
 def _slim_copy(span: Any) -> Span:
@@ -134,7 +141,7 @@ def _observe_each(traces: Iterable[GatheredTrace]) -> Iterator[Observation]:
     errors: list[Exception] = []
     for trace in traces:
         try:
-            yield from list(_observe(trace))
+            yield from list(observe_gathered(trace))
         except Exception as error:
             # Other people's attributes led a convention astray; it should not have been.
             errors.append(error)
@@ -142,7 +149,7 @@ def _observe_each(traces: Iterable[GatheredTrace]) -> Iterator[Observation]:
         raise errors[0]
 
 
-def _observe(trace: GatheredTrace) -> Iterator[Observation]:
+def observe_gathered(trace: GatheredTrace) -> Iterator[Observation]:
     """Read one trace; runs that were told before are told again, and take the place of the first."""
     spans = [*trace.spans, *trace.open_roots.values()]
     told = set(trace.runs.values())
