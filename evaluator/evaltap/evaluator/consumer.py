@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from evaltap.evaluator.landing import LandedCounts, Lander
+from evaltap.evaluator.log_position import log_positions
 from evaltap.evaluator.pending import Touched
 from evaltap.evaluator.sources.base import CaseSource, Partition
 from evaltap.evaluator.store import Store
@@ -124,16 +125,5 @@ class Consumer:
             self._all_scored = True
 
     def _note_gaps(self, offsets: Mapping[Partition, int]) -> None:
-        for partition, bounds in self._source.bounds().items():
-            stored = offsets.get(partition)
-            place = f"{partition.topic}[{partition.number}]"
-            if stored is not None and stored < bounds.start:
-                self.consumed.gaps.append(
-                    f"{place}: records {stored} to {bounds.start - 1} are gone from the log and were"
-                    " never landed"
-                )
-            elif stored is not None and stored > bounds.end:
-                self.consumed.gaps.append(
-                    f"{place}: ends at {bounds.end}, before what was landed ({stored}); it was made"
-                    " anew and is read from its start"
-                )
+        positions = log_positions(self._source.bounds(), offsets)
+        self.consumed.gaps += [position.gap for position in positions if position.gap]

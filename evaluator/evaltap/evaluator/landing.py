@@ -114,10 +114,7 @@ class Lander:
 
     def offsets(self) -> dict[Partition, int]:
         """Return where to go on reading each log."""
-        rows = self._store.rows(
-            "SELECT topic, partition_number, max(next_offset) FROM offsets GROUP BY ALL"
-        )
-        return {Partition(topic, number): offset for topic, number, offset in rows}
+        return stored_offsets(self._store)
 
     @property
     def touched(self) -> Mapping[CaseKey, Begin]:
@@ -274,6 +271,12 @@ FROM (
 ) known
 GROUP BY app_name, eval_set_id, eval_id
 """
+
+
+def stored_offsets(store: Store) -> dict[Partition, int]:
+    """Return the offset at which each log is to be read on."""
+    rows = store.rows("SELECT topic, partition_number, max(next_offset) FROM offsets GROUP BY ALL")
+    return {Partition(topic, number): offset for topic, number, offset in rows}
 
 
 def readable(record: WireRecord) -> str | None:

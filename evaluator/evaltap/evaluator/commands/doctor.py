@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evaltap.evaluator.commands.options import add_json
+from evaltap.schemas.log_location import KafkaLocation, parse_log_location
 
 if TYPE_CHECKING:
     from evaltap.evaluator.accounts import Account
+    from evaltap.evaluator.log_position import LogPosition
 
 _SIGNS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
 
@@ -19,11 +21,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  evaltap doctor                                       # what is seen of this environment\n"
-        "  evaltap doctor --log agent.log.db --db cases.duckdb  # and where every turn went\n\n"
+        "  evaltap doctor --log agent.log.db --db cases.duckdb  # and where every turn went\n"
+        "  evaltap doctor --log kafka://host:9092/evaltap.cases --db cases.duckdb\n\n"
         "exit code: 0 all is well, 1 a gap or a problem was found"
     )
     add = parser.add_argument
-    add("--log", metavar="LOG", help="a local log to account for")
+    add("--log", metavar="LOG", help="the log to account for: a file, or kafka://host:port/topic")
     add("--db", type=Path, metavar="X.duckdb", help="a DuckDB file that consumed it")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -35,15 +38,21 @@ def run(options: argparse.Namespace) -> int:
     from evaltap.recorder.surroundings import look_around
 
     sights = look_around() + _log_sight(options.log)
-    log = Path(options.log) if options.log and "://" not in options.log else None
-    found = accounts(log, options.db)
-    gaps = [account for account in found if account.lost]
+    location = parse_log_location(options.log) if options.log else None
+    on_broker = isinstance(location, KafkaLocation)
+    found = accounts(None if isinstance(location, KafkaLocation) else location, options.db)
+    positions = _positions(location, options.db) if isinstance(location, KafkaLocation) else []
+    gone = [position.gap for position in positions if position.gap]
+    waiting = sum(position.waiting for position in positions)
+    # What is missing may be on its way as long as the topic holds records that were not read.
+    lost = [] if on_broker and waiting else [account for account in found if account.lost]
     if options.json:
         data = {
             "sights": [
                 {"about": s.about, "found": s.found, "verdict": s.verdict, "remedy": s.remedy}
                 for s in sights
             ],
+            "partitions": [_position_data(position) for position in positions],
             "producers": [_data(account) for account in found],
         }
         print(json.dumps(data, ensure_ascii=False))
@@ -52,8 +61,50 @@ def run(options: argparse.Namespace) -> int:
             print(f"{_SIGNS[sight.verdict]} {sight.about}: {sight.found}")
             if sight.remedy:
                 print(f"        -> {sight.remedy}")
+        _print_positions(positions)
         _print_accounts(found)
-    return 1 if gaps or any(sight.verdict == "problem" for sight in sights) else 0
+    return 1 if lost or gone or any(sight.verdict == "problem" for sight in sights) else 0
+
+
+def _positions(location: KafkaLocation, db: Path | None) -> "list[LogPosition]":
+    """Return how far the store has read the topics; nothing was read without a store."""
+    from evaltap.evaluator.landing import stored_offsets
+    from evaltap.evaluator.log_position import log_positions
+    from evaltap.evaluator.sources.kafka import KafkaSource
+    from evaltap.evaluator.store import Store
+
+    offsets = {}
+    if db is not None:
+        with Store(db, create=False) as store:
+            offsets = stored_offsets(store)
+    source = KafkaSource(location)
+    try:
+        return log_positions(source.bounds(), offsets)
+    finally:
+        source.close()
+
+
+def _print_positions(positions: "Sequence[LogPosition]") -> None:
+    if positions:
+        print()
+    for position in positions:
+        start, end = position.bounds
+        read = "never read" if position.next_offset is None else f"read to {position.next_offset:,}"
+        print(f"{position.name}: holds {start:,} to {end:,}, {read}, {position.waiting:,} waiting")
+        if position.gap:
+            print(f"  GAP {position.gap}")
+
+
+def _position_data(position: "LogPosition") -> dict[str, Any]:
+    return {
+        "topic": position.partition.topic,
+        "partition": position.partition.number,
+        "start": position.bounds.start,
+        "end": position.bounds.end,
+        "next_offset": position.next_offset,
+        "waiting": position.waiting,
+        "gap": position.gap or None,
+    }
 
 
 def _log_sight(log: str | None) -> list[Any]:  # Any: the recorder's Sight, loaded when called

@@ -1,0 +1,47 @@
+"""How far a store has read a log: what waits on each partition, and what was gone before it was read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from evaltap.evaluator.sources.base import Bounds, Partition
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """A partition, what it holds, and the offset to go on at (None: it was never read)."""
+
+    partition: Partition
+    bounds: Bounds
+    next_offset: int | None
+
+    @property
+    def name(self) -> str:
+        """The partition as it is told to users."""
+        return f"{self.partition.topic}[{self.partition.number}]"
+
+    @property
+    def waiting(self) -> int:
+        """How many offsets are still to be read."""
+        start, end = self.bounds
+        at = self.next_offset
+        return end - (at if at is not None and start <= at <= end else start)
+
+    @property
+    def gap(self) -> str:
+        """What was deleted or made anew before it was read; empty when nothing was."""
+        at, (start, end) = self.next_offset, self.bounds
+        if at is not None and at < start:
+            return f"{self.name}: records {at} to {start - 1} are gone from the log and were never landed"
+        if at is not None and at > end:
+            return (
+                f"{self.name}: ends at {end}, before what was landed ({at}); it was made anew and is"
+                " read from its start"
+            )
+        return ""
+
+
+def log_positions(
+    bounds: Mapping[Partition, Bounds], offsets: Mapping[Partition, int]
+) -> list[LogPosition]:
+    """Return where a store with these offsets stands in each partition of a log, in their order."""
+    return [LogPosition(one, bounds[one], offsets.get(one)) for one in sorted(bounds)]
