@@ -95,11 +95,11 @@ class Consumer:
         unscored, busy, last_scored = True, False, self._clock()
         while not self._stopped.is_set():
             batch = self._source.poll(RECORDS_PER_BATCH, 0 if busy else POLL_SECONDS)
-            if batch.records:
+            if batch.records or batch.next_offsets or batch.traces:
                 self.consumed.landed.add(self._lander.land(batch))
-                unscored = True
+                unscored = unscored or bool(batch.records)
                 report(self.consumed)
-            caught_up = len(batch.records) < RECORDS_PER_BATCH
+            caught_up = len(batch.records) < RECORDS_PER_BATCH and not batch.more
             late = not until_idle and self._clock() - last_scored >= SCORE_EVERY_SECONDS
             many = len(self._lander.touched) >= MOST_TOUCHED
             due = unscored and (caught_up or late or many)
@@ -109,7 +109,8 @@ class Consumer:
                 unscored, last_scored = False, self._clock()
                 report(self.consumed)
             busy = any([duty.step(touched) for duty in self._duties])
-            done = not due and not batch.records and all(duty.idle for duty in self._duties)
+            nothing = not batch.records and not batch.more
+            done = not due and nothing and all(duty.idle for duty in self._duties)
             if until_idle and done:
                 break
         return self.consumed

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from evaltap.evaluator.pending import Begin, CaseKey
+from evaltap.evaluator.read_traces import ReadTraces
 from evaltap.evaluator.seen import Seen
 from evaltap.evaluator.seq_ranges import merged
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
@@ -103,6 +104,7 @@ class Lander:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._read_traces = ReadTraces(store)
         self._known: OrderedDict[CaseKey, _Known] = OrderedDict()
         self._touched: dict[CaseKey, Begin] = {}
         self._seen = Seen()
@@ -136,7 +138,7 @@ class Lander:
         counts = LandedCounts(records=len(batch.records))
         rows, cases = _Rows(), []
         for record in batch.records:
-            match _decode(record.record):
+            match record.error or _decode(record.record):
                 case DecodedCase() as decoded:
                     cases.append(decoded)
                     rows.consume(decoded.producer_id, decoded.seq)
@@ -158,7 +160,7 @@ class Lander:
         counts.turns = len(rows.turns)
         counts.manifests = len(rows.manifests)
         counts.dead_letters = len(rows.dead_letters)
-        self._commit(rows, batch.next_offsets, instead_of)
+        self._commit(rows, batch, instead_of)
         while len(self._known) > REMEMBERED_CASES:
             self._known.popitem(last=False)
         return counts
@@ -209,7 +211,7 @@ class Lander:
     def _commit(
         self,
         rows: _Rows,
-        offsets: Mapping[Partition, int],
+        batch: SourceBatch,
         instead_of: Sequence[tuple[str, int, int]],
     ) -> None:
         try:
@@ -228,7 +230,9 @@ class Lander:
                 self._write("manifests", _stamped(rows.manifests, now))
                 self._write("feedback", _stamped(list(rows.feedback.values()), now))
                 self._write("consumed_ranges", _stamped(rows.consumed_ranges(), now))
-                self._write("offsets", [(*part, next_, now) for part, next_ in offsets.items()])
+                places = batch.next_offsets.items()
+                self._write("offsets", [(*part, next_, now) for part, next_ in places])
+                self._read_traces.write(batch.traces, now)
         except BaseException:
             # What is remembered may now be ahead of the file.
             self._known.clear()

@@ -32,7 +32,7 @@ from evaltap.recorder.turn_api import Turn
 from evaltap.recorder.worker import ObservationSource, Worker
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.feedback import Feedback
-from evaltap.schemas.log_location import KafkaLocation, parse_log_location
+from evaltap.schemas.log_location import CASE, KafkaLocation, parse_log_location
 
 
 class Recorder:
@@ -371,6 +371,11 @@ def log_sink(config: RecorderConfig) -> Sink:
         )
     location = parse_log_location(config.log)
     if isinstance(location, KafkaLocation):
+        if location.format != CASE:
+            raise ConfigurationError(
+                f"log {config.log!r}: topics of format {location.format} are only read, by "
+                "`evaltap consume`; name a topic of turns to write to"
+            )
         from evaltap.recorder.sinks.kafka import KafkaSink
 
         return KafkaSink(location, max_bytes=config.log_max_bytes)

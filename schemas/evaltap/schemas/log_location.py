@@ -1,7 +1,10 @@
 """Where a log is: the path of a local file, or topics of a Kafka cluster.
 
     agent.log.db
-    kafka://host:port[,host:port]/topic[,topic][?format=case]
+    kafka://host:port[,host:port]/topic[,topic][?format=case|otlp]
+
+The format is that of the records: turns (`case`, what recorders write), or raw OTLP as an OpenTelemetry
+Collector writes it (`otlp`), which can only be read.
 
 Settings of the Kafka client (TLS, SASL) come from the environment: `EVALTAP_KAFKA_SECURITY_PROTOCOL`
 becomes `security_protocol`, and so on.  They may hold secrets, so they are never part of a URL.
@@ -19,6 +22,7 @@ from evaltap.schemas.errors import ConfigurationError
 
 ENVIRONMENT_PREFIX = "EVALTAP_KAFKA_"
 FORM = "kafka://host:port[,host:port]/topic"
+CASE, OTLP = FORMATS = ("case", "otlp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +31,11 @@ class KafkaLocation:
 
     brokers: tuple[str, ...]
     topics: tuple[str, ...]
-    format: str = "case"
+    format: str = CASE
 
     def __str__(self) -> str:
-        return f"kafka://{','.join(self.brokers)}/{','.join(self.topics)}"
+        form = "" if self.format == CASE else f"?format={self.format}"
+        return f"kafka://{','.join(self.brokers)}/{','.join(self.topics)}{form}"
 
 
 LogLocation = Path | KafkaLocation
@@ -53,13 +58,15 @@ def parse_log_location(text: str) -> LogLocation:
     if not brokers or not topics or any("/" in topic for topic in topics):
         raise ConfigurationError(f"log {text!r}: names no broker or no topic; expected {FORM}")
     options = parse_qs(parts.query)
-    form = options.pop("format", ["case"])[-1]
+    form = options.pop("format", [CASE])[-1]
     if options:
         raise ConfigurationError(
-            f"log {text!r}: unknown option {next(iter(options))!r}; expected format=case"
+            f"log {text!r}: unknown option {next(iter(options))!r}; expected format=case or format=otlp"
         )
-    if form != "case":
-        raise ConfigurationError(f"log {text!r}: format {form!r} is not supported; expected case")
+    if form not in FORMATS:
+        raise ConfigurationError(
+            f"log {text!r}: format {form!r} is not supported; expected {' or '.join(FORMATS)}"
+        )
     return KafkaLocation(brokers, topics, form)
 
 

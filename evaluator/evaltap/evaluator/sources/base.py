@@ -1,10 +1,10 @@
 """The contract of a case source: records with their positions, read again from any of them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from evaltap.schemas.record import WireRecord
+from evaltap.schemas.record import RecordError, WireRecord
 
 
 class Partition(NamedTuple):
@@ -23,22 +23,38 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """A raw record and where it lay; nothing was decoded, so nothing can fail before landing."""
+    """A raw record and where it lay.  Most sources decode nothing, so nothing fails before landing."""
 
     partition: Partition
     offset: int
     record: WireRecord
+    time_ms: int | None = None
+    """When the log says that it was written, in milliseconds since the epoch."""
+    error: RecordError | None = None
+    """Why it is a dead letter, from a source that had to look inside."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTrace:
+    """A trace that was read: where its telemetry lay (first and next offset), what to remember of it."""
+
+    trace_id: str
+    places: Mapping[Partition, tuple[int, int]]
+    memory: str
 
 
 @dataclass(frozen=True, slots=True)
 class SourceBatch:
     """What one poll returned: records in the order of each partition, and where to go on.
 
-    Store `next_offsets` in the transaction that stores the records; a restart seeks to them.
+    Store `next_offsets` and `traces` in the transaction that stores the records; a restart seeks to
+    the offsets.  `more` says of a batch without records that the log is not at its end.
     """
 
     records: tuple[SourceRecord, ...] = ()
     next_offsets: Mapping[Partition, int] = field(default_factory=dict)
+    traces: tuple[ReadTrace, ...] = ()
+    more: bool = False
 
 
 class CaseSource(Protocol):
@@ -64,3 +80,14 @@ class CaseSource(Protocol):
 
     def close(self) -> None:
         """Let go of files and connections; a waiting `poll` in another thread returns."""
+
+
+class SteeredSource(CaseSource, Protocol):
+    """A source whose partitions can be read at different speeds, and that knows when it is at the end."""
+
+    def behind(self) -> Collection[Partition]:
+        """Return the partitions that hold records now which `poll` has not returned."""
+        ...
+
+    def pause(self, partitions: Collection[Partition]) -> None:
+        """Return nothing of these partitions, and of no others, from now on."""

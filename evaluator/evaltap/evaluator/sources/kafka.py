@@ -5,7 +5,7 @@ nothing to rebalance and nothing to commit.  A partition that appears later is r
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from evaltap.evaluator.sources.base import Bounds, Partition, SourceBatch, SourceRecord
@@ -69,7 +69,8 @@ class KafkaSource:
             for message in messages:
                 headers = tuple((name, value or b"") for name, value in message.headers)
                 record = WireRecord(message.key, message.value, headers)
-                records.append(SourceRecord(partition, message.offset, record))
+                time_ms = message.timestamp if message.timestamp >= 0 else None
+                records.append(SourceRecord(partition, message.offset, record, time_ms))
             if messages:
                 next_offsets[partition] = messages[-1].offset + 1
         return SourceBatch(tuple(records), next_offsets)
@@ -83,6 +84,30 @@ class KafkaSource:
             Partition(place.topic, place.partition): Bounds(starts[place], ends[place])
             for place in places
         }
+
+    def behind(self) -> Collection[Partition]:
+        """Return the partitions that hold records now which `poll` has not returned."""
+        from kafka.errors import KafkaError
+
+        places = self._places()
+        try:
+            ends = self._consumer.end_offsets(places)
+            return [
+                Partition(place.topic, place.partition)
+                for place in places
+                if Partition(place.topic, place.partition) not in self._known
+                or (self._consumer.position(place) or 0) < ends[place]
+            ]
+        except KafkaError:
+            # Nobody can say: then none of them is at its end.
+            return [Partition(place.topic, place.partition) for place in places]
+
+    def pause(self, partitions: Collection[Partition]) -> None:
+        """Fetch nothing of these partitions, and of no others, from now on."""
+        from kafka.structs import TopicPartition
+
+        self._consumer.resume(*self._consumer.paused())
+        self._consumer.pause(*(TopicPartition(topic, number) for topic, number in partitions))
 
     def close(self) -> None:
         """Leave the cluster."""

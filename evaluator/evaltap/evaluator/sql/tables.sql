@@ -119,6 +119,18 @@ CREATE TABLE IF NOT EXISTS offsets (
   landed_at        TIMESTAMP NOT NULL
 );
 
+-- Traces of raw telemetry that were read but lie beyond the offsets, in part or as a whole, because an
+-- older trace of the partition was still open; one row for each partition they lie in.
+CREATE TABLE IF NOT EXISTS read_traces (
+  trace_id         VARCHAR NOT NULL,
+  topic            VARCHAR NOT NULL,
+  partition_number INTEGER NOT NULL,
+  first_offset     BIGINT NOT NULL,
+  next_offset      BIGINT NOT NULL,     -- what lies before it was read
+  memory           VARCHAR NOT NULL,    -- the assembler's own note: readings, runs, digests of turns
+  landed_at        TIMESTAMP NOT NULL
+);
+
 -- What producers say they numbered and dropped; proves completeness.
 CREATE TABLE IF NOT EXISTS manifests (
   producer_id VARCHAR NOT NULL,
