@@ -17,6 +17,7 @@ from evaltap.evaluator.commands.guarding import (
     write_reports,
 )
 from evaltap.evaluator.commands.judging import judging
+from evaltap.evaluator.commands.logs import open_source, tell_telemetry
 from evaltap.evaluator.commands.options import (
     add_json,
     add_scoring,
@@ -25,13 +26,11 @@ from evaltap.evaluator.commands.options import (
     pending_scorer,
     progress,
 )
-from evaltap.schemas.log_location import KafkaLocation, parse_log_location
 
 if TYPE_CHECKING:
     from evaltap.evaluator.consumer import Consumer
     from evaltap.evaluator.jobs import PendingScorer
     from evaltap.evaluator.report import Difference
-    from evaltap.evaluator.sources.base import CaseSource
     from evaltap.evaluator.store import Store
 
 
@@ -40,7 +39,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  evaltap consume --log agent.log.db --db cases.duckdb --until-idle     # only land\n"
-        "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json\n\n"
+        "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json\n"
+        "  evaltap consume --log 'kafka://broker:9092/otlp_spans,otlp_logs?format=otlp' --db cases.duckdb\n\n"
         "exit code with --until-idle and --metrics: 0 all passed, 1 something failed, 3 incomplete"
     )
     add = parser.add_argument
@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--log",
         required=True,
         metavar="LOG",
-        help="the log to read: a file, or kafka://host:port/topic",
+        help="the log to read: a file, kafka://host:port/topic, or with ?format=otlp topics of raw OTLP",
     )
     add("--db", required=True, type=Path, metavar="X.duckdb", help="where cases and scores go")
     add(
@@ -75,8 +75,8 @@ def _consume(options: argparse.Namespace) -> int:
     from evaltap.evaluator.consumer import Consumed, Consumer
 
     scorer = case_scorer(options) if options.metrics else None
-    source = _source(options.log, must_exist=options.until_idle)
     with open_store(options.db) as store, progress("turns landed") as show:
+        source = open_source(options.log, store, until_idle=options.until_idle)
         pending = None if scorer is None else pending_scorer(store, scorer, options)
         consumer = Consumer(source, store, scorer=pending, log=options.log)
 
@@ -86,18 +86,8 @@ def _consume(options: argparse.Namespace) -> int:
         with _stopped_by_signals(consumer):
             consumer.run(until_idle=options.until_idle, report=report)
         source.close()
+        tell_telemetry(source)
         return _finish(options, store, consumer, pending)
-
-
-def _source(log: str, *, must_exist: bool) -> "CaseSource":
-    location = parse_log_location(log)
-    if isinstance(location, KafkaLocation):
-        from evaltap.evaluator.sources.kafka import KafkaSource
-
-        return KafkaSource(location)
-    from evaltap.evaluator.sources.local_log import LocalLogSource
-
-    return LocalLogSource(location, must_exist=must_exist)
 
 
 @contextmanager

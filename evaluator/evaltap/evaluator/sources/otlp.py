@@ -85,7 +85,7 @@ class OtlpSource:
         offsets_every_seconds: float = OFFSETS_EVERY_SECONDS,
     ) -> None:
         self._source = source
-        self._assembler = assembler
+        self.assembler = assembler
         self._log = LogTimeReader(source, clock=clock, wall_clock=wall_clock)
         self._load = progress
         self._known = Progress()
@@ -167,7 +167,7 @@ class OtlpSource:
             yield None
 
     def _due(self, now_ns: int | None) -> Iterator[TraceReading]:
-        due = self._assembler.due(now_ns)
+        due = self.assembler.due(now_ns)
         yield from due.readings
         for trace_id in due.forgotten:
             self._places.pop(trace_id, None)
@@ -179,7 +179,7 @@ class OtlpSource:
         try:
             if not record.record.value:
                 raise RecordError(Reason.EMPTY, "the record has no value; expected OTLP")
-            found = self._assembler.decode(record.record.value)
+            found = self.assembler.decode(record.record.value)
         except RecordError as error:
             self._set_aside(record, error)
             return
@@ -197,7 +197,7 @@ class OtlpSource:
                 memory = None
             places = self._places.setdefault(trace_id, {})
             places[place] = (places.get(place, (offset, 0))[0], offset + 1)
-            self._assembler.take(trace_id, items, memory=memory, is_new=is_new)
+            self.assembler.take(trace_id, items, memory=memory, is_new=is_new)
 
     def _is_settled(self, read: ReadTrace) -> bool:
         """Whether a trace was done with: some of its telemetry lies before where we started."""
@@ -233,7 +233,7 @@ class OtlpSource:
 
     def _batch(self) -> SourceBatch:
         """Return what was drawn, with the statement that accounts for it."""
-        if (statement := self._assembler.statement()) is not None:
+        if (statement := self.assembler.statement()) is not None:
             partition, next_offset = next(iter(self._log.next_offsets.items()))
             self._records.append(SourceRecord(partition, next_offset - 1, statement))
         batch = SourceBatch(

@@ -1,0 +1,76 @@
+"""Which source reads a log that the user named; here the recorder's assembler meets the evaluator."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from evaltap.schemas.log_location import OTLP, KafkaLocation, parse_log_location
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.sources.base import CaseSource
+    from evaltap.evaluator.sources.otlp import OtlpSource, TraceAssembler
+    from evaltap.evaluator.store import Store
+
+
+def open_source(log: str, store: "Store", *, until_idle: bool) -> "CaseSource":
+    """Return the source of a log that lands in `store`.
+
+    With `until_idle` the log must be there, and traces of raw telemetry that are open at its end are
+    told as they are.  Raises ConfigurationError and InputError for a log that cannot be read.
+    """
+    location = parse_log_location(log)
+    if isinstance(location, KafkaLocation):
+        from evaltap.evaluator.sources.kafka import KafkaSource
+
+        if location.format == OTLP:
+            return _otlp_source(location, store, until_idle=until_idle)
+        return KafkaSource(location)
+    from evaltap.evaluator.sources.local_log import LocalLogSource
+
+    return LocalLogSource(location, must_exist=until_idle)
+
+
+def _otlp_source(location: KafkaLocation, store: "Store", *, until_idle: bool) -> "OtlpSource":
+    from evaltap.evaluator.read_traces import progress
+    from evaltap.evaluator.sources.kafka import KafkaSource
+    from evaltap.evaluator.sources.otlp import OtlpSource
+
+    return OtlpSource(
+        KafkaSource(location),
+        _assembler(location),
+        progress=lambda: progress(store),
+        closes_at_end=until_idle,
+    )
+
+
+def _assembler(location: KafkaLocation) -> "TraceAssembler":
+    """Return the recorder's assembler, with the recorder's settings from the environment."""
+    import uuid
+    from importlib.metadata import version
+
+    from evaltap.recorder.config import RecorderConfig
+    from evaltap.recorder.topic_traces import TopicTraces
+
+    return TopicTraces(
+        RecorderConfig(log=str(location)),
+        producer_id=uuid.uuid4().hex,
+        recorder_version=version("evaltap"),
+    )
+
+
+def tell_telemetry(source: "CaseSource") -> None:
+    """Say on stderr what became of raw telemetry, when the source reads any."""
+    from evaltap.evaluator.sources.otlp import OtlpSource
+    from evaltap.recorder.topic_traces import TopicTraces
+
+    if not isinstance(source, OtlpSource) or not isinstance(source.assembler, TopicTraces):
+        return
+    counts, waiting = source.assembler.counters, source.assembler.buffer.counters
+    dropped = "".join(f", {count:,} {reason}" for reason, count in sorted(counts.dropped.items()))
+    print(
+        f"telemetry: {counts.messages:,} messages ({counts.metrics_skipped:,} of metrics skipped,"
+        f" {counts.undecodable:,} undecodable), {counts.traces_read:,} traces read"
+        f" ({waiting.traces_timed_out:,} timed out, {waiting.traces_evicted:,} evicted),"
+        f" {counts.turns:,} turns, {counts.revisions:,} revised{dropped};"
+        f" {source.open_traces:,} traces may still grow and are read again by the next process",
+        file=sys.stderr,
+    )
