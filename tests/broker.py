@@ -10,8 +10,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -137,6 +139,7 @@ class GivenCluster(Broker):
     def __init__(self, address: str) -> None:
         super().__init__(Path())
         self._address = address
+        self.port = int(address.rpartition(":")[2])
 
     @property
     def address(self) -> str:
@@ -154,6 +157,15 @@ class GivenCluster(Broker):
 
     def _end(self, number: signal.Signals) -> None:
         self._signal(number)
+
+
+def until(condition: Callable[[], bool], seconds: float = 40.0) -> None:
+    """Wait for something that another thread or process brings about."""
+    never = threading.Event()
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        never.wait(0.02)
 
 
 def free_port() -> int:

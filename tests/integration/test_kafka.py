@@ -4,22 +4,18 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from broker import Broker
+from broker import Broker, until
 from cases import make_case, make_records, make_turn
 from evaltap.evaluator.cli import main
-from evaltap.evaluator.consumer import Consumed, Consumer
-from evaltap.evaluator.sources.kafka import KafkaSource
 from evaltap.evaluator.store import Store
 from evaltap.recorder import Recorder
 from evaltap.recorder.sinks.kafka import KafkaSink
-from evaltap.schemas.log_location import KafkaLocation, parse_log_location
 from evaltap.schemas.record import WireRecord
+from topics import cases, consume, landed, location, record, turns
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -29,38 +25,10 @@ def _own_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
 
 
-def location(broker: Broker) -> KafkaLocation:
-    found = parse_log_location(broker.log())
-    assert isinstance(found, KafkaLocation)
-    return found
-
-
-def consume(broker: Broker, store: Store) -> Consumed:
-    source = KafkaSource(location(broker))
-    try:
-        return Consumer(source, store).run(until_idle=True, report=lambda _: None)
-    finally:
-        source.close()
-
-
-def turns(store: Store) -> list[tuple[Any, ...]]:
-    return store.rows("SELECT eval_id, invocation_id FROM turns ORDER BY ALL")
-
-
-def cases(count: int, first: int = 0) -> list[dict[str, Any]]:
-    return [make_case(f"s-{i}", [make_turn(f"t-{i}")]) for i in range(first, first + count)]
-
-
-def record(recorder: Recorder, count: int) -> None:
-    for number in range(count):
-        with recorder.turn(session_id=f"s-{number}", user="hi") as turn:
-            turn.respond("hello")
-
-
 def test_cases_go_to_a_topic_and_come_back_equal(broker: Broker, tmp_path: Path) -> None:
     lines = tmp_path / "c.jsonl"
     lines.write_text("".join(json.dumps(case) + "\n" for case in cases(300)))
-    url = str(location(broker))
+    url = broker.log()
 
     assert main(["record", "cases", str(lines), "--log", url]) == 0
     assert main(["consume", "--log", url, "--db", str(tmp_path / "x.duckdb"), "--until-idle"]) == 0
@@ -74,15 +42,15 @@ def test_cases_go_to_a_topic_and_come_back_equal(broker: Broker, tmp_path: Path)
 
 
 def test_a_second_consumer_goes_on_where_the_store_stands(broker: Broker) -> None:
-    sink = KafkaSink(location(broker))
+    sink = KafkaSink(location(broker.log()))
     with Store(":memory:") as store:
         sink.append(make_records(cases(3)))
         assert sink.flush(20)
-        assert consume(broker, store).landed.turns == 3
+        assert consume(broker.log(), store).landed.turns == 3
 
         sink.append(make_records(cases(2, first=3), first_seq=4))
         assert sink.flush(20)
-        consumed = consume(broker, store)
+        consumed = consume(broker.log(), store)
 
     sink.close()
     assert (consumed.landed.records, consumed.landed.turns) == (2, 2)
@@ -92,7 +60,7 @@ def test_while_the_broker_is_away_turns_are_spooled_and_sent_when_it_is_back(
     broker: Broker,
 ) -> None:
     broker.stop()
-    recorder = Recorder(str(location(broker)))
+    recorder = Recorder(broker.log())
     record(recorder, 50)
     recorder.flush(0.5)
 
@@ -103,30 +71,24 @@ def test_while_the_broker_is_away_turns_are_spooled_and_sent_when_it_is_back(
     broker.start()
     assert recorder.close(60)
     with Store(":memory:") as store:
-        consume(broker, store)
+        consume(broker.log(), store)
         assert len(turns(store)) == 50
 
 
 def test_what_a_closed_recorder_could_not_send_the_next_one_sends(broker: Broker) -> None:
     broker.stop()
-    first = Recorder(str(location(broker)))
+    first = Recorder(broker.log())
     record(first, 20)
     first.close(1)
 
     broker.start()
-    second = Recorder(str(location(broker)))
+    second = Recorder(broker.log())
     with second.turn(session_id="later", user="hi") as turn:
         turn.respond("hello")
     assert second.close(30)
 
     with Store(":memory:") as store:
-        waiting = threading.Event()
-        for _ in range(100):
-            consume(broker, store)
-            if len(turns(store)) == 21:
-                break
-            waiting.wait(0.1)
-        assert len(turns(store)) == 21
+        until(lambda: landed(broker.log(), store) == 21)
         assert store.rows("SELECT count(DISTINCT producer_id) FROM turns") == [(2,)]
 
 
@@ -143,27 +105,21 @@ print(recorder.counters().spooled, flush=True)
 os.kill(os.getpid(), 9)
 """
     broker.stop()
-    command = [sys.executable, "-c", program, str(location(broker))]
+    command = [sys.executable, "-c", program, broker.log()]
     killed = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
     assert killed.stdout.strip() == "20", killed.stderr
 
     broker.start()
-    sink = KafkaSink(location(broker))
+    sink = KafkaSink(location(broker.log()))
     sink.append(make_records([make_case("own")]))
     assert sink.flush(30)
     with Store(":memory:") as store:
-        waiting = threading.Event()
-        for _ in range(100):
-            consume(broker, store)
-            if len(turns(store)) == 21:
-                break
-            waiting.wait(0.1)
-        assert len(turns(store)) == 21
+        until(lambda: landed(broker.log(), store) == 21)
     sink.close()
 
 
 def test_a_broker_restart_in_the_middle_loses_and_doubles_nothing(broker: Broker) -> None:
-    sink = KafkaSink(location(broker))
+    sink = KafkaSink(location(broker.log()))
     for part in range(5):
         sink.append(make_records(cases(200, first=part * 200), first_seq=part * 200 + 1))
         if part == 2:
@@ -173,7 +129,7 @@ def test_a_broker_restart_in_the_middle_loses_and_doubles_nothing(broker: Broker
     sink.close()
 
     with Store(":memory:") as store:
-        consumed = consume(broker, store)
+        consumed = consume(broker.log(), store)
         found = turns(store)
 
     assert len(found) == len(set(found)) == 1_000
@@ -185,14 +141,14 @@ def test_a_record_that_the_broker_never_takes_holds_up_nobody(
 ) -> None:
     monkeypatch.setenv("EVALTAP_KAFKA_MAX_REQUEST_SIZE", "5000")
     big = make_case("big", [make_turn(answer="x" * 20_000)])
-    sink = KafkaSink(location(broker))
+    sink = KafkaSink(location(broker.log()))
 
     sink.append(make_records([big, *cases(3)]))
 
     assert sink.flush(20)
     sink.close()
     with Store(":memory:") as store:
-        assert consume(broker, store).landed.turns == 3
+        assert consume(broker.log(), store).landed.turns == 3
     assert list((tmp_path / "spool").rglob("*.rejected")), "set aside, not lost"
 
 
@@ -203,13 +159,13 @@ def test_poison_on_the_topic_becomes_dead_letters_between_good_turns(broker: Bro
         WireRecord(None, b"", ()),
         WireRecord(b"k", None, ()),
     ]
-    sink = KafkaSink(location(broker))
+    sink = KafkaSink(location(broker.log()))
     sink.append([good[0], *poison, good[1]])
     assert sink.flush(20)
     sink.close()
 
     with Store(":memory:") as store:
-        consumed = consume(broker, store)
+        consumed = consume(broker.log(), store)
 
     assert (consumed.landed.turns, consumed.landed.dead_letters) == (2, 3)
 

@@ -14,10 +14,14 @@ LOG_INTERVAL_SECONDS = 60.0
 
 
 class Faults:
-    """Count faults from any thread; say them in the log once an interval, with their number."""
+    """Count faults from any thread; say them in the log once an interval, with their number.
 
-    def __init__(self) -> None:
+    `meaning` is what they mean to the reader of the log.
+    """
+
+    def __init__(self, meaning: str = "the agent is not affected") -> None:
         self.total = 0
+        self._meaning = meaning
         self._numbers = itertools.count(1)
         self._fresh: deque[str] = deque(maxlen=1000)
         self._last_logged = float("-inf")
@@ -36,8 +40,7 @@ class Faults:
         while self._fresh:
             seen[self._fresh.popleft()] += 1
         details = ", ".join(f"{where} ({count} times)" for where, count in seen.most_common(5))
-        _LOG.warning("the recorder had %d faults; the agent is not affected: %s",
-                     seen.total(), details)  # fmt: skip
+        _LOG.warning("the recorder had %d faults; %s: %s", seen.total(), self._meaning, details)
 
 
 class guard:

@@ -143,7 +143,7 @@ class Forwarder:
         self._set_aside = 0
         self._awaited = 0
         self._carrier = Carrier(connect, self._stopping.is_set)
-        self._faults = Faults()
+        self._faults = Faults("turns wait on the spool until the broker takes them")
         self._backoff = 0.0
         self._look_at = 0.0
         self._calm = threading.Lock()

@@ -53,19 +53,18 @@ class KafkaSink:
 
     def close(self) -> None:
         """Stop forwarding; what was not sent stays on the spool for the next process."""
-        local, forwarder = self._local, self._forwarder
-        self._local = self._forwarder = None
-        if self._pid != os.getpid():
-            _INHERITED.append((local, forwarder))
-            return
-        if forwarder is not None:
-            forwarder.stop()
+        if self._is_inherited():
+            self._abandon()
+        if self._forwarder is not None:
+            self._forwarder.stop()
+        # The forwarder is kept: it knows how many cases stay behind.
+        local, self._local = self._local, None
         if local is not None:
             local.close()
 
     def _open(self) -> "tuple[LocalLogSink, Forwarder]":
-        if self._pid != os.getpid() and self._local is not None:
-            self.close()
+        if self._is_inherited():
+            self._abandon()
         if self._local is None or self._forwarder is None:
             try:
                 folder = spool_folder("-".join(self._location.topics))
@@ -77,6 +76,14 @@ class KafkaSink:
             self._forwarder = Forwarder(lambda: TopicProducer(self._location), spool)
             self._forwarder.start()
         return self._local, self._forwarder
+
+    def _is_inherited(self) -> bool:
+        """Tell whether what is open belongs to the parent of this forked process."""
+        return self._forwarder is not None and self._pid != os.getpid()
+
+    def _abandon(self) -> None:
+        _INHERITED.append((self._local, self._forwarder))
+        self._local = self._forwarder = None
 
 
 class TopicProducer:

@@ -1,0 +1,64 @@
+"""What tests do with topics: consume them into a store, count what lies there, record to them."""
+
+from typing import Any
+
+from cases import make_case, make_turn
+from evaltap.evaluator.consumer import Consumed, Consumer
+from evaltap.evaluator.sources.kafka import KafkaSource
+from evaltap.evaluator.store import Store
+from evaltap.recorder import Recorder
+from evaltap.schemas.log_location import KafkaLocation, parse_log_location
+from evaltap.schemas.record import WireRecord
+
+
+def location(url: str) -> KafkaLocation:
+    """Return the topics that a URL names."""
+    found = parse_log_location(url)
+    assert isinstance(found, KafkaLocation)
+    return found
+
+
+def consume(url: str, store: Store) -> Consumed:
+    """Land what lies on the topics and is not landed yet."""
+    source = KafkaSource(location(url))
+    try:
+        return Consumer(source, store).run(until_idle=True, report=lambda _: None)
+    finally:
+        source.close()
+
+
+def messages(url: str) -> list[WireRecord]:
+    """Return all that lies on the topics, by partition and offset."""
+    source = KafkaSource(location(url))
+    try:
+        source.seek({})
+        end = sum(bounds.end - bounds.start for bounds in source.bounds().values())
+        found: list[WireRecord] = []
+        while len(found) < end:
+            found += [item.record for item in source.poll(1_000, 0.2).records]
+        return found
+    finally:
+        source.close()
+
+
+def turns(store: Store) -> list[tuple[Any, ...]]:
+    """Return session and id of every landed turn."""
+    return store.rows("SELECT eval_id, invocation_id FROM turns ORDER BY ALL")
+
+
+def landed(url: str, store: Store) -> int:
+    """Land what is new and return how many turns the store has."""
+    consume(url, store)
+    return len(turns(store))
+
+
+def cases(count: int, first: int = 0) -> list[dict[str, Any]]:
+    """Return cases of one turn each, all different."""
+    return [make_case(f"s-{i}", [make_turn(f"t-{i}")]) for i in range(first, first + count)]
+
+
+def record(recorder: Recorder, count: int, first: int = 0, answer: str = "hello") -> None:
+    """Record sessions of one turn each."""
+    for number in range(first, first + count):
+        with recorder.turn(session_id=f"s-{number}", user="hi") as turn:
+            turn.respond(answer)
