@@ -19,6 +19,8 @@ COMMANDS = {
     "collect": "receive OTLP over HTTP and record the agent runs in it",
     "convert": "make eval cases of data sets: Hugging Face, DeepEval, OpenAI evals, CSV, JSON Lines",
     "consume": "land the cases of a log in a DuckDB file and score them",
+    "sink": "land the cases of a topic and have workers score them, as many as there are",
+    "work": "score the jobs of a sink, as one worker of many",
     "score": "score eval cases from files or a DuckDB file",
     "gate": "check eval cases against thresholds in several dimensions",
     "calibrate": "compare a judge's verdicts with the labels of people",

@@ -148,7 +148,7 @@ class Lander:
                     rows.feedback.setdefault(feedback.feedback_id, _feedback_row(feedback, record))
                     counts.feedback += 1
                 case RecordError() as error:
-                    rows.dead_letters.append(_dead_letter_row(record, error))
+                    rows.dead_letters.append(dead_letter_row(record, error))
                     seq = record.record.header("seq") or ""
                     if seq.isdecimal() and int(seq) < 1 << 63:
                         rows.consume(record.record.header("producer_id") or "", int(seq))
@@ -252,6 +252,12 @@ class Lander:
     def _write(self, table: str, rows: Sequence[Row]) -> None:
         if rows:
             self._store.append(table, rows)
+
+
+def stored_offsets(store: Store) -> dict[Partition, int]:
+    """Return where to go on reading each topic that was ever read into a store."""
+    rows = store.rows("SELECT topic, partition_number, max(next_offset) FROM offsets GROUP BY ALL")
+    return {Partition(topic, number): offset for topic, number, offset in rows}
 
 
 _TAKE_LETTER = """
@@ -417,7 +423,8 @@ def _feedback_row(feedback: Feedback, source: SourceRecord) -> Row:
     )
 
 
-def _dead_letter_row(source: SourceRecord, error: RecordError) -> Row:
+def dead_letter_row(source: SourceRecord, error: RecordError) -> Row:
+    """Return the row of a record that cannot be read, without the time of landing."""
     headers = [[name, value.decode("utf-8", "replace")] for name, value in source.record.headers]
     return (
         *source.partition,

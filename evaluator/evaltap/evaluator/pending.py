@@ -100,6 +100,8 @@ class PendingCases:
 
         `in_order`: those first that landed first; otherwise no sort is paid for.
         """
+        if not self._digests:
+            return
         query = f"WITH {_EVERYTHING} {sql('pending_cases')} {_CASES}"
         if in_order:
             query += "ORDER BY min(t.first_landed_seq)"

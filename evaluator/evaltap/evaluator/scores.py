@@ -10,7 +10,6 @@ from evaltap.evaluator.columns import ArrowTable
 from evaltap.evaluator.pending import OLDEST, Begin
 from evaltap.evaluator.rows import SCORE_COLUMNS, TURN_SCORE_COLUMNS, PackedRows
 from evaltap.evaluator.runs import Run
-from evaltap.evaluator.sources.base import Partition
 from evaltap.evaluator.store import Row, Store, sql
 
 _UNLESS_THERE = """
@@ -34,12 +33,12 @@ class ScoreWriter:
         batches: Sequence[PackedRows],
         *,
         since: Begin = OLDEST,
-        offsets: Mapping[Partition, int] | None = None,
+        beside: Mapping[str, Sequence[Row]] | None = None,
     ) -> None:
         """Store batches as one; rows that the run has already are left as they are.
 
-        `since`: the cases begin there, so that no older row need be looked at.  `offsets` of the log
-        that brought the rows go into the same transaction.
+        `since`: the cases begin there, so that no older row need be looked at.  `beside` are rows of
+        other tables that go into the same transaction, without the time of writing, which is last.
         """
         run_id, now = self._run.run_id, self._store.now()
         parameters = {"run_id": run_id, "now": now}
@@ -50,17 +49,17 @@ class ScoreWriter:
             "turn_scores": ArrowTable(TURN_SCORE_COLUMNS, [batch.turn_scores for batch in batches]),
         }
         with self._store.transaction():
-            for table, rows in staged.items():
+            for table, arrow in staged.items():
                 insert = sql(f"insert_{table}") + self._unless_there.format(table=table)
-                with self._store.showing(f"staged_{table}", rows):
+                with self._store.showing(f"staged_{table}", arrow):
                     self._store.execute(insert, parameters)
             # Columns that came later stand behind the time of scoring.
             votes = (vote for batch in batches for vote in batch.votes)
             self._append("rubric_votes", [(run_id, *vote[:-3], now, *vote[-3:]) for vote in votes])
             calls = (call for batch in batches for call in batch.calls)
             self._append("judge_calls", [(run_id, *call, now) for call in calls])
-            read = (offsets or {}).items()
-            self._append("offsets", [(*place, next_, now) for place, next_ in read])
+            for table, rows in (beside or {}).items():
+                self._append(table, [(*row, now) for row in rows])
 
     def _append(self, table: str, rows: Sequence[Row]) -> None:
         if rows:

@@ -4,8 +4,9 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,11 +27,13 @@ from evaltap.evaluator.commands.options import (
     pending_scorer,
     progress,
 )
+from evaltap.evaluator.commands.publishing import add_dlq_topic, add_scores_topic, outboxes
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.consumer import Consumer
+    from evaltap.evaluator.consumer import Consumer, Duty
     from evaltap.evaluator.jobs import PendingScorer
     from evaltap.evaluator.report import Difference
+    from evaltap.evaluator.scoring import CaseScorer
     from evaltap.evaluator.store import Store
 
 
@@ -50,35 +53,69 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="LOG",
         help="the log to read: a file, kafka://host:port/topic, or with ?format=otlp topics of raw OTLP",
     )
+    add_dlq_topic(parser)
+    add_consuming(
+        parser,
+        metrics_help="score with these metrics (default: only land)",
+        metrics_required=False,
+    )
+    parser.set_defaults(run=run)
+
+
+def add_consuming(
+    parser: argparse.ArgumentParser, *, metrics_help: str, metrics_required: bool
+) -> None:
+    """Add what every command takes that lands a log."""
+    add = parser.add_argument
     add("--db", required=True, type=Path, metavar="X.duckdb", help="where cases and scores go")
     add(
         "--until-idle",
         action="store_true",
         help="stop when the log has nothing new and everything is scored",
     )
-    add_scoring(
-        parser, metrics_help="score with these metrics (default: only land)", required=False
-    )
+    add_scores_topic(parser)
+    add_scoring(parser, metrics_help=metrics_help, required=metrics_required)
     add_reports(parser)
     add_json(parser)
     add_guards(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Consume; return the exit code."""
     with judging(options):
-        return _consume(options)
+        scorer = case_scorer(options) if options.metrics else None
+        return consume(options, scorer, _equip)
 
 
-def _consume(options: argparse.Namespace) -> int:
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What a consumer does beside landing, and which metrics it scores itself (None: all)."""
+
+    only: "Sequence[int] | None" = None
+    duties: "Sequence[Duty]" = ()
+    tell: Callable[[], Mapping[str, object]] = dict
+    """Says at the end what came of it; the values go into `--json`."""
+
+
+def _equip(options: argparse.Namespace, store: "Store", scorer: "CaseScorer | None") -> Equipment:
+    return Equipment(duties=outboxes(options, store))
+
+
+def consume(
+    options: argparse.Namespace,
+    scorer: "CaseScorer | None",
+    equip: "Callable[[argparse.Namespace, Store, CaseScorer | None], Equipment]",
+) -> int:
+    """Land a log and score it until stopped, or until it is idle; return the exit code."""
     from evaltap.evaluator.consumer import Consumed, Consumer
 
-    scorer = case_scorer(options) if options.metrics else None
     with open_store(options.db) as store, progress("turns landed") as show:
         source = open_source(options.log, store, until_idle=options.until_idle)
-        pending = None if scorer is None else pending_scorer(store, scorer, options)
-        consumer = Consumer(source, store, scorer=pending, log=options.log)
+        beside = equip(options, store, scorer)
+        pending = (
+            None if scorer is None else pending_scorer(store, scorer, options, only=beside.only)
+        )
+        consumer = Consumer(source, store, scorer=pending, duties=beside.duties, log=options.log)
 
         def report(consumed: Consumed) -> None:
             show(consumed.landed.turns)
@@ -87,7 +124,7 @@ def _consume(options: argparse.Namespace) -> int:
             consumer.run(until_idle=options.until_idle, report=report)
         source.close()
         tell_telemetry(source)
-        return _finish(options, store, consumer, pending)
+        return _finish(options, store, consumer, pending, beside.tell())
 
 
 @contextmanager
@@ -108,12 +145,13 @@ def _finish(
     store: "Store",
     consumer: "Consumer",
     pending: "PendingScorer | None",
+    told: Mapping[str, object],
 ) -> int:
     from evaltap.evaluator.report import console, counted, print_summary, summarise
 
     consumed, landed = consumer.consumed, consumer.consumed.landed
     for gap in consumed.gaps:
-        print(f"evaltap consume: GAP {gap}", file=sys.stderr)
+        print(f"evaltap {options.command}: GAP {gap}", file=sys.stderr)
     summary, code = None, 0
     differences: list[Difference] = []
     if pending is not None:
@@ -130,6 +168,7 @@ def _finish(
             "dead_letters": landed.dead_letters,
             "gaps": consumed.gaps,
             "cases_scored": consumed.cases_scored,
+            **told,
             "summary": {**summary.data(), "exit_code": code} if summary else None,
         }
         print(json.dumps(data, ensure_ascii=False))

@@ -55,6 +55,20 @@ def judging_services(
     models = [model for metric in metrics for model in judge_models_of(metric)]
     if not models:
         return None
+    services = worker_services(options)
+    for model in models:
+        try:
+            options.judges(model).check()
+        except JudgeNotConfigured:
+            continue  # its metrics are not evaluated, and say so
+    return services
+
+
+def worker_services(options: argparse.Namespace) -> "Services":
+    """Return the services with the judges that the options describe, whatever metrics will come.
+
+    Raises ConfigurationError for a cache that cannot be used, or a budget that cannot be kept.
+    """
     from evaltap.evaluator.context import Services
     from evaltap.evaluator.embedding import EnvironmentEmbedders
     from evaltap.evaluator.judge import EnvironmentJudges
@@ -68,11 +82,6 @@ def judging_services(
     options.cache = cache_from(options.judge_cache, environ)
     judges = EnvironmentJudges(environ, cache=options.cache, budget=options.budget)
     options.judges = judges
-    for model in models:
-        try:
-            judges(model).check()
-        except JudgeNotConfigured:
-            continue  # its metrics are not evaluated, and say so
     return Services(judge=judges, embeddings=EnvironmentEmbedders())
 
 

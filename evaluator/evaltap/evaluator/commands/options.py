@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,8 +113,10 @@ def pending_scorer(
     scorer: "CaseScorer",
     options: argparse.Namespace,
     selection: "Selection | None" = None,
+    *,
+    only: Sequence[int] | None = None,
 ) -> "PendingScorer":
-    """Build the scorer of what has landed."""
+    """Build the scorer of what has landed, under `only` some of the metrics of its run."""
     from evaltap.evaluator.jobs import PendingScorer
     from evaltap.evaluator.pending import References
 
@@ -124,6 +126,7 @@ def pending_scorer(
         references=References(options.references) if options.references else None,
         threads=options.concurrency if scorer.waits else 1,
         selection=selection,
+        only=only,
     )
 
 

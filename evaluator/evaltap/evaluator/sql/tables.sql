@@ -263,3 +263,36 @@ CREATE TABLE IF NOT EXISTS judge_calls (
   latency_ms    DOUBLE,
   scored_at     TIMESTAMP NOT NULL
 );
+
+-- What workers were asked for, by a sink; written when the broker has taken it.  An ask that is repeated
+-- has the same job_id; the newest ask of a case is the one whose answer counts.
+CREATE TABLE IF NOT EXISTS jobs (
+  job_id           VARCHAR NOT NULL,   -- hash of run, case, revision and metric versions
+  run_id           VARCHAR NOT NULL,
+  app_name         VARCHAR NOT NULL,
+  eval_set_id      VARCHAR NOT NULL,
+  eval_id          VARCHAR NOT NULL,
+  revision         INTEGER NOT NULL,
+  metric_digests   VARCHAR[] NOT NULL,
+  attempt          INTEGER NOT NULL,   -- from 1
+  partition_number INTEGER NOT NULL,   -- where the job lies on the jobs topic
+  record_offset    BIGINT NOT NULL,
+  asked_at         TIMESTAMP NOT NULL
+);
+
+-- Answers of workers that could not do a job, and why: another version, an evaluator not installed.
+CREATE TABLE IF NOT EXISTS job_refusals (
+  job_id     VARCHAR NOT NULL,
+  attempt    INTEGER NOT NULL,
+  worker     VARCHAR NOT NULL,
+  reason     VARCHAR NOT NULL,
+  refused_at TIMESTAMP NOT NULL
+);
+
+-- How far rows were published on topics; append-only, the newest row of a name counts.
+CREATE TABLE IF NOT EXISTS outbox (
+  name            VARCHAR NOT NULL,    -- what is published, and the topic
+  published_until TIMESTAMP NOT NULL,  -- time and key of the last row that the broker has taken
+  published_key   VARCHAR NOT NULL,
+  written_at      TIMESTAMP NOT NULL
+);

@@ -1,0 +1,161 @@
+"""The outbox: rows that are committed are published on a topic, in their order, at least once.
+
+The rows are the outbox: nothing is written twice, and a crash repeats at most the last batch, with the
+same ids.  How far it has got is kept in the store.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeAlias
+
+import orjson
+
+from evaltap.evaluator.pending import Touched
+from evaltap.evaluator.store import Store
+from evaltap.evaluator.topics import TopicsAway, TopicWriter
+from evaltap.schemas.dead_letter import encode_dead_letter
+from evaltap.schemas.envelope import WireRecord
+from evaltap.schemas.job import CaseRevision, encode_score
+
+log = logging.getLogger(__name__)
+
+ROWS_PER_WRITE = 500
+LOOK_SECONDS = 0.5
+AWAY_SECONDS = 2.0
+
+
+class Item(NamedTuple):
+    """A row to publish, and its place in the order of all."""
+
+    at: datetime
+    key: str
+    record: WireRecord
+
+
+Reader: TypeAlias = Callable[[Store, datetime, str], list[Item]]
+"""Returns the next rows behind a time and key, at most ROWS_PER_WRITE."""
+
+
+class Outbox:
+    """A duty of the consumer that publishes what `read` finds on a topic."""
+
+    def __init__(
+        self,
+        store: Store,
+        writer: TopicWriter,
+        topic: str,
+        read: Reader,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._topic = topic
+        self._read = read
+        self._clock = clock
+        self._name = f"{read.__name__} {topic}"
+        self._until: tuple[datetime, str] = (datetime.min, "")
+        self._not_before = 0.0
+        self.idle = False
+        self.published = 0
+
+    def begin(self) -> None:
+        """Go on where the store says that publishing had got."""
+        found = self._store.rows(_CURSOR, {"name": self._name})
+        if found:
+            self._until = found[0]
+
+    def step(self, touched: Touched | None) -> bool:
+        """Publish the next rows; return whether there may be more."""
+        if self._clock() < self._not_before:
+            return False
+        items = self._read(self._store, *self._until)
+        self.idle = not items
+        self._not_before = self._clock() + (LOOK_SECONDS if self.idle else 0)
+        if not items:
+            return False
+        try:
+            self._writer.write(self._topic, [item.record for item in items])
+        except TopicsAway as problem:
+            log.warning("%s; trying again", problem)
+            self._not_before = self._clock() + AWAY_SECONDS
+            return False
+        self._until = items[-1][:2]
+        with self._store.transaction():
+            self._store.append("outbox", [(self._name, *self._until, self._store.now())])
+        self.published += len(items)
+        return True
+
+
+_CURSOR = """
+SELECT published_until, published_key FROM outbox WHERE name = $name
+ORDER BY published_until DESC, published_key DESC LIMIT 1
+"""
+
+
+def dead_letters(store: Store, at: datetime, key: str) -> list[Item]:
+    """Return the next dead letters as records, byte for byte with the reason in headers."""
+    items = []
+    for row in store.rows(_DEAD_LETTERS, _behind(at, key)):
+        landed_at, place, topic, partition, offset, reason, detail, key_, headers, value = row
+        kept = tuple((name, text.encode()) for name, text in orjson.loads(headers or "[]"))
+        record = encode_dead_letter(
+            WireRecord(key_, value, kept), reason=reason, detail=detail, topic=topic,
+            partition=partition, offset=offset, producer_id="evaltap-evaluator",
+            time=landed_at.replace(tzinfo=UTC),
+        )  # fmt: skip
+        items.append(Item(landed_at, place, record))
+    return items
+
+
+def scores(store: Store, at: datetime, key: str) -> list[Item]:
+    """Return the next scores of live runs as records, one for each row."""
+    return [_score(row) for row in store.records(_SCORES, _behind(at, key))]
+
+
+def _score(row: dict[str, Any]) -> Item:
+    of = CaseRevision(row["app_name"], row["eval_set_id"], row["eval_id"], row["revision"])
+    body = {name: row[column] for name, column in _SCORE_FIELDS.items()}
+    record = encode_score(
+        of, body, event_id=row["score_id"], producer_id="evaltap-evaluator",
+        time=row["scored_at"].replace(tzinfo=UTC),
+    )  # fmt: skip
+    return Item(row["scored_at"], row["score_id"], record)
+
+
+def _behind(at: datetime, key: str) -> dict[str, Any]:
+    return {"at": at, "key": key, "limit": ROWS_PER_WRITE}
+
+
+_SCORE_FIELDS = {
+    "runId": "run_id",
+    "metricName": "metric_name",
+    "metricDigest": "metric_digest",
+    "evaluatorName": "evaluator_name",
+    "evaluatorVersion": "evaluator_version",
+    "threshold": "threshold",
+    "score": "score",
+    "status": "status",
+    "reason": "reason",
+    "turnCount": "turn_count",
+}
+
+_DEAD_LETTERS = """
+SELECT landed_at, place, topic, partition_number, record_offset, reason, detail, record_key,
+       record_headers::VARCHAR, record_value
+FROM (
+  SELECT *, concat_ws('/', topic, lpad(partition_number::VARCHAR, 10, '0'),
+                      lpad(record_offset::VARCHAR, 19, '0')) AS place
+  FROM dead_letters WHERE landed_at >= $at
+)
+WHERE (landed_at, place) > ($at, $key)
+ORDER BY landed_at, place LIMIT $limit
+"""
+
+_SCORES = """
+SELECT s.* FROM scores s JOIN runs r USING (run_id)
+WHERE r.kind = 'live' AND s.scored_at >= $at AND (s.scored_at, s.score_id) > ($at, $key)
+ORDER BY s.scored_at, s.score_id LIMIT $limit
+"""

@@ -1,0 +1,160 @@
+"""Topics of a Kafka cluster that the evaluator writes: made when they are missing, written with acks.
+
+One thread uses a writer.  The client's own faults are told apart in one way only: `TopicsAway` means
+that the broker did not confirm, so nothing may be taken for written, and it can be tried again.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from evaltap.schemas.errors import EvaltapError
+from evaltap.schemas.log_location import KafkaLocation, kafka_settings
+from evaltap.schemas.record import WireRecord
+
+ACK_SECONDS = 30.0
+CONNECT_SECONDS = 10.0
+
+
+class TopicsAway(EvaltapError):
+    """Report that a broker did not answer, or not as it should; try again later."""
+
+
+class Place(NamedTuple):
+    """Where a record lies on its topic."""
+
+    partition: int
+    offset: int
+
+
+class TopicWriter:
+    """Writes records to topics and returns when the broker has them; connects when first used."""
+
+    def __init__(self, location: KafkaLocation, *, client_id: str) -> None:
+        self._location = location
+        self._client_id = client_id
+        self._producer: Any = None
+
+    def write(self, topic: str, records: Sequence[WireRecord]) -> list[Place]:
+        """Return where the records lie; raise TopicsAway when any is not confirmed."""
+        from kafka.errors import KafkaError
+
+        try:
+            producer = self._connected()
+            answers = [
+                producer.send(topic, key=one.key, value=one.value, headers=list(one.headers))
+                for one in records
+            ]
+            written = [answer.get(timeout=ACK_SECONDS) for answer in answers]
+        except KafkaError as error:
+            # Whatever state the producer is in, the next try starts with a new one.
+            self.close()
+            raise TopicsAway(f"{self._location}: {topic} was not written ({error})") from None
+        return [Place(one.partition, one.offset) for one in written]
+
+    def close(self) -> None:
+        """Let go of the connection; what was not confirmed is the caller's to repeat."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close(timeout=0.5)
+
+    def _connected(self) -> Any:
+        if self._producer is None:
+            from kafka import KafkaProducer
+            from kafka.codec import has_zstd
+
+            self._producer = KafkaProducer(
+                **_settings(
+                    KafkaProducer.DEFAULT_CONFIG,
+                    self._location,
+                    client_id=self._client_id,
+                    compression_type="zstd" if has_zstd() else "gzip",
+                    max_block_ms=int(CONNECT_SECONDS * 1000),
+                    delivery_timeout_ms=int(ACK_SECONDS * 1000),
+                    request_timeout_ms=10_000,
+                    linger_ms=2,
+                )
+            )
+        return self._producer
+
+
+class Cluster:
+    """What is asked of a cluster now and then: to make topics, and how far a group has read."""
+
+    def __init__(self, location: KafkaLocation) -> None:
+        self._location = location
+
+    def make_topics(self, partitions: Mapping[str, int]) -> dict[str, int]:
+        """Make the topics that are missing; return how many partitions each has."""
+        from kafka.errors import KafkaError, TopicAlreadyExistsError
+
+        admin = self._admin()
+        try:
+            there = set(admin.list_topics())
+            for topic, count in partitions.items():
+                if topic not in there:
+                    wanted = {topic: {"num_partitions": count, "replication_factor": -1}}
+                    # Somebody else may make it at the same moment.
+                    with suppress(TopicAlreadyExistsError):
+                        admin.create_topics(wanted)
+            described = admin.describe_topics(list(partitions))
+            return {one["name"]: len(one["partitions"]) for one in described}
+        except KafkaError as error:
+            raise TopicsAway(f"{self._location}: topics cannot be made ({error})") from None
+        finally:
+            admin.close()
+
+    def taken(self, group: str, topic: str, places: Collection[Place]) -> set[Place]:
+        """Return those places that the group has read past, or that the topic no longer holds."""
+        from kafka.errors import KafkaError
+        from kafka.structs import TopicPartition
+
+        numbers = sorted({place.partition for place in places})
+        try:
+            consumer = self._consumer(group)
+            try:
+                partitions = [TopicPartition(topic, number) for number in numbers]
+                starts = consumer.beginning_offsets(partitions)
+                past = {
+                    one.partition: max(consumer.committed(one) or 0, starts[one])
+                    for one in partitions
+                }
+            finally:
+                consumer.close()
+        except KafkaError as error:
+            raise TopicsAway(f"{self._location}: {topic} cannot be read ({error})") from None
+        return {place for place in places if place.offset < past[place.partition]}
+
+    def _admin(self) -> Any:
+        from kafka import KafkaAdminClient
+        from kafka.errors import KafkaError
+
+        try:
+            return KafkaAdminClient(**_settings(KafkaAdminClient.DEFAULT_CONFIG, self._location))
+        except KafkaError as error:
+            raise TopicsAway(
+                f"{self._location}: no broker answers ({error}); check address and settings"
+            ) from None
+
+    def _consumer(self, group: str) -> Any:
+        from kafka import KafkaConsumer
+
+        return KafkaConsumer(
+            **_settings(
+                KafkaConsumer.DEFAULT_CONFIG,
+                self._location,
+                group_id=group,
+                enable_auto_commit=False,
+            )
+        )
+
+
+def _settings(known: Mapping[str, Any], location: KafkaLocation, **given: Any) -> dict[str, Any]:
+    """Return settings of a client: ours, and above them what the environment says."""
+    return {
+        "bootstrap_servers": list(location.brokers),
+        "client_id": "evaltap-evaluator",
+        "bootstrap_timeout_ms": int(CONNECT_SECONDS * 1000),
+        **given,
+        **kafka_settings(known),
+    }

@@ -1,0 +1,345 @@
+"""A worker: takes jobs from a topic as one of a consumer group, scores them, writes the results.
+
+It keeps nothing.  What it has not answered is not committed, so whoever has the partition next does it
+again; the sink stores the first answer only.  The thread that polls never works: jobs run on threads, the
+partitions are paused while those have enough, and a poll each second keeps the worker in its group
+however slow a judge is.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from evaltap.evaluator.job_progress import MOST_TRIES, JobProgress
+from evaltap.evaluator.job_scoring import JobScorer
+from evaltap.evaluator.topics import TopicsAway, TopicWriter
+from evaltap.schemas.dead_letter import encode_dead_letter
+from evaltap.schemas.envelope import RecordError, WireRecord
+from evaltap.schemas.job import Job, Result, decode_job, encode_result
+
+log = logging.getLogger(__name__)
+
+JOBS_AHEAD = 2
+"""Jobs under way for each thread: one at work, one waiting for it."""
+POLL_SECONDS = 1.0
+FINISH_SECONDS = 20.0
+"""How long jobs under way may take to finish when the worker is stopped."""
+AWAY_SECONDS = 1.0
+
+Partition = Any
+"""The client's TopicPartition."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTopics:
+    """Where jobs come from, and where results and unreadable jobs go."""
+
+    jobs: str
+    results: str
+    dead_letters: str
+
+
+@dataclass(slots=True)
+class WorkerCounts:
+    """What a worker has done since it started."""
+
+    jobs: int = 0
+    refused: int = 0
+    given_up: int = 0
+    """Jobs that had ended too many workers."""
+    dead_letters: int = 0
+    rebalances: int = 0
+
+
+class _Waiting(NamedTuple):
+    partition: Partition
+    offset: int
+    record: WireRecord
+
+
+class _Answer(NamedTuple):
+    partition: Partition
+    offset: int
+    topic: str
+    record: WireRecord
+
+
+class Worker:
+    """Works until `stop`, which may be called from a signal handler.
+
+    `consumer` is a subscribed kafka-python consumer without auto-commit; `listen` makes it tell of
+    partitions that come and go.
+    """
+
+    def __init__(
+        self,
+        consumer: Any,
+        writer: TopicWriter,
+        scorer: JobScorer,
+        topics: WorkerTopics,
+        *,
+        name: str,
+        threads: int = 8,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._consumer = consumer
+        self._writer = writer
+        self._scorer = scorer
+        self._topics = topics
+        self._name = name
+        self._room = threads * JOBS_AHEAD
+        self._clock = clock
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="evaltap-work")
+        self._progress: dict[Partition, JobProgress] = {}
+        self._lock = threading.Lock()
+        """Held where `_progress` is changed: the client tells of lost partitions on its own thread."""
+        self._waiting: deque[_Waiting] = deque()
+        self._under_way: dict[Future[_Answer], _Waiting] = {}
+        self._alone = False
+        self._finished: queue.SimpleQueue[Future[_Answer]] = queue.SimpleQueue()
+        self._unsent: list[_Answer] = []
+        self._dirty: set[Partition] = set()
+        self._stopped = threading.Event()
+        self.counts = WorkerCounts()
+        self._told: set[str] = set()
+
+    def stop(self) -> None:
+        """Ask the worker to finish what is under way and to leave."""
+        self._stopped.set()
+
+    def run(self) -> WorkerCounts:
+        """Work until stopped; what is under way then may still finish within its time."""
+        try:
+            while not self._stopped.is_set():
+                self._poll()
+                self._start()
+                self._collect(wait=bool(self._under_way))
+                self._send()
+                self._commit()
+            self._finish()
+        finally:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        return self.counts
+
+    # -- partitions, on the client's thread ------------------------------------------------------
+
+    def revoked(self, partitions: Collection[Partition]) -> None:
+        """Leave partitions in good order: what is done is committed, what is not is somebody else's."""
+        left = {}
+        with self._lock:
+            self.counts.rebalances += 1
+            for partition in partitions:
+                if (progress := self._progress.pop(partition, None)) is not None:
+                    progress.abandon()
+                    left[partition] = progress.to_commit()
+        if left:
+            self._consumer.commit_async(_offsets(left))
+
+    def lost(self, partitions: Collection[Partition]) -> None:
+        """Forget partitions that somebody else has already: nothing may be committed any more."""
+        with self._lock:
+            self.counts.rebalances += 1
+            for partition in partitions:
+                self._progress.pop(partition, None)
+
+    # -- the loop --------------------------------------------------------------------------------
+
+    def _poll(self) -> None:
+        """Read jobs when there is room for them, and show the group that this worker lives."""
+        room = self._room - len(self._under_way) - len(self._waiting)
+        assigned = self._consumer.assignment()
+        if room > 0:
+            self._consumer.resume(*self._consumer.paused())
+        else:
+            self._consumer.pause(*assigned)
+        wait = 0 if self._under_way or self._waiting else int(POLL_SECONDS * 1000)
+        found = self._consumer.poll(timeout_ms=wait, max_records=max(1, room))
+        for partition, messages in found.items():
+            progress = self._progress_of(partition, messages[0].offset)
+            for message in messages:
+                headers = tuple((key, value or b"") for key, value in message.headers)
+                progress.read(message.offset)
+                record = WireRecord(message.key, message.value, headers)
+                self._waiting.append(_Waiting(partition, message.offset, record))
+
+    def _progress_of(self, partition: Partition, offset: int) -> JobProgress:
+        with self._lock:
+            found = self._progress.get(partition)
+        if found is None:
+            committed = self._consumer.committed(partition, metadata=True)
+            found = JobProgress.restored(offset, committed.metadata if committed else "")
+            with self._lock:
+                self._progress[partition] = found
+        return found
+
+    def _start(self) -> None:
+        """Start waiting jobs; each is marked as begun in a commit before it is."""
+        chosen: list[_Waiting] = []
+        while self._waiting and len(self._under_way) + len(chosen) < self._room:
+            if self._alone:
+                break
+            one = self._waiting[0]
+            progress = self._progress.get(one.partition)
+            if progress is None:
+                self._waiting.popleft()  # the partition is another's now
+                continue
+            if progress.is_hopeless(one.offset):
+                self._waiting.popleft()
+                self._give_up(one)
+                continue
+            if progress.is_suspect(one.offset):
+                if self._under_way or chosen:
+                    break
+                self._alone = True
+            chosen.append(self._waiting.popleft())
+            progress.begin(one.offset)
+            self._dirty.add(one.partition)
+        if chosen and not self._commit():
+            # Nobody would know that they were begun; perhaps the partitions are another's already.
+            self._alone = False
+            self._waiting.extendleft(reversed(chosen))
+            return
+        for one in chosen:
+            future = self._pool.submit(self._work, one)
+            self._under_way[future] = one
+            future.add_done_callback(self._finished.put)
+
+    def _work(self, one: _Waiting) -> _Answer:
+        """Return the answer to one record, on a thread of its own; whatever it holds."""
+        try:
+            job = decode_job(one.record)
+        except RecordError as error:
+            letter = encode_dead_letter(
+                one.record, reason=error.reason, detail=str(error), topic=self._topics.jobs,
+                partition=one.partition.partition, offset=one.offset, producer_id=self._name,
+                time=datetime.now(UTC),
+            )  # fmt: skip
+            self.counts.dead_letters += 1
+            return _Answer(one.partition, one.offset, self._topics.dead_letters, letter)
+        try:
+            result = self._scorer.answer(job)
+        except (
+            Exception
+        ) as error:  # ours or an evaluator's: this job's answer, not the worker's end
+            log.exception("job %s", job.job_id)
+            result = self._scorer.refuse(job, f"{type(error).__name__}: {error}")
+        return self._answer(one, job, result)
+
+    def _answer(self, one: _Waiting, job: Job, result: Result) -> _Answer:
+        try:
+            record = encode_result(result, time=datetime.now(UTC))
+        except RecordError as error:
+            result = self._scorer.give_up(job, f"the result cannot be written: {error}")
+            record = encode_result(result, time=datetime.now(UTC))
+        if result.refusal:
+            self.counts.refused += 1
+            self._tell(result.refusal)
+        self.counts.jobs += 1
+        return _Answer(one.partition, one.offset, self._topics.results, record)
+
+    def _give_up(self, one: _Waiting) -> None:
+        """Answer a job that has ended too many workers without trying it again."""
+        reason = f"crash loop: the job was begun {MOST_TRIES} times and each time its worker ended"
+        try:
+            job = decode_job(one.record)
+        except RecordError:
+            self._unsent.append(self._work(one))
+            return
+        self._unsent.append(self._answer(one, job, self._scorer.give_up(job, reason)))
+        self.counts.given_up += 1
+        self._tell(f"{job.of.eval_id}: {reason}")
+
+    def _collect(self, *, wait: bool) -> None:
+        """Take what has finished; with `wait`, wait a moment for the first."""
+        full = len(self._under_way) >= self._room or self._alone
+        timeout = (POLL_SECONDS if full else POLL_SECONDS / 20) if wait else 0.0
+        try:
+            while True:
+                future = (
+                    self._finished.get(timeout=timeout) if timeout else self._finished.get(False)
+                )
+                timeout = 0.0
+                if self._under_way.pop(future, None) is None:
+                    continue  # cancelled before it started
+                self._alone = False
+                self._unsent.append(future.result())
+        except queue.Empty:
+            return
+
+    def _send(self) -> None:
+        """Write answers; only what the broker has taken counts as done."""
+        if not self._unsent:
+            return
+        by_topic: dict[str, list[_Answer]] = {}
+        for one in self._unsent:
+            by_topic.setdefault(one.topic, []).append(one)
+        for topic, answers in by_topic.items():
+            try:
+                self._writer.write(topic, [one.record for one in answers])
+            except TopicsAway as problem:
+                log.warning("%s; trying again", problem)
+                self._stopped.wait(AWAY_SECONDS)
+                return
+            for one in answers:
+                self._unsent.remove(one)
+                if (progress := self._progress.get(one.partition)) is not None:
+                    progress.done(one.offset)
+                    self._dirty.add(one.partition)
+
+    def _commit(self) -> bool:
+        """Commit what has changed; False when the group did not take it."""
+        from kafka.errors import KafkaError
+
+        with self._lock:
+            upto = {
+                partition: self._progress[partition].to_commit()
+                for partition in self._dirty
+                if partition in self._progress
+            }
+        if not upto:
+            self._dirty.clear()
+            return True
+        try:
+            self._consumer.commit(_offsets(upto), timeout_ms=10_000)
+        except KafkaError as error:
+            # A rebalance is under way, or the broker is away: the next commit says it all again.
+            log.info("not committed: %s", error)
+            return False
+        self._dirty.clear()
+        return True
+
+    def _finish(self) -> None:
+        """Let what is under way finish within its time; the rest is left to others."""
+        until = self._clock() + FINISH_SECONDS
+        for future in list(self._under_way):
+            if future.cancel():
+                del self._under_way[future]
+        while self._under_way and self._clock() < until:
+            self._collect(wait=True)
+            self._send()
+            self._commit()
+        for progress in self._progress.values():
+            progress.abandon()
+        self._dirty.update(self._progress)
+        self._commit()
+
+    def _tell(self, problem: str) -> None:
+        if problem not in self._told and len(self._told) < 1_000:
+            self._told.add(problem)
+            log.warning("%s", problem)
+
+
+def _offsets(upto: Mapping[Partition, tuple[int, str]]) -> dict[Partition, Any]:
+    from kafka.structs import OffsetAndMetadata
+
+    return {
+        partition: OffsetAndMetadata(offset, metadata, -1)
+        for partition, (offset, metadata) in upto.items()
+    }
