@@ -191,7 +191,8 @@ class Forwarder:
         with SpoolReader(self._spool, self._calm) as own:
             while not self._stopping.is_set():
                 self._guarded(self._adopt_orphans, None)
-                if not self._guarded(lambda: self._forward(own), False):
+                more = self._guarded(lambda: self._forward(own), False)
+                if not more and not self._backoff:  # after trouble it has waited already
                     self._woken.wait(POLL_SECONDS)
                     self._woken.clear()
             empty = self._guarded(own.is_empty, False)

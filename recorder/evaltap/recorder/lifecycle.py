@@ -1,6 +1,6 @@
 """The life of the process around its recorders: fork, exit, SIGTERM.
 
-Hooks are set up once, when the first recorder is made, never by importing.
+Hooks are set up once, when the first recorder or forwarder is made, never by importing.
 """
 
 import atexit
@@ -43,18 +43,10 @@ _hooked = False
 
 def watch(recorder: Watched) -> None:
     """Tell the recorder about fork and exit from now on, until `forget`."""
-    global _hooked
     _recorders.add(recorder)
     # A strong reference as well: a recorder that nobody holds any more still has turns to write.
     _strong.add(recorder)
-    if not _hooked:
-        _hooked = True
-        os.register_at_fork(
-            before=_before_fork,
-            after_in_parent=_after_fork_in_parent,
-            after_in_child=_after_fork_in_child,
-        )
-        atexit.register(_close_all)
+    _hook()
     if recorder.config.drain_on_sigterm:
         _handle_sigterm()
 
@@ -62,6 +54,7 @@ def watch(recorder: Watched) -> None:
 def hold_over_forks(lock: Any) -> None:
     """Have forks wait for a moment, like for a recorder's quiet point, until the lock is free."""
     _calm.add(lock)
+    _hook()
 
 
 def forget(recorder: Watched) -> None:
@@ -72,6 +65,18 @@ def forget(recorder: Watched) -> None:
 def keep_forever(item: Any) -> None:
     """Keep an object from being finalised in this process."""
     _forever.append(item)
+
+
+def _hook() -> None:
+    global _hooked
+    if not _hooked:
+        _hooked = True
+        os.register_at_fork(
+            before=_before_fork,
+            after_in_parent=_after_fork_in_parent,
+            after_in_child=_after_fork_in_child,
+        )
+        atexit.register(_close_all)
 
 
 def _before_fork() -> None:
