@@ -48,7 +48,8 @@ class CaseSpanProcessor(SpanProcessor):
     def on_start(self, span: "Span", parent_context: "Context | None" = None) -> None:
         """Note the beginning of a local root; called by the SDK on the thread that starts it."""
         try:
-            if span.parent is None or span.parent.is_remote:
+            parent = span.parent
+            if parent is None or parent.is_remote:
                 self._recorder.submit(self._source, RootBegan(span))
         except Exception as error:
             # Here and below: the SDK does not protect the agent from its processors.

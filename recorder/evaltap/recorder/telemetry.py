@@ -8,7 +8,8 @@ attribute values are JSON values.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 SERVICE_NAME = "service.name"
 STATUS_ERROR = 2
@@ -24,7 +25,10 @@ class SpanEvent:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, but never changed: one is made of every span of the process, and freezing triples the cost.
+
+
+@dataclass(slots=True)
 class Span:
     """One finished span; `end_ns` is 0 while it is still open."""
 
@@ -64,24 +68,50 @@ def span_from_sdk(span: Any, *, content: bool = True) -> Span:
     context = span.get_span_context()
     status = span.status
     scope = span.instrumentation_scope
+    parent = span.parent
     return Span(
-        trace_id=format(context.trace_id, "032x"),
-        span_id=format(context.span_id, "016x"),
-        parent_id=format(span.parent.span_id, "016x") if span.parent is not None else None,
-        name=span.name,
-        start_ns=span.start_time or 0,
-        end_ns=span.end_time or 0,
-        attributes=_plain(span.attributes) if content else {},
-        events=tuple(
-            SpanEvent(event.name, event.timestamp, _plain(event.attributes))
-            for event in span.events
-        )
-        if content
-        else (),
-        status_code=status.status_code.value,
-        status_message=status.description or "",
-        scope=scope.name if scope is not None else "",
-        resource={SERVICE_NAME: span.resource.attributes.get(SERVICE_NAME)},
+        _trace_id(context.trace_id),
+        format(context.span_id, "016x"),
+        span.name,
+        span.start_time or 0,
+        span.end_time or 0,
+        format(parent.span_id, "016x") if parent is not None else None,
+        _plain(span.attributes) if content else {},
+        _events(span) if content else (),
+        status.status_code.value,
+        status.description or "",
+        scope.name if scope is not None else "",
+        _resource(span.resource),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _trace_id(number: int) -> str:
+    """Return a trace id as text, the same object for all spans of a trace."""
+    return format(number, "032x")
+
+
+_resources: dict[int, tuple[Any, Mapping[str, Any]]] = {}
+"""What is kept of the resources seen last, by their identity: to hash one is to write it as JSON."""
+
+
+def _resource(resource: Any) -> Mapping[str, Any]:
+    """Return what is kept of a resource, one copy for all its spans."""
+    known = _resources.get(id(resource))
+    if known is None or known[0] is not resource:
+        if len(_resources) >= 16:
+            _resources.clear()
+        known = (resource, {SERVICE_NAME: resource.attributes.get(SERVICE_NAME)})
+        _resources[id(resource)] = known
+    return known[1]
+
+
+def _events(span: Any) -> Sequence[SpanEvent]:
+    # Most spans have none, and the SDK takes its time to say so.
+    if not len(getattr(span, "_events", ("unknown",))):
+        return ()
+    return tuple(
+        SpanEvent(event.name, event.timestamp, _plain(event.attributes)) for event in span.events
     )
 
 
@@ -120,4 +150,16 @@ def plain(value: Any) -> Any:
 
 
 def _plain(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {key: plain(value) for key, value in (attributes or {}).items()}
+    if not attributes:
+        return {}
+    # The SDK's own copy is a plain dict, made at once; iterating over its mapping takes ten times as long.
+    copy = getattr(attributes, "copy", None)
+    found = attributes if copy is None else copy()
+    copied: dict[str, Any] = found if type(found) is dict else dict(found)
+    for key, value in copied.items():
+        if type(value) not in _ATOMS:
+            copied[key] = plain(value)
+    return copied
+
+
+_ATOMS: Final = frozenset({str, bool, int, float, type(None)})

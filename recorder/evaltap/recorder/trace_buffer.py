@@ -222,9 +222,16 @@ class TraceBuffer:
 
 _BARE_SPAN_BYTES = 800
 """What a span without content keeps alive: its ids, its times and itself."""
+_ATTRIBUTE_BYTES = 150
+"""What an attribute keeps alive besides the characters of its name and its text."""
 
 
 def _weight(item: Span | LogRecord) -> int:
-    if isinstance(item, Span) and not item.attributes and not item.events:
-        return _BARE_SPAN_BYTES + len(item.name)
-    return weigh(item)
+    """Estimate what an item keeps alive; of a span faster than `weigh`, as there are many."""
+    if isinstance(item, LogRecord):
+        return weigh(item)
+    total = _BARE_SPAN_BYTES + len(item.name)
+    for key, value in item.attributes.items():
+        total += _ATTRIBUTE_BYTES + len(key)
+        total += len(value) if type(value) is str else weigh(value)
+    return total + weigh(item.events) if item.events else total

@@ -6,6 +6,7 @@ with agents are kept without their attributes, since only their place in the tre
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from evaltap.recorder.assembler import RunReread
@@ -129,6 +130,7 @@ def _slim_copy(span: Any) -> Span:
     return span_from_sdk(span)
 
 
+@lru_cache(maxsize=4096)
 def _is_read(key: str) -> bool:
     return key.startswith(AGENT_PREFIXES)
 
