@@ -52,8 +52,8 @@ class _Told:
     readings: int = 0
     runs: dict[str, str] = field(default_factory=dict)
     """Root span id to run id."""
-    turns: dict[str, str] = field(default_factory=dict)
-    """Run id to a digest of the turn as it was written."""
+    turns: dict[str, list[str]] = field(default_factory=dict)
+    """Run id to the turn as it was written: its eval id, its invocation id and a digest."""
     speaks: bool = False
     changed: bool = False
     """Something came that no reading has seen."""
@@ -180,17 +180,17 @@ class TopicTraces:
         trace.runs = {**told.runs, **trace.runs}
         records = [
             record
-            for case in self._cases(trace)
-            if (record := self._record(case, told)) is not None
+            for run_id, case in self._cases(trace)
+            if (record := self._record(run_id, case, told)) is not None
         ]
         told.runs = trace.runs
         return TraceReading(trace.trace_id, tuple(records), told.memory())
 
-    def _cases(self, trace: GatheredTrace) -> list[CaseData]:
+    def _cases(self, trace: GatheredTrace) -> list[tuple[str, CaseData]]:
         assembler = Assembler(recorder_version=self._version)
         try:
             return [
-                case
+                (item.run_id, case)
                 for item in observe_gathered(trace)
                 for case in assembler.feed(take(item, self._config.field_max_bytes)[0])
             ]
@@ -200,15 +200,16 @@ class TopicTraces:
             self._drop("internal_error")
             return []
 
-    def _record(self, case: CaseData, told: _Told) -> WireRecord | None:
+    def _record(self, run_id: str, case: CaseData, told: _Told) -> WireRecord | None:
         """Return the record of a turn; None when it is not to be kept or is there already."""
-        (turn,) = case["actualConversation"]
-        run_id = str(turn["invocationId"])
         case = {**case, "source": {**case["source"], "revision": told.readings}}
+        before = told.turns.get(run_id)
         try:
             finished = self._finisher.finish(case)
+            if before is not None:
+                finished = _named_as(finished, *before[:2])
             digest = _digest(finished)
-            if told.turns.get(run_id) == digest:
+            if before is not None and before[2] == digest:
                 return None
             record = self._finisher.encode(
                 finished, producer_id=self._producer_id, seq=self._seq + 1, time=self._now()
@@ -218,15 +219,16 @@ class TopicTraces:
             return None
         except Exception:
             # One odd turn must not stop the others.
-            _LOG.exception("a turn of run %s cannot be recorded", run_id)
+            _LOG.exception("the turn of run %s cannot be recorded", run_id)
             self._drop("internal_error")
             return None
         self._seq += 1
-        if run_id in told.turns:
-            self.counters.revisions += 1
-        else:
+        if before is None:
             self.counters.turns += 1
-        told.turns[run_id] = digest
+        else:
+            self.counters.revisions += 1
+        (turn,) = finished["actualConversation"]
+        told.turns[run_id] = [finished["evalId"], turn["invocationId"], digest]
         return record
 
     def _drop(self, reason: str) -> None:
@@ -245,6 +247,20 @@ def _is_metrics(document: Any) -> bool:
     return isinstance(document, Mapping) and (
         "resourceMetrics" in document or "resource_metrics" in document
     )
+
+
+def _named_as(case: CaseData, eval_id: str, invocation_id: str) -> CaseData:
+    """Return the turn under the names that it was told by first.
+
+    A span that comes late may know the session's or the turn's name: a second turn it is not.
+    """
+    (turn,) = case["actualConversation"]
+    if (case["evalId"], turn["invocationId"]) == (eval_id, invocation_id):
+        return case
+    turn = {**turn, "invocationId": invocation_id}
+    if case["evalId"] != eval_id:
+        turn["capture"] = {**turn.get("capture", {}), "sessionId": "synthesized"}
+    return {**case, "evalId": eval_id, "actualConversation": [turn]}
 
 
 def _digest(case: CaseData) -> str:
