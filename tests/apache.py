@@ -3,20 +3,19 @@
 The jars are fetched once, into the user's cache folder; test runs side by side wait for each other.
 """
 
-import fcntl
-import os
 import re
 import shutil
 import subprocess
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from broker import free_port
+from cached import cache_folder, kept
 
 VERSION = "4.3.1"
 POM = Path(__file__).parent / "apache_kafka" / "pom.xml"
+_NAME = f"apache-kafka-{VERSION}"
 FETCH_SECONDS = 600
 FORMAT_SECONDS = 60
 
@@ -80,7 +79,7 @@ def missing() -> str | None:
     """Return why Apache Kafka cannot run here, None when it can."""
     if not shutil.which("java") or (java_version() or 0) < 17:
         return "Apache Kafka needs Java 17 or newer"
-    if not shutil.which("mvn") and not _folder().is_dir():
+    if not shutil.which("mvn") and not cache_folder(_NAME).is_dir():
         return "Apache Kafka is fetched with Maven, which is not here"
     return None
 
@@ -94,27 +93,12 @@ def java_version() -> int | None:
 
 def jars() -> Path:
     """Return the folder of the jars, fetched when they are not there."""
-    folder = _folder()
-    with _lock(folder.with_name(folder.name + ".lock")):
-        if not folder.is_dir():
-            fresh = folder.with_name(f"{folder.name}.{os.getpid()}")
-            subprocess.run(
-                ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies",
-                 f"-DoutputDirectory={fresh}"],
-                check=True, stdin=subprocess.DEVNULL, timeout=FETCH_SECONDS,
-            )  # fmt: skip
-            fresh.rename(folder)
-    return folder
+    return kept(_NAME, _fetch)
 
 
-def _folder() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(cache) / "evaltap-tests" / f"apache-kafka-{VERSION}"
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _fetch(folder: Path) -> None:
+    subprocess.run(
+        ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies",
+         f"-DoutputDirectory={folder}"],
+        check=True, stdin=subprocess.DEVNULL, timeout=FETCH_SECONDS,
+    )  # fmt: skip
