@@ -109,6 +109,8 @@ def read_log_file(path: Path) -> list[Record]:
     """Return the records of a local log or spool; raises sqlite3.Error when it is damaged."""
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
+        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            return []  # a power cut took all of it
         (log_id,) = connection.execute("SELECT value FROM meta WHERE name = 'log_id'").fetchone()
         rows = connection.execute(
             'SELECT "offset", key, headers, value FROM records ORDER BY "offset"'
@@ -138,7 +140,7 @@ def read_topic(servers: str, topic: str, *, quiet_ms: int = 2_000) -> list[Recor
         consumer.seek_to_beginning(*places)
         ends = consumer.end_offsets(places)
         found: list[Record] = []
-        while any(consumer.position(place) < ends[place] for place in places):
+        while any((consumer.position(place) or 0) < ends[place] for place in places):
             for messages in consumer.poll(timeout_ms=quiet_ms).values():
                 found.extend(
                     Record(
