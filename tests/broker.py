@@ -19,7 +19,7 @@ from typing import Protocol
 
 import pytest
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 STOP_SECONDS = 20.0
 
 

@@ -134,11 +134,38 @@ def test_what_the_broker_never_takes_is_set_aside_and_the_rest_goes_on(
     write(spool, records(3))
     topic.mood = lambda record: RefusedError() if record.key == b"s-1" else None
 
-    moved = carrier(topic).carry(reader)
+    sending = carrier(topic)
+    moved = sending.carry(reader)
+    sending.carry(reader)
 
-    assert (moved.records, moved.cases, moved.refused_cases) == (3, 2, 1)
+    assert (moved.records, moved.cases, moved.refused_cases) == (2, 1, 1)
+    assert topic.sessions[0] == "s-0"
+    assert topic.sessions[-1] == "s-2"
+    assert reader.is_empty()
     with closing(open_log(spool.rejected_path, mode="read")) as aside:
         assert [record.key for _, record in aside.read(0, 10)] == [b"s-1"]
+
+
+def test_a_batch_that_is_refused_for_one_record_loses_only_that_one(
+    spool: Spool, reader: SpoolReader, topic: Topic
+) -> None:
+    write(spool, records(4))
+    dead: set[int] = set()
+
+    def mood(record: WireRecord) -> Exception | None:
+        # As with kafka-python: after a refusal its producer refuses whatever comes.
+        if record.key == b"s-2":
+            dead.add(topic.connections)
+        return RefusedError() if topic.connections in dead else None
+
+    topic.mood = mood
+    sending = carrier(topic)
+    moved = [sending.carry(reader), sending.carry(reader)]
+
+    assert [(one.cases, one.refused_cases) for one in moved] == [(2, 1), (1, 0)]
+    assert topic.sessions == ["s-0", "s-1", "s-3"]
+    with closing(open_log(spool.rejected_path, mode="read")) as aside:
+        assert [record.key for _, record in aside.read(0, 10)] == [b"s-2"]
 
 
 def test_a_disk_that_takes_no_cursor_does_not_have_records_sent_again(

@@ -84,10 +84,12 @@ class Carrier:
             answers = self._send([record for _, record in window])
             deadline = time.monotonic() + ACK_SECONDS
             for (_, record), answer in zip(window, answers, strict=True):
-                if not self._taken(answer, deadline):
+                if not self._taken(record, answer, deadline):
                     spool.set_aside(record)
                     refused_cases += is_case(record)
                 done += 1
+                if self._producer is None:
+                    break  # what followed a refusal is sent again
         except Exception as error:
             # Whatever state the producer is in, the next try starts from the spool with a new one.
             trouble = error
@@ -119,15 +121,33 @@ class Carrier:
             breathe()
         return answers
 
-    def _taken(self, answer: Answer | None, deadline: float) -> bool:
-        """Wait for an answer; False when the record was refused."""
+    def _taken(self, record: WireRecord, answer: Answer | None, deadline: float) -> bool:
+        """Wait for an answer; False when the record itself was refused."""
+        if answer is None:
+            return False
         try:
-            while answer is not None and not answer.wait(POLL_SECONDS):
-                if self._given_up() or time.monotonic() > deadline:
-                    raise TimeoutError("no answer from the broker")
+            self._await(answer, deadline)
+        except RefusedError:
+            # A broker refuses a whole batch for one record among many, and an idempotent producer
+            # then refuses all that follows: alone, through another one, it is about this record.
+            self.disconnect()
+            return self._taken_alone(record)
+        return True
+
+    def _taken_alone(self, record: WireRecord) -> bool:
+        self._producer = self._connect()
+        try:
+            self._await(self._producer.send(record), time.monotonic() + ACK_SECONDS)
         except RefusedError:
             return False
-        return answer is not None
+        finally:
+            self.disconnect()
+        return True
+
+    def _await(self, answer: Answer, deadline: float) -> None:
+        while not answer.wait(POLL_SECONDS):
+            if self._given_up() or time.monotonic() > deadline:
+                raise TimeoutError("no answer from the broker")
 
 
 class Forwarder:
