@@ -81,6 +81,57 @@ def test_the_same_question_is_paid_for_once_although_its_fences_differ(cache: Ju
     assert len(asked.requests) == 1
 
 
+class HeldJudge:
+    """Answers when it is let go, and counts who asks."""
+
+    def __init__(self, answers: list[str]) -> None:
+        self.answers = answers
+        self.begun, self.go = threading.Semaphore(0), threading.Event()
+
+    def answer(self, request: JudgeRequest) -> JudgeReply:
+        text = self.answers.pop(0)
+        self.begun.release()
+        assert self.go.wait(20)
+        return JudgeReply(text, "m", 10, 5, timedelta(seconds=1), 0.25)
+
+
+def ask_together(judge: CachedJudge, held: HeldJudge, count: int) -> list[JudgeReply]:
+    """Ask one question in as many threads; the judge is let go when all are at it."""
+    start = threading.Barrier(count)
+
+    def ask() -> JudgeReply:
+        if start.wait(20) != 0:
+            held.begun.acquire(timeout=20)
+            held.begun.release()
+        return judge.answer(material("some text"))
+
+    with ThreadPoolExecutor(count) as pool:
+        replies = [pool.submit(ask) for _ in range(count)]
+        held.begun.acquire(timeout=20)
+        held.begun.release()
+        held.go.set()
+        return [reply.result(20) for reply in replies]
+
+
+def test_a_question_that_several_threads_ask_at_once_is_paid_for_once(cache: JudgeCache) -> None:
+    held = HeldJudge(["7"] * 6)
+
+    replies = ask_together(CachedJudge(held, cache, SETTINGS), held, 6)
+
+    assert len(held.answers) == 5
+    assert sorted(reply.cached for reply in replies) == [False] + [True] * 5
+
+
+def test_whoever_waited_for_an_answer_that_cannot_be_kept_asks_too(cache: JudgeCache) -> None:
+    held = HeldJudge(["garbage", "7", "7", "7"])
+    judge = CachedJudge(held, cache, SETTINGS)
+
+    replies = ask_together(judge, held, 3)
+
+    assert sorted(reply.text for reply in replies)[:2] == ["7", "7"]
+    assert judge.answer(material("some text")).cached
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -135,13 +135,40 @@ class CachedJudge:
             _add(self._start, part.encode())
         _add(self._start, orjson.dumps(settings.extra_body, option=orjson.OPT_SORT_KEYS))
         self._generation: tuple[GenerationConfig, bytes] | None = None
+        self._lock = threading.Lock()
+        self._asked: dict[bytes, threading.Event] = {}
+        """Questions under way, by key."""
 
     def answer(self, request: JudgeRequest) -> JudgeReply:
-        """Return the answer kept for this request, or that of the judge."""
+        """Return the answer kept for this request, or that of the judge.
+
+        Who asks what another thread is asking waits for that answer; one that cannot be kept is no
+        answer for others, and they ask for themselves.
+        """
         key = self.key(request)
-        kept = self._cache.get(key)
-        if kept is not None and _usable(request, kept.text):
+        kept = self._kept(key, request)
+        if kept is not None:
             return kept
+        with self._lock:
+            asked = self._asked.get(key)
+            if asked is None:
+                mine = self._asked[key] = threading.Event()
+        if asked is not None:
+            asked.wait()
+            return self._kept(key, request) or self._ask(key, request)
+        try:
+            # Another thread may have had its answer since we looked.
+            return self._kept(key, request) or self._ask(key, request)
+        finally:
+            with self._lock:
+                del self._asked[key]
+            mine.set()
+
+    def _kept(self, key: bytes, request: JudgeRequest) -> JudgeReply | None:
+        kept = self._cache.get(key)
+        return kept if kept is not None and _usable(request, kept.text) else None
+
+    def _ask(self, key: bytes, request: JudgeRequest) -> JudgeReply:
         reply = self._judge.answer(request)
         depends = bool(request.nonce) and request.nonce in reply.text
         if not depends and _usable(request, reply.text):
