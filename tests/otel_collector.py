@@ -40,9 +40,13 @@ def program() -> Path:
 def _build(folder: Path) -> None:
     tools = folder / "tools"
     environment = {**os.environ, "GOBIN": str(tools)}
+    manifest = yaml.safe_load(MANIFEST.read_text())
+    manifest["dist"]["output_path"] = str(folder / "out")
+    filled = folder / "builder.yaml"
+    filled.write_text(yaml.safe_dump(manifest))
     for command in (
         ["go", "install", f"go.opentelemetry.io/collector/cmd/builder@v{VERSION}"],
-        [str(tools / "builder"), "--config", str(MANIFEST), f"--set=dist.output_path={folder}/out"],
+        [str(tools / "builder"), "--config", str(filled)],
     ):
         done = subprocess.run(
             command,

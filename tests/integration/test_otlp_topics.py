@@ -1,0 +1,309 @@
+"""Raw OTLP topics over real brokers, and behind a real Collector."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+from kafka.admin import KafkaAdminClient
+
+import otel_collector
+from broker import Broker
+from evaltap.evaluator.cli import main
+from evaltap.evaluator.sources.base import Partition
+from evaltap.evaluator.sources.kafka import KafkaSource
+from evaltap.evaluator.store import Store
+from span_facts import captures, files_of
+from telemetry_log import Message, collector_messages, one_span_each
+from topics import location
+
+pytestmark = pytest.mark.timeout(120)
+
+SPANS, LOGS = "otlp_spans", "otlp_logs"
+
+
+@pytest.fixture(autouse=True)
+def _as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
+    monkeypatch.setenv("EVALTAP_REDACTION", "off")
+
+
+def make_topics(broker: Broker, partitions: int = 3) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=broker.address)
+    settings = {"num_partitions": partitions, "replication_factor": 1}
+    admin.create_topics({broker.name(topic): settings for topic in (SPANS, LOGS)})
+    admin.close()
+
+
+def send(
+    broker: Broker, messages: Iterable[Message], *, partitions: int = 0, compression: Any = None
+) -> None:
+    """Write messages by their key, or to `partitions` in turn."""
+    producer = KafkaProducer(bootstrap_servers=broker.address, compression_type=compression)
+    for number, message in enumerate(messages):
+        producer.send(
+            broker.name(message.topic),
+            message.value,
+            key=message.key,
+            partition=number % partitions if partitions else None,
+        )
+    producer.flush(30)
+    producer.close()
+
+
+def consume(broker: Broker, db: Path, *more: str) -> int:
+    log = broker.log(SPANS, LOGS, form="otlp")
+    return main(["consume", "--log", log, "--db", str(db), "--until-idle", *more])
+
+
+def recorded_turns(db: Path) -> list[dict[str, Any]]:
+    with Store(db, create=False) as store:
+        rows = store.rows("SELECT actual_json FROM latest_turns ORDER BY started_at, invocation_id")
+    return [json.loads(turn) for (turn,) in rows]
+
+
+def turns_of_files(paths: Sequence[Path], folder: Path) -> list[dict[str, Any]]:
+    """Return what `evaltap record otlp` makes of the files that hold the same spans."""
+    out = folder / "files.evalset.json"
+    assert main(["record", "otlp", *map(str, paths), "--out", str(out)]) == 0
+    found = [
+        turn
+        for case in json.loads(out.read_text())["evalCases"]
+        for turn in case["actualConversation"]
+    ]
+    return sorted(found, key=lambda turn: (turn["creationTimestamp"], turn["invocationId"]))
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "zstd"])
+def test_what_a_collector_wrote_gives_the_turns_that_files_give(
+    broker: Broker, tmp_path: Path, compression: str | None
+) -> None:
+    make_topics(broker)
+    messages = collector_messages()
+    send(broker, messages, compression=compression)
+
+    assert consume(broker, tmp_path / "x.duckdb") == 0
+
+    files = [path for name in captures() for path in files_of(name)]
+    assert recorded_turns(tmp_path / "x.duckdb") == turns_of_files(files, tmp_path)
+
+
+def test_one_span_a_record_over_all_partitions_gives_the_same(
+    broker: Broker, tmp_path: Path
+) -> None:
+    make_topics(broker)
+    messages = collector_messages()
+    parts = [p for m in messages for p in (one_span_each(m) if m.topic == SPANS else [m])]
+    send(broker, reversed(parts), partitions=3)
+
+    assert consume(broker, tmp_path / "x.duckdb") == 0
+
+    files = [path for name in captures() for path in files_of(name)]
+    assert recorded_turns(tmp_path / "x.duckdb") == turns_of_files(files, tmp_path)
+
+
+def test_a_second_run_lands_only_what_is_new_and_says_what_it_read(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_topics(broker)
+    db = tmp_path / "x.duckdb"
+    send(broker, collector_messages("adk-v2span/single_tool"))
+    consume(broker, db)
+    capsys.readouterr()
+    send(broker, [*collector_messages("strands-latest/single_tool"), Message(SPANS, b"\xffbad")])
+
+    code = consume(broker, db, "--json")
+
+    said = capsys.readouterr()
+    data = json.loads(said.out)
+    assert code == 0
+    assert (data["turns_landed"], data["duplicates"], data["dead_letters"]) == (1, 0, 1)
+    assert "1 undecodable" in said.err
+    assert len(recorded_turns(db)) == 2
+
+
+def test_a_killed_consumer_loses_and_doubles_nothing(broker: Broker, tmp_path: Path) -> None:
+    make_topics(broker)
+    db = tmp_path / "x.duckdb"
+    log = broker.log(SPANS, LOGS, form="otlp")
+    program = str(Path(sys.executable).with_name("evaltap"))
+    parts = [
+        p for m in collector_messages() for p in (one_span_each(m) if m.topic == SPANS else [m])
+    ]
+    waiting = threading.Event()
+
+    for kill in range(4):
+        part = len(parts) // 4
+        send(broker, parts[kill * part : (kill + 1) * part + (kill == 3) * 4], partitions=3)
+        process = subprocess.Popen([program, "consume", "--log", log, "--db", str(db)])
+        written = db.with_name(db.name + ".wal")
+        deadline = time.monotonic() + 60
+        while not (written.exists() and written.stat().st_size):
+            assert time.monotonic() < deadline, "nothing landed"
+            waiting.wait(0.01)
+        process.kill()
+        process.wait(20)
+    assert consume(broker, db) == 0
+
+    files = [path for name in captures() for path in files_of(name)]
+    latest = recorded_turns(db)
+    assert latest == turns_of_files(files, tmp_path)
+    with Store(db) as store:
+        assert store.rows("SELECT coalesce(sum(missing), 0) FROM v_completeness") == [(0,)]
+
+
+def test_a_topic_of_raw_telemetry_cannot_be_recorded_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = "kafka://127.0.0.1:9/otlp_spans?format=otlp"
+
+    code = main(["collect", "--log", log])
+
+    assert code == 2
+    assert "only read" in capsys.readouterr().err
+
+
+class TestSteering:
+    """What the Kafka source tells about the end of the log, and how it is held back."""
+
+    def test_it_is_behind_until_all_was_returned(self, broker: Broker) -> None:
+        make_topics(broker, partitions=2)
+        send(broker, collector_messages("adk-v2span/multi_turn"), partitions=2)
+        source = KafkaSource(location(broker.log(SPANS, LOGS)))
+        source.seek({})
+        end = sum(bounds.end for bounds in source.bounds().values())
+
+        before, found = source.behind(), 0
+        while found < end:
+            found += len(source.poll(1, 0.2).records)
+
+        assert set(before) == {p for p, bounds in source.bounds().items() if bounds.end}
+        assert source.behind() == []
+        source.close()
+
+    def test_a_paused_partition_returns_nothing_until_it_goes_on(self, broker: Broker) -> None:
+        make_topics(broker, partitions=2)
+        message = collector_messages("pydantic-ai-v5/single_tool")[0]
+        source = KafkaSource(location(broker.log(SPANS)))
+        source.seek({})
+        first, second = (Partition(broker.name(SPANS), number) for number in (0, 1))
+
+        source.pause([first])
+        send(broker, [message, message], partitions=2)
+        seen = poll_until(source, 1)
+        more = source.poll(10, 0.5).records
+        source.pause([])
+        rest = poll_until(source, 1)
+
+        assert [record.partition for record in (*seen, *more)] == [second]
+        assert [record.partition for record in rest] == [first]
+        assert rest[0].time_ms == pytest.approx(time.time() * 1000, abs=60_000)
+        source.close()
+
+
+def poll_until(source: KafkaSource, count: int) -> list[Any]:
+    found: list[Any] = []
+    while len(found) < count:
+        found += source.poll(10, 0.2).records
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_500)
+class TestRealCollector:
+    """An OpenTelemetry Collector of our building between the agents and the topics."""
+
+    @pytest.fixture(autouse=True, scope="class")
+    def _with_go(self) -> None:
+        reason = otel_collector.missing()
+        if reason is not None:
+            pytest.skip(reason)
+
+    @pytest.mark.parametrize("encoding", ["otlp_proto", "otlp_json"])
+    @pytest.mark.parametrize("by_trace", [True, False])
+    def test_what_agents_export_through_it_is_recorded_as_from_files(
+        self, broker: Broker, tmp_path: Path, encoding: str, *, by_trace: bool
+    ) -> None:
+        make_topics(broker)
+        exporter = {
+            "traces": {"topic": broker.name(SPANS), "encoding": encoding},
+            "logs": {"topic": broker.name(LOGS), "encoding": encoding},
+            "partition_traces_by_id": by_trace,
+            "producer": {"compression": "zstd"},
+        }
+        files = [path for name in captures() for path in files_of(name)]
+
+        with otel_collector.Collector(tmp_path, broker.address, exporter) as collector:
+            for path in files:
+                post(collector.endpoint, path)
+
+        assert consume(broker, tmp_path / "x.duckdb") == 0
+        assert recorded_turns(tmp_path / "x.duckdb") == turns_of_files(files, tmp_path)
+
+    def test_the_spans_of_an_sdk_arrive_as_turns(self, broker: Broker, tmp_path: Path) -> None:
+        make_topics(broker)
+        exporter = {"traces": {"topic": broker.name(SPANS)}, "logs": {"topic": broker.name(LOGS)}}
+
+        with otel_collector.Collector(tmp_path, broker.address, exporter) as collector:
+            export_from_sdk(collector.endpoint, sessions=5)
+
+        assert consume(broker, tmp_path / "x.duckdb") == 0
+        said = [
+            (turn["userContent"]["content"], turn["finalResponse"]["content"], len(turn["tools"]))
+            for turn in recorded_turns(tmp_path / "x.duckdb")
+        ]
+        assert said == [(f"question {n}", f"answer {n}", 1) for n in range(5)]
+
+
+def post(endpoint: str, path: Path) -> None:
+    """Hand a file of OTLP/JSON to a Collector."""
+    import httpx
+
+    kind = "logs" if ".logs." in path.name else "traces"
+    answer = httpx.post(
+        f"{endpoint}/v1/{kind}",
+        content=path.read_bytes(),
+        headers={"content-type": "application/json"},
+        timeout=30,
+    )
+    answer.raise_for_status()
+
+
+def export_from_sdk(endpoint: str, sessions: int) -> None:
+    """Run an instrumented agent, written by hand, that exports over OTLP/HTTP."""
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{endpoint}/v1/traces")))
+    tracer = provider.get_tracer("agent")
+    for number in range(sessions):
+        run = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": "helper",
+            "gen_ai.conversation.id": f"s-{number}",
+            "gen_ai.input.messages": messages("user", f"question {number}"),
+            "gen_ai.output.messages": messages("assistant", f"answer {number}"),
+        }
+        with tracer.start_as_current_span("invoke_agent helper", attributes=run):
+            call = {
+                "gen_ai.operation.name": "execute_tool",
+                "gen_ai.tool.name": "look_up",
+                "gen_ai.tool.call.id": f"call-{number}",
+                "gen_ai.tool.call.arguments": json.dumps({"id": number}),
+                "gen_ai.tool.call.result": json.dumps({"found": True}),
+            }
+            with tracer.start_as_current_span("execute_tool look_up", attributes=call):
+                pass
+    provider.shutdown()
+
+
+def messages(role: str, text: str) -> str:
+    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])
