@@ -186,9 +186,9 @@ def time_out_taken_for_yes(patch: Patch) -> None:
     """Take no answer for a good one."""
     taken = forwarder.Carrier._taken
 
-    def optimist(self: Any, answer: Any, deadline: float) -> bool:
+    def optimist(*given: Any) -> bool:
         try:
-            return taken(self, answer, deadline)
+            return taken(*given)
         except TimeoutError:
             return True
 

@@ -50,7 +50,7 @@ def test_a_consumer_that_is_killed_at_any_step_of_writing_goes_on_where_it_was(
 def test_a_recorder_that_is_killed_at_any_statement_has_what_it_said_it_has(
     tmp_path: Path,
 ) -> None:
-    deadly, died = 0, True
+    deadly, died, numbers = 0, True, list[int]()
     while died:
         deadly += 1
         folder = tmp_path / f"killed-{deadly}"

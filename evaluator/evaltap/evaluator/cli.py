@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from evaltap.evaluator.damage import explained
 from evaltap.schemas.errors import EvaltapError
 
 COMMANDS = {
@@ -113,3 +114,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output (head, less) has gone; say nothing more to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        # DuckDB's errors are known by their module only: commands that need no database do not load it.
+        trouble = explained(error, getattr(options, "db", None))
+        if trouble is None:
+            raise
+        print(f"evaltap {options.command}: {trouble}", file=sys.stderr)
+        return trouble.exit_code

@@ -4,8 +4,9 @@ One process holds the file.  Rows go in through DuckDB's Appender inside a trans
 append-only (`sql/tables.sql` tells why) and readers use the views in `sql/views.sql`.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, Self
 
 import duckdb
 
+from evaltap.evaluator.damage import explained, set_log_aside
 from evaltap.evaluator.database_file import is_database
 from evaltap.schemas.errors import EvaltapError
 
@@ -22,6 +24,8 @@ SCHEMA_VERSION = 3
 WRITING_MEMORY = "160MB"
 
 Row = Sequence[Any]
+
+_LOG = logging.getLogger("evaltap.store")
 
 
 class StoreError(EvaltapError):
@@ -142,7 +146,9 @@ class Store:
         try:
             yield
         except BaseException:
-            self._connection.rollback()
+            # After a failure of the disk there may be no transaction any more to roll back.
+            with suppress(duckdb.Error):
+                self._connection.rollback()
             raise
         self._connection.commit()
 
@@ -207,12 +213,20 @@ class TemporaryStore(Store):
 
 
 def _connect(path: Path) -> duckdb.DuckDBPyConnection:
-    try:
-        return duckdb.connect(str(path), config={"autoinstall_known_extensions": "false"})
-    except duckdb.Error as error:
-        text = str(error)
-    except OSError as error:
-        text = str(error)
+    text, trouble = "", None
+    for keep in (True, False, False):
+        try:
+            return duckdb.connect(str(path), config={"autoinstall_known_extensions": "false"})
+        except duckdb.Error as error:
+            text, trouble = str(error), explained(error, path)
+        except OSError as error:
+            text, trouble = str(error), None
+        told = set_log_aside(path, text, keep=keep)
+        if told is None:
+            break
+        _LOG.warning("%s", told)
+    if trouble is not None:
+        raise StoreError(str(trouble))
     if "lock" in text.lower():
         holder = text.partition("PID ")[2].split(")")[0].split(" ")[0].strip(".")
         who = f" (process {holder})" if holder.isdigit() else ""

@@ -6,6 +6,7 @@ that has ended; whoever finds it sends the rest of it.  Nothing here talks to a 
 
 import fcntl
 import os
+import sqlite3
 import threading
 import uuid
 from collections.abc import Iterator
@@ -100,7 +101,12 @@ class SpoolReader:
         Raises InputError for a spool that cannot be opened, sqlite3.Error for one that cannot be read.
         """
         with self._calm:
-            window = self._read()
+            try:
+                window = self._read()
+            except sqlite3.DatabaseError:
+                if _identity(self._spool.path) == self._file:
+                    raise
+                window = []  # broken, and set aside by the sink already
             if not window and self._log is not None and _identity(self._spool.path) != self._file:
                 # Somebody deleted the file and the sink made another: what the old one held is sent.
                 self._close()

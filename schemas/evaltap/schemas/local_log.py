@@ -182,6 +182,36 @@ def open_log(path: str | os.PathLike[str], *, mode: Literal["append", "read"]) -
         raise InputError(_unusable(where, mode, error)) from error
 
 
+def is_damage(error: BaseException | None) -> bool:
+    """Tell whether an error means that the file itself is broken, not the disk or a lock."""
+    if not isinstance(error, sqlite3.DatabaseError):
+        return False
+    text = str(error)
+    return "malformed" in text or "not a database" in text or "corrupt" in text
+
+
+def set_aside(path: Path) -> Path | None:
+    """Rename a broken log, so that a new one can begin in its place; return its new name.
+
+    None when the file does not even say that it is a log of ours: it may be anything of the user's.
+    """
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+        if header[68:72] != APPLICATION_ID.to_bytes(4, "big"):
+            return None
+        aside = path.with_name(
+            f"{path.name}.bad-{time.strftime('%Y%m%dT%H%M%S')}-{uuid.uuid4().hex[:6]}"
+        )
+        for ending in ("-wal", ""):
+            with suppress(FileNotFoundError):
+                path.with_name(path.name + ending).rename(aside.with_name(aside.name + ending))
+        path.with_name(path.name + "-shm").unlink(missing_ok=True)
+    except OSError:
+        return None
+    return aside
+
+
 def _create(path: Path) -> sqlite3.Connection:
     with suppress(FileExistsError):
         # SQLite gives its -wal and -shm files the mode of the file itself.

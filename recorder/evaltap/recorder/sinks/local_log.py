@@ -8,7 +8,7 @@ from pathlib import Path
 
 from evaltap.recorder.sinks.base import SinkError
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.local_log import LocalLog, open_log
+from evaltap.schemas.local_log import LocalLog, is_damage, open_log, set_aside
 from evaltap.schemas.record import WireRecord
 
 DEFAULT_MAX_BYTES = 1 << 30
@@ -50,11 +50,17 @@ class LocalLogSink:
         except SinkError:
             raise
         except InputError as error:
+            if is_damage(error.__cause__):
+                set_aside(self.path)
             raise SinkError(str(error)) from error
         except (sqlite3.Error, OSError) as error:
             # The connection may be the trouble (a file replaced): the next try opens anew.
             self.close()
-            raise SinkError(f"cannot write to {self.path}: {error}") from error
+            # Another process that writes it may have put a new one in its place already.
+            mine = is_damage(error) and _file_identity(self.path) == self._identity
+            aside = set_aside(self.path) if mine else None
+            told = f"; it was set aside as {aside.name}" if aside else ""
+            raise SinkError(f"cannot write to {self.path}: {error}{told}") from error
 
     def flush(self, timeout_seconds: float) -> bool:
         """Have nothing left: a record that was taken is on the file."""

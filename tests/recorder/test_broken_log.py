@@ -1,0 +1,107 @@
+"""A log or spool that the disk has broken is set aside, and recording goes on with a new one."""
+
+import sqlite3
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from cases import make_case, make_records, write_log
+from evaltap.recorder.sinks.base import SinkError
+from evaltap.recorder.sinks.local_log import LocalLogSink
+from evaltap.recorder.spool import SpoolReader, new_spool
+from evaltap.schemas.local_log import open_log
+from evaltap.schemas.record import WireRecord
+
+RECORDS = make_records([make_case(f"s-{n}") for n in range(200)])
+PAGE = 4096
+
+
+def break_pages(path: Path) -> None:
+    """Overwrite all but the first page with what no page looks like."""
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(PAGE)
+        file.write(b"\xee" * (size - PAGE))
+
+
+def append_somehow(sink: LocalLogSink) -> int:
+    """Append as the outlet does, again while it is not taken; return the number of refusals."""
+    for refused in range(5):
+        try:
+            sink.append(RECORDS[:1])
+        except SinkError:
+            continue
+        return refused
+    raise AssertionError("never taken")
+
+
+def test_a_log_that_was_broken_before_the_process_began_is_set_aside(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "log.db", RECORDS)
+    break_pages(path)
+    broken = path.read_bytes()
+    sink = LocalLogSink(path, min_free_share=0)
+
+    refused = append_somehow(sink)
+
+    assert refused == 1
+    log = open_log(path, mode="read")
+    assert [record for _, record in log.read(0, 10)] == RECORDS[:1]
+    log.close()
+    (aside,) = tmp_path.glob("log.db.bad-*")
+    assert aside.read_bytes() == broken
+    sink.close()
+
+
+def test_a_log_that_breaks_under_a_process_is_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    sink = LocalLogSink(path, min_free_share=0)
+    sink.append(RECORDS)
+    sink.close()
+    sink.append(RECORDS[:1])
+    sink.close()
+    break_pages(path)
+
+    refused = append_somehow(sink)
+
+    assert refused == 1
+    assert list(tmp_path.glob("log.db.bad-*"))
+    sink.close()
+
+
+@pytest.mark.parametrize("content", [b"my notes\n" * 1000, b"SQLite format 3\0" + b"\xee" * 9000])
+def test_a_file_that_does_not_say_it_is_a_log_is_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "log.db"
+    path.write_bytes(content)
+    sink = LocalLogSink(path, min_free_share=0)
+
+    with pytest.raises(SinkError):
+        sink.append(RECORDS[:1])
+
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_forwarder_goes_on_with_the_new_spool(tmp_path: Path) -> None:
+    spool = new_spool(tmp_path)
+    sink = LocalLogSink(spool.path, min_free_share=0)
+    sink.append(RECORDS)
+    sink.close()
+    sent: list[WireRecord] = []
+    with SpoolReader(spool, threading.Lock()) as reader:
+        reader.sent(reader.next()[0][0])
+        break_pages(spool.path)
+        append_somehow(sink)
+
+        # SQLite may have kept some of the broken file in memory: that is sent too.
+        while window := reader.next():
+            sent += [record for _, record in window]
+            with suppress(sqlite3.DatabaseError):
+                reader.sent(window[-1][0])
+
+    assert sent[-1] == RECORDS[0]
+    assert all(record in RECORDS for record in sent)
+    assert list(tmp_path.glob("*.bad-*"))
+    sink.close()
+    spool.release()
