@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from evaltap.evaluator.cli import main
 from evaltap.evaluator.landing import Lander
 from evaltap.evaluator.read_traces import progress
 from evaltap.evaluator.sources.base import Partition, SourceBatch
@@ -247,6 +249,23 @@ class TestConfiguration:
             assert turns(store) == []
             assert store.rows("SELECT recorded, dropped FROM v_completeness") == [(68, 68)]
             assert second.assembler.counters.traces_read == 0
+
+    def test_an_erased_session_leaves_no_name_behind_and_does_not_come_back(
+        self, tmp_path: Path
+    ) -> None:
+        topics = on_topics(collector_messages("openai-agents-openinference/single_tool"))
+        db = tmp_path / "x.duckdb"
+        with Store(db) as store:
+            Process(topics, store).run()
+            ((session,),) = store.rows("SELECT eval_id FROM turns")
+            assert session in store.rows("SELECT memory FROM read_traces")[0][0]
+
+        assert main(["erase", "--subject", session, "--db", str(db)]) == 0
+
+        with Store(db) as store:
+            Process(topics, store).run()
+            assert turns(store) == []
+            assert store.rows("SELECT DISTINCT memory FROM read_traces") == [("",)]
 
 
 class TestOffsets:

@@ -164,6 +164,14 @@ FROM dead_letters
 """
 
 
+# How far a trace was read stays, or its telemetry would come again with the next start.
+_FORGET_NAMES = """
+UPDATE read_traces SET memory = ''
+WHERE trace_id IN (SELECT trace_id FROM turns WHERE eval_id IN $sessions)
+   OR EXISTS (SELECT 1 FROM unnest($sessions) AS s(name) WHERE contains(memory, s.name))
+"""
+
+
 def _session_tables(store: Store) -> list[str]:
     rows = store.rows(
         "SELECT c.table_name FROM duckdb_columns() c JOIN duckdb_tables() t USING (table_name)"
@@ -185,6 +193,7 @@ def _delete(
             " FROM turns WHERE eval_id IN $sessions",
             {"sessions": sessions},
         )
+        store.execute(_FORGET_NAMES, {"sessions": sessions})
         for table in tables:
             if table != "dead_letters":
                 store.execute(

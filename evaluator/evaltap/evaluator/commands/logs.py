@@ -47,6 +47,8 @@ def _assembler(location: KafkaLocation) -> "TraceAssembler":
     import uuid
     from importlib.metadata import version
 
+    # Here and not at the first message: a package that is missing is no reason to call it poison.
+    import evaltap.recorder.otlp_protobuf  # noqa: F401
     from evaltap.recorder.config import RecorderConfig
     from evaltap.recorder.topic_traces import TopicTraces
 
