@@ -21,6 +21,8 @@ ACK_SECONDS = 30.0
 POLL_SECONDS = 0.5
 ORPHAN_SECONDS = 60.0
 """How often spools of ended processes are looked for."""
+BEHIND_CASES = 1_000
+"""Further behind than this, it no longer rests for the agent's threads: a spool has an end."""
 LONGEST_BACKOFF_SECONDS = 5.0
 AWAITED_BACKOFF_SECONDS = 0.2
 STOP_SECONDS = 1.0
@@ -207,7 +209,7 @@ class Forwarder:
         self._thread.join(STOP_SECONDS if idle else ABANDON_SECONDS)
 
     def _run(self) -> None:
-        keep(Pace(lambda: self._awaited > 0))
+        keep(Pace(lambda: self._awaited > 0 or self._waiting > BEHIND_CASES))
         with SpoolReader(self._spool, self._calm) as own:
             while not self._stopping.is_set():
                 self._guarded(self._adopt_orphans, None)
