@@ -130,11 +130,11 @@ class ScaleOut:
         arguments = ["sink", "--json", "--db", str(self.db), "--metrics", str(self.metrics)]
         return self._start([*arguments, *idle, *more], environ)
 
-    def consume(self, db: Path) -> Program:
+    def consume(self, db: Path, *more: str) -> Program:
         """Land and score the same topic in one process."""
         return self._run(
             ["consume", "--db", str(db), "--metrics", str(self.metrics), "--until-idle", "--json",
-             "--log", self.broker.log()], {},
+             "--log", self.broker.log(), *more], {},
         )  # fmt: skip
 
     def query(self, statement: str, db: Path | None = None) -> list[tuple[Any, ...]]:
@@ -167,3 +167,34 @@ def scale_out(broker: Broker, folder: Path, metrics: list[dict[str, Any]]) -> It
         yield fleet
     finally:
         fleet.close()
+
+
+PLUGIN = """
+import os, signal
+from evaltap.evaluator import MetricScore, Status, TurnScore
+
+class Odd:
+    name = "odd"
+    version = os.environ.get("ODD_VERSION", "1")
+
+    def __init__(self, metric):
+        pass
+
+    def evaluate(self, context):
+        if context.case["evalId"] == os.environ.get("ODD_KILLER"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        turns = tuple(TurnScore(Status.PASSED, 1.0) for _ in context.actual)
+        return MetricScore(Status.PASSED, 1.0, "", turns)
+"""
+ODD = {"metricName": "odd", "threshold": 1, "criterion": {"extra": {}}}
+
+
+def install_odd(folder: Path) -> dict[str, str]:
+    """Install an evaluator that kills its process over the case of `ODD_KILLER`; return the environment."""
+    home = folder / "plugin"
+    info = home / "odd-1.0.dist-info"
+    info.mkdir(parents=True)
+    (home / "odd.py").write_text(PLUGIN)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[evaltap.evaluators]\nodd = odd:Odd\n")
+    return {"PYTHONPATH": str(home)}

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 RECORDS_PER_BATCH = 1_000
 POLL_SECONDS = 0.2
 SCORE_EVERY_SECONDS = 1.0
-"""Longest wait for scores while records keep coming."""
+"""How often to score while records come in large numbers."""
+SCORE_SOON_SECONDS = 0.2
+"""How often while they come one by one."""
 MOST_TOUCHED = 20_000
 """Cases that wait for their scores, at most: what is remembered of them is bounded."""
 
@@ -72,10 +74,10 @@ class Consumer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
+        self._store = store
         self._lander = Lander(store)
         self._scorer = scorer
         self._duties = duties
-        self._all_scored = False
         self._log = log
         self._clock = clock
         self._stopped = threading.Event()
@@ -90,40 +92,43 @@ class Consumer:
         offsets = self._lander.offsets()
         self._note_gaps(offsets)
         self._source.seek(offsets)
+        self._score(None)  # of a killed run, or with other metrics
         for duty in self._duties:
             duty.begin()
+        with self._store.writing_much():
+            self._loop(until_idle=until_idle, report=report)
+        return self.consumed
+
+    def _loop(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> None:
         unscored, busy, last_scored = True, False, self._clock()
         while not self._stopped.is_set():
-            batch = self._source.poll(RECORDS_PER_BATCH, 0 if busy else POLL_SECONDS)
+            wait = 0 if busy else POLL_SECONDS / 2 if unscored else POLL_SECONDS
+            batch = self._source.poll(RECORDS_PER_BATCH, wait)
             if batch.records or batch.next_offsets or batch.traces:
                 self.consumed.landed.add(self._lander.land(batch))
                 unscored = unscored or bool(batch.records)
                 report(self.consumed)
-            caught_up = len(batch.records) < RECORDS_PER_BATCH and not batch.more
-            late = not until_idle and self._clock() - last_scored >= SCORE_EVERY_SECONDS
+            nothing = not batch.records and not batch.more
+            flood = len(batch.records) >= RECORDS_PER_BATCH // 4
+            pause = SCORE_EVERY_SECONDS if flood else SCORE_SOON_SECONDS
+            late = not until_idle and self._clock() - last_scored >= pause
             many = len(self._lander.touched) >= MOST_TOUCHED
-            due = unscored and (caught_up or late or many)
+            due = unscored and (nothing or late or many)
             touched = self._lander.take_touched() if due else None
             if touched is not None:
                 self._score(touched)
                 unscored, last_scored = False, self._clock()
                 report(self.consumed)
             busy = any([duty.step(touched) for duty in self._duties])
-            nothing = not batch.records and not batch.more
-            done = not due and nothing and all(duty.idle for duty in self._duties)
-            if until_idle and done:
+            if until_idle and nothing and not due and all(duty.idle for duty in self._duties):
                 break
-        return self.consumed
 
-    def _score(self, touched: Touched) -> None:
+    def _score(self, touched: Touched | None) -> None:
         if self._scorer is not None:
-            # At first there may be more than what landed just now: of a killed run, of other metrics.
-            which = touched if self._all_scored else None
             _, cases = self._scorer.score(
-                "live", self._log, touched=which, stopped=self._stopped.is_set
+                "live", self._log, touched=touched, stopped=self._stopped.is_set
             )
             self.consumed.cases_scored += cases
-            self._all_scored = True
 
     def _note_gaps(self, offsets: Mapping[Partition, int]) -> None:
         positions = log_positions(self._source.bounds(), offsets)

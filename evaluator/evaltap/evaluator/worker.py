@@ -55,7 +55,10 @@ class WorkerCounts:
     given_up: int = 0
     """Jobs that had ended too many workers."""
     dead_letters: int = 0
+    assigned: int = 0
+    """Partitions that it was given, each time counted."""
     rebalances: int = 0
+    """Times that partitions were taken from it."""
 
 
 class _Waiting(NamedTuple):
@@ -129,6 +132,12 @@ class Worker:
         return self.counts
 
     # -- partitions, on the client's thread ------------------------------------------------------
+
+    def assigned(self, partitions: Collection[Partition]) -> None:
+        """Note partitions that have come; each is looked at when its first job comes."""
+        if partitions and not self.counts.assigned:
+            log.info("joined the group")
+        self.counts.assigned += len(partitions)
 
     def revoked(self, partitions: Collection[Partition]) -> None:
         """Leave partitions in good order: what is done is committed, what is not is somebody else's."""

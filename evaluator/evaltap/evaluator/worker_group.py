@@ -1,9 +1,13 @@
 """Joining a group of workers: the settings of the Kafka consumer, and what it tells of partitions."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from evaltap.evaluator.topics import CONNECT_SECONDS
+from evaltap.evaluator.job_scoring import JobScorer
+from evaltap.evaluator.topics import CONNECT_SECONDS, TopicWriter
+from evaltap.evaluator.worker import JOBS_AHEAD, Worker, WorkerTopics
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log_location import KafkaLocation, kafka_settings
 
@@ -12,27 +16,64 @@ SESSION_SECONDS = 15
 NAMED_SESSION_SECONDS = 45
 """A worker with an id may come back within this time, and goes on with the partitions it had."""
 
-Told = Callable[[Collection[Any]], None]
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Who a worker is in its group: the name it signs with, and an id where it has one of its own."""
+
+    group: str
+    name: str
+    worker_id: str | None = None
+    threads: int = 8
 
 
-def join_group(
-    location: KafkaLocation, group: str, *, worker_id: str | None, jobs_ahead: int
-) -> Any:
-    """Return a consumer of that group, not yet subscribed; raise InputError when no broker answers."""
+@contextmanager
+def joined(
+    location: KafkaLocation, topics: WorkerTopics, member: Membership, scorer: JobScorer
+) -> Iterator[Worker]:
+    """Give a worker that belongs to its group, and leave in good order.
+
+    Raises InputError when no broker answers.
+    """
+    from kafka import ConsumerRebalanceListener
+
+    consumer = _consumer(location, member)
+    writer = TopicWriter(location, client_id="evaltap-worker")
+    worker = Worker(consumer, writer, scorer, topics, name=member.name, threads=member.threads)
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types here
+        def on_partitions_revoked(self, revoked: Collection[Any]) -> None:
+            worker.revoked(revoked)
+
+        def on_partitions_assigned(self, assigned: Collection[Any]) -> None:
+            worker.assigned(assigned)
+
+        def on_partitions_lost(self, lost: Collection[Any]) -> None:
+            worker.lost(lost)
+
+    consumer.subscribe([topics.jobs], listener=Listener())
+    try:
+        yield worker
+    finally:
+        consumer.close()
+        writer.close()
+
+
+def _consumer(location: KafkaLocation, member: Membership) -> Any:
     from kafka import KafkaConsumer
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.errors import KafkaError
 
-    session = NAMED_SESSION_SECONDS if worker_id else SESSION_SECONDS
+    session = NAMED_SESSION_SECONDS if member.worker_id else SESSION_SECONDS
     settings: dict[str, Any] = {
         "bootstrap_servers": list(location.brokers),
         "bootstrap_timeout_ms": int(CONNECT_SECONDS * 1000),
         "client_id": "evaltap-worker",
-        "group_id": group,
-        "group_instance_id": worker_id,
+        "group_id": member.group,
+        "group_instance_id": member.worker_id,
         "enable_auto_commit": False,
         "auto_offset_reset": "earliest",
-        "max_poll_records": jobs_ahead,
+        "max_poll_records": member.threads * JOBS_AHEAD,
         "session_timeout_ms": session * 1000,
         # Only partitions that move are taken from their worker; the others go on undisturbed.
         "partition_assignment_strategy": [CooperativeStickyAssignor],
@@ -44,20 +85,3 @@ def join_group(
         raise InputError(
             f"{location}: no broker answers ({error}); check address and settings"
         ) from None
-
-
-def subscribe(consumer: Any, topic: str, *, revoked: Told, lost: Told) -> None:
-    """Subscribe to a topic; partitions that go are told of, on the client's own thread."""
-    from kafka import ConsumerRebalanceListener
-
-    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types here
-        def on_partitions_revoked(self, partitions: Collection[Any]) -> None:
-            revoked(partitions)
-
-        def on_partitions_assigned(self, partitions: Collection[Any]) -> None:
-            """Nothing is to be done: a partition is looked at when its first job comes."""
-
-        def on_partitions_lost(self, partitions: Collection[Any]) -> None:
-            lost(partitions)
-
-    consumer.subscribe([topic], listener=Listener())

@@ -2,9 +2,13 @@
 
 import argparse
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.log_location import FORM, KafkaLocation, parse_log_location
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.worker import WorkerTopics
 
 GROUP = "evaltap-workers"
 JOB_PARTITIONS = 16
@@ -18,6 +22,12 @@ class ScaleOutTopics:
     jobs: str
     results: str
     dead_letters: str
+
+    def of_worker(self) -> "WorkerTopics":
+        """Return the topics as a worker takes them."""
+        from evaltap.evaluator.worker import WorkerTopics
+
+        return WorkerTopics(self.jobs, self.results, self.dead_letters)
 
     def partitions(self) -> dict[str, int]:
         """Return how many partitions each topic gets when it is made."""

@@ -47,40 +47,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Work until a signal; return the exit code."""
     from evaltap.evaluator.job_scoring import JobScorer
-    from evaltap.evaluator.topics import Cluster, TopicWriter
-    from evaltap.evaluator.worker import JOBS_AHEAD, Worker, WorkerTopics
-    from evaltap.evaluator.worker_group import join_group, subscribe
+    from evaltap.evaluator.topics import Cluster
+    from evaltap.evaluator.worker_group import Membership, joined
 
-    logging.basicConfig(format="evaltap work: %(message)s", stream=sys.stderr)
+    logging.basicConfig(format="evaltap work: %(message)s", stream=sys.stderr, level=logging.INFO)
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     location, topics = kafka_location(options), topics_of(options)
     name = options.worker_id or f"{socket.gethostname()}-{os.getpid()}"
+    member = Membership(options.group, name, options.worker_id, options.threads)
     with judging(options):
         scorer = JobScorer(worker_services(options), worker=name)
         Cluster(location).make_topics(topics.partitions())
-        consumer = join_group(
-            location,
-            options.group,
-            worker_id=options.worker_id,
-            jobs_ahead=options.threads * JOBS_AHEAD,
-        )
-        writer = TopicWriter(location, client_id="evaltap-worker")
-        worker = Worker(
-            consumer,
-            writer,
-            scorer,
-            WorkerTopics(topics.jobs, topics.results, topics.dead_letters),
-            name=name,
-            threads=options.threads,
-        )
-        subscribe(consumer, topics.jobs, revoked=worker.revoked, lost=worker.lost)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: worker.stop())
-        try:
+        with joined(location, topics.of_worker(), member, scorer) as worker:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: worker.stop())
             counts = worker.run()
-        finally:
-            consumer.close()
-            writer.close()
     if options.json:
         data = {
             "worker": name,

@@ -62,17 +62,18 @@ class KafkaSource:
             time.sleep(timeout_seconds)
             self._refresh_at = 0.0
             return SourceBatch()
-        found = self._consumer.poll(timeout_ms=int(timeout_seconds * 1000), max_records=max_records)
-        records, next_offsets = [], {}
-        for place, messages in found.items():
-            partition = Partition(place.topic, place.partition)
-            for message in messages:
-                headers = tuple((name, value or b"") for name, value in message.headers)
-                record = WireRecord(message.key, message.value, headers)
-                time_ms = message.timestamp if message.timestamp >= 0 else None
-                records.append(SourceRecord(partition, message.offset, record, time_ms))
-            if messages:
+        records: list[SourceRecord] = []
+        next_offsets: dict[Partition, int] = {}
+        wait = int(timeout_seconds * 1000)
+        # One poll of the client returns records of one fetch at most; there may be others ready.
+        while found := self._consumer.poll(timeout_ms=wait, max_records=max_records - len(records)):
+            wait = 0
+            for place, messages in found.items():
+                partition = Partition(place.topic, place.partition)
+                records += [_record(partition, message) for message in messages]
                 next_offsets[partition] = messages[-1].offset + 1
+            if len(records) >= max_records:
+                break
         return SourceBatch(tuple(records), next_offsets)
 
     def bounds(self) -> Mapping[Partition, Bounds]:
@@ -139,3 +140,10 @@ class KafkaSource:
             inside = starts[place] <= wanted <= ends[place]
             self._consumer.seek(place, wanted if inside else starts[place])
             self._known.add(partition)
+
+
+def _record(partition: Partition, message: Any) -> SourceRecord:
+    headers = tuple((name, value or b"") for name, value in message.headers)
+    record = WireRecord(message.key, message.value, headers)
+    time_ms = message.timestamp if message.timestamp >= 0 else None
+    return SourceRecord(partition, message.offset, record, time_ms)

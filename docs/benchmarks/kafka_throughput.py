@@ -1,0 +1,176 @@
+"""How fast `evaltap consume` lands and scores a topic, and whether that depends on what is stored.
+
+Broker, topic and consumer share one machine.  The cases have two turns of 4 tool calls (2.5 KB a turn
+with its reference) that come one after the other, and are scored by two deterministic metrics.
+
+    python docs/benchmarks/kafka_throughput.py [--turns 50000] [--stored 1000 100000]
+
+For each size a file is filled with so many turns; then the same number of new turns is consumed into it.
+The broker is the development dependency noida-db, or the cluster of EVALTAP_TEST_KAFKA=host:port.
+"""
+
+import argparse
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from evaltap.evaluator.topics import Cluster, TopicWriter
+from evaltap.schemas.log_location import KafkaLocation
+from evaltap.schemas.record import WireRecord, encode_case
+
+TOPIC = "evaltap.cases"
+TOOLS = ["search", "calculator", "get_time", "lookup_order", "send_mail", "knowledge_search"]
+METRICS = [
+    {
+        "metricName": "tool_trajectory_avg_score",
+        "threshold": 1,
+        "criterion": {
+            "toolTrajectory": {"defaultStrategy": {"name": {}, "arguments": {}, "result": {}}}
+        },
+    },
+    {
+        "metricName": "final_response_avg_score",
+        "threshold": 1,
+        "criterion": {"finalResponse": {"text": {}}},
+    },
+]
+MAIN = "import sys; from evaltap.evaluator.cli import main; sys.exit(main())"
+
+
+def records(first: int, count: int) -> Iterator[WireRecord]:
+    """Yield turns `first` and following: sessions of two turns, of which every tenth turn is wrong."""
+    rng = random.Random(7)
+    pool = [[_call(rng, k) for k in range(4)] for _ in range(500)]
+    for number in range(first, first + count):
+        session, turn = number // 2, number % 2
+        calls = pool[number % len(pool)]
+        said = {
+            "userContent": {"role": "user", "content": f"Please handle request {number}: " * 2},
+            "finalResponse": {"role": "assistant", "content": f"Request {number} is done. " * 3},
+        }
+        actual = {"invocationId": f"t-{turn}", "tools": calls, **said}
+        expected = actual | ({"tools": calls[1:]} if number % 10 == 0 else {"tools": calls[::-1]})
+        case = {
+            "evalId": f"session-{session}",
+            "evalMode": "trace",
+            "conversation": [expected],
+            "actualConversation": [actual],
+            "sessionInput": {"appName": "bench", "userId": f"user-{session % 97}"},
+        }
+        yield encode_case(case, producer_id="bench", seq=number + 1, time=datetime.now(UTC))
+
+
+def _call(rng: random.Random, k: int) -> dict[str, Any]:
+    return {
+        "id": f"call-{rng.randrange(10**6)}",
+        "name": rng.choice(TOOLS),
+        "arguments": {
+            "q": f"item {rng.randrange(1000)}",
+            "n": rng.randrange(100),
+            "opt": {"deep": bool(k % 2), "tags": ["a", "b", str(k)]},
+        },
+        "result": {
+            "ok": True,
+            "value": round(rng.random(), 6),
+            "rows": [{"id": j, "label": f"row {j}"} for j in range(3)],
+        },
+    }
+
+
+@contextmanager
+def broker(folder: Path) -> Iterator[str]:
+    """Give the address of a broker."""
+    if given := os.environ.get("EVALTAP_TEST_KAFKA"):
+        yield given
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = Path(sys.executable).parent / "noida-db"
+    process = subprocess.Popen(
+        [program, "start", "--only", "kafka", "--kafka-port", str(port), "--data-dir", folder],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while socket.socket().connect_ex(("127.0.0.1", port)):
+            time.sleep(0.05)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def fill(location: KafkaLocation, first: int, count: int) -> None:
+    """Write turns to the topic."""
+    writer = TopicWriter(location, client_id="bench")
+    batch = []
+    for record in records(first, count):
+        batch.append(record)
+        if len(batch) == 2_000:
+            writer.write(location.topics[0], batch)
+            batch.clear()
+    writer.write(location.topics[0], batch)
+    writer.close()
+
+
+def consume(location: KafkaLocation, work: Path) -> tuple[float, float]:
+    """Consume what is new; return seconds and the largest memory of the process in MB."""
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "consume", "--log", str(location), "--db", work / "x.duckdb",
+         "--metrics", work / "metrics.json", "--until-idle"],
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in (0, 1):
+        raise SystemExit(f"consume ended with {process.returncode}")
+    return time.perf_counter() - began, usage.ru_maxrss / 1024
+
+
+def measure(turns: int, stored: int) -> tuple[float, float, float]:
+    """Return turns a second into a file of `stored` turns, and memory while filling and after."""
+    with tempfile.TemporaryDirectory() as folder, broker(Path(folder) / "broker") as address:
+        work = Path(folder)
+        (work / "metrics.json").write_text(json.dumps(METRICS))
+        location = KafkaLocation((address,), (f"{TOPIC}-{stored}-{os.getpid()}",))
+        Cluster(location).make_topics({location.topics[0]: 4})
+        fill(location, 0, stored)
+        _, filling = consume(location, work)
+        start_up, _ = consume(location, work)
+        fill(location, stored, turns)
+        seconds, memory = consume(location, work)
+    return turns / (seconds - start_up), filling, memory
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Throughput of consume over a topic.")
+    parser.add_argument("--turns", type=int, default=50_000)
+    parser.add_argument("--stored", type=int, nargs="+", default=[1_000, 100_000])
+    options = parser.parse_args()
+    rates = []
+    for stored in options.stored:
+        rate, filling, memory = measure(options.turns, stored)
+        rates.append(rate)
+        print(
+            f"{stored:>9,} stored: {rate:>7,.0f} turns/s; memory {filling:.0f} MB while filling,"
+            f" {memory:.0f} MB after",
+            flush=True,
+        )
+    print(f"cost of a turn with {options.stored[-1]:,} stored / with {options.stored[0]:,}: "
+          f"{rates[0] / rates[-1]:.2f}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
