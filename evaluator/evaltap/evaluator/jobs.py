@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from evaltap.evaluator.batch import BATCH_SECONDS, NamedCase, score_batches
+from evaltap.evaluator.batch import BATCH_SECONDS, CASES_AHEAD, add_rows, score_batches
+from evaltap.evaluator.context import Status
+from evaltap.evaluator.crash_guard import CrashGuard
 from evaltap.evaluator.file_scoring import BadLine, FileScorer
 from evaltap.evaluator.pending import (
     OLDEST,
@@ -18,7 +20,7 @@ from evaltap.evaluator.pending import (
 from evaltap.evaluator.rows import PackedRows, ScoreRows
 from evaltap.evaluator.runs import Run, RunKind, RunMetric, end_run, run_metric, start_run
 from evaltap.evaluator.scores import ScoreWriter
-from evaltap.evaluator.scoring import CaseScorer
+from evaltap.evaluator.scoring import CaseScore, CaseScorer
 from evaltap.evaluator.selection import Selection
 from evaltap.evaluator.store import Store, utc_now
 
@@ -150,6 +152,7 @@ class PendingScorer:
         self._pending = PendingCases(store, self._wanted, references=references, only=only)
         self._threads = threads
         self._scorer = scorer
+        self._guard = CrashGuard(store.path)
 
     @property
     def metrics(self) -> list[RunMetric]:
@@ -205,13 +208,37 @@ class PendingScorer:
             yield self._pending.of(some), min(some.values())
 
     def _scored(self, chunk: Sequence[PendingCase], since: Begin) -> Iterator[ScoreRows]:
+        suspected = self._guard.suspects
+        suspects = [one for one in chunk if one.key in suspected]
+        if suspects:
+            yield self._scored_alone(suspects, since)
+            self._guard.cleared([one.key for one in suspects])
+            chunk = [one for one in chunk if one.key not in suspected]
+        yield from self._scored_together(chunk, since, self._threads)
+        self._guard.done()
+
+    def _scored_together(
+        self, chunk: Sequence[PendingCase], since: Begin, threads: int
+    ) -> Iterator[ScoreRows]:
         groups: dict[tuple[int, ...], list[PendingCase]] = {}
         for one in chunk:
             groups.setdefault(one.indexes, []).append(one)
         for indexes, cases in groups.items():
             scorer = self._scorer.only(indexes)
             known = self._pending.known(indexes, cases, since) if self._scorer.waits else None
-            named: list[NamedCase] = [(one.identity, one.case) for one in cases]
-            yield from score_batches(
-                scorer, named, indexes, TOUCHED_PER_READ, self._threads, known=known
-            )
+            watched = self._guard.watched(cases, 0 if threads == 1 else threads * CASES_AHEAD)
+            named = ((one.identity, one.case) for one in watched)
+            yield from score_batches(scorer, named, indexes, TOUCHED_PER_READ, threads, known=known)
+
+    def _scored_alone(self, suspects: Sequence[PendingCase], since: Begin) -> ScoreRows:
+        """Score cases one at a time, since one of them may have killed the process before."""
+        rows = ScoreRows()
+        for one in suspects:
+            reason = self._guard.gives_up(one.key)
+            if reason is not None:
+                given_up = CaseScore(one.identity.eval_id, Status.FAILED, None, reason, ())
+                add_rows(rows, one.identity, one.case, given_up, one.indexes)
+                continue
+            for part in self._scored_together([one], since, threads=1):
+                rows.extend(part)
+        return rows

@@ -46,6 +46,11 @@ class PendingCase(NamedTuple):
     case: CaseData
     indexes: tuple[int, ...]
 
+    @property
+    def key(self) -> CaseKey:
+        """Which case."""
+        return self.identity[:3]
+
 
 class References:
     """Expected turns for recorded cases, by eval id: a recording itself does not know them.
