@@ -219,7 +219,7 @@ def poll_until(source: KafkaSource, count: int) -> list[Any]:
 class TestRealCollector:
     """An OpenTelemetry Collector of our building between the agents and the topics."""
 
-    @pytest.fixture(autouse=True, scope="class")
+    @pytest.fixture(autouse=True)
     def _with_go(self) -> None:
         reason = otel_collector.missing()
         if reason is not None:
