@@ -140,6 +140,20 @@ def test_large_files_are_scored_by_workers_with_the_same_result(evaltap: Evaltap
     assert [metric["failed"] for metric in found[0]["metrics"]] == [0, 1_000]
 
 
+def test_a_run_over_files_leaves_all_its_rows_or_none(evaltap: Evaltap) -> None:
+    good = write_lines("good.jsonl", *(case(f"s-{n}") for n in range(300)))
+    Path("broken.evalset.json").write_text("{")
+    metrics = write("m.json", [TRAJECTORY])
+
+    code, _, said = evaltap(
+        "score", good, "broken.evalset.json", "--metrics", metrics, "--db", "x.duckdb"
+    )
+
+    assert code == 2
+    assert "broken.evalset.json" in said
+    assert query("SELECT count(*) FROM scores") == query("SELECT count(*) FROM run_ends") == [(0,)]
+
+
 def test_a_bad_line_is_named_kept_and_does_not_stop_the_others(evaltap: Evaltap) -> None:
     good = json.dumps(case())
     lines = write(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -28,8 +29,8 @@ Progress: TypeAlias = Callable[[int], None]
 """Called with the number of cases scored so far."""
 
 ROWS_PER_WRITE = 10_000
-"""Turn scores a transaction: enough that its fixed cost does not matter, few enough that the last
-transaction, which no worker overlaps, is short."""
+"""Turn scores a statement: enough that its fixed cost does not matter, few enough that the last
+statement, which no worker overlaps, is short."""
 
 TOUCHED_PER_READ = 1_000
 """Cases that were touched by landing and are read, and stored with their scores, at a time."""
@@ -73,12 +74,17 @@ class FilesScored:
 def score_files(
     store: Store, files: FileScorer, scorer: CaseScorer, source: str, progress: Progress
 ) -> FilesScored:
-    """Score the cases of files as a new run; lines that are no cases become dead letters."""
+    """Score the cases of files as a new run; lines that are no cases become dead letters.
+
+    The rows of a run without judges are one transaction: written once, and all of them or none.
+    """
     run = start_run(store, "files", source, run_metrics(scorer))
     writer, bad_lines = ScoreWriter(store, run), []
     waiting: list[PackedRows] = []
     cases, without_reference, written = 0, 0, time.monotonic()
-    with store.writing_much():
+    # What a judge was paid for is kept as it comes.
+    whole = nullcontext() if files.judged else store.transaction()
+    with store.writing_much(), whole:
         for batch in files.batches():
             waiting.append(batch.rows)
             cases += batch.rows.case_count

@@ -62,6 +62,7 @@ class Store:
             raise StoreError(f"{path}: not a DuckDB file; name another one")
         self._connection = _connect(self.path)
         self._last_now: datetime | None = None
+        self._in_transaction = False
         try:
             self._lay_out()
         except BaseException:
@@ -133,16 +134,21 @@ class Store:
         if self.path == Path(":memory:"):  # there is no file to which anything could go
             yield
             return
-        self.execute(f"SET memory_limit = '{WRITING_MEMORY}'")
+        # On one thread: the other processors make the rows, and helpers would only be in their way.
+        self.execute(f"SET memory_limit = '{WRITING_MEMORY}'; SET threads = 1")
         try:
             yield
         finally:
-            self.execute("RESET memory_limit")
+            self.execute("RESET memory_limit; RESET threads")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit what the block writes as one, or nothing of it."""
+        """Commit what the block writes as one, or nothing of it; a block within another joins it."""
+        if self._in_transaction:
+            yield
+            return
         self._connection.begin()
+        self._in_transaction = True
         try:
             yield
         except BaseException:
@@ -150,6 +156,8 @@ class Store:
             with suppress(duckdb.Error):
                 self._connection.rollback()
             raise
+        finally:
+            self._in_transaction = False
         self._connection.commit()
 
     def execute(self, statement: str, parameters: Any = None) -> None:
