@@ -93,7 +93,7 @@ def _with_hex_ids(value: Any) -> Any:
 class MemoryTopics:
     """The in-memory twin of a Kafka source: partitions are read at speeds that `chance` picks.
 
-    `grow` makes more of the log visible, as if it had been written just now.
+    A record that is hidden is there once `visible` of its partition goes beyond it.
     """
 
     def __init__(self, chance: random.Random | None = None, *, most: int = 1_000_000) -> None:
@@ -103,6 +103,7 @@ class MemoryTopics:
         self._chance = chance
         self._most = most
         self._paused: set[Partition] = set()
+        self.ever_paused: set[Partition] = set()
 
     def write(
         self, message: Message, time_ms: int | None, *, partition: int = 0, hidden: bool = False
@@ -135,6 +136,7 @@ class MemoryTopics:
 
     def pause(self, partitions: Collection[Partition]) -> None:
         self._paused = set(partitions)
+        self.ever_paused |= self._paused
 
     def bounds(self) -> Mapping[Partition, Bounds]:
         return {place: Bounds(0, self.visible.get(place, 0)) for place in self.partitions}

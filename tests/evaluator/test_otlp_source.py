@@ -394,6 +394,21 @@ class TestTime:
         assert early == []
         assert differences("strands-latest/single_tool", whole) == []
 
+    def test_a_partition_that_runs_ahead_is_paused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("evaltap.evaluator.sources.log_time.QUEUED_BYTES", 50_000)
+        whole = collector_messages()
+        topics = MemoryTopics(most=3)
+        ahead, behind = (Partition("otlp_spans", number) for number in (0, 1))
+        for number, message in enumerate(m for m in whole if m.topic == "otlp_spans"):
+            # The second half of time lies on one partition, and is as easy to get as the first.
+            topics.write(message, START_MS + number, partition=0 if number > 20 else 1)
+
+        with Store(":memory:") as store:
+            Process(topics, store).run()
+            assert len(turns(store)) == 68
+        assert ahead in topics.ever_paused
+        assert behind not in topics.ever_paused
+
     def test_at_the_end_of_the_log_the_quiet_period_is_real_time(self) -> None:
         topics = on_topics(collector_messages("strands-latest/single_tool"), partitions=1)
 
