@@ -3,6 +3,7 @@
 The jars are fetched once, into the user's cache folder; test runs side by side wait for each other.
 """
 
+import hashlib
 import re
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from cached import cache_folder, kept
 
 VERSION = "4.3.1"
 POM = Path(__file__).parent / "apache_kafka" / "pom.xml"
-_NAME = f"apache-kafka-{VERSION}"
+_NAME = f"apache-kafka-{VERSION}-{hashlib.sha256(POM.read_bytes()).hexdigest()[:8]}"
 FETCH_SECONDS = 600
 FORMAT_SECONDS = 60
 
@@ -34,21 +35,11 @@ class ApacheKafka:
 
     def command(self, folder: Path, port: int) -> list[str]:
         """Format the storage at the first start, and return the command."""
-        java = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{jars()}/*"]
-        properties = folder / "server.properties"
-        if not properties.exists():
-            properties.write_text(self._properties(folder, port))
-            identity = uuid.uuid4().hex
-            subprocess.run(
-                [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted",
-                 "-t", identity[:22], "-c", str(properties)],
-                check=True, capture_output=True, timeout=FORMAT_SECONDS,
-            )  # fmt: skip
-        return [*java, "kafka.Kafka", str(properties)]
+        return command(folder, self._properties(port, folder / "data"))
 
-    def _properties(self, folder: Path, port: int) -> str:
+    def _properties(self, port: int, data: Path) -> dict[str, str]:
         control = free_port()
-        settings = {
+        return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{control}",
@@ -59,7 +50,7 @@ class ApacheKafka:
                 f"CONTROLLER:PLAINTEXT,{self._protocol}:{self._protocol}"
             ),
             "inter.broker.listener.name": self._protocol,
-            "log.dirs": str(folder / "data"),
+            "log.dirs": str(data),
             # One node, short tests: no replicas to wait for, few internal partitions to make.
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "1",
@@ -72,7 +63,25 @@ class ApacheKafka:
             "broker.heartbeat.interval.ms": "300",
             **self._settings,
         }
-        return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def command(folder: Path, settings: Mapping[str, str]) -> list[str]:
+    """Return what runs a node with these settings; its storage is formatted at the first start.
+
+    At later starts the settings of the first one hold.
+    """
+    java = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{jars()}/*"]
+    properties = folder / "server.properties"
+    if not properties.exists():
+        properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        done = subprocess.run(
+            [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted",
+             "-t", uuid.uuid4().hex[:22], "-c", str(properties)],
+            capture_output=True, text=True, timeout=FORMAT_SECONDS,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"Kafka refuses its settings: {done.stdout}{done.stderr}")
+    return [*java, "kafka.Kafka", str(properties)]
 
 
 def missing() -> str | None:

@@ -1,0 +1,36 @@
+#!/bin/sh
+# Makes the topics of evaltap on a cluster, those that are missing; run it again after changing a number.
+#   BOOTSTRAP=broker-1:9092 PARTITIONS=12 REPLICATION=3 MIN_INSYNC=2 sh deploy/topics.sh
+# Needs Kafka's kafka-topics.sh and kafka-configs.sh on the PATH; client settings in the file COMMAND_CONFIG.
+set -eu
+
+BOOTSTRAP=${BOOTSTRAP:-localhost:9092}
+PREFIX=${PREFIX:-evaltap}
+PARTITIONS=${PARTITIONS:-6}          # the most workers that can share the jobs
+REPLICATION=${REPLICATION:-1}
+MIN_INSYNC=${MIN_INSYNC:-1}          # 2 of 3 replicas: an acknowledged turn survives the loss of one
+RETENTION_DAYS=${RETENTION_DAYS:-7}  # longer than the evaluator may ever be down
+MAX_BYTES=${MAX_BYTES:-2097152}      # a turn is at most 1 MiB; its envelope and a batch need room
+
+topics() { kafka-topics.sh --bootstrap-server "$BOOTSTRAP" ${COMMAND_CONFIG:+--command-config "$COMMAND_CONFIG"} "$@"; }
+configs() { kafka-configs.sh --bootstrap-server "$BOOTSTRAP" ${COMMAND_CONFIG:+--command-config "$COMMAND_CONFIG"} "$@"; }
+
+# topic NAME SETTING...: made when missing; its settings are set in any case
+topic() {
+  name=$1
+  shift
+  topics --create --if-not-exists --topic "$name" --partitions "$PARTITIONS" --replication-factor "$REPLICATION"
+  settings=min.insync.replicas=$MIN_INSYNC,retention.ms=$((RETENTION_DAYS * 86400000))
+  for setting in "$@"; do settings=$settings,$setting; done
+  configs --alter --entity-type topics --entity-name "$name" --add-config "$settings"
+}
+
+topic "$PREFIX.cases" "max.message.bytes=$MAX_BYTES"
+topic "$PREFIX.cases.dlq" "max.message.bytes=$MAX_BYTES"
+# Jobs and results hold whole cases and their evidence.
+topic "$PREFIX.cases.jobs" "max.message.bytes=$((MAX_BYTES * 4))"
+topic "$PREFIX.cases.results" "max.message.bytes=$((MAX_BYTES * 4))"
+topic "$PREFIX.scores"
+# What a Collector writes: the broker's clock tells when a trace is complete.
+topic otlp_spans message.timestamp.type=LogAppendTime
+topic otlp_logs message.timestamp.type=LogAppendTime

@@ -1,0 +1,279 @@
+"""What lies in deploy/ works as far as it can be tried without a container engine.
+
+Files follow the schemas of Compose and Kubernetes; every `evaltap` command in them is one; the settings
+start a real Kafka, topics.sh makes its topics there, the Collector takes its file; the steps of the
+Dockerfile are done in a folder.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from check_jsonschema.builtin_schemas import get_builtin_schema
+
+import apache
+import otel_collector
+from broker import Broker, free_port
+from evaltap.evaluator.cli import build_parser, main
+from evaltap.schemas.documents import read_metrics
+
+ROOT = Path(__file__).parents[1]
+DEPLOY = ROOT / "deploy"
+COMPOSE = sorted(DEPLOY.glob("compose*.yaml"))
+MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+KUBERNETES = "1.32"
+TOPICS = {"evaltap.cases", "evaltap.cases.dlq", "evaltap.cases.jobs", "evaltap.cases.results",
+          "evaltap.scores", "otlp_spans", "otlp_logs"}  # fmt: skip
+
+
+def documents() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every Kubernetes object with a name for the test."""
+    for path in MANIFESTS:
+        for document in yaml.safe_load_all(path.read_text()):
+            yield f"{path.name} {document['kind']}", document
+
+
+def services() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every Compose service with a name for the test."""
+    for path in COMPOSE:
+        for name, service in yaml.safe_load(path.read_text())["services"].items():
+            yield f"{path.name} {name}", service
+
+
+def containers() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Yield every container of a workload, with its pod."""
+    for name, document in documents():
+        pod = document.get("spec", {}).get("template", {}).get("spec")
+        for container in pod["containers"] if pod else ():
+            yield name, pod, container
+
+
+def commands() -> Iterator[Any]:
+    """Yield the arguments of every `evaltap` that is started anywhere."""
+    for name, service in services():
+        ours = "apache" not in service.get("image", "") and "otel/" not in service.get("image", "")
+        if ours and "command" in service:
+            yield pytest.param(service["command"], id=name)
+    for name, _, container in containers():
+        yield pytest.param(container["args"], id=name)
+    unit = (DEPLOY / "evaltap-consume.service").read_text()
+    started = re.search(r"^ExecStart=\S*evaltap (.*)$", unit, re.MULTILINE)
+    assert started
+    yield pytest.param(shlex.split(started.group(1)), id="systemd")
+
+
+@pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.name)
+def test_compose_files_follow_the_compose_specification(path: Path) -> None:
+    jsonschema.validate(yaml.safe_load(path.read_text()), get_builtin_schema("vendor.compose-spec"))
+
+
+@pytest.mark.parametrize("document", [pytest.param(one, id=name) for name, one in documents()])
+def test_manifests_follow_the_schemas_of_kubernetes(document: dict[str, Any]) -> None:
+    kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("arguments", list(commands()))
+def test_every_command_is_one_that_evaltap_takes(arguments: list[str]) -> None:
+    options = build_parser(arguments[0]).parse_args(arguments)
+
+    assert callable(options.run)
+
+
+@pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.name)
+def test_files_that_containers_mount_are_there(path: Path) -> None:
+    for service in yaml.safe_load(path.read_text())["services"].values():
+        for volume in service.get("volumes", ()):
+            source = volume.split(":")[0]
+            assert not source.startswith(".") or (DEPLOY / source).is_file(), source
+
+
+def test_no_container_is_root_or_can_become_it() -> None:
+    found = list(containers())
+
+    assert len(found) >= 3
+    for name, pod, container in found:
+        assert pod["securityContext"]["runAsNonRoot"], name
+        assert not container["securityContext"]["allowPrivilegeEscalation"], name
+        assert container["securityContext"]["readOnlyRootFilesystem"], name
+        assert container["resources"]["limits"]["memory"], name
+    assert re.search(r"^USER 10001", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+
+
+def test_images_are_pinned() -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+    images = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+    images += [service["image"] for _, service in services() if "image" in service]
+
+    assert len(images) > 3
+    assert not [image for image in images if not re.search(r":\d+\.\d+", image)]
+
+
+def test_kustomize_puts_the_manifests_together() -> None:
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not here")
+
+    command = ["kubectl", "kustomize", str(DEPLOY)]
+    built = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+
+    objects = [one for one in yaml.safe_load_all(built.stdout) if one]
+    for one in objects:
+        kubernetes_validate.validate(one, KUBERNETES, strict=True)
+    maps = {one["metadata"]["name"] for one in objects if one["kind"] == "ConfigMap"}
+    named = set(re.findall(r"\bevaltap(?:-metrics)?-[a-z0-9]{10}\b", built.stdout))
+    assert named == maps, "workloads name the maps that were generated"
+    assert "image: evaltap:0.1.0" in built.stdout
+
+
+def test_the_metrics_are_metrics() -> None:
+    metrics = read_metrics(DEPLOY / "metrics.json")
+
+    assert [metric.metric_name for metric in metrics] == ["tool_use", "rule_avg_score"]
+
+
+def test_the_example_agent_records_what_the_evaluator_scores(
+    broker: Broker, tmp_path: Path
+) -> None:
+    environment = {
+        **os.environ,
+        "EVALTAP_LOG": broker.log(),
+        "EVALTAP_SPOOL_DIR": str(tmp_path / "spool"),
+        "TURNS": "20",
+        "PAUSE_SECONDS": "0",
+    }
+    program = [sys.executable, str(DEPLOY / "agent.py")]
+    subprocess.run(program, env=environment, check=True, capture_output=True, timeout=60)
+
+    db = str(tmp_path / "cases.duckdb")
+    metrics = str(DEPLOY / "metrics.json")
+    arguments = ["consume", "--log", broker.log(), "--db", db, "--metrics", metrics]
+    code = main([*arguments, "--until-idle", "--fail-on", "never"])
+
+    from evaltap.evaluator.store import Store
+
+    with Store(db) as store:
+        scored = store.rows("SELECT metric_name, count(*) FROM scores GROUP BY ALL ORDER BY ALL")
+    assert code == 0
+    assert scored == [("rule_avg_score", 20), ("tool_use", 20)]
+
+
+# -- with the real parts ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Kafka with the settings of compose.yaml; only names of hosts, ports and folders are others."""
+    reason = apache.missing()
+    if reason is not None:
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("composed") / "kafka"
+    broker = Broker(folder, _Composed())
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+class _Composed:
+    """Apache Kafka as its image makes settings of variables: KAFKA_LOG_DIRS becomes log.dirs."""
+
+    def command(self, folder: Path, port: int) -> list[str]:
+        compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+        control = str(free_port())
+        settings = {}
+        for variable, value in compose["services"]["kafka"]["environment"].items():
+            name = variable.removeprefix("KAFKA_").lower().replace("_", ".")
+            value = value.replace("//:", "//127.0.0.1:").replace("kafka:9", "127.0.0.1:9")
+            settings[name] = value.replace(":9092", f":{port}").replace(":9093", f":{control}")
+        settings["log.dirs"] = str(folder / "data")
+        return apache.command(folder, settings)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_topics_are_made_on_a_kafka_with_the_settings_of_compose(
+    composed: Broker, tmp_path: Path
+) -> None:
+    # What the scripts of Kafka's archive call, without the archive.
+    for name, tool in (
+        ("topics", "org.apache.kafka.tools.TopicCommand"),
+        ("configs", "kafka.admin.ConfigCommand"),
+    ):
+        script = tmp_path / f"kafka-{name}.sh"
+        script.write_text(f"#!/bin/sh\nexec java -cp '{apache.jars()}/*' {tool} \"$@\"\n")
+        script.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}",
+                   "BOOTSTRAP": composed.address, "PARTITIONS": "3"}  # fmt: skip
+
+    for _ in range(2):  # a second time changes nothing
+        made = subprocess.run(["sh", str(DEPLOY / "topics.sh")], env=environment,
+                              capture_output=True, text=True, timeout=200)  # fmt: skip
+        assert made.returncode == 0, made.stdout + made.stderr
+
+    from kafka import KafkaAdminClient
+
+    admin: Any = KafkaAdminClient(bootstrap_servers=composed.address)
+    found = {topic["name"]: topic for topic in admin.describe_topics(sorted(TOPICS))}
+    admin.close()
+    assert {name: len(topic["partitions"]) for name, topic in found.items()} == dict.fromkeys(
+        TOPICS, 3
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_500)
+def test_the_collector_takes_its_file() -> None:
+    reason = otel_collector.missing()
+    if reason is not None:
+        pytest.skip(reason)
+    command = [str(otel_collector.program()), "validate", f"--config={DEPLOY / 'collector.yaml'}"]
+    environment = {**os.environ, "KAFKA_BROKERS": "127.0.0.1:9092"}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+
+    assert said.returncode == 0, said.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_steps_of_the_dockerfile_make_an_evaltap(tmp_path: Path) -> None:
+    place = tmp_path / "opt"
+    source = tmp_path / "src"
+    source.mkdir()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").symlink_to(Path(sys.executable).resolve())
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
+    } | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    build = (DEPLOY / "Dockerfile").read_text().split("\nFROM ")[0]
+    ignored = (DEPLOY / "Dockerfile.dockerignore").read_text()
+
+    for step, rest in re.findall(r"^(COPY|RUN) (.*)$", build, re.MULTILINE):
+        if step == "COPY":
+            *names, target = rest.split()
+            for name in names:
+                assert f"!{name}\n" in ignored, f"{name} does not reach the build"
+                _copy(ROOT / name, source / target)
+        else:
+            command = rest.replace("/opt/", f"{place}/")
+            subprocess.run(command, shell=True, cwd=source, env=environment, check=True)
+
+    evaltap = place / "evaltap/bin/evaltap"
+    for arguments in ("consume", "sink", "work", "collect"):
+        said = subprocess.run([evaltap, arguments, "--help"], env=environment, cwd=tmp_path,
+                              capture_output=True, text=True, timeout=60)  # fmt: skip
+        assert (said.returncode, said.stderr) == (0, "")
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy(source, target)
