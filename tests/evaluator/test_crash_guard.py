@@ -1,7 +1,7 @@
 """The note of what is under way: what it says after a death, and that it goes after a good end."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from evaltap.evaluator.crash_guard import DEATHS, GROUP, CrashGuard
@@ -20,7 +20,7 @@ CASES = [Case(number) for number in range(3 * GROUP)]
 
 def die_at(database: Path, cases: list[Case], number: int) -> None:
     """Score cases up to one of them, and end as a killed process does."""
-    watched = CrashGuard(database).watched(cases)
+    watched: Any = CrashGuard(database).watched(cases)
     while next(watched).number != number:
         pass
     note = Path(f"{database}.scoring").read_text()

@@ -245,3 +245,41 @@ def test_what_sampling_decided_can_be_asked_for(store: Store) -> None:
         ("left out", "sampled_out", 20, None),
         ("left out", "rate_limited", 5, None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("tools", b'[{"name":"x","arguments":' + b"[" * 600 + b"]" * 600 + b"}]"),
+        ("telemetry", b'{"inputTokens":18446744073709551615}'),
+    ],
+)
+def test_what_can_be_read_and_not_be_stored_is_a_dead_letter_and_its_neighbours_land(
+    store: Store, part: str, value: bytes
+) -> None:
+    before, after = make_records([make_case("s-1"), make_case("s-3")])
+    (plain,) = make_records([make_case("s-2", [make_turn() | {part: "HERE"}])])
+    content = (plain.value or b"").replace(b'"HERE"', value)
+    odd = WireRecord(
+        plain.key, content, tuple(h for h in plain.headers if h[0] != "content_sha256")
+    )
+    lander = Lander(store)
+
+    counts = lander.land(batch([before, odd, after]))
+    again = lander.land(batch(make_records([make_case("s-2")]), first=4))
+
+    assert (counts.turns, counts.dead_letters, again.turns) == (2, 1, 1)
+    assert store.rows("SELECT reason, record_value FROM dead_letters") == [
+        ("invalid_case", content)
+    ]
+    assert store.rows("SELECT eval_id, revision FROM latest_cases ORDER BY 1") == [
+        ("s-1", 1), ("s-2", 1), ("s-3", 1),
+    ]  # fmt: skip
+
+
+def test_a_manifest_beyond_every_number_is_a_dead_letter(store: Store) -> None:
+    manifest = encode_manifest(Manifest("p", 1 << 63, NOON))
+
+    counts = Lander(store).land(batch([manifest]))
+
+    assert (counts.manifests, counts.dead_letters) == (0, 1)

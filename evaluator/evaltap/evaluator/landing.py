@@ -35,6 +35,10 @@ from evaltap.schemas.record import (
 REMEMBERED_CASES = 10_000
 """Cases whose turns are kept in memory, so that the next turn of a live session needs no query."""
 
+LARGEST_WHOLE = (1 << 63) - 1
+LARGEST_REVISION = 1_000_000
+"""No turn grows so often; the sum over a case's turns must fit its column."""
+
 _TURN_KEYS = frozenset({"actualConversation", "conversation", "evalSetId"})
 
 
@@ -136,12 +140,16 @@ class Lander:
         `instead_of` are dead letters, by topic, partition and offset, that go in the same transaction.
         """
         counts = LandedCounts(records=len(batch.records))
-        rows, cases = _Rows(), []
+        rows = _Rows()
+        cases: list[tuple[SourceRecord, DecodedCase]] = []
         for record in batch.records:
             match record.error or _decode(record.record):
                 case DecodedCase() as decoded:
-                    cases.append(decoded)
+                    cases.append((record, decoded))
                     rows.consume(decoded.producer_id, decoded.seq)
+                case Manifest(highest_seq=highest) if highest > LARGEST_WHOLE:
+                    beyond = RecordError(Reason.INVALID_MANIFEST, f"highestSeq is {highest}")
+                    rows.dead_letters.append(dead_letter_row(record, beyond))
                 case Manifest() as manifest:
                     rows.manifests.append(_manifest_row(manifest))
                 case Feedback() as feedback:
@@ -152,9 +160,14 @@ class Lander:
                     seq = record.record.header("seq") or ""
                     if seq.isdecimal() and int(seq) < 1 << 63:
                         rows.consume(record.record.header("producer_id") or "", int(seq))
-        self._recall({_key(decoded) for decoded in cases})
-        for decoded in cases:
-            counts.duplicates += not self._add(decoded, rows)
+        self._recall({_key(decoded) for _, decoded in cases})
+        for record, decoded in cases:
+            try:
+                counts.duplicates += not self._add(decoded, rows)
+            except (TypeError, ValueError) as error:
+                # JSON that can be read and not be written: nested too deep, numbers too large.
+                refused = RecordError(Reason.INVALID_CASE, f"cannot be stored: {error}")
+                rows.dead_letters.append(dead_letter_row(record, refused))
         received, counts.feedback = counts.feedback, self._only_new_feedback(rows)
         counts.duplicates += received - counts.feedback
         counts.turns = len(rows.turns)
@@ -194,17 +207,19 @@ class Lander:
         """Add the rows of one turn; return False when it is there already in that revision."""
         key = _key(decoded)
         known = self._known.get(key)
-        if known is None:
-            header = {k: v for k, v in decoded.case.items() if k not in _TURN_KEYS}
-            known = self._known[key] = _Known(orjson.dumps(header).decode())
-        stored = known.turns.get(decoded.invocation_id)
+        stored = None if known is None else known.turns.get(decoded.invocation_id)
         # An older revision that comes late is superseded already; its evidence is in the newer one.
         if stored is not None and stored >= decoded.revision:
             return False
+        # All that may fail comes before anything is remembered.
+        turn, calls = _turn_row(decoded, self._landed_seq + 1), list(_tool_call_rows(decoded))
+        if known is None:
+            header = {k: v for k, v in decoded.case.items() if k not in _TURN_KEYS}
+            known = self._known[key] = _Known(orjson.dumps(header).decode())
         known.turns[decoded.invocation_id] = decoded.revision
         self._landed_seq += 1
-        rows.turns.append(_turn_row(decoded, self._landed_seq))
-        rows.tool_calls.extend(_tool_call_rows(decoded))
+        rows.turns.append(turn)
+        rows.tool_calls.extend(calls)
         rows.touched[key] = decoded.case
         return True
 
@@ -342,15 +357,15 @@ def _turn_row(decoded: DecodedCase, landed_seq: int) -> Row:
     return (
         *_key(decoded),
         decoded.invocation_id,
-        decoded.revision,
+        _whole(decoded.revision, LARGEST_REVISION),
         _time(turn.get("creationTimestamp")),
         telemetry.get("status"),
         _text(turn.get("userContent")),
         _text(turn.get("finalResponse")),
         len(turn.get("tools") or ()),
         telemetry.get("models"),
-        telemetry.get("inputTokens"),
-        telemetry.get("outputTokens"),
+        _whole(telemetry.get("inputTokens")),
+        _whole(telemetry.get("outputTokens")),
         telemetry.get("costUsd"),
         telemetry.get("latencyMs"),
         error.get("type"),
@@ -440,6 +455,13 @@ def dead_letter_row(source: SourceRecord, error: RecordError) -> Row:
 
 def _stamped(rows: Sequence[Row], now: datetime) -> list[Row]:
     return [(*row, now) for row in rows]
+
+
+def _whole(value: int | None, largest: int = LARGEST_WHOLE) -> int | None:
+    """Return a whole number that its column can hold; ValueError for another."""
+    if value is not None and abs(value) > largest:
+        raise ValueError(f"{value} is beyond {largest}")
+    return value
 
 
 def _json(value: Any) -> str:

@@ -5,6 +5,7 @@ Field names, order and defaults are those of tRPC-Agent-Go's eval-set file.  The
 format writes them: a `datetime` would lose the nanoseconds that a rewrite must keep.
 """
 
+from math import isfinite
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator
@@ -21,7 +22,11 @@ synthesized: evaltap made it up (an id); ambiguous: the telemetry contradicts it
 
 
 def _whole_nanoseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else int(seconds * 1e9) / 1e9
+    if seconds is None:
+        return None
+    if not isfinite(seconds * 1e9):
+        raise ValueError("beyond every calendar")
+    return int(seconds * 1e9) / 1e9
 
 
 Seconds: TypeAlias = Annotated[float | None, AfterValidator(_whole_nanoseconds), Keep]
