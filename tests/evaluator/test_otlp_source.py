@@ -594,6 +594,7 @@ class TestKills:
         _check_kills(seed)
 
     @pytest.mark.chaos
+    @pytest.mark.timeout(1_200)
     def test_two_hundred_logs_with_many_kills_each_change_nothing(self) -> None:
         for seed in range(200):
             _check_kills(seed)

@@ -146,7 +146,8 @@ def required(record: WireRecord, name: str) -> str:
     """Return a header that must be there; raise RecordError when it is not."""
     value = record.header(name)
     if not value:
-        raise RecordError(Reason.MISSING_HEADER, f"header {name} is missing")
+        hint = "; raw OTLP is read with ?format=otlp" if name == "ce_type" else ""
+        raise RecordError(Reason.MISSING_HEADER, f"header {name} is missing{hint}")
     return value
 
 

@@ -18,7 +18,7 @@ from evaltap.evaluator.commands.guarding import (
     write_reports,
 )
 from evaltap.evaluator.commands.judging import judging
-from evaltap.evaluator.commands.logs import open_source, tell_telemetry
+from evaltap.evaluator.commands.logs import open_source, remember, tell_telemetry
 from evaltap.evaluator.commands.options import (
     add_json,
     add_scoring,
@@ -109,8 +109,9 @@ def consume(
     """Land a log and score it until stopped, or until it is idle; return the exit code."""
     from evaltap.evaluator.consumer import Consumed, Consumer
 
+    source = open_source(options.log, until_idle=options.until_idle)
     with open_store(options.db) as store, progress("turns landed") as show:
-        source = open_source(options.log, store, until_idle=options.until_idle)
+        remember(source, store)
         beside = equip(options, store, scorer)
         pending = (
             None if scorer is None else pending_scorer(store, scorer, options, only=beside.only)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evaltap.evaluator.commands.options import add_json
-from evaltap.schemas.log_location import KafkaLocation, parse_log_location
+from evaltap.schemas.log_location import OTLP, KafkaLocation, parse_log_location
 
 if TYPE_CHECKING:
     from evaltap.evaluator.accounts import Account
@@ -62,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
             if sight.remedy:
                 print(f"        -> {sight.remedy}")
         _print_positions(positions)
+        if isinstance(location, KafkaLocation) and location.format == OTLP and waiting:
+            print("  waiting too are traces that were read and may still be revised")
         _print_accounts(found)
     return 1 if lost or gone or any(sight.verdict == "problem" for sight in sights) else 0
 

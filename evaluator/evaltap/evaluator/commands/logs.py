@@ -7,12 +7,12 @@ from evaltap.schemas.log_location import OTLP, KafkaLocation, parse_log_location
 
 if TYPE_CHECKING:
     from evaltap.evaluator.sources.base import CaseSource
-    from evaltap.evaluator.sources.otlp import OtlpSource, TraceAssembler
+    from evaltap.evaluator.sources.otlp import TraceAssembler
     from evaltap.evaluator.store import Store
 
 
-def open_source(log: str, store: "Store", *, until_idle: bool) -> "CaseSource":
-    """Return the source of a log that lands in `store`.
+def open_source(log: str, *, until_idle: bool) -> "CaseSource":
+    """Return the source of a log; call `remember` with it before it is read.
 
     With `until_idle` the log must be there, and traces of raw telemetry that are open at its end are
     told as they are.  Raises ConfigurationError and InputError for a log that cannot be read.
@@ -21,25 +21,24 @@ def open_source(log: str, store: "Store", *, until_idle: bool) -> "CaseSource":
     if isinstance(location, KafkaLocation):
         from evaltap.evaluator.sources.kafka import KafkaSource
 
-        if location.format == OTLP:
-            return _otlp_source(location, store, until_idle=until_idle)
-        return KafkaSource(location)
+        source = KafkaSource(location)
+        if location.format != OTLP:
+            return source
+        from evaltap.evaluator.sources.otlp import OtlpSource
+
+        return OtlpSource(source, _assembler(location), closes_at_end=until_idle)
     from evaltap.evaluator.sources.local_log import LocalLogSource
 
     return LocalLogSource(location, must_exist=until_idle)
 
 
-def _otlp_source(location: KafkaLocation, store: "Store", *, until_idle: bool) -> "OtlpSource":
+def remember(source: "CaseSource", store: "Store") -> None:
+    """Let a source of raw telemetry know what `store`, where it lands, remembers of traces."""
     from evaltap.evaluator.read_traces import progress
-    from evaltap.evaluator.sources.kafka import KafkaSource
     from evaltap.evaluator.sources.otlp import OtlpSource
 
-    return OtlpSource(
-        KafkaSource(location),
-        _assembler(location),
-        progress=lambda: progress(store),
-        closes_at_end=until_idle,
-    )
+    if isinstance(source, OtlpSource):
+        source.progress = lambda: progress(store)
 
 
 def _assembler(location: KafkaLocation) -> "TraceAssembler":

@@ -87,7 +87,7 @@ class OtlpSource:
         self._source = source
         self.assembler = assembler
         self._log = LogTimeReader(source, clock=clock, wall_clock=wall_clock)
-        self._load = progress
+        self.progress = progress
         self._known = Progress()
         self._start: Mapping[Partition, int] = {}
         self._closes_at_end = closes_at_end
@@ -112,7 +112,7 @@ class OtlpSource:
         """Go on at these offsets, knowing what was read beyond them."""
         self._start = dict(offsets)
         self._stored = dict(offsets)
-        self._known = self._load()
+        self._known = self.progress()
         self._log.seek(offsets)
 
     def poll(self, max_records: int, timeout_seconds: float) -> SourceBatch:
