@@ -13,7 +13,9 @@ import pytest
 from broker import Broker, until
 from cases import RESPONSE, TRAJECTORY, make_case, make_records
 from evaltap.evaluator.job_scoring import JobScorer
+from evaltap.evaluator.store import Store
 from evaltap.evaluator.topics import Cluster
+from evaltap.evaluator.unscored import why
 from evaltap.evaluator.worker import Worker, WorkerTopics
 from evaltap.evaluator.worker_group import Membership, joined
 from evaltap.schemas.job import decode_result
@@ -268,6 +270,11 @@ def test_a_worker_with_another_version_refuses_and_its_scores_are_never_mixed_in
         assert fleet.query("SELECT count(*) FROM scores") == [(0,)]
         ((reason,),) = fleet.query("SELECT DISTINCT reason FROM job_refusals")
         assert "install the same evaltap" in reason
+        with Store(fleet.db) as store:
+            (answer,) = why(store, "s-1").metrics
+        assert answer.status == "pending"
+        assert "waiting for a worker since" in answer.reason
+        assert "refused: evaltap" in answer.reason
 
         # Taken and refused: with a worker of the right version the next ask brings the score.
         right = fleet.work(**environ)

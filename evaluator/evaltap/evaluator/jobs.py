@@ -32,7 +32,7 @@ ROWS_PER_WRITE = 10_000
 """Turn scores a statement: enough that its fixed cost does not matter, few enough that the last
 statement, which no worker overlaps, is short."""
 
-TOUCHED_PER_READ = 1_000
+TOUCHED_PER_READ = 500
 """Cases that were touched by landing and are read, and stored with their scores, at a time."""
 
 

@@ -79,6 +79,9 @@ SELECT m.metric_name,
        coalesce(s.status, 'pending'),
        CASE
          WHEN s.status IS NOT NULL THEN coalesce(s.reason, '')
+         WHEN job.asked_at IS NOT NULL
+           THEN 'waiting for a worker since ' || strftime(job.asked_at, '%Y-%m-%d %H:%M:%S') || ' UTC'
+                || coalesce('; ' || job.worker || ' refused: ' || job.refusal, '')
          WHEN older.revision IS NOT NULL
            THEN 'scored up to revision ' || older.revision || ', and revision '
                 || (SELECT revision FROM latest) || ' has landed since'
@@ -89,6 +92,12 @@ LEFT JOIN (
   SELECT * FROM scores WHERE {_IS_CASE} AND revision = (SELECT revision FROM latest)
   QUALIFY row_number() OVER (PARTITION BY metric_digest ORDER BY scored_at DESC) = 1
 ) s USING (metric_digest)
+LEFT JOIN (
+  SELECT unnest(metric_digests) AS metric_digest, asked_at, r.worker, r.reason AS refusal
+  FROM jobs LEFT JOIN job_refusals r USING (job_id, attempt)
+  WHERE {_IS_CASE} AND revision = (SELECT revision FROM latest)
+  QUALIFY row_number() OVER (PARTITION BY job_id ORDER BY asked_at DESC) = 1
+) job USING (metric_digest)
 LEFT JOIN (
   SELECT metric_digest, max(revision) AS revision FROM scores WHERE {_IS_CASE} GROUP BY ALL
 ) older USING (metric_digest)

@@ -125,7 +125,8 @@ def consume(
             consumer.run(until_idle=options.until_idle, report=report)
         source.close()
         tell_telemetry(source)
-        return _finish(options, store, consumer, pending, beside.tell())
+        with store.writing_much():
+            return _finish(options, store, consumer, pending, beside.tell())
 
 
 @contextmanager

@@ -17,6 +17,10 @@ REFRESH_SECONDS = 30.0
 """How often new partitions are looked for."""
 
 
+FETCH_BYTES = 8 << 20
+"""What one answer of a broker may hold: it waits in memory, decompressed, until it is landed."""
+
+
 class KafkaSource:
     """Records of the topics of `location`, from the oldest on unless told otherwise by `seek`.
 
@@ -39,6 +43,7 @@ class KafkaSource:
             # Never `latest`: what was written before the first start would be lost in silence.
             "auto_offset_reset": "earliest",
             "bootstrap_timeout_ms": int(timeout_seconds * 1000),
+            "fetch_max_bytes": FETCH_BYTES,
             **kafka_settings(KafkaConsumer.DEFAULT_CONFIG),
         }
         try:
