@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from evaltap.schemas import adk, canonical
 from evaltap.schemas.base import WireModel
@@ -173,7 +174,14 @@ def case_data(data: Any, *, path: str = "", place: str = "") -> CaseData:
     case = parse(EvalCase, data, path=path, place=place)
     if not case.eval_id:
         raise FormatError("a case without `evalId`; add one", path=path, place=place)
-    return case.model_dump(by_alias=True)
+    try:
+        return case.model_dump(by_alias=True)
+    except (PydanticSerializationError, RecursionError):
+        raise FormatError(
+            f"case {case.eval_id!r:.40} is nested too deep; expected a few hundred levels at most",
+            path=path,
+            place=place,
+        ) from None
 
 
 def parse(model: type[Model], data: Any, *, path: str = "", place: str = "") -> Model:
