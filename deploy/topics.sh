@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes the topics of evaltap on a cluster, those that are missing; run it again after changing a number.
+# Makes the topics of evaltap on a cluster, those that are missing; kafka-configs.sh changes them later.
 #   BOOTSTRAP=broker-1:9092 PARTITIONS=12 REPLICATION=3 MIN_INSYNC=2 sh deploy/topics.sh
-# Needs Kafka's kafka-topics.sh and kafka-configs.sh on the PATH; client settings in the file COMMAND_CONFIG.
+# Needs Kafka's kafka-topics.sh on the PATH; client settings in the file COMMAND_CONFIG.
 set -eu
 
 BOOTSTRAP=${BOOTSTRAP:-localhost:9092}
@@ -12,17 +12,14 @@ MIN_INSYNC=${MIN_INSYNC:-1}          # 2 of 3 replicas: an acknowledged turn sur
 RETENTION_DAYS=${RETENTION_DAYS:-7}  # longer than the evaluator may ever be down
 MAX_BYTES=${MAX_BYTES:-2097152}      # a turn is at most 1 MiB; its envelope and a batch need room
 
-topics() { kafka-topics.sh --bootstrap-server "$BOOTSTRAP" ${COMMAND_CONFIG:+--command-config "$COMMAND_CONFIG"} "$@"; }
-configs() { kafka-configs.sh --bootstrap-server "$BOOTSTRAP" ${COMMAND_CONFIG:+--command-config "$COMMAND_CONFIG"} "$@"; }
-
-# topic NAME SETTING...: made when missing; its settings are set in any case
+# topic NAME SETTING...: made when it is missing; one that is there stays as it is
 topic() {
   name=$1
   shift
-  topics --create --if-not-exists --topic "$name" --partitions "$PARTITIONS" --replication-factor "$REPLICATION"
-  settings=min.insync.replicas=$MIN_INSYNC,retention.ms=$((RETENTION_DAYS * 86400000))
-  for setting in "$@"; do settings=$settings,$setting; done
-  configs --alter --entity-type topics --entity-name "$name" --add-config "$settings"
+  for setting in "$@"; do set -- "$@" --config "$setting"; shift; done
+  kafka-topics.sh --bootstrap-server "$BOOTSTRAP" ${COMMAND_CONFIG:+--command-config "$COMMAND_CONFIG"} \
+    --create --if-not-exists --topic "$name" --partitions "$PARTITIONS" --replication-factor "$REPLICATION" \
+    --config min.insync.replicas="$MIN_INSYNC" --config retention.ms=$((RETENTION_DAYS * 86400000)) "$@"
 }
 
 topic "$PREFIX.cases" "max.message.bytes=$MAX_BYTES"
