@@ -69,20 +69,20 @@ def add_rows(
     revisions = turn_revisions or (1,) * len(ids)
     keys = ids if turn_revisions else [f"{place}:{name}" for place, name in enumerate(ids)]
     turns = list(zip(keys, ids, range(len(ids)), revisions, strict=True))
+    add_score, add_turn_score = rows.scores.append, rows.turn_scores.append
     for index, outcome in zip(indexes, score.metrics, strict=True):
-        rows.scores.append(
+        add_score(
             (app, eval_set, eval_id, revision, index, outcome.score, outcome.status._value_,
              outcome.reason.strip(";"), len(ids))
         )  # fmt: skip
-        for named, turn in zip(turns, outcome.turns, strict=False):
-            rows.turn_scores.append(
-                (app, eval_set, eval_id, *named, index,
+        for (key, name, place, turn_revision), turn in zip(turns, outcome.turns, strict=False):
+            add_turn_score(
+                (app, eval_set, eval_id, key, name, place, turn_revision, index,
                  turn.score, turn.status._value_, turn.reason)
             )  # fmt: skip
             if turn.votes or turn.beforehand:
-                _, name, _, turn_revision = named
-                key = (app, eval_set, eval_id, name, turn_revision, outcome.name)
-                add_vote_rows(rows, key, turn)
+                judged = (app, eval_set, eval_id, name, turn_revision, outcome.name)
+                add_vote_rows(rows, judged, turn)
 
 
 def compares(metric: EvalMetric) -> bool:

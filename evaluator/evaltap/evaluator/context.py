@@ -37,6 +37,9 @@ class Turn:
 
     __slots__ = ("absent", "data")
 
+    unmarked = False
+    """Whether it is known without a look that all it holds is simply what happened."""
+
     def __init__(self, data: Mapping[str, Any] | None) -> None:
         self.absent: bool = data is None
         self.data: Mapping[str, Any] = _NO_DATA if data is None else data

@@ -169,7 +169,7 @@ def part_cases(part: Part, bad_lines: list[BadLine], *, outlined: bool) -> Itera
             if line.strip():
                 try:
                     outline = outline_case(line) if outlined else None
-                    case = outline or read_case(line)
+                    case = read_case(line) if outline is None else outline
                 except FormatError as error:
                     message = _message(path, offset, error)
                     bad_lines.append(BadLine(part.path, offset, message, line))

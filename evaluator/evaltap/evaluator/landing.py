@@ -298,12 +298,6 @@ GROUP BY app_name, eval_set_id, eval_id
 """
 
 
-def stored_offsets(store: Store) -> dict[Partition, int]:
-    """Return the offset at which each log is to be read on."""
-    rows = store.rows("SELECT topic, partition_number, max(next_offset) FROM offsets GROUP BY ALL")
-    return {Partition(topic, number): offset for topic, number, offset in rows}
-
-
 def readable(record: WireRecord) -> str | None:
     """Return the reason why a record cannot be landed, None when it can."""
     decoded = _decode(record)

@@ -67,10 +67,14 @@ def bytes_of_calls(fields: Sequence[str]) -> CallBytes:
 class OutlinedTurn(Turn):
     """A turn that knows its outline; `data` and `tools` decode the whole case when they are used."""
 
-    __slots__ = ("_case", "_outline", "_side")
+    __slots__ = ("_case", "_outline", "_side", "unmarked")
 
     def __init__(self, case: "OutlinedCase", side: str, outline: Any) -> None:
         self.absent = False
+        self.unmarked = not outline.capture
+        for call in outline.tools or ():
+            if call.capture:
+                self.unmarked = False
         self._case = case
         self._side = side
         self._outline = outline

@@ -144,8 +144,8 @@ def _score(store: "Store") -> "Summary":
     from evaltap.evaluator.context import Services
     from evaltap.evaluator.demo.script import judge_answer
     from evaltap.evaluator.jobs import PendingScorer
-    from evaltap.evaluator.pending import References
     from evaltap.evaluator.judge import ScriptedJudge
+    from evaltap.evaluator.pending import References
     from evaltap.evaluator.report import summarise
     from evaltap.evaluator.runs import end_run
     from evaltap.evaluator.scoring import CaseScorer

@@ -133,6 +133,9 @@ class ToolTrajectoryMatcher:
             compare = self._compare
             return [compare(call, tool) for call in calls]
         name, differ = tool.get("name") or "", self._default.evidence_mismatch
+        if isinstance(calls[0], CallOutline):
+            outlines = cast(Sequence[CallOutline], calls)
+            return [differ(call, tool) if call.name == name else "" for call in outlines]
         return [
             differ(call, tool) if call is not None and (call.get("name") or "") == name else ""
             for call in calls

@@ -54,9 +54,10 @@ class TurnScorer:
         return known
 
     def _score_turn(self, actual: Turn, expected: Turn) -> TurnScore:
-        lacking = self._matcher.lacking(actual, expected)
-        if lacking is not None:
-            return TurnScore(Status.NOT_EVALUATED, None, f"evidence missing: {lacking}")
+        if not (actual.unmarked and expected.unmarked):
+            lacking = self._matcher.lacking(actual, expected)
+            if lacking is not None:
+                return TurnScore(Status.NOT_EVALUATED, None, f"evidence missing: {lacking}")
         reason = self._matcher.mismatch(actual, expected)
         if reason is None:
             return self._match
