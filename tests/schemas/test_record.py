@@ -14,7 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import NOON, make_case, make_turn
+from evaltap.schemas.dead_letter import encode_dead_letter
 from evaltap.schemas.feedback import Feedback
+from evaltap.schemas.job import (
+    JOBS_SUFFIX,
+    RESULTS_SUFFIX,
+    CaseRevision,
+    Job,
+    JobMetric,
+    Result,
+    encode_job,
+    encode_result,
+    encode_score,
+)
 from evaltap.schemas.record import (
     CASES_TOPIC,
     DEAD_LETTERS_TOPIC,
@@ -252,7 +264,13 @@ class TestAsyncApi:
     def test_it_names_the_topics_of_the_code(self) -> None:
         addresses = {channel["address"] for channel in self.document["channels"].values()}
 
-        assert addresses == {CASES_TOPIC, DEAD_LETTERS_TOPIC, SCORES_TOPIC}
+        assert addresses == {
+            CASES_TOPIC,
+            DEAD_LETTERS_TOPIC,
+            SCORES_TOPIC,
+            CASES_TOPIC + JOBS_SUFFIX,
+            CASES_TOPIC + RESULTS_SUFFIX,
+        }
         assert self.document["asyncapi"].startswith("3.")
 
     def test_every_reference_leads_somewhere(self) -> None:
@@ -295,7 +313,31 @@ class TestAsyncApi:
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(headers, self.schema("caseHeaders"))
 
+    def test_written_jobs_results_scores_and_dead_letters_fit_their_schemas(self) -> None:
+        of = CaseRevision("app", "set", "case", 3)
+        metrics = (JobMetric(0, "d", {"metricName": "m"}),)
+        job = Job("live-1", of, (1, 2), metrics, make_case(), known={0: [None, ("passed", 1, "")]})
+        result = Result(job.job_id, 1, "live-1", of, "w", "0.1", refusal="no")
+        score = {
+            "runId": "r", "metricName": "m", "metricDigest": "d", "score": None,
+            "status": "error", "threshold": 1.0,
+        }  # fmt: skip
+        written = {
+            "job": encode_job(job, producer_id="p", time=NOON),
+            "result": encode_result(result, time=NOON),
+            "score": encode_score(of, score, event_id="0" * 32, producer_id="p", time=NOON),
+        }
+        letter = encode_dead_letter(
+            WireRecord(b"k", b"{"), reason="undecodable", detail="no JSON", topic="t", partition=0,
+            offset=7, producer_id="p", time=NOON,
+        )  # fmt: skip
+
+        for name, record in written.items():
+            jsonschema.validate(self.headers(record), self.schema("envelope"))
+            jsonschema.validate(orjson.loads(record.value or b""), self.schema(name))
+        jsonschema.validate(self.headers(letter), self.schema("deadLetterHeaders"))
+
     def test_it_lists_every_reason_of_a_dead_letter(self) -> None:
         headers = self.document["components"]["schemas"]["deadLetterHeaders"]
 
-        assert set(headers["properties"]["reason"]["enum"]) == set(Reason)
+        assert set(headers["properties"]["dead_letter_reason"]["enum"]) == set(Reason)

@@ -25,6 +25,9 @@ from evaltap.schemas.record import case_id
 JOB_TYPE = "evaltap.job"
 RESULT_TYPE = "evaltap.result"
 SCORE_TYPE = "evaltap.score"
+JOBS_SUFFIX = ".jobs"
+RESULTS_SUFFIX = ".results"
+"""What the names of topics beside that of the cases end with."""
 ROW_KINDS = ("scores", "turnScores", "votes", "calls")
 """The tables that a result has rows for."""
 

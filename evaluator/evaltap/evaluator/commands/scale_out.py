@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.job import JOBS_SUFFIX, RESULTS_SUFFIX
 from evaltap.schemas.log_location import FORM, KafkaLocation, parse_log_location
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def topics_of(options: argparse.Namespace) -> ScaleOutTopics:
     """Return the names of the topics, given or made from the first topic of the log."""
     first = kafka_location(options).topics[0]
     return ScaleOutTopics(
-        jobs=options.jobs_topic or f"{first}.jobs",
-        results=options.results_topic or f"{first}.results",
+        jobs=options.jobs_topic or first + JOBS_SUFFIX,
+        results=options.results_topic or first + RESULTS_SUFFIX,
         dead_letters=options.dlq_topic or f"{first}.dlq",
     )
