@@ -27,11 +27,16 @@ def spool_folder(name: str) -> Path:
 
     It lies below EVALTAP_SPOOL_DIR, or the user's state folder.  Raises OSError when it cannot be made.
     """
-    given = os.environ.get(SPOOL_VARIABLE)
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    folder = (Path(given) if given else Path(state) / "evaltap" / "spool") / name
+    folder = spool_place(name)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
+
+
+def spool_place(name: str) -> Path:
+    """Return where the spools for a destination lie, if there are any."""
+    given = os.environ.get(SPOOL_VARIABLE)
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return (Path(given) if given else Path(state) / "evaltap" / "spool") / name
 
 
 class Spool:
@@ -54,7 +59,7 @@ class Spool:
         """Delete the spool, all of it sent, and give it up."""
         for ending in ("", "-wal", "-shm"):
             self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
-        _lock_path(self.path).unlink(missing_ok=True)
+        lock_path(self.path).unlink(missing_ok=True)
         self._lock.close()
 
 
@@ -150,7 +155,7 @@ class SpoolReader:
 
 
 def _claim(path: Path) -> Spool | None:
-    lock = _lock_path(path).open("ab")
+    lock = lock_path(path).open("ab")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -159,7 +164,8 @@ def _claim(path: Path) -> Spool | None:
     return Spool(path, lock)
 
 
-def _lock_path(path: Path) -> Path:
+def lock_path(path: Path) -> Path:
+    """Return the file whose lock says that a living process owns a spool."""
     return path.with_name(path.name + ".lock")
 
 

@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Literal
 
 from evaltap.recorder.config import RecorderConfig
-from evaltap.schemas.errors import InputError
+from evaltap.recorder.spool import spool_place
+from evaltap.recorder.spool_view import spool_states
+from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.local_log import open_log
+from evaltap.schemas.log_location import KafkaLocation, parse_log_location
 
 Verdict = Literal["ok", "note", "problem"]
 
@@ -203,10 +206,13 @@ def _settings(variables: Mapping[str, str]) -> list[Sight]:
 
 
 def log_sight(log: str, max_bytes: int) -> Sight:
-    """Return whether a local log can be written; `max_bytes` is where it takes no more."""
+    """Return whether a local log can be written, or what lies on the spools before a broker.
+
+    `max_bytes` is where a local log takes no more.
+    """
     about = f"log {log}"
     if "://" in log:
-        return Sight(about, "is not a file and was not asked", "note")
+        return _spool_sight(log)
     path = Path(log)
     folder = path.absolute().parent
     if not folder.is_dir():
@@ -236,3 +242,32 @@ def log_sight(log: str, max_bytes: int) -> Sight:
             "raise EVALTAP_LOG_MAX_BYTES",
         )
     return Sight(about, f"can be written; {used:,} of {max_bytes:,} bytes used")
+
+
+def _spool_sight(log: str) -> Sight:
+    about = f"spool before {log}"
+    try:
+        location = parse_log_location(log)
+    except ConfigurationError as error:
+        return Sight(about, str(error), "problem", "correct EVALTAP_LOG")
+    assert isinstance(location, KafkaLocation), "a URL names topics"
+    found = spool_states(spool_place("-".join(location.topics)))
+    waiting = [state for state in found if not state.set_aside]
+    left = sum(state.records for state in waiting if not state.owned)
+    records = sum(state.records for state in waiting)
+    aside = [state for state in found if state.set_aside]
+    broken = [state for state in found if state.trouble]
+    said = f"{records:,} records wait for the broker" + (
+        f", {left:,} of them left by ended processes" if left else ""
+    )
+    if broken:
+        return Sight(
+            about, f"{said}; {broken[0].trouble}", "problem", "see there; nothing deletes it"
+        )
+    if aside:
+        lost = sum(state.records for state in aside)
+        remedy = f"land them with evaltap consume --log {aside[0].path}"
+        return Sight(about, f"{said}; {lost:,} the broker never took", "problem", remedy)
+    if left:
+        return Sight(about, said, "note", "the next process that records there sends them")
+    return Sight(about, said)

@@ -1,0 +1,78 @@
+"""What `evaltap doctor` tells of the spools before a broker."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from cases import make_case, make_records, write_log
+from evaltap.evaluator.cli import main
+from evaltap.recorder.spool import Spool, new_spool, spool_folder
+from evaltap.recorder.surroundings import Sight, log_sight
+
+LOG = "kafka://127.0.0.1:9/cases"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
+    return spool_folder("cases")
+
+
+@pytest.fixture
+def living(folder: Path) -> Iterator[Spool]:
+    """The spool of a process that lives: three records, two of them acknowledged."""
+    spool = new_spool(folder)
+    write_log(spool.path, make_records([make_case(f"s-{n}") for n in range(3)]))
+    with closing(sqlite3.connect(spool.path)) as log, log:
+        log.execute("INSERT INTO cursors VALUES ('kafka', 3, 0)")
+    yield spool
+    spool.release()
+
+
+def seen() -> Sight:
+    return log_sight(LOG, 1 << 30)
+
+
+def test_nothing_waits_where_nothing_was_spooled() -> None:
+    assert (seen().found, seen().verdict) == ("0 records wait for the broker", "ok")
+
+
+def test_what_a_living_process_has_not_sent_is_counted(living: Spool) -> None:
+    assert (seen().found, seen().verdict) == ("1 records wait for the broker", "ok")
+
+
+def test_what_ended_processes_left_is_told_apart(folder: Path, living: Spool) -> None:
+    left = new_spool(folder)
+    write_log(left.path, make_records([make_case("a"), make_case("b")]))
+    left.release()
+
+    assert seen().found == "3 records wait for the broker, 2 of them left by ended processes"
+    assert seen().verdict == "note"
+
+
+def test_what_the_broker_never_took_is_a_problem_with_a_remedy(living: Spool) -> None:
+    write_log(living.rejected_path, make_records([make_case("big")]))
+
+    assert seen().found.endswith("1 the broker never took")
+    assert seen().remedy == f"land them with evaltap consume --log {living.rejected_path}"
+
+
+def test_a_spool_that_cannot_be_read_is_a_problem(living: Spool) -> None:
+    with closing(sqlite3.connect(living.path)) as log:
+        log.execute("PRAGMA user_version = 99")
+
+    assert seen().verdict == "problem"
+    assert "format 99" in seen().found
+
+
+def test_the_doctor_shows_it(
+    living: Spool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EVALTAP_LOG", LOG)
+
+    main(["doctor"])
+
+    assert f"spool before {LOG}: 1 records wait for the broker" in capsys.readouterr().out
