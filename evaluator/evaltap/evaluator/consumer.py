@@ -25,6 +25,8 @@ SCORE_EVERY_SECONDS = 1.0
 """How often to score while records come in large numbers."""
 SCORE_SOON_SECONDS = 0.2
 """How often while they come one by one."""
+LANDING_MEMORY = "96MB"
+"""What DuckDB may keep of the file while records land: it is read little of, and grows for ever."""
 MOST_TOUCHED = 20_000
 """Cases that wait for their scores, at most: what is remembered of them is bounded."""
 
@@ -95,7 +97,7 @@ class Consumer:
         self._score(None)  # of a killed run, or with other metrics
         for duty in self._duties:
             duty.begin()
-        with self._store.writing_much():
+        with self._store.writing_much(LANDING_MEMORY):
             self._loop(until_idle=until_idle, report=report)
         return self.consumed
 

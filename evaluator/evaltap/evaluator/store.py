@@ -126,7 +126,7 @@ class Store:
         self._connection.close()
 
     @contextmanager
-    def writing_much(self) -> Iterator[None]:
+    def writing_much(self, memory: str = WRITING_MEMORY) -> Iterator[None]:
         """Keep little of the file in memory in the block, which writes much and reads little of it.
 
         DuckDB would else keep what was written until most of the machine's memory is full.
@@ -135,7 +135,7 @@ class Store:
             yield
             return
         # On one thread: the other processors make the rows, and helpers would only be in their way.
-        self.execute(f"SET memory_limit = '{WRITING_MEMORY}'; SET threads = 1")
+        self.execute(f"SET memory_limit = '{memory}'; SET threads = 1")
         try:
             yield
         finally:

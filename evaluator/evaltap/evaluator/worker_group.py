@@ -16,6 +16,8 @@ SESSION_SECONDS = 15
 NAMED_SESSION_SECONDS = 45
 """A worker with an id may come back within this time, and goes on with the partitions it had."""
 
+METADATA_SECONDS = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Membership:
@@ -75,6 +77,8 @@ def _consumer(location: KafkaLocation, member: Membership) -> Any:
         "auto_offset_reset": "earliest",
         "max_poll_records": member.threads * JOBS_AHEAD,
         "session_timeout_ms": session * 1000,
+        # A topic that was made a moment ago, or has got partitions, is seen soon.
+        "metadata_max_age_ms": METADATA_SECONDS * 1000,
         # Only partitions that move are taken from their worker; the others go on undisturbed.
         "partition_assignment_strategy": [CooperativeStickyAssignor],
         **kafka_settings(KafkaConsumer.DEFAULT_CONFIG),

@@ -17,8 +17,8 @@ REFRESH_SECONDS = 30.0
 """How often new partitions are looked for."""
 
 
-FETCH_BYTES = 8 << 20
-"""What one answer of a broker may hold: it waits in memory, decompressed, until it is landed."""
+FETCH_BYTES = 2 << 20
+"""What one answer of a broker may hold, compressed: unpacked, ten times as much waits in memory."""
 
 
 class KafkaSource:
@@ -44,6 +44,7 @@ class KafkaSource:
             "auto_offset_reset": "earliest",
             "bootstrap_timeout_ms": int(timeout_seconds * 1000),
             "fetch_max_bytes": FETCH_BYTES,
+            "max_partition_fetch_bytes": FETCH_BYTES // 8,
             **kafka_settings(KafkaConsumer.DEFAULT_CONFIG),
         }
         try:
