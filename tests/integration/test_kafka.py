@@ -190,3 +190,20 @@ def test_a_log_that_cannot_be_read_is_explained(
     assert code == 2
     assert message in said
     assert "secret" not in said
+
+
+def test_without_a_broker_a_command_says_one_line_and_leaves_no_thread_behind(
+    tmp_path: Path,
+) -> None:
+    evaltap = "import sys; from evaltap.evaluator.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", evaltap, "consume",
+               "--log", "kafka://127.0.0.1:9/t", "--db", str(tmp_path / "x.duckdb")]  # fmt: skip
+    environment = {**os.environ, "EVALTAP_KAFKA_BOOTSTRAP_TIMEOUT_MS": "300"}
+
+    said = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+
+    # A thread of the client that lives on at the end would make DuckDB print what it leaked.
+    assert said.stderr.splitlines() == [
+        "evaltap consume: kafka://127.0.0.1:9/t: no broker answers (KafkaTimeoutError: Unable to"
+        " bootstrap from ['127.0.0.1:9']); check address and settings"
+    ]

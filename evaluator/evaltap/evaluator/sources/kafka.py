@@ -30,6 +30,7 @@ class KafkaSource:
     def __init__(self, location: KafkaLocation, *, timeout_seconds: float = 10.0) -> None:
         from kafka import KafkaConsumer
         from kafka.errors import KafkaError
+        from kafka.net.compat import KafkaNetClient
 
         self._location = location
         self._offsets: dict[Partition, int] = {}
@@ -47,9 +48,18 @@ class KafkaSource:
             "max_partition_fetch_bytes": FETCH_BYTES // 8,
             **kafka_settings(KafkaConsumer.DEFAULT_CONFIG),
         }
+        clients: list[Any] = []
+
+        def client(**configuration: Any) -> Any:
+            clients.append(KafkaNetClient(**configuration))
+            return clients[-1]
+
         try:
-            self._consumer: Any = KafkaConsumer(**settings)
+            self._consumer: Any = KafkaConsumer(kafka_client=client, **settings)
         except KafkaError as error:
+            # kafka-python leaves the thread of a consumer running that could not be made.
+            for left in clients:
+                left.close()
             raise InputError(
                 f"{location}: no broker answers ({error}); check address and settings"
             ) from None
