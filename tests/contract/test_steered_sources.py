@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from kafka import KafkaProducer
-from kafka.admin import KafkaAdminClient
 
 from broker import Broker
 from evaltap.evaluator.sources.base import Partition, SourceRecord, SteeredSource
 from evaltap.evaluator.sources.kafka import KafkaSource
+from evaltap.evaluator.topics import Cluster
 from telemetry_log import START_MS, MemoryTopics, Message
 from topics import location
 
@@ -102,9 +102,7 @@ class TestKafka(Contract):
     @pytest.fixture
     def topic(self, broker: Broker) -> Iterator[Topic]:
         name = broker.name(TOPIC)
-        admin = KafkaAdminClient(bootstrap_servers=broker.address)
-        admin.create_topics({name: {"num_partitions": 2, "replication_factor": 1}})
-        admin.close()
+        Cluster(location(broker.log(TOPIC))).make_topics({name: 2})
         producer = KafkaProducer(bootstrap_servers=broker.address)
         source = KafkaSource(location(broker.log(TOPIC)))
         source.seek({})

@@ -429,9 +429,12 @@ class TestTime:
             topics.write(child, now_ms - SECOND)
         stray = collector_messages("pydantic-ai-v5/single_tool")[0]
         topics.write(stray, now_ms * 2, partition=1)
-        topics.write(root, now_ms - SECOND)
 
-        with consumed(topics) as store:
+        with Store(":memory:") as store:
+            process = Process(topics, store, closes_at_end=False).run()
+            topics.write(root, now_ms)
+            process.run()
+            process.wait(10)
             ((revisions,),) = store.rows("SELECT max(turn_revision) FROM turns")
             whole = [
                 case for case in landed_cases(store) if case["source"]["framework"] == "strands"
@@ -515,6 +518,29 @@ class TestLateSpans:
         with consumed(topics) as store, consumed(on_topics(collector_messages(self.NAME))) as plain:
             assert set(turns(plain)) <= set(turns(store, latest=True))
             assert store.rows("SELECT missing FROM v_completeness") == [(0,)]
+
+    def test_nor_after_a_restart_that_sees_only_a_part_of_the_trace_again(self) -> None:
+        topics = MemoryTopics()
+        (first, *rest, root) = spans_of(self.NAME)
+        topics.write(first, START_MS)
+        for message in (spans_of("pydantic-ai-v5/single_tool")[0], *rest, root):  # one stays open
+            topics.write(message, START_MS + 1)
+        filler = collector_messages("adk-v2span/single_tool")[0]
+        for seconds in (10, 100):
+            topics.write(filler, START_MS + seconds * SECOND)
+        limits = TraceLimits(idle_seconds=2_000)
+
+        with Store(":memory:") as store:
+            Process(topics, store, closes_at_end=False, limits=limits).run()
+            held = Lander(store).offsets()[SPANS]
+            topics.write(root, START_MS + 200 * SECOND)
+            topics.write(filler, START_MS + 300 * SECOND)
+            Process(topics, store, closes_at_end=False, limits=limits).run()
+
+            latest = turns(store, latest=True)
+        assert held == 1
+        with consumed(on_topics(collector_messages(self.NAME))) as plain:
+            assert set(turns(plain)) <= set(latest)
 
     def test_a_trace_that_was_open_at_the_end_is_whole_in_the_next_run(self) -> None:
         (*children, root) = spans_of("pydantic-ai-v5/single_tool")

@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 from kafka import KafkaProducer
-from kafka.admin import KafkaAdminClient
 
 import otel_collector
 from broker import Broker
 from evaltap.evaluator.cli import main
 from evaltap.evaluator.store import Store
+from evaltap.evaluator.topics import Cluster
 from span_facts import captures, files_of
 from telemetry_log import Message, collector_messages, one_span_each
+from topics import location
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -33,10 +34,8 @@ def _as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_topics(broker: Broker, partitions: int = 3) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=broker.address)
-    settings = {"num_partitions": partitions, "replication_factor": 1}
-    admin.create_topics({broker.name(topic): settings for topic in (SPANS, LOGS)})
-    admin.close()
+    cluster = Cluster(location(broker.log(SPANS)))
+    cluster.make_topics({broker.name(topic): partitions for topic in (SPANS, LOGS)})
 
 
 def send(
