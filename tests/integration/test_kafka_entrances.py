@@ -1,0 +1,174 @@
+"""Every way into a log takes a topic: commands, span processor, exporter; and what lies there then."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
+from broker import Broker, GivenCluster, free_port, listens, until
+from cases import make_records
+from evaltap.evaluator.cli import main
+from evaltap.evaluator.consumer import Consumer
+from evaltap.evaluator.sources.kafka import KafkaSource
+from evaltap.evaluator.store import Store
+from evaltap.recorder import CaseSpanProcessor, Recorder
+from evaltap.recorder.sinks.kafka import KafkaSink
+from faulty_network import PRODUCE, proxied
+from topics import cases, landed, location, messages, record, turns
+
+pytestmark = pytest.mark.timeout(120)
+
+EVALTAP = "import sys; from evaltap.evaluator.cli import main; sys.exit(main())"
+RUN_AN_AGENT = """
+import json
+from opentelemetry import trace
+messages = lambda role, text: json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])
+with trace.get_tracer("app").start_as_current_span("invoke_agent support", attributes={
+    "gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": "s-1",
+    "gen_ai.input.messages": messages("user", "hi"),
+    "gen_ai.output.messages": messages("assistant", "hello"),
+}):
+    pass
+"""
+CONFIGURED = (
+    "from opentelemetry.sdk._configuration import _OTelSDKConfigurator as C; C().configure()\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def _own_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
+
+
+def test_record_cases_returns_when_all_is_acknowledged_also_through_an_outage(
+    broker: Broker, tmp_path: Path
+) -> None:
+    lines = tmp_path / "c.jsonl"
+    lines.write_text("".join(json.dumps(case) + "\n" for case in cases(500)))
+    broker.stop()
+    codes: list[int] = []
+    command = ["record", "cases", str(lines), "--log", broker.log()]
+    running = threading.Thread(target=lambda: codes.append(main(command)))
+
+    running.start()
+    until(lambda: bool(list(tmp_path.rglob("*.log.db"))))
+    assert running.is_alive(), "it waits for the broker"
+    broker.start()
+    running.join(60)
+
+    assert codes == [0]
+    assert not list(tmp_path.rglob("*.log.db")), "nothing is left on the spool"
+    with Store(":memory:") as store:
+        assert landed(broker.log(), store) == 500
+
+
+def test_a_consumer_goes_on_through_an_outage(broker: Broker) -> None:
+    with (
+        closing(KafkaSink(location(broker.log()))) as sink,
+        closing(KafkaSource(location(broker.log()))) as source,
+        Store(":memory:") as store,
+    ):
+        consumer = Consumer(source, store)
+        running = threading.Thread(
+            target=lambda: consumer.run(until_idle=False, report=lambda _: None)
+        )
+        running.start()
+        for part in range(2):
+            sink.append(make_records(cases(100, first=part * 100), first_seq=part * 100 + 1))
+            assert sink.flush(60)
+            until(lambda part=part: consumer.consumed.landed.turns == (part + 1) * 100)  # type: ignore[misc]
+            if part == 0:
+                broker.stop()
+                broker.start()
+        consumer.stop()
+        running.join(30)
+
+        found = turns(store)
+    assert len(found) == len(set(found)) == 200
+
+
+def test_collect_writes_to_a_topic(broker: Broker, tmp_path: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-c", EVALTAP, "collect", "--log", broker.log(),
+               "--port", str(port)]  # fmt: skip
+    collecting = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: listens(port))
+    (tmp_path / "app.py").write_text(CONFIGURED + RUN_AN_AGENT)
+    environment = {
+        **os.environ,
+        "OTEL_TRACES_EXPORTER": "otlp",
+        "OTEL_METRICS_EXPORTER": "none",
+        "OTEL_LOGS_EXPORTER": "none",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+    }
+
+    subprocess.run([sys.executable, str(tmp_path / "app.py")], env=environment, check=True)
+    collecting.send_signal(signal.SIGTERM)
+    assert collecting.wait(60) == 0
+
+    with Store(":memory:") as store:
+        until(lambda: landed(broker.log(), store) == 1)
+
+
+def test_the_exporter_of_the_entry_point_writes_to_a_topic(broker: Broker, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(CONFIGURED + RUN_AN_AGENT)
+    environment = {
+        **os.environ,
+        "OTEL_TRACES_EXPORTER": "evaltap",
+        "OTEL_METRICS_EXPORTER": "none",
+        "OTEL_LOGS_EXPORTER": "none",
+        "EVALTAP_LOG": broker.log(),
+        "EVALTAP_CLOSE_TIMEOUT_SECONDS": "30",
+    }
+
+    subprocess.run([sys.executable, str(tmp_path / "app.py")], env=environment, check=True)
+
+    with Store(":memory:") as store:
+        assert landed(broker.log(), store) == 1
+
+
+def test_a_span_processor_writes_to_a_topic_with_the_trace_as_data(broker: Broker) -> None:
+    processor = CaseSpanProcessor(log=broker.log())
+    provider = TracerProvider()
+    provider.add_span_processor(processor)
+    with provider.get_tracer("app").start_as_current_span(
+        "invoke_agent support",
+        attributes={"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": "s-1"},
+    ) as span:
+        context = span.get_span_context()
+    assert processor.force_flush(60_000)
+    provider.shutdown()
+
+    case = next(one for one in messages(broker.log()) if one.header("ce_type") == "evaltap.case")
+    telemetry = json.loads(case.value or b"")["actualConversation"][0]["telemetry"]
+    assert telemetry["traceId"] == trace.format_trace_id(context.trace_id)
+    assert telemetry["rootSpanId"] == trace.format_span_id(context.span_id)
+
+
+def test_what_lies_on_a_topic_is_a_compressed_cloud_event(broker: Broker) -> None:
+    if isinstance(broker, GivenCluster):
+        pytest.skip("a given cluster is not put behind a proxy")
+    with proxied(broker.port) as network:
+        recorder = Recorder(broker.log().replace(broker.address, network.address))
+        record(recorder, 3, answer="The order has shipped. " * 100)
+        assert recorder.close(60)
+        request = network.last["request", PRODUCE]
+
+    found = messages(broker.log())
+    assert [one.header("ce_type") for one in found] == ["evaltap.case"] * 3 + ["evaltap.manifest"]
+    expected = {"ce_specversion", "ce_id", "ce_type", "ce_source", "ce_time", "ce_subject",
+                "content-type", "schema", "producer_id", "seq", "content_sha256"}  # fmt: skip
+    assert {name for name, _ in found[0].headers} == expected
+    assert found[0].header("content-type") == "application/json"
+    assert found[0].key == b"s-0"
+    assert b"\x28\xb5\x2f\xfd" in request, "a frame of zstd"
+    assert b"has shipped" not in request
