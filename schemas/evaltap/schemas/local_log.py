@@ -81,7 +81,12 @@ class LocalLog:
         size = 0
         try:
             for number, key, headers, value in rows:
-                record = WireRecord(bytes(key), bytes(value), _unpack(headers))
+                if number < (found[-1][0] + 1 if found else offset):
+                    # A torn file may name rows twice: who went on after the last one would go in circles.
+                    if found:
+                        break
+                    raise sqlite3.DatabaseError("the log is malformed: its offsets do not ascend")
+                record = WireRecord(_as_bytes(key), _as_bytes(value), _unpack(headers))
                 size += record.size
                 if found and max_bytes is not None and size > max_bytes:
                     break
@@ -375,6 +380,13 @@ def _not_erased(path: Path, why: str) -> str:
 def _pack(headers: tuple[tuple[str, bytes], ...]) -> str:
     pairs = [(name, value.decode("utf-8", "replace")) for name, value in headers]
     return orjson.dumps(pairs).decode()
+
+
+def _as_bytes(value: object) -> bytes:
+    """Return the bytes of a column; a damaged row may hold something else, and ends as a dead letter."""
+    if isinstance(value, bytes):
+        return value
+    return value.encode("utf-8", "replace") if isinstance(value, str) else b""
 
 
 def _unpack(text: object) -> tuple[tuple[str, bytes], ...]:
