@@ -68,11 +68,15 @@ def test_a_spool_that_cannot_be_read_is_a_problem(living: Spool) -> None:
     assert "format 99" in seen().found
 
 
-def test_the_doctor_shows_it(
+def test_the_doctor_shows_it_also_while_the_broker_is_away(
     living: Spool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("EVALTAP_LOG", LOG)
 
-    main(["doctor"])
+    monkeypatch.setenv("EVALTAP_KAFKA_BOOTSTRAP_TIMEOUT_MS", "300")
 
-    assert f"spool before {LOG}: 1 records wait for the broker" in capsys.readouterr().out
+    assert main(["doctor", "--log", LOG]) == 1
+
+    said = capsys.readouterr().out
+    assert f"spool before {LOG}: 1 records wait for the broker" in said
+    assert "PROBLEM topics: kafka://127.0.0.1:9/cases: no broker answers" in said

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evaltap.evaluator.commands.options import add_json
+from evaltap.schemas.errors import InputError
 from evaltap.schemas.log_location import OTLP, KafkaLocation, parse_log_location
 
 if TYPE_CHECKING:
@@ -35,17 +36,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Look, tell, and return 1 when something is wrong."""
     from evaltap.evaluator.accounts import accounts
-    from evaltap.recorder.surroundings import look_around
+    from evaltap.recorder.surroundings import Sight, look_around
 
     sights = look_around() + _log_sight(options.log)
     location = parse_log_location(options.log) if options.log else None
     on_broker = isinstance(location, KafkaLocation)
     found = accounts(None if isinstance(location, KafkaLocation) else location, options.db)
-    positions = _positions(location, options.db) if isinstance(location, KafkaLocation) else []
+    positions: Sequence[LogPosition] = []
+    away = False
+    if isinstance(location, KafkaLocation):
+        try:
+            positions = _positions(location, options.db)
+        except InputError as error:
+            # A broker that is away is when one wants to see what waits for it on the spools.
+            away = True
+            sights.append(Sight("topics", str(error), "problem", "the rest is told without them"))
     gone = [position.gap for position in positions if position.gap]
     waiting = sum(position.waiting for position in positions)
     # What is missing may be on its way as long as the topic holds records that were not read.
-    lost = [] if on_broker and waiting else [account for account in found if account.lost]
+    lost = [] if away or (on_broker and waiting) else [account for account in found if account.lost]
     if options.json:
         data = {
             "sights": [
