@@ -120,11 +120,13 @@ class ScaleOut:
         self.metrics.write_text(json.dumps(metrics))
         self._programs: list[Program] = []
 
-    def work(self, *more: str, **environ: str) -> Program:
+    def work(self, *more: str, environ: Mapping[str, str] | None = None) -> Program:
         """Start a worker."""
         return self._start(["work", "--json", "--threads", "2", *more], environ)
 
-    def sink(self, *more: str, until_idle: bool = True, **environ: str) -> Program:
+    def sink(
+        self, *more: str, until_idle: bool = True, environ: Mapping[str, str] | None = None
+    ) -> Program:
         """Start the sink."""
         idle = ["--until-idle"] if until_idle else []
         arguments = ["sink", "--json", "--db", str(self.db), "--metrics", str(self.metrics)]
@@ -134,7 +136,7 @@ class ScaleOut:
         """Land and score the same topic in one process."""
         return self._run(
             ["consume", "--db", str(db), "--metrics", str(self.metrics), "--until-idle", "--json",
-             "--log", self.broker.log(), *more], {},
+             "--log", self.broker.log(), *more],
         )  # fmt: skip
 
     def query(self, statement: str, db: Path | None = None) -> list[tuple[Any, ...]]:
@@ -149,11 +151,11 @@ class ScaleOut:
                 program.process.kill()
                 program.process.wait(STOP_SECONDS)
 
-    def _start(self, arguments: list[str], environ: Mapping[str, str]) -> Program:
+    def _start(self, arguments: list[str], environ: Mapping[str, str] | None) -> Program:
         more = ["--log", self.broker.log(), "--group", self.broker.name("workers")]
         return self._run([*arguments, *more], environ)
 
-    def _run(self, arguments: list[str], environ: Mapping[str, str]) -> Program:
+    def _run(self, arguments: list[str], environ: Mapping[str, str] | None = None) -> Program:
         program = Program(arguments, self.folder / "out", environ)
         self._programs.append(program)
         return program

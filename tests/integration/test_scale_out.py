@@ -153,11 +153,11 @@ def test_a_worker_that_is_killed_leaves_its_jobs_to_others(broker: Broker, tmp_p
         judge_server(after(0.1)) as judge,
         scale_out(broker, tmp_path, [rubric(judge.url)]) as fleet,
     ):
-        killed = fleet.work(**SHORT_SESSION)
+        killed = fleet.work(environ=SHORT_SESSION)
         sink = fleet.sink()
         until(lambda: len(judge.requests) > 4)
         killed.kill()
-        other = fleet.work(**SHORT_SESSION)
+        other = fleet.work(environ=SHORT_SESSION)
 
         assert sink.wait(100) == 1
         assert other.stop() == 0
@@ -173,11 +173,11 @@ def test_a_worker_that_was_frozen_and_comes_back_doubles_nothing(
         judge_server(after(0.1)) as judge,
         scale_out(broker, tmp_path, [rubric(judge.url)]) as fleet,
     ):
-        zombie = fleet.work(**SHORT_SESSION)
+        zombie = fleet.work(environ=SHORT_SESSION)
         sink = fleet.sink()
         until(lambda: len(judge.requests) > 2)
         zombie.send(signal.SIGSTOP)
-        other = fleet.work(**SHORT_SESSION)
+        other = fleet.work(environ=SHORT_SESSION)
         assert sink.wait(100) == 1
         zombie.send(signal.SIGCONT)
         results = f"{broker.log()}.results"
@@ -200,7 +200,7 @@ def test_a_judge_slower_than_the_longest_poll_interval_costs_no_rebalance(
         judge_server(after(9)) as judge,
         scale_out(broker, tmp_path, [rubric(judge.url)]) as fleet,
     ):
-        worker = fleet.work(**SHORT_SESSION)
+        worker = fleet.work(environ=SHORT_SESSION)
         assert fleet.sink().wait(100) == 1
         assert worker.stop() == 0
 
@@ -216,11 +216,11 @@ def test_a_job_that_kills_its_workers_is_given_up_and_the_others_are_done(
     record_sessions(broker, 5)
     environ = install_odd(tmp_path) | SHORT_SESSION | {"ODD_KILLER": "s-3"}
     with scale_out(broker, tmp_path, [ODD]) as fleet:
-        sink = fleet.sink("--send", EVERYTHING, **environ)
+        sink = fleet.sink("--send", EVERYTHING, environ=environ)
         for _ in range(3):
             # The same id: it gets its partitions back at once.
-            assert fleet.work("--worker-id", "w", **environ).wait() == -signal.SIGKILL
-        last = fleet.work("--worker-id", "w", **environ)
+            assert fleet.work("--worker-id", "w", environ=environ).wait() == -signal.SIGKILL
+        last = fleet.work("--worker-id", "w", environ=environ)
 
         assert sink.wait() == 3, sink.output
         assert last.stop() == 0
@@ -260,8 +260,8 @@ def test_a_worker_with_another_version_refuses_and_its_scores_are_never_mixed_in
     record_sessions(broker, 2)
     environ = install_odd(tmp_path)
     with scale_out(broker, tmp_path, [ODD]) as fleet:
-        other = fleet.work(ODD_VERSION="2", **environ)
-        sink = fleet.sink("--send", EVERYTHING, until_idle=False, **environ)
+        other = fleet.work(environ=environ | {"ODD_VERSION": "2"})
+        sink = fleet.sink("--send", EVERYTHING, until_idle=False, environ=environ)
         until(lambda: "refused a job" in sink.output)
         assert sink.stop() == 0
         assert other.stop() == 0
@@ -277,8 +277,8 @@ def test_a_worker_with_another_version_refuses_and_its_scores_are_never_mixed_in
         assert "refused: evaltap" in answer.reason
 
         # Taken and refused: with a worker of the right version the next ask brings the score.
-        right = fleet.work(**environ)
-        again = fleet.sink("--send", EVERYTHING, "--ask-again-seconds", "1", **environ)
+        right = fleet.work(environ=environ)
+        again = fleet.sink("--send", EVERYTHING, "--ask-again-seconds", "1", environ=environ)
         assert again.wait() == 0, again.output
         assert right.stop() == 0
         assert fleet.query("SELECT count(*), any_value(status) FROM scores") == [(2, "passed")]

@@ -33,10 +33,11 @@ SCORE = ("app", "set", "case", 3, 0, 1.0, "passed", "", 1)
 
 def job(**given: Any) -> Job:
     metrics = (JobMetric(0, "d-0", {"metricName": "m"}),)
-    return Job(**{
+    values: dict[str, Any] = {
         "run_id": "live-1", "of": OF, "turn_revisions": (1, 2), "metrics": metrics,
         "case": {"evalId": "case"}, "known": {0: [None, ["passed", 1.0, ""]]},
-    } | given)  # fmt: skip
+    }  # fmt: skip
+    return Job(**values | given)
 
 
 def result(*scores: tuple[Any, ...]) -> Result:
