@@ -79,6 +79,9 @@ class Broker:
         """Begin a test: no topic of another one is seen."""
         self._suffix = uuid.uuid4().hex[:8]
 
+    def must_be_ours(self) -> None:
+        """Skip the test here, before it began anything, if it could not stop this broker."""
+
     def start(self) -> None:
         """Start it, unless it runs, and wait until it answers."""
         if self._process is not None and self._process.poll() is None:
@@ -152,11 +155,15 @@ class GivenCluster(Broker):
     def start(self) -> None:
         """Do nothing: it runs."""
 
-    def _signal(self, number: signal.Signals) -> None:
+    def must_be_ours(self) -> None:
+        """Skip the test."""
         pytest.skip("the cluster of EVALTAP_TEST_KAFKA is not ours to stop")
 
+    def _signal(self, number: signal.Signals) -> None:
+        self.must_be_ours()
+
     def _end(self, number: signal.Signals) -> None:
-        self._signal(number)
+        self.must_be_ours()
 
 
 def until(condition: Callable[[], bool], seconds: float = 40.0) -> None:

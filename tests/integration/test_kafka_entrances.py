@@ -71,6 +71,7 @@ def test_record_cases_returns_when_all_is_acknowledged_also_through_an_outage(
 
 
 def test_a_consumer_goes_on_through_an_outage(broker: Broker) -> None:
+    broker.must_be_ours()
     with (
         closing(KafkaSink(location(broker.log()))) as sink,
         closing(KafkaSource(location(broker.log()))) as source,
