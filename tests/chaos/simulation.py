@@ -206,8 +206,13 @@ class Simulation:
             for row in evidence.tables["turns"]
         }
         for record in (*evidence.log, *evidence.spooled, *evidence.gone):
-            if record.headers.get("ce_type") == "evaltap.case" and record.value[:1] == b"{":
-                case = json.loads(record.value)
+            if record.headers.get("ce_type") == "evaltap.case":
+                try:
+                    case = json.loads(record.value)
+                except ValueError:  # poison, cut in the middle
+                    continue
+                if not isinstance(case, dict):
+                    continue
                 for turn in case.get("actualConversation", ()):
                     revision = case.get("source", {}).get("revision", 1)
                     names.add((case["evalId"], turn["invocationId"], revision))

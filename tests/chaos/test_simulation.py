@@ -26,8 +26,16 @@ def run_seeds(first: int, after: int) -> list[str]:
     """Return what is to be told of the seeds that failed."""
     logging.disable(logging.CRITICAL)
     with Harness() as harness:
-        outcomes = (harness.run(seed) for seed in range(first, after))
-        return [outcome.told() for outcome in outcomes if outcome.findings]
+        return [told for seed in range(first, after) if (told := run_seed(harness, seed))]
+
+
+def run_seed(harness: Harness, seed: int) -> str:
+    """Return what is to be told of a seed, nothing when all was well."""
+    try:
+        outcome = harness.run(seed)
+    except Exception as error:
+        raise RuntimeError(f"seed {seed} broke the simulation itself") from error
+    return outcome.told() if outcome.findings else ""
 
 
 @pytest.mark.chaos
