@@ -9,6 +9,7 @@ import json
 import random
 import shutil
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -94,11 +95,16 @@ class Simulation:
         """Take the steps of the schedule, heal everything, and have the checker look at it."""
         actions = self._actions()
         names, weights = list(actions), [weight for weight, _ in actions.values()]
-        with simulated(self.clock), self._machine():
-            for _ in range(STEPS):
-                (name,) = self.rng.choices(names, weights)
-                self._take(name, actions[name][1])
-            self._heal()
+        try:
+            with simulated(self.clock), self._machine():
+                for _ in range(STEPS):
+                    (name,) = self.rng.choices(names, weights)
+                    self._take(name, actions[name][1])
+                self._heal()
+        except Exception:
+            # Whatever a step raises is a fault of the product or of the simulation: told like the others.
+            raised = Finding("raised", traceback.format_exc(limit=-3))
+            return Outcome(self.seed, self.steps, [raised], Evidence(self.world.ledger))
         evidence = self._evidence()
         return Outcome(self.seed, self.steps, check(evidence), evidence)
 

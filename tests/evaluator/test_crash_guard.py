@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
 from evaltap.evaluator.crash_guard import DEATHS, GROUP, CrashGuard
 
 
