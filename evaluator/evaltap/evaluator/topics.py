@@ -63,8 +63,9 @@ class TopicWriter:
             from kafka import KafkaProducer
             from kafka.codec import has_zstd
 
-            self._producer = KafkaProducer(
-                **_settings(
+            self._producer = made(
+                KafkaProducer,
+                _settings(
                     KafkaProducer.DEFAULT_CONFIG,
                     self._location,
                     client_id=self._client_id,
@@ -73,7 +74,7 @@ class TopicWriter:
                     delivery_timeout_ms=int(ACK_SECONDS * 1000),
                     request_timeout_ms=10_000,
                     linger_ms=2,
-                )
+                ),
             )
         return self._producer
 
@@ -130,7 +131,9 @@ class Cluster:
         from kafka.errors import KafkaError
 
         try:
-            return KafkaAdminClient(**_settings(KafkaAdminClient.DEFAULT_CONFIG, self._location))
+            return made(
+                KafkaAdminClient, _settings(KafkaAdminClient.DEFAULT_CONFIG, self._location)
+            )
         except KafkaError as error:
             raise TopicsAway(
                 f"{self._location}: no broker answers ({error}); check address and settings"
@@ -139,14 +142,33 @@ class Cluster:
     def _consumer(self, group: str) -> Any:
         from kafka import KafkaConsumer
 
-        return KafkaConsumer(
-            **_settings(
+        return made(
+            KafkaConsumer,
+            _settings(
                 KafkaConsumer.DEFAULT_CONFIG,
                 self._location,
                 group_id=group,
                 enable_auto_commit=False,
-            )
+            ),
         )
+
+
+def made(kind: Any, settings: Mapping[str, Any]) -> Any:
+    """Return a client of kafka-python; one that cannot be made leaves no thread behind."""
+    from kafka.net.compat import KafkaNetClient
+
+    inner: list[Any] = []
+
+    def client(**configuration: Any) -> Any:
+        inner.append(KafkaNetClient(**configuration))
+        return inner[-1]
+
+    try:
+        return kind(**{"kafka_client": client, **settings})
+    except Exception:
+        for left in inner:
+            left.close()
+        raise
 
 
 def _settings(known: Mapping[str, Any], location: KafkaLocation, **given: Any) -> dict[str, Any]:

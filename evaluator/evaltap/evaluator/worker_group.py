@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaltap.evaluator.job_scoring import JobScorer
-from evaltap.evaluator.topics import CONNECT_SECONDS, TopicWriter
+from evaltap.evaluator.topics import CONNECT_SECONDS, TopicWriter, made
 from evaltap.evaluator.worker import JOBS_AHEAD, Worker, WorkerTopics
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log_location import KafkaLocation, kafka_settings
@@ -84,7 +84,7 @@ def _consumer(location: KafkaLocation, member: Membership) -> Any:
         **kafka_settings(KafkaConsumer.DEFAULT_CONFIG),
     }
     try:
-        return KafkaConsumer(**settings)
+        return made(KafkaConsumer, settings)
     except KafkaError as error:
         raise InputError(
             f"{location}: no broker answers ({error}); check address and settings"

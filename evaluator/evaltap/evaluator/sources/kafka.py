@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from evaltap.evaluator.sources.base import Bounds, Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.topics import made
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log_location import KafkaLocation, kafka_settings
 from evaltap.schemas.record import WireRecord
@@ -30,7 +31,6 @@ class KafkaSource:
     def __init__(self, location: KafkaLocation, *, timeout_seconds: float = 10.0) -> None:
         from kafka import KafkaConsumer
         from kafka.errors import KafkaError
-        from kafka.net.compat import KafkaNetClient
 
         self._location = location
         self._offsets: dict[Partition, int] = {}
@@ -48,18 +48,9 @@ class KafkaSource:
             "max_partition_fetch_bytes": FETCH_BYTES // 8,
             **kafka_settings(KafkaConsumer.DEFAULT_CONFIG),
         }
-        clients: list[Any] = []
-
-        def client(**configuration: Any) -> Any:
-            clients.append(KafkaNetClient(**configuration))
-            return clients[-1]
-
         try:
-            self._consumer: Any = KafkaConsumer(kafka_client=client, **settings)
+            self._consumer: Any = made(KafkaConsumer, settings)
         except KafkaError as error:
-            # kafka-python leaves the thread of a consumer running that could not be made.
-            for left in clients:
-                left.close()
             raise InputError(
                 f"{location}: no broker answers ({error}); check address and settings"
             ) from None
