@@ -464,7 +464,7 @@ if os.geteuid() == 0:
 other = Recorder({str(folder / "log.db")!r})
 with other.turn(session_id='s', user='u') as turn:
     turn.respond('a')
-assert not other.close(0.3)
+assert not other.close(3)
 assert other.counters().dropped == {{'log_unavailable': 1}}, other.counters()
 os._exit(0)
 """
