@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -101,13 +102,14 @@ def broker(folder: Path) -> Iterator[str]:
         [program, "start", "--only", "kafka", "--kafka-port", str(port), "--data-dir", folder],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        start_new_session=True,  # the program is a wrapper: the broker is its child
     )
     try:
         while socket.socket().connect_ex(("127.0.0.1", port)):
             time.sleep(0.05)
         yield f"127.0.0.1:{port}"
     finally:
-        process.terminate()
+        os.killpg(process.pid, signal.SIGTERM)
         process.wait()
 
 
