@@ -20,6 +20,8 @@ UNACCOUNTED = "unaccounted"
 WRONG_SCORE = "wrong score"
 WRONG_OFFSET = "wrong offset"
 DEAD_LETTER = "dead letter"
+RAISED = "raised"
+"""Not found by a look at the evidence: something raised, so that there is none."""
 
 LARGEST_VALUE = 1_000_000
 TYPES = ("evaltap.case", "evaltap.manifest", "evaltap.feedback")

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos.checker import Finding, check
+from chaos.checker import RAISED, Finding, check, what_is_wrong_with
 from chaos.evidence import Evidence, Turn, ends_of, read_log_file, read_store
 from chaos.simulated_agent import Agent, Surroundings, unsafe
 from chaos.simulated_broker import Crash, Topic, TopicSource
@@ -103,7 +103,7 @@ class Simulation:
                 self._heal()
         except Exception:
             # Whatever a step raises is a fault of the product or of the simulation: told like the others.
-            raised = Finding("raised", traceback.format_exc(limit=-3))
+            raised = Finding(RAISED, traceback.format_exc(limit=-3))
             return Outcome(self.seed, self.steps, [raised], Evidence(self.world.ledger))
         evidence = self._evidence()
         return Outcome(self.seed, self.steps, check(evidence), evidence)
@@ -212,13 +212,8 @@ class Simulation:
             for row in evidence.tables["turns"]
         }
         for record in (*evidence.log, *evidence.spooled, *evidence.gone):
-            if record.headers.get("ce_type") == "evaltap.case":
-                try:
-                    case = json.loads(record.value)
-                except ValueError:  # poison, cut in the middle
-                    continue
-                if not isinstance(case, dict):
-                    continue
+            if record.headers.get("ce_type") == "evaltap.case" and not what_is_wrong_with(record):
+                case = json.loads(record.value)
                 for turn in case.get("actualConversation", ()):
                     revision = case.get("source", {}).get("revision", 1)
                     names.add((case["evalId"], turn["invocationId"], revision))
