@@ -208,6 +208,21 @@ def test_feedback_lands_once_and_stands_beside_its_turn(store: Store) -> None:
     ]
 
 
+def test_a_bad_record_that_is_read_again_is_one_dead_letter_and_another_in_its_place_is_new(
+    store: Store,
+) -> None:
+    lander = Lander(store)
+    bad = WireRecord(b"k", b"{", ())
+    lander.land(batch([bad]))
+
+    again = lander.land(batch([bad]))
+    other = lander.land(batch([WireRecord(b"k", b"[", ())]))
+
+    assert (again.dead_letters, again.duplicates) == (0, 1)
+    assert (other.dead_letters, other.duplicates) == (1, 0)
+    assert store.rows("SELECT record_value FROM dead_letters") == [(b"{",), (b"[",)]
+
+
 def test_broken_feedback_is_a_dead_letter(store: Store) -> None:
     good = encode_feedback(Feedback("f-1", "s-1", "s-1", NOON), producer_id="p")
     value = orjson.dumps({"feedbackId": "f-1", "evalId": "s-1", "positive": "yes"})
@@ -283,3 +298,17 @@ def test_a_manifest_beyond_every_number_is_a_dead_letter(store: Store) -> None:
     counts = Lander(store).land(batch([manifest]))
 
     assert (counts.manifests, counts.dead_letters) == (0, 1)
+
+
+def test_a_bad_record_that_is_read_again_is_one_dead_letter_and_another_at_its_place_a_second(
+    store: Store,
+) -> None:
+    lander = Lander(store)
+    lander.land(batch([WireRecord(b"k", b"\xff")]))
+
+    again = lander.land(batch([WireRecord(b"k", b"\xff")]))
+    other = lander.land(batch([WireRecord(b"k", b"\xfe")]))
+
+    assert (again.duplicates, again.dead_letters) == (1, 0)
+    assert (other.duplicates, other.dead_letters) == (0, 1)
+    assert store.rows("SELECT count(*) FROM dead_letters") == [(2,)]

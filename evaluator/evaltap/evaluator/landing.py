@@ -170,6 +170,10 @@ class Lander:
                 rows.dead_letters.append(dead_letter_row(record, refused))
         received, counts.feedback = counts.feedback, self._only_new_feedback(rows)
         counts.duplicates += received - counts.feedback
+        refused = len(rows.dead_letters)
+        if not instead_of:  # a letter that is replayed goes, and may come again
+            rows.dead_letters = self._only_new_letters(rows.dead_letters)
+        counts.duplicates += refused - len(rows.dead_letters)
         counts.turns = len(rows.turns)
         counts.manifests = len(rows.manifests)
         counts.dead_letters = len(rows.dead_letters)
@@ -188,6 +192,14 @@ class Lander:
             for (feedback_id,) in known:
                 rows.feedback.pop(feedback_id, None)
         return len(rows.feedback)
+
+    def _only_new_letters(self, letters: list[Row]) -> list[Row]:
+        """Leave out bad records that lie where they lay: a log that was put back is read again."""
+        if not letters:
+            return letters
+        topics, numbers, offsets = (list(column) for column in list(zip(*letters, strict=True))[:3])
+        known = set(self._store.rows(_KNOWN_LETTERS, [topics, numbers, offsets]))
+        return [row for row in letters if (*row[:3], row[8]) not in known]
 
     def _recall(self, keys: set[CaseKey]) -> None:
         """Load what the store knows of cases that are not remembered."""
@@ -274,6 +286,14 @@ def stored_offsets(store: Store) -> dict[Partition, int]:
     rows = store.rows("SELECT topic, partition_number, max(next_offset) FROM offsets GROUP BY ALL")
     return {Partition(topic, number): offset for topic, number, offset in rows}
 
+
+_KNOWN_LETTERS = """
+WITH places AS (
+  SELECT unnest(?) AS topic, unnest(?) AS partition_number, unnest(?) AS record_offset
+)
+SELECT topic, partition_number, record_offset, record_value
+FROM dead_letters SEMI JOIN places USING (topic, partition_number, record_offset)
+"""
 
 _TAKE_LETTER = """
 DELETE FROM dead_letters WHERE (topic, partition_number, record_offset) = (?, ?, ?)
