@@ -116,10 +116,10 @@ class Store:
 
         So what a case led to is never older than the case, whatever became of the machine's clock.
         """
-        if self._last_now is None:
-            self._last_now = self.rows(_LAST_WRITTEN)[0][0] or datetime.min
-        self._last_now = max(utc_now(), self._last_now + timedelta(microseconds=1))
-        return self._last_now
+        last: datetime | None = self._last_now or self.rows(_LAST_WRITTEN)[0][0]
+        now = utc_now() if last is None else max(utc_now(), last + timedelta(microseconds=1))
+        self._last_now = now
+        return now
 
     def close(self) -> None:
         """Close the file; its write-ahead log is folded in."""

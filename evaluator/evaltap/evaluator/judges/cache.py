@@ -149,11 +149,10 @@ class CachedJudge:
         kept = self._kept(key, request)
         if kept is not None:
             return kept
+        mine = threading.Event()
         with self._lock:
-            asked = self._asked.get(key)
-            if asked is None:
-                mine = self._asked[key] = threading.Event()
-        if asked is not None:
+            asked = self._asked.setdefault(key, mine)
+        if asked is not mine:
             asked.wait()
             return self._kept(key, request) or self._ask(key, request)
         try:
