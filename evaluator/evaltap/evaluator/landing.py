@@ -170,10 +170,10 @@ class Lander:
                 rows.dead_letters.append(dead_letter_row(record, refused))
         received, counts.feedback = counts.feedback, self._only_new_feedback(rows)
         counts.duplicates += received - counts.feedback
-        refused = len(rows.dead_letters)
+        received_bad = len(rows.dead_letters)
         if not instead_of:  # a letter that is replayed goes, and may come again
             rows.dead_letters = self._only_new_letters(rows.dead_letters)
-        counts.duplicates += refused - len(rows.dead_letters)
+        counts.duplicates += received_bad - len(rows.dead_letters)
         counts.turns = len(rows.turns)
         counts.manifests = len(rows.manifests)
         counts.dead_letters = len(rows.dead_letters)
