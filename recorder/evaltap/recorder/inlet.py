@@ -144,7 +144,9 @@ class Inlet:
 
     def submit(self, source: Any, item: Any) -> bool:
         """Put a raw item; False when there is no room and it was lost."""
-        if not self._has_room(ITEM_BYTES):
+        # `_has_room` written out: a call for each span of the process is worth it.
+        held = self._bytes + (self._items_put - self._items_got + 1) * ITEM_BYTES
+        if self._queue.qsize() >= self._max_events or held > self._max_bytes:
             self._lose_trace(item)
             return False
         self._items_put = next(self._put_items)
@@ -187,8 +189,8 @@ class Inlet:
 
     def _lose_trace(self, item: Any) -> None:
         """Count the trace of a lost span as a dropped turn, once; it may never be seen again."""
-        context = getattr(getattr(item, "span", item), "context", None)
-        trace_id = getattr(context, "trace_id", None)
+        seen = getattr(getattr(item, "span", item), "context", item)
+        trace_id = getattr(seen, "trace_id", None)
         known = format(trace_id, "032x") if isinstance(trace_id, int) else None
         if known is None or known in self.lost_traces:
             return

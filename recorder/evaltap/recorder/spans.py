@@ -1,7 +1,8 @@
 """The OpenTelemetry way in: a span processor, and a log processor, that feed a recorder.
 
-Both do next to nothing on the agent's thread: they hand a reference to the recorder's bounded queue.
-They never raise and never block; the reading happens in the recorder's thread.
+Both do next to nothing on the agent's thread: they take down what a span or a log record holds and
+hand it to the recorder's bounded queue.  They never raise and never block; the reading happens in the
+recorder's thread.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.sdk.trace import SpanProcessor
 
 from evaltap.recorder.recording import Recording
+from evaltap.recorder.telemetry import ended
 from evaltap.recorder.trace_buffer import TraceLimits
 from evaltap.recorder.trace_source import (
     LogWritten,
@@ -58,7 +60,7 @@ class CaseSpanProcessor(SpanProcessor):
     def on_end(self, span: "ReadableSpan") -> None:
         """Hand a finished span over; called by the SDK on the thread that ended it."""
         try:
-            self._recorder.submit(self._source, span)
+            self._recorder.submit(self._source, ended(span))
         except Exception as error:
             self._recorder.report_fault("CaseSpanProcessor.on_end", error)
 

@@ -1,6 +1,6 @@
 """Spans and log records as the recorder sees them: plain, free of any SDK or wire format.
 
-Two ways lead here: `evaltap.recorder.otlp` decodes OTLP/JSON, and `span_from_sdk` copies what an
+Two ways lead here: `evaltap.recorder.otlp` decodes OTLP/JSON, and `ended` and `span_of` copy what an
 OpenTelemetry SDK span shows.  Ids are lower-case hex; times are nanoseconds since the epoch;
 attribute values are JSON values.
 """
@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 SERVICE_NAME = "service.name"
 STATUS_ERROR = 2
@@ -59,29 +59,95 @@ class LogRecord:
     scope: str = ""
 
 
-def span_from_sdk(span: Any, *, content: bool = True) -> Span:
-    """Copy an SDK `ReadableSpan`; duck-typed, so the SDK need not be imported here.
+class EndedSpan(NamedTuple):
+    """What an SDK span held when it ended, with nothing of the SDK but what all its spans share.
 
-    Called from the recorder's thread.  The SDK span is read only, never changed.  Without `content`
-    attributes and events are left out.
+    The span itself is some ten objects that the garbage collector has to look at again and again as
+    long as they wait; this is one.
     """
-    context = span.get_span_context()
-    status = span.status
-    scope = span.instrumentation_scope
-    parent = span.parent
-    return Span(
-        _trace_id(context.trace_id),
-        format(context.span_id, "016x"),
+
+    trace_id: int
+    span_id: int
+    parent_id: int | None
+    name: str
+    start_ns: int
+    end_ns: int
+    attributes: dict[str, Any]
+    events: Sequence[Any]
+    status_code: int
+    status_message: str | None
+    scope: Any
+    resource: Any
+
+
+_new: Final = tuple.__new__
+
+
+def ended(span: Any) -> EndedSpan:
+    """Take an SDK `ReadableSpan` down; duck-typed, so the SDK need not be imported here.
+
+    Called on the agent's thread for every span, so it makes as little as it can: what the SDK's
+    properties would do another time is left out where the SDK is as we know it.
+    """
+    try:
+        context, parent, status = span._context, span._parent, span._status
+        attributes, events = span._attributes, span._events
+        return _new(
+            EndedSpan,
+            (
+                context[0],
+                context[1],
+                None if parent is None else parent[1],
+                span._name,
+                span._start_time or 0,
+                span._end_time or 0,
+                attributes._dict.copy() if attributes else {},
+                span.events if len(events) else (),
+                status._status_code._value_,
+                status._description,
+                span._instrumentation_scope,
+                span._resource,
+            ),
+        )
+    except (AttributeError, TypeError):
+        return _ended_as_shown(span)
+
+
+def _ended_as_shown(span: Any) -> EndedSpan:
+    """Take a span down by what every SDK shows."""
+    context, parent, status = span.get_span_context(), span.parent, span.status
+    return EndedSpan(
+        context.trace_id,
+        context.span_id,
+        None if parent is None else parent.span_id,
         span.name,
         span.start_time or 0,
         span.end_time or 0,
-        format(parent.span_id, "016x") if parent is not None else None,
-        _plain(span.attributes) if content else {},
-        _events(span) if content else (),
+        dict(span.attributes or {}),
+        tuple(span.events),
         status.status_code.value,
-        status.description or "",
+        status.description,
+        span.instrumentation_scope,
+        span.resource,
+    )
+
+
+def span_of(seen: EndedSpan, *, content: bool = True) -> Span:
+    """Return the plain span; without `content` attributes and events are left out."""
+    scope = seen.scope
+    return Span(
+        _trace_id(seen.trace_id),
+        format(seen.span_id, "016x"),
+        seen.name,
+        seen.start_ns,
+        seen.end_ns,
+        None if seen.parent_id is None else format(seen.parent_id, "016x"),
+        _plain(seen.attributes) if content else {},
+        _events(seen.events) if content else (),
+        seen.status_code,
+        seen.status_message or "",
         scope.name if scope is not None else "",
-        _resource(span.resource),
+        _resource(seen.resource),
     )
 
 
@@ -106,12 +172,9 @@ def _resource(resource: Any) -> Mapping[str, Any]:
     return known[1]
 
 
-def _events(span: Any) -> Sequence[SpanEvent]:
-    # Most spans have none, and the SDK takes its time to say so.
-    if not len(getattr(span, "_events", ("unknown",))):
-        return ()
+def _events(events: Sequence[Any]) -> Sequence[SpanEvent]:
     return tuple(
-        SpanEvent(event.name, event.timestamp, _plain(event.attributes)) for event in span.events
+        SpanEvent(event.name, event.timestamp, _plain(event.attributes)) for event in events
     )
 
 
@@ -152,13 +215,10 @@ def plain(value: Any) -> Any:
 def _plain(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
     if not attributes:
         return {}
-    # The SDK's own copy is a plain dict, made at once; iterating over its mapping takes ten times as long.
-    copy = getattr(attributes, "copy", None)
-    found = attributes if copy is None else copy()
-    copied: dict[str, Any] = found if type(found) is dict else dict(found)
+    copied = attributes if type(attributes) is dict else dict(attributes)
     for key, value in copied.items():
         if type(value) not in _ATOMS:
-            copied[key] = plain(value)
+            return {key: plain(value) for key, value in copied.items()}
     return copied
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from evaltap.recorder.assembler import RunReread
 from evaltap.recorder.conventions import SPEAKING_NAMES, SPEAKING_SCOPES, speaks_by_name
 from evaltap.recorder.observation import Observation, RunEnded, RunStarted
-from evaltap.recorder.telemetry import LogRecord, Span, log_from_sdk, span_from_sdk
+from evaltap.recorder.telemetry import EndedSpan, LogRecord, Span, ended, log_from_sdk, span_of
 from evaltap.recorder.trace import observe_trace
 from evaltap.recorder.trace_buffer import GatheredTrace, TraceBuffer, TraceLimits
 
@@ -75,21 +75,25 @@ class TraceSource:
     def process(self, item: Any) -> Iterable[Observation]:
         """Take one item; what it completes comes out of a later `tick`.
 
-        An SDK span that has ended comes as it is: there are too many for a wrapper around each.
+        An SDK span that has ended comes as an `EndedSpan`, or as it is.
         """
         if isinstance(item, TracesWanted):
             return _observe_each(self.buffer.complete())
         if isinstance(item, RootBegan):
             # Read while it is still open: its attributes may not all be set yet.
-            self.buffer.begin(replace(_slim_copy(item.span), end_ns=0))
+            self.buffer.begin(replace(_slim_span(ended(item.span)), end_ns=0))
         elif isinstance(item, LogWritten):
             record = log_from_sdk(item.data)
             if is_message(record):
                 self.buffer.add(record)
         elif isinstance(item, Span | LogRecord):
             self.buffer.add(item)
-        elif hasattr(item, "get_span_context"):
-            self.buffer.add(_slim_copy(item))
+        elif isinstance(item, EndedSpan):
+            self.buffer.add(_slim_span(item))
+        elif hasattr(
+            item, "get_span_context"
+        ):  # of an exporter, which has it from a thread of its own
+            self.buffer.add(_slim_span(ended(item)))
         return ()
 
     def tick(self, now_ns: int) -> Iterable[Observation]:
@@ -118,16 +122,16 @@ def is_message(record: LogRecord) -> bool:
     return bool(record.span_id) and record.event_name.startswith("gen_ai.")
 
 
-def _slim_copy(span: Any) -> Span:
-    """Return `slim` of an SDK span; what nobody reads is not even copied."""
-    scope = span.instrumentation_scope
+def _slim_span(seen: EndedSpan) -> Span:
+    """Return `slim` of a span; what nobody reads is not kept."""
+    scope = seen.scope
     if (
         (scope is None or scope.name not in SPEAKING_SCOPES)
-        and not span.name.startswith(SPEAKING_NAMES)
-        and not any(map(_is_read, (span.attributes or {}).copy()))
+        and not seen.name.startswith(SPEAKING_NAMES)
+        and not any(map(_is_read, seen.attributes))
     ):
-        return span_from_sdk(span, content=False)
-    return span_from_sdk(span)
+        return span_of(seen, content=False)
+    return span_of(seen)
 
 
 @lru_cache(maxsize=4096)
