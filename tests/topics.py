@@ -62,3 +62,19 @@ def record(recorder: Recorder, count: int, first: int = 0, answer: str = "hello"
     for number in range(first, first + count):
         with recorder.turn(session_id=f"s-{number}", user="hi") as turn:
             turn.respond(answer)
+
+
+def delete_records(broker_address: str, topic: str, *, before: int) -> bool:
+    """Delete what lies before an offset of partition 0, as retention does; False where one cannot."""
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+    from kafka.structs import TopicPartition
+
+    admin = KafkaAdminClient(bootstrap_servers=broker_address)
+    try:
+        admin.delete_records({TopicPartition(topic, 0): before})
+        return True
+    except KafkaError:
+        return False
+    finally:
+        admin.close()

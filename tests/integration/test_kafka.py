@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,12 @@ import pytest
 from broker import Broker, until
 from cases import make_case, make_records, make_turn
 from evaltap.evaluator.cli import main
+from evaltap.evaluator.sources.kafka import KafkaSource
 from evaltap.evaluator.store import Store
 from evaltap.recorder import Recorder
 from evaltap.recorder.sinks.kafka import KafkaSink
 from evaltap.schemas.record import WireRecord
-from topics import cases, consume, landed, location, record, turns
+from topics import cases, consume, delete_records, landed, location, record, turns
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -206,4 +208,37 @@ def test_without_a_broker_a_command_says_one_line_and_leaves_no_thread_behind(
     assert said.stderr.splitlines() == [
         "evaltap consume: kafka://127.0.0.1:9/t: no broker answers (KafkaTimeoutError: Unable to"
         " bootstrap from ['127.0.0.1:9']); check address and settings"
+    ]
+
+
+def test_what_retention_deletes_unread_while_a_consumer_runs_is_a_gap_with_its_offsets(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One batch of the producer at a time, so that the client has not fetched everything already.
+    monkeypatch.setenv("EVALTAP_KAFKA_MAX_PARTITION_FETCH_BYTES", "1")
+    where = location(broker.log())
+    sink, source = KafkaSink(where), KafkaSource(where)
+    sink.append(make_records(cases(5)))
+    assert sink.flush(20)
+    source.seek({})
+    seen = [record.offset for record in source.poll(100, 10).records]
+
+    for first in range(5, 105, 5):
+        sink.append(make_records(cases(5, first), first_seq=first + 1))
+        assert sink.flush(20)
+    if not delete_records(broker.address, where.topics[0], before=60):
+        pytest.skip("this broker deletes no records on request")
+    gaps: list[str] = []
+    deadline = time.monotonic() + 20
+    while (not seen or seen[-1] != 104) and time.monotonic() < deadline:
+        batch = source.poll(1000, 0.2)
+        seen += [record.offset for record in batch.records]
+        gaps += batch.gaps
+    source.close()
+    sink.close()
+
+    first = next(offset for offset in range(105) if offset not in seen)
+    assert seen == [*range(first), *range(60, 105)]
+    assert gaps == [
+        f"{where.topics[0]}[0]: records {first} to 59 are gone from the log and were never landed"
     ]

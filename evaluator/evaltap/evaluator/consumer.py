@@ -106,6 +106,7 @@ class Consumer:
         while not self._stopped.is_set():
             wait = 0 if busy else POLL_SECONDS / 2 if unscored else POLL_SECONDS
             batch = self._source.poll(RECORDS_PER_BATCH, wait)
+            self.consumed.gaps += batch.gaps
             if batch.records or batch.next_offsets or batch.traces:
                 self.consumed.landed.add(self._lander.land(batch))
                 unscored = unscored or bool(batch.records)

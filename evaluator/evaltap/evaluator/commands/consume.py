@@ -118,11 +118,16 @@ def consume(
         )
         consumer = Consumer(source, store, scorer=pending, duties=beside.duties, log=options.log)
 
+        told: list[str] = []
+
         def report(consumed: Consumed) -> None:
             show(consumed.landed.turns)
+            for gap in consumed.gaps[len(told) :]:
+                told.append(gap)
+                print(f"evaltap {options.command}: GAP {gap}", file=sys.stderr)
 
         with _stopped_by_signals(consumer):
-            consumer.run(until_idle=options.until_idle, report=report)
+            report(consumer.run(until_idle=options.until_idle, report=report))
         source.close()
         tell_telemetry(source)
         with store.writing_much():
@@ -152,8 +157,6 @@ def _finish(
     from evaltap.evaluator.report import console, counted, print_summary, summarise
 
     consumed, landed = consumer.consumed, consumer.consumed.landed
-    for gap in consumed.gaps:
-        print(f"evaltap {options.command}: GAP {gap}", file=sys.stderr)
     summary, code = None, 0
     differences: list[Difference] = []
     if pending is not None:

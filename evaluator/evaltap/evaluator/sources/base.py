@@ -48,13 +48,15 @@ class SourceBatch:
     """What one poll returned: records in the order of each partition, and where to go on.
 
     Store `next_offsets` and `traces` in the transaction that stores the records; a restart seeks to
-    the offsets.  `more` says of a batch without records that the log is not at its end.
+    the offsets.  `more` says of a batch without records that the log is not at its end.  `gaps` tell
+    what the log deleted before it could be returned.
     """
 
     records: tuple[SourceRecord, ...] = ()
     next_offsets: Mapping[Partition, int] = field(default_factory=dict)
     traces: tuple[ReadTrace, ...] = ()
     more: bool = False
+    gaps: tuple[str, ...] = ()
 
 
 class CaseSource(Protocol):

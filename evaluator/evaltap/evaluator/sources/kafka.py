@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from evaltap.evaluator.log_position import LogPosition
 from evaltap.evaluator.sources.base import Bounds, Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.topics import made
 from evaltap.schemas.errors import InputError
@@ -35,6 +36,8 @@ class KafkaSource:
         self._location = location
         self._offsets: dict[Partition, int] = {}
         self._known: set[Partition] = set()
+        self._next: dict[Partition, int] = {}
+        """The offset that is to come next, by partition."""
         self._refresh_at = 0.0
         settings: dict[str, Any] = {
             "bootstrap_servers": list(location.brokers),
@@ -71,17 +74,32 @@ class KafkaSource:
             return SourceBatch()
         records: list[SourceRecord] = []
         next_offsets: dict[Partition, int] = {}
+        gaps: list[str] = []
         wait = int(timeout_seconds * 1000)
         # One poll of the client returns records of one fetch at most; there may be others ready.
         while found := self._consumer.poll(timeout_ms=wait, max_records=max_records - len(records)):
             wait = 0
             for place, messages in found.items():
                 partition = Partition(place.topic, place.partition)
+                gaps += self._gap(place, partition, messages[0].offset)
                 records += [_record(partition, message) for message in messages]
-                next_offsets[partition] = messages[-1].offset + 1
+                next_offsets[partition] = self._next[partition] = messages[-1].offset + 1
             if len(records) >= max_records:
                 break
-        return SourceBatch(tuple(records), next_offsets)
+        return SourceBatch(tuple(records), next_offsets, gaps=tuple(gaps))
+
+    def _gap(self, place: Any, partition: Partition, found: int) -> list[str]:
+        """Return what retention deleted between what was returned last and what was found now.
+
+        The client goes on at the start of the log without a word.  Offsets are also left out where
+        records were compacted or belong to transactions: then the log still holds the one before.
+        """
+        expected = self._next.get(partition, found)
+        if found <= expected:
+            return []
+        start = self._consumer.beginning_offsets([place])[place]
+        gap = LogPosition(partition, Bounds(start, max(start, found)), expected).gap
+        return [gap] if gap else []
 
     def bounds(self) -> Mapping[Partition, Bounds]:
         """Return the offsets that each partition holds now."""
@@ -145,7 +163,8 @@ class KafkaSource:
             wanted = self._offsets.get(partition, 0)
             # Beyond the end: the topic was made anew, and what it holds now was never seen.
             inside = starts[place] <= wanted <= ends[place]
-            self._consumer.seek(place, wanted if inside else starts[place])
+            self._next[partition] = wanted if inside else starts[place]
+            self._consumer.seek(place, self._next[partition])
             self._known.add(partition)
 
 

@@ -43,6 +43,8 @@ class LogTimeReader:
         self._next: dict[Partition, int] = {}
         self._now_ns = 0
         self._moved_at = clock()
+        self.gaps: list[str] = []
+        """What the log deleted unread, until somebody takes it from here."""
 
     @property
     def next_offsets(self) -> Mapping[Partition, int]:
@@ -69,6 +71,7 @@ class LogTimeReader:
             self._source.pause(full)
             self._paused = full
         batch = self._source.poll(RECORDS_PER_FETCH, timeout_seconds)
+        self.gaps += batch.gaps
         latest_ns = int(self._wall_clock() * 1e9)
         for record in batch.records:
             time_ns = latest_ns if record.time_ms is None else record.time_ms * _MILLISECOND

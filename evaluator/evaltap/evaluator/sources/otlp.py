@@ -241,6 +241,8 @@ class OtlpSource:
             self._next,
             tuple(self._read),
             more=not (self._resting and self._log.is_at_end),
+            gaps=tuple(self._log.gaps),
         )
+        self._log.gaps.clear()
         self._records, self._next, self._read = [], {}, []
         return batch
