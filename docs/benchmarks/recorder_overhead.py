@@ -150,24 +150,25 @@ def main() -> None:
                 )
                 end()
                 middle, high = len(wall) // 2, len(wall) * 99 // 100
-                found.setdefault(name, []).append((cpu[middle], wall[middle], wall[high]))
+                found.setdefault(name, []).append(
+                    (cpu[middle], cpu[high], wall[middle], wall[high])
+                )
     median = {
         name: tuple(statistics.median(column) / 1e3 for column in zip(*rows, strict=True))
         for name, rows in found.items()
     }
-    columns = ("cpu p50", "wall p50", "wall p99", "cpu/json", "cpu/batch")
+    columns = ("cpu p50", "cpu p99", "wall p50", "wall p99", "cpu/json", "cpu/batch", "p99/batch")
     print(f"{'per turn, us':16}", *(f"{column:>9}" for column in columns))
-    for name, (cpu_us, wall_us, high_us) in median.items():
+    for name, figures in median.items():
         # The machine's speed drifts, so contenders are compared within each round.
-        to_floor, to_batch = (
+        ratios = [
             statistics.median(
-                own[0] / other[0] for own, other in zip(found[name], found[base], strict=True)
+                own[which] / other[which]
+                for own, other in zip(found[name], found[base], strict=True)
             )
-            for base in ("json line", "spans, batch")
-        )
-        print(
-            f"{name:16} {cpu_us:9.0f} {wall_us:9.0f} {high_us:9.0f} {to_floor:9.2f} {to_batch:9.2f}"
-        )
+            for base, which in (("json line", 0), ("spans, batch", 0), ("spans, batch", 1))
+        ]
+        print(f"{name:16}", *(f"{us:9.0f}" for us in figures), *(f"{x:9.2f}" for x in ratios))
 
 
 if __name__ == "__main__":
