@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--pause-ms", type=float, default=2)
     options = parser.parse_args()
-    found: dict[str, list[tuple[float, float, float]]] = {}
+    found: dict[str, list[tuple[float, ...]]] = {}
     for _ in range(options.rounds):
         with tempfile.TemporaryDirectory() as folder:
             for name, set_up in contenders(Path(folder)).items():
