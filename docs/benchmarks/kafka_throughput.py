@@ -23,35 +23,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+
+from score_files import EVALTAP, METRICS, tool_call
 
 from evaltap.evaluator.topics import Cluster, TopicWriter
 from evaltap.schemas.log_location import KafkaLocation
 from evaltap.schemas.record import WireRecord, encode_case
 
 TOPIC = "evaltap.cases"
-TOOLS = ["search", "calculator", "get_time", "lookup_order", "send_mail", "knowledge_search"]
-METRICS = [
-    {
-        "metricName": "tool_trajectory_avg_score",
-        "threshold": 1,
-        "criterion": {
-            "toolTrajectory": {"defaultStrategy": {"name": {}, "arguments": {}, "result": {}}}
-        },
-    },
-    {
-        "metricName": "final_response_avg_score",
-        "threshold": 1,
-        "criterion": {"finalResponse": {"text": {}}},
-    },
-]
-MAIN = "import sys; from evaltap.evaluator.cli import main; sys.exit(main())"
 
 
 def records(first: int, count: int) -> Iterator[WireRecord]:
     """Yield turns `first` and following: sessions of two turns, of which every tenth turn is wrong."""
     rng = random.Random(7)
-    pool = [[_call(rng, k) for k in range(4)] for _ in range(500)]
+    pool = [
+        [tool_call(rng, f"call-{rng.randrange(10**6)}", k) for k in range(4)] for _ in range(500)
+    ]
     for number in range(first, first + count):
         session, turn = number // 2, number % 2
         calls = pool[number % len(pool)]
@@ -69,23 +56,6 @@ def records(first: int, count: int) -> Iterator[WireRecord]:
             "sessionInput": {"appName": "bench", "userId": f"user-{session % 97}"},
         }
         yield encode_case(case, producer_id="bench", seq=number + 1, time=datetime.now(UTC))
-
-
-def _call(rng: random.Random, k: int) -> dict[str, Any]:
-    return {
-        "id": f"call-{rng.randrange(10**6)}",
-        "name": rng.choice(TOOLS),
-        "arguments": {
-            "q": f"item {rng.randrange(1000)}",
-            "n": rng.randrange(100),
-            "opt": {"deep": bool(k % 2), "tags": ["a", "b", str(k)]},
-        },
-        "result": {
-            "ok": True,
-            "value": round(rng.random(), 6),
-            "rows": [{"id": j, "label": f"row {j}"} for j in range(3)],
-        },
-    }
 
 
 @contextmanager
@@ -130,7 +100,7 @@ def consume(location: KafkaLocation, work: Path) -> tuple[float, float]:
     """Consume what is new; return seconds and the largest memory of the process in MB."""
     began = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, "consume", "--log", str(location), "--db", work / "x.duckdb",
+        [sys.executable, "-c", EVALTAP, "consume", "--log", str(location), "--db", work / "x.duckdb",
          "--metrics", work / "metrics.json", "--until-idle"],
         stdout=subprocess.DEVNULL,
     )  # fmt: skip

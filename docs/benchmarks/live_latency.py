@@ -22,7 +22,8 @@ from datetime import UTC
 from pathlib import Path
 
 import duckdb
-from kafka_throughput import MAIN, METRICS, broker
+from kafka_throughput import broker
+from score_files import EVALTAP, METRICS
 
 from evaltap.evaluator.topics import Cluster
 from evaltap.recorder import Recorder
@@ -59,7 +60,7 @@ def main() -> None:
         location = KafkaLocation((address,), (f"latency-{os.getpid()}",))
         Cluster(location).make_topics({location.topics[0]: 4})
         consume = subprocess.Popen(
-            [sys.executable, "-c", MAIN, "consume", "--log", str(location), "--db", work / "x.duckdb",
+            [sys.executable, "-c", EVALTAP, "consume", "--log", str(location), "--db", work / "x.duckdb",
              "--metrics", work / "metrics.json"],
             stdout=subprocess.DEVNULL,
         )  # fmt: skip

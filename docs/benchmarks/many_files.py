@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
-from score_files import METRICS, SCORE, write_cases
+from score_files import EVALTAP, METRICS, write_cases
 
 QUESTIONS = {
     "pass rate": "SELECT metric_name, avg((status = 'passed')::INT) FROM {scores} GROUP BY ALL",
@@ -47,7 +47,7 @@ def _score(folder: Path, files: list[str], name: str) -> None:
     import subprocess
 
     arguments = ["score", *files, "--metrics", "m.json", "--db", f"{name}.duckdb"]
-    subprocess.run([sys.executable, "-c", SCORE, *arguments], cwd=folder, capture_output=True)
+    subprocess.run([sys.executable, "-c", EVALTAP, *arguments], cwd=folder, capture_output=True)
 
 
 def _compare(folder: Path, days: list[str]) -> None:

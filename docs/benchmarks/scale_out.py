@@ -21,7 +21,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import duckdb
-from kafka_throughput import MAIN, broker, fill
+from kafka_throughput import broker, fill
+from score_files import EVALTAP
 
 from evaltap.schemas.log_location import KafkaLocation
 
@@ -85,14 +86,14 @@ def measure(workers: int, options: argparse.Namespace, port: int) -> tuple[float
             with out.open("wb") as file:
                 running.append(
                     subprocess.Popen(
-                        [sys.executable, "-c", MAIN, "work", *shared, "--threads", str(options.threads)],
+                        [sys.executable, "-c", EVALTAP, "work", *shared, "--threads", str(options.threads)],
                         stdout=file, stderr=subprocess.STDOUT, env=environ,
                     )
                 )  # fmt: skip
             while "joined the group" not in out.read_text():
                 time.sleep(0.1)
         fill(location, 0, 2 * options.cases)
-        sink = [sys.executable, "-c", MAIN, "sink", *shared, "--db", work / "x.duckdb",
+        sink = [sys.executable, "-c", EVALTAP, "sink", *shared, "--db", work / "x.duckdb",
                 "--metrics", work / "metrics.json", "--until-idle"]  # fmt: skip
         subprocess.run(sink, stdout=subprocess.DEVNULL, env=environ, check=True)
         for process in running:

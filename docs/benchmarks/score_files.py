@@ -41,7 +41,7 @@ for line in open(sys.argv[1], "rb"):
     for actual, expected in zip(case["actualConversation"], case["conversation"]):
         actual["tools"] == expected["tools"] and actual["finalResponse"] == expected["finalResponse"]
 """
-SCORE = "import sys; from evaltap.evaluator.cli import main; sys.exit(main())"
+EVALTAP = "import sys; from evaltap.evaluator.cli import main; sys.exit(main())"
 
 
 def write_cases(path: Path, count: int) -> None:
@@ -51,7 +51,7 @@ def write_cases(path: Path, count: int) -> None:
         for number in range(count):
             actual, expected = [], []
             for turn in range(2):
-                calls = [_call(rng, f"call-{number}-{turn}-{k}", k) for k in range(4)]
+                calls = [tool_call(rng, f"call-{number}-{turn}-{k}", k) for k in range(4)]
                 wanted = copy.deepcopy(calls)
                 rng.shuffle(wanted)
                 if rng.random() < 0.3:
@@ -78,7 +78,8 @@ def write_cases(path: Path, count: int) -> None:
             file.write(json.dumps(case, separators=(",", ":")) + "\n")
 
 
-def _call(rng: random.Random, call_id: str, k: int) -> dict[str, object]:
+def tool_call(rng: random.Random, call_id: str, k: int) -> dict[str, object]:
+    """Return a call of 250 bytes with its result."""
     return {
         "id": call_id,
         "name": rng.choice(TOOLS),
@@ -124,7 +125,7 @@ def main() -> None:
             floors.append(measure(FLOOR, str(work / f"{options.cases}.jsonl"))[0])
             for size in sizes:
                 seconds, memory[size] = measure(
-                    SCORE, "score", str(work / f"{size}.jsonl"), "--metrics", str(work / "metrics.json"),
+                    EVALTAP, "score", str(work / f"{size}.jsonl"), "--metrics", str(work / "metrics.json"),
                     "--db", str(work / f"{size}-{number}.duckdb"),
                 )  # fmt: skip
             scores.append(seconds)

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 from evaltap.evaluator.context import Status
 from evaltap.evaluator.rows import PackedRows, ScoreRows
 from evaltap.schemas.envelope import Reason, RecordError
-from evaltap.schemas.job import CaseRevision, Result
+from evaltap.schemas.job import Result
 
 Kinds: TypeAlias = tuple[tuple[type, ...], ...]
 
@@ -78,17 +78,13 @@ def _checked(result: Result, kind: str, kinds: Kinds) -> list[Any]:
     for row in found:
         if len(row) != len(kinds) or not all(map(_fits, row, kinds)):
             raise _wrong(f"has a row of {kind} that is none")
-        if tuple(row[:3]) != _key(result.of):
+        if tuple(row[:3]) != result.of.key:
             raise _wrong(f"has a row of {kind} of another case")
     return found
 
 
 def _fits(value: Any, kinds: tuple[type, ...]) -> bool:
     return type(value) in kinds
-
-
-def _key(of: CaseRevision) -> tuple[str, str, str]:
-    return of.key
 
 
 def _wrong(what: str) -> RecordError:
