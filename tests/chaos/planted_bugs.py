@@ -17,6 +17,7 @@ from evaltap.evaluator import landing, scores, store
 from evaltap.evaluator.consumer import Consumer
 from evaltap.evaluator.context import Status
 from evaltap.evaluator.jobs import PendingScorer
+from evaltap.evaluator.landed_rows import case_key
 from evaltap.evaluator.landing import Lander
 from evaltap.evaluator.scoring import CaseScorer
 from evaltap.evaluator.sources.base import CaseSource, Partition
@@ -88,7 +89,7 @@ def deduplication_off(patch: Patch) -> None:
     add = Lander._add
 
     def always(self: Lander, decoded: Any, rows: Any) -> bool:
-        known = self._known.get(landing._key(decoded))
+        known = self._known.get(case_key(decoded))
         if known is not None:
             known.turns.pop(decoded.invocation_id, None)
         return add(self, decoded, rows)
@@ -101,7 +102,7 @@ def revision_ignored(patch: Patch) -> None:
     add = Lander._add
 
     def once(self: Lander, decoded: Any, rows: Any) -> bool:
-        known = self._known.get(landing._key(decoded))
+        known = self._known.get(case_key(decoded))
         if known is not None and decoded.invocation_id in known.turns:
             return False
         return add(self, decoded, rows)
@@ -125,7 +126,7 @@ def memory_ahead_of_the_file(patch: Patch) -> None:
     add = Lander._add
 
     def older(self: Lander, decoded: Any, rows: Any) -> bool:
-        known = self._known.get(landing._key(decoded))
+        known = self._known.get(case_key(decoded))
         if known is not None and known.turns.get(decoded.invocation_id, 0) > decoded.revision:
             known.turns[decoded.invocation_id] = 0
         return add(self, decoded, rows)

@@ -6,13 +6,21 @@ already there in that revision is a re-delivery and is counted, not stored again
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
 
 import orjson
 
+from evaltap.evaluator.landed_rows import (
+    LARGEST_WHOLE,
+    case_key,
+    dead_letter_row,
+    feedback_row,
+    manifest_row,
+    tool_call_rows,
+    turn_row,
+)
 from evaltap.evaluator.pending import Begin, CaseKey
 from evaltap.evaluator.read_traces import ReadTraces
 from evaltap.evaluator.seen import Seen
@@ -34,10 +42,6 @@ from evaltap.schemas.record import (
 
 REMEMBERED_CASES = 10_000
 """Cases whose turns are kept in memory, so that the next turn of a live session needs no query."""
-
-LARGEST_WHOLE = (1 << 63) - 1
-LARGEST_REVISION = 1_000_000
-"""No turn grows so often; the sum over a case's turns must fit its column."""
 
 _TURN_KEYS = frozenset({"actualConversation", "conversation", "evalSetId"})
 
@@ -151,16 +155,16 @@ class Lander:
                     beyond = RecordError(Reason.INVALID_MANIFEST, f"highestSeq is {highest}")
                     rows.dead_letters.append(dead_letter_row(record, beyond))
                 case Manifest() as manifest:
-                    rows.manifests.append(_manifest_row(manifest))
+                    rows.manifests.append(manifest_row(manifest))
                 case Feedback() as feedback:
-                    rows.feedback.setdefault(feedback.feedback_id, _feedback_row(feedback, record))
+                    rows.feedback.setdefault(feedback.feedback_id, feedback_row(feedback, record))
                     counts.feedback += 1
                 case RecordError() as error:
                     rows.dead_letters.append(dead_letter_row(record, error))
                     seq = record.record.header("seq") or ""
                     if seq.isdecimal() and int(seq) < 1 << 63:
                         rows.consume(record.record.header("producer_id") or "", int(seq))
-        self._recall({_key(decoded) for _, decoded in cases})
+        self._recall({case_key(decoded) for _, decoded in cases})
         for record, decoded in cases:
             try:
                 counts.duplicates += not self._add(decoded, rows)
@@ -217,14 +221,14 @@ class Lander:
 
     def _add(self, decoded: DecodedCase, rows: _Rows) -> bool:
         """Add the rows of one turn; return False when it is there already in that revision."""
-        key = _key(decoded)
+        key = case_key(decoded)
         known = self._known.get(key)
         stored = None if known is None else known.turns.get(decoded.invocation_id)
         # An older revision that comes late is superseded already; its evidence is in the newer one.
         if stored is not None and stored >= decoded.revision:
             return False
         # All that may fail comes before anything is remembered.
-        turn, calls = _turn_row(decoded, self._landed_seq + 1), list(_tool_call_rows(decoded))
+        turn, calls = turn_row(decoded, self._landed_seq + 1), list(tool_call_rows(decoded))
         if known is None:
             header = {k: v for k, v in decoded.case.items() if k not in _TURN_KEYS}
             known = self._known[key] = _Known(orjson.dumps(header).decode())
@@ -338,10 +342,6 @@ def _decode(record: WireRecord) -> DecodedCase | Manifest | Feedback | RecordErr
         return RecordError(Reason.INVALID_CASE, str(error))
 
 
-def _key(decoded: DecodedCase) -> CaseKey:
-    return decoded.app_name, decoded.eval_set_id, decoded.eval_id
-
-
 def _case_row(key: CaseKey, known: _Known, case: CaseData, now: datetime) -> Row:
     source = case.get("source") or {}
     return (
@@ -360,142 +360,5 @@ def _case_row(key: CaseKey, known: _Known, case: CaseData, now: datetime) -> Row
     )
 
 
-def _turn_row(decoded: DecodedCase, landed_seq: int) -> Row:
-    case = decoded.case
-    turn = case["actualConversation"][0]
-    expected = next(iter(case.get("conversation") or ()), None)
-    telemetry = turn.get("telemetry") or {}
-    error = telemetry.get("error") or {}
-    capture = turn.get("capture")
-    source = case.get("source") or {}
-    return (
-        *_key(decoded),
-        decoded.invocation_id,
-        _whole(decoded.revision, LARGEST_REVISION),
-        _time(turn.get("creationTimestamp")),
-        telemetry.get("status"),
-        _text(turn.get("userContent")),
-        _text(turn.get("finalResponse")),
-        len(turn.get("tools") or ()),
-        telemetry.get("models"),
-        _whole(telemetry.get("inputTokens")),
-        _whole(telemetry.get("outputTokens")),
-        telemetry.get("costUsd"),
-        telemetry.get("latencyMs"),
-        error.get("type"),
-        error.get("message"),
-        telemetry.get("traceId"),
-        telemetry.get("rootSpanId"),
-        source.get("closeReason"),
-        _json(capture) if capture else None,
-        _json(turn),
-        None if expected is None else _json(expected),
-        decoded.event_id,
-        decoded.producer_id,
-        decoded.seq,
-        landed_seq,
-        source.get("samplingReason"),
-        source.get("inclusionProbability"),
-    )
-
-
-def _tool_call_rows(decoded: DecodedCase) -> Iterable[Row]:
-    turn = decoded.case["actualConversation"][0]
-    for index, tool in enumerate(turn.get("tools") or ()):
-        if tool is None:
-            continue
-        error = tool.get("error") or {}
-        yield (
-            *_key(decoded),
-            decoded.invocation_id,
-            decoded.revision,
-            index,
-            tool.get("id"),
-            tool.get("name"),
-            tool.get("agent"),
-            tool.get("parentId"),
-            _json_or_null(tool.get("arguments")),
-            _json_or_null(tool.get("result")),
-            error.get("type"),
-            error.get("message"),
-            _time(tool.get("startTime")),
-            tool.get("durationMs"),
-        )
-
-
-def _manifest_row(manifest: Manifest) -> Row:
-    return (
-        manifest.producer_id,
-        manifest.highest_seq,
-        _json(dict(manifest.drops)),
-        manifest.closing,
-        manifest.time.astimezone(UTC).replace(tzinfo=None),
-    )
-
-
-def _feedback_row(feedback: Feedback, source: SourceRecord) -> Row:
-    return (
-        feedback.app_name,
-        feedback.eval_set_id,
-        feedback.eval_id,
-        feedback.invocation_id or None,
-        feedback.trace_id or None,
-        feedback.feedback_id,
-        feedback.name,
-        feedback.positive,
-        feedback.score,
-        feedback.comment or None,
-        feedback.correction or None,
-        feedback.given_by or None,
-        source.record.header("producer_id") or "",
-        feedback.time.astimezone(UTC).replace(tzinfo=None),
-    )
-
-
-def dead_letter_row(source: SourceRecord, error: RecordError) -> Row:
-    """Return the row of a record that cannot be read, without the time of landing."""
-    headers = [[name, value.decode("utf-8", "replace")] for name, value in source.record.headers]
-    return (
-        *source.partition,
-        source.offset,
-        error.reason.value,
-        str(error),
-        error.parked,
-        source.record.key,
-        _json(headers),
-        source.record.value,
-    )
-
-
 def _stamped(rows: Sequence[Row], now: datetime) -> list[Row]:
     return [(*row, now) for row in rows]
-
-
-def _whole(value: int | None, largest: int = LARGEST_WHOLE) -> int | None:
-    """Return a whole number that its column can hold; ValueError for another."""
-    if value is not None and abs(value) > largest:
-        raise ValueError(f"{value} is beyond {largest}")
-    return value
-
-
-def _json(value: Any) -> str:
-    return orjson.dumps(value).decode()
-
-
-def _json_or_null(value: Any) -> str | None:
-    return None if value is None else _json(value)
-
-
-def _text(message: Mapping[str, Any] | None) -> str | None:
-    """Return a message's text; a message without the key was seen and is empty."""
-    return None if message is None else message.get("content", "")
-
-
-def _time(seconds: float | None) -> datetime | None:
-    """Return Unix seconds as UTC; a time that no calendar holds is unknown."""
-    if not seconds:
-        return None
-    try:
-        return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
-    except (ValueError, OverflowError, OSError):
-        return None

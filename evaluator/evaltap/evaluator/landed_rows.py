@@ -1,0 +1,161 @@
+"""What a record brings, as rows of the tables: plain tuples in the order of the columns.
+
+A value that its column cannot hold is a ValueError: the record is then a dead letter.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from evaltap.evaluator.pending import CaseKey
+from evaltap.evaluator.sources.base import SourceRecord
+from evaltap.evaluator.store import Row
+from evaltap.schemas.feedback import Feedback
+from evaltap.schemas.record import DecodedCase, Manifest, RecordError
+
+LARGEST_WHOLE = (1 << 63) - 1
+LARGEST_REVISION = 1_000_000
+"""No turn grows so often; the sum over a case's turns must fit its column."""
+
+
+def case_key(decoded: DecodedCase) -> CaseKey:
+    return decoded.app_name, decoded.eval_set_id, decoded.eval_id
+
+
+def turn_row(decoded: DecodedCase, landed_seq: int) -> Row:
+    case = decoded.case
+    turn = case["actualConversation"][0]
+    expected = next(iter(case.get("conversation") or ()), None)
+    telemetry = turn.get("telemetry") or {}
+    error = telemetry.get("error") or {}
+    capture = turn.get("capture")
+    source = case.get("source") or {}
+    return (
+        *case_key(decoded),
+        decoded.invocation_id,
+        _whole(decoded.revision, LARGEST_REVISION),
+        _time(turn.get("creationTimestamp")),
+        telemetry.get("status"),
+        _text(turn.get("userContent")),
+        _text(turn.get("finalResponse")),
+        len(turn.get("tools") or ()),
+        telemetry.get("models"),
+        _whole(telemetry.get("inputTokens")),
+        _whole(telemetry.get("outputTokens")),
+        telemetry.get("costUsd"),
+        telemetry.get("latencyMs"),
+        error.get("type"),
+        error.get("message"),
+        telemetry.get("traceId"),
+        telemetry.get("rootSpanId"),
+        source.get("closeReason"),
+        _json(capture) if capture else None,
+        _json(turn),
+        None if expected is None else _json(expected),
+        decoded.event_id,
+        decoded.producer_id,
+        decoded.seq,
+        landed_seq,
+        source.get("samplingReason"),
+        source.get("inclusionProbability"),
+    )
+
+
+def tool_call_rows(decoded: DecodedCase) -> Iterable[Row]:
+    turn = decoded.case["actualConversation"][0]
+    for index, tool in enumerate(turn.get("tools") or ()):
+        if tool is None:
+            continue
+        error = tool.get("error") or {}
+        yield (
+            *case_key(decoded),
+            decoded.invocation_id,
+            decoded.revision,
+            index,
+            tool.get("id"),
+            tool.get("name"),
+            tool.get("agent"),
+            tool.get("parentId"),
+            _json_or_null(tool.get("arguments")),
+            _json_or_null(tool.get("result")),
+            error.get("type"),
+            error.get("message"),
+            _time(tool.get("startTime")),
+            tool.get("durationMs"),
+        )
+
+
+def manifest_row(manifest: Manifest) -> Row:
+    return (
+        manifest.producer_id,
+        manifest.highest_seq,
+        _json(dict(manifest.drops)),
+        manifest.closing,
+        manifest.time.astimezone(UTC).replace(tzinfo=None),
+    )
+
+
+def feedback_row(feedback: Feedback, source: SourceRecord) -> Row:
+    return (
+        feedback.app_name,
+        feedback.eval_set_id,
+        feedback.eval_id,
+        feedback.invocation_id or None,
+        feedback.trace_id or None,
+        feedback.feedback_id,
+        feedback.name,
+        feedback.positive,
+        feedback.score,
+        feedback.comment or None,
+        feedback.correction or None,
+        feedback.given_by or None,
+        source.record.header("producer_id") or "",
+        feedback.time.astimezone(UTC).replace(tzinfo=None),
+    )
+
+
+def dead_letter_row(source: SourceRecord, error: RecordError) -> Row:
+    """Return the row of a record that cannot be read, without the time of landing."""
+    headers = [[name, value.decode("utf-8", "replace")] for name, value in source.record.headers]
+    return (
+        *source.partition,
+        source.offset,
+        error.reason.value,
+        str(error),
+        error.parked,
+        source.record.key,
+        _json(headers),
+        source.record.value,
+    )
+
+
+def _whole(value: int | None, largest: int = LARGEST_WHOLE) -> int | None:
+    """Return a whole number that its column can hold; ValueError for another."""
+    if value is not None and abs(value) > largest:
+        raise ValueError(f"{value} is beyond {largest}")
+    return value
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _json_or_null(value: Any) -> str | None:
+    return None if value is None else _json(value)
+
+
+def _text(message: Mapping[str, Any] | None) -> str | None:
+    """Return a message's text; a message without the key was seen and is empty."""
+    return None if message is None else message.get("content", "")
+
+
+def _time(seconds: float | None) -> datetime | None:
+    """Return Unix seconds as UTC; a time that no calendar holds is unknown."""
+    if not seconds:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError, OSError):
+        return None
