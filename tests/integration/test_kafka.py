@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -84,6 +85,7 @@ def test_what_a_closed_recorder_could_not_send_the_next_one_sends(broker: Broker
     first.close(1)
 
     broker.start()
+    until(lambda: "evaltap-kafka" not in {thread.name for thread in threading.enumerate()})
     second = Recorder(broker.log())
     with second.turn(session_id="later", user="hi") as turn:
         turn.respond("hello")
