@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from chaos.simulated_agent import Agent
 from chaos.simulated_evaluator import CrashingStore
@@ -282,7 +283,7 @@ def score_invented(patch: Patch) -> None:
     def inventive(self: CaseScorer, *given: Any) -> Any:
         outcome = evaluate(self, *given)
         if outcome.status is Status.ERROR:
-            return outcome._replace(status=Status.FAILED, score=0.0)
+            return replace(outcome, status=Status.FAILED, score=0.0)
         return outcome
 
     patch.setattr(CaseScorer, "_evaluate", inventive)

@@ -6,7 +6,9 @@ from several threads when its evaluators are.
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec import Struct
 
 from evaltap.evaluator.aggregation import summarize
 from evaltap.evaluator.context import (
@@ -32,7 +34,7 @@ KnownScores = Mapping[int, Sequence[TurnScore | None]]
 OnBrokenMetric = Literal["error", "fail"]
 
 
-class MetricOutcome(NamedTuple):
+class MetricOutcome(Struct, frozen=True, gc=False):
     """One metric of one case; `error_type` is set when the evaluator failed."""
 
     name: str
@@ -47,7 +49,7 @@ class MetricOutcome(NamedTuple):
     error_type: str = ""
 
 
-class CaseScore(NamedTuple):
+class CaseScore(Struct, frozen=True, gc=False):
     """One case under all metrics.
 
     `score` is 1 for a passed case and 0 for a failed one, and None when nothing says either: no

@@ -134,7 +134,7 @@ class ToolTrajectoryMatcher:
             return [compare(call, tool) for call in calls]
         name, differ = tool.get("name") or "", self._default.evidence_mismatch
         if isinstance(calls[0], CallOutline):
-            outlines = cast(Sequence[CallOutline], calls)
+            outlines = cast("Sequence[CallOutline]", calls)
             return [differ(call, tool) if call.name == name else "" for call in outlines]
         return [
             differ(call, tool) if call is not None and (call.get("name") or "") == name else ""
@@ -170,7 +170,7 @@ class ToolTrajectoryMatcher:
         if not self._by_tool and rule.parts is not None:
             try:
                 if tools and isinstance(tools[0], CallOutline):
-                    return rule.outline_keys(cast(Sequence[CallOutline], tools))
+                    return rule.outline_keys(cast("Sequence[CallOutline]", tools))
                 return list(map(orjson.dumps, map(rule.parts, tools)))
             except (KeyError, TypeError):
                 pass  # a call without arguments, a null call: one by one then

@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from msgspec import structs
+
 from evaltap.evaluator.aggregation import majority
 from evaltap.evaluator.context import Status, TurnScore, Vote
 from evaltap.evaluator.errors import MetricError
@@ -68,7 +70,7 @@ class BallotRules:
         if self.second is None or not self._unsure(score, votes):
             return score
         (given,) = yield from self._poll((self.second,))
-        return self._count([given], given)._replace(votes=(*votes, *given))
+        return structs.replace(self._count([given], given), votes=(*votes, *given))
 
     def _poll(
         self, seats: Sequence[Seat]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
+from msgspec import structs
 
 from evaltap.evaluator.aggregation import average
 from evaltap.evaluator.command import CommandError, Limits, run_command
@@ -136,7 +137,8 @@ def _row(row: Any, place: int, threshold: float) -> TurnScore:
     if not isinstance(reason, str):
         raise ValueError(f"turns[{place}].reason is {reason!r:.200}; expected a text")
     if row["score"] is None:
-        return turn_score(None, threshold)._replace(reason=reason or "the command gave no score")
+        reason = reason or "the command gave no score"
+        return structs.replace(turn_score(None, threshold), reason=reason)
     return turn_score((row["score"], reason), threshold)
 
 

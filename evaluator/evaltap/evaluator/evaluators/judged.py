@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from msgspec import structs
+
 from evaltap.evaluator.aggregation import average, majority, status_of
 from evaltap.evaluator.context import (
     EvaluationContext,
@@ -176,7 +178,7 @@ class Judged:
         scores: list[TurnScore] = []
         for place, (question, beforehand) in enumerate(built):
             score = polls[place].score if isinstance(question, Question) else question
-            scores.append(score._replace(beforehand=beforehand) if beforehand else score)
+            scores.append(structs.replace(score, beforehand=beforehand) if beforehand else score)
         return scores
 
 
