@@ -18,7 +18,6 @@ from evaltap.evaluator import landing, scores, store
 from evaltap.evaluator.consumer import Consumer
 from evaltap.evaluator.context import Status
 from evaltap.evaluator.jobs import PendingScorer
-from evaltap.evaluator.landed_rows import case_key
 from evaltap.evaluator.landing import Lander
 from evaltap.evaluator.scoring import CaseScorer
 from evaltap.evaluator.sources.base import CaseSource, Partition
@@ -89,11 +88,11 @@ def deduplication_off(patch: Patch) -> None:
     """Land every delivery of a turn."""
     add = Lander._add
 
-    def always(self: Lander, decoded: Any, rows: Any) -> bool:
-        known = self._known.get(case_key(decoded))
+    def always(self: Lander, landed: Any, size: int, rows: Any) -> bool:
+        known = self._known.get(landed.key)
         if known is not None:
-            known.turns.pop(decoded.invocation_id, None)
-        return add(self, decoded, rows)
+            known.turns.pop(landed.invocation_id, None)
+        return add(self, landed, size, rows)
 
     patch.setattr(Lander, "_add", always)
 
@@ -102,11 +101,11 @@ def revision_ignored(patch: Patch) -> None:
     """Take a turn that grew for one that is there already."""
     add = Lander._add
 
-    def once(self: Lander, decoded: Any, rows: Any) -> bool:
-        known = self._known.get(case_key(decoded))
-        if known is not None and decoded.invocation_id in known.turns:
+    def once(self: Lander, landed: Any, size: int, rows: Any) -> bool:
+        known = self._known.get(landed.key)
+        if known is not None and landed.invocation_id in known.turns:
             return False
-        return add(self, decoded, rows)
+        return add(self, landed, size, rows)
 
     patch.setattr(Lander, "_add", once)
 
@@ -126,11 +125,11 @@ def memory_ahead_of_the_file(patch: Patch) -> None:
     """Remember an old revision over a newer one."""
     add = Lander._add
 
-    def older(self: Lander, decoded: Any, rows: Any) -> bool:
-        known = self._known.get(case_key(decoded))
-        if known is not None and known.turns.get(decoded.invocation_id, 0) > decoded.revision:
-            known.turns[decoded.invocation_id] = 0
-        return add(self, decoded, rows)
+    def older(self: Lander, landed: Any, size: int, rows: Any) -> bool:
+        known = self._known.get(landed.key)
+        if known is not None and known.turns.get(landed.invocation_id, 0) > landed.revision:
+            known.turns[landed.invocation_id] = 0
+        return add(self, landed, size, rows)
 
     patch.setattr(Lander, "_add", older)
 

@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +40,7 @@ class CrashingStore(Store):
 
     def step(self) -> None:
         """Count a step, or die in front of it."""
+        self.settle()
         self.steps += 1
         if self.crash_at is not None and self.steps >= self.crash_at:
             self.crash_at = None
@@ -72,6 +73,8 @@ class CrashingStore(Store):
 
     def open_again(self, crash_at: int | None = None) -> None:
         """Begin the life of another process, which dies at a step of its writing or does not."""
+        with suppress(Crash):
+            self.settle()
         self.steps, self.crash_at = 0, crash_at
         self._last_now = None
 
@@ -81,6 +84,8 @@ class AnswersWell:
 
     name = "answers_well"
     version = "1"
+    outline_suffices = True
+    """So that cases are scored from memory where nothing else is asked of them."""
 
     def evaluate(self, context: EvaluationContext) -> MetricScore | EvaluatorFailure:
         """Return a row for each turn; raises where a user message says so."""

@@ -117,6 +117,17 @@ def test_a_log_that_lost_unread_records_is_a_gap_that_is_named(log: Path) -> Non
         assert consumed.landed.turns == 1
 
 
+def test_a_gap_is_told_once_also_when_nothing_lies_behind_it(log: Path) -> None:
+    with Store(":memory:") as store:
+        consume(log, store, ())
+        write_log(log, make_records([make_case("c")], first_seq=3))
+        trimmed = open_log(log, mode="append")
+        trimmed.trim(4)
+        trimmed.close()
+
+        assert [len(consume(log, store, ()).gaps) for _ in range(2)] == [1, 0]
+
+
 def test_stop_ends_a_consumer_that_would_wait_for_more(log: Path) -> None:
     with Store(":memory:") as store:
         source = LocalLogSource(log)

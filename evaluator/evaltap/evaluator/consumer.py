@@ -6,14 +6,15 @@ what is landed is pending until it has a score.
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from evaltap.evaluator.fresh_cases import FreshCases
 from evaltap.evaluator.landing import LandedCounts, Lander
 from evaltap.evaluator.log_position import log_positions
 from evaltap.evaluator.pending import Touched
-from evaltap.evaluator.sources.base import CaseSource, Partition
+from evaltap.evaluator.sources.base import CaseSource, SourceBatch
 from evaltap.evaluator.store import Store
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ class Consumer:
     ) -> None:
         self._source = source
         self._store = store
-        self._lander = Lander(store)
+        self._fresh = FreshCases() if scorer is not None and scorer.takes_fresh else None
+        self._lander = Lander(store, fresh=self._fresh, ahead=True)
         self._scorer = scorer
         self._duties = duties
         self._log = log
@@ -92,13 +94,20 @@ class Consumer:
     def run(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> Consumed:
         """Consume until `stop`, or until the log has nothing new and everything is scored."""
         offsets = self._lander.offsets()
-        self._note_gaps(offsets)
-        self._source.seek(offsets)
+        positions = log_positions(self._source.bounds(), offsets)
+        self.consumed.gaps += [position.gap for position in positions if position.gap]
+        passed = {one.partition: one.bounds.start for one in positions if one.is_behind}
+        if passed:
+            # Passed once it is told, so that the next start does not tell it again.
+            report(self.consumed)
+            self._lander.land(SourceBatch(next_offsets=passed))
+        self._source.seek({**offsets, **passed})
         self._score(None)  # of a killed run, or with other metrics
         for duty in self._duties:
             duty.begin()
         with self._store.writing_much(LANDING_MEMORY):
             self._loop(until_idle=until_idle, report=report)
+            self._store.settle()
         return self.consumed
 
     def _loop(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> None:
@@ -112,10 +121,12 @@ class Consumer:
                 unscored = unscored or bool(batch.records)
                 report(self.consumed)
             nothing = not batch.records and not batch.more
+            if nothing:
+                self._store.settle()
             flood = len(batch.records) >= RECORDS_PER_BATCH // 4
             pause = SCORE_EVERY_SECONDS if flood else SCORE_SOON_SECONDS
             late = not until_idle and self._clock() - last_scored >= pause
-            many = len(self._lander.touched) >= MOST_TOUCHED
+            many = len(self._lander.touched) >= MOST_TOUCHED or (self._fresh and self._fresh.full)
             due = unscored and (nothing or late or many)
             touched = self._lander.take_touched() if due else None
             if touched is not None:
@@ -127,12 +138,9 @@ class Consumer:
                 break
 
     def _score(self, touched: Touched | None) -> None:
+        fresh = {} if self._fresh is None else self._fresh.take()
         if self._scorer is not None:
             _, cases = self._scorer.score(
-                "live", self._log, touched=touched, stopped=self._stopped.is_set
+                "live", self._log, touched=touched, fresh=fresh, stopped=self._stopped.is_set
             )
             self.consumed.cases_scored += cases
-
-    def _note_gaps(self, offsets: Mapping[Partition, int]) -> None:
-        positions = log_positions(self._source.bounds(), offsets)
-        self.consumed.gaps += [position.gap for position in positions if position.gap]

@@ -1,18 +1,21 @@
 """The two ways to score: cases of files, and what has landed and has no score yet."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import partial
+from typing import Final, TypeAlias
 
 from evaltap.evaluator.batch import BATCH_SECONDS, CASES_AHEAD, add_rows, score_batches
 from evaltap.evaluator.context import Status
 from evaltap.evaluator.crash_guard import CrashGuard
 from evaltap.evaluator.file_scoring import BadLine, FileScorer
+from evaltap.evaluator.fresh_cases import FreshCase
 from evaltap.evaluator.pending import (
     OLDEST,
     Begin,
+    CaseKey,
     PendingCase,
     PendingCases,
     References,
@@ -34,6 +37,11 @@ statement, which no worker overlaps, is short."""
 
 TOUCHED_PER_READ = 500
 """Cases that were touched by landing and are read, and stored with their scores, at a time."""
+
+FRESH_AT_A_TIME = 2_000
+"""Cases that are still in memory and are stored with their scores at a time."""
+
+_NOTHING: Final[Mapping[CaseKey, FreshCase]] = {}
 
 
 def no_progress(_: int) -> None:
@@ -159,6 +167,10 @@ class PendingScorer:
         self._threads = threads
         self._scorer = scorer
         self._guard = CrashGuard(store.path)
+        self.takes_fresh = (
+            scorer.outline_suffices and references is None and self._pending.scored_after_landing
+        )
+        """Whether `score` makes use of cases that are still in memory."""
 
     @property
     def metrics(self) -> list[RunMetric]:
@@ -171,17 +183,19 @@ class PendingScorer:
         source: str,
         *,
         touched: Touched | None = None,
+        fresh: Mapping[CaseKey, FreshCase] = _NOTHING,
         retry: bool = False,
         progress: Progress = no_progress,
         stopped: Callable[[], bool] = never,
     ) -> tuple[Run | None, int]:
         """Score all that is pending, a transaction for each chunk, until `stopped` says so.
 
-        With `touched` only these cases are looked at.  Returns the run, None when nothing was pending,
-        and the number of cases scored.
+        With `touched` only these cases are looked at; those of them that are `fresh`, and so have no
+        score, are not read.  Returns the run, None when nothing was pending, and the number of cases
+        scored.
         """
         run, writer, cases = None, None, 0
-        for read, since in self._chunks(touched, retry=retry):
+        for read, since in self._chunks(touched, fresh, retry=retry):
             chunk = [
                 one
                 for one in read
@@ -193,7 +207,8 @@ class PendingScorer:
                 run = start_run(self._store, kind, source, self._wanted)
                 writer = ScoreWriter(self._store, run)
             for rows in self._scored(chunk, since):
-                writer.write([rows.packed()], since=since)
+                # The next cases are scored while these are written.
+                self._store.behind(partial(writer.write, [rows.packed()], since=since))
                 cases += rows.case_count
                 progress(cases)
                 if stopped():
@@ -201,14 +216,21 @@ class PendingScorer:
         return run, cases
 
     def _chunks(
-        self, touched: Touched | None, *, retry: bool
+        self, touched: Touched | None, fresh: Mapping[CaseKey, FreshCase], *, retry: bool
     ) -> Iterator[tuple[list[PendingCase], Begin]]:
         if touched is None:
             in_order = self._selection.items is not None
             for read in self._pending.all(retry=retry, in_order=in_order):
                 yield read, OLDEST
             return
-        oldest_first = sorted(touched.items(), key=lambda item: item[1])
+        whole = [fresh[key] for key in touched if key in fresh]
+        for first in range(0, len(whole), FRESH_AT_A_TIME):
+            cases = whole[first : first + FRESH_AT_A_TIME]
+            indexes = self._pending.indexes
+            begin = min(touched[case.key] for case in cases)
+            yield [PendingCase(*case.named(), indexes) for case in cases], begin
+        stored = ((key, begin) for key, begin in touched.items() if key not in fresh)
+        oldest_first = sorted(stored, key=lambda item: item[1])
         for first in range(0, len(oldest_first), TOUCHED_PER_READ):
             some = dict(oldest_first[first : first + TOUCHED_PER_READ])
             yield self._pending.of(some), min(some.values())
@@ -218,6 +240,7 @@ class PendingScorer:
         suspects = [one for one in chunk if one.key in suspected]
         if suspects:
             yield self._scored_alone(suspects, since)
+            self._store.settle()
             self._guard.cleared([one.key for one in suspects])
             chunk = [one for one in chunk if one.key not in suspected]
         yield from self._scored_together(chunk, since, self._threads)
@@ -234,7 +257,7 @@ class PendingScorer:
             known = self._pending.known(indexes, cases, since) if self._scorer.waits else None
             watched = self._guard.watched(cases, 0 if threads == 1 else threads * CASES_AHEAD)
             named = ((one.identity, one.case) for one in watched)
-            yield from score_batches(scorer, named, indexes, TOUCHED_PER_READ, threads, known=known)
+            yield from score_batches(scorer, named, indexes, FRESH_AT_A_TIME, threads, known=known)
 
     def _scored_alone(self, suspects: Sequence[PendingCase], since: Begin) -> ScoreRows:
         """Score cases one at a time, since one of them may have killed the process before."""

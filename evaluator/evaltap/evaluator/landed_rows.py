@@ -4,14 +4,17 @@ A value that its column cannot hold is a ValueError: the record is then a dead l
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
+from evaltap.evaluator.outlined_case import OutlinedCase
 from evaltap.evaluator.pending import CaseKey
 from evaltap.evaluator.sources.base import SourceRecord
 from evaltap.evaluator.store import Row
+from evaltap.schemas.case import CaseData
 from evaltap.schemas.feedback import Feedback
 from evaltap.schemas.record import DecodedCase, Manifest, RecordError
 
@@ -20,23 +23,92 @@ LARGEST_REVISION = 1_000_000
 """No turn grows so often; the sum over a case's turns must fit its column."""
 
 
-def case_key(decoded: DecodedCase) -> CaseKey:
-    return decoded.app_name, decoded.eval_set_id, decoded.eval_id
+_TURN_KEYS = frozenset({"actualConversation", "conversation", "evalSetId"})
 
 
-def turn_row(decoded: DecodedCase, landed_seq: int) -> Row:
+@dataclass(frozen=True, slots=True)
+class LandedTurn:
+    """A turn that came, as rows; its case data need not be kept."""
+
+    key: CaseKey
+    invocation_id: str
+    revision: int
+    producer_id: str
+    seq: int
+    started_at: datetime | None
+    turn: Row
+    """Without the columns of landing, which stand before the last two."""
+    calls: list[Row]
+    case: Row
+    """What a row of its case says, from the mode to the inclusion probability, without turn count."""
+    header: str
+    """The eval case without its turns."""
+    outlined: OutlinedCase | None
+
+    def row(self, landed_seq: int, landed_at: datetime) -> Row:
+        """Return the row of the table `turns`."""
+        # Columns that came later stand behind the time of landing.
+        return (*self.turn[:-2], landed_seq, landed_at, *self.turn[-2:])
+
+
+def landed_turn(decoded: DecodedCase, outlined: OutlinedCase | None) -> LandedTurn:
+    """Return the turn of a record.
+
+    Raises TypeError or ValueError for what can be read as JSON and not be stored: nested too deep,
+    numbers too large.
+    """
     case = decoded.case
+    key = (decoded.app_name, decoded.eval_set_id, decoded.eval_id)
     turn = case["actualConversation"][0]
+    started_at = _time(turn.get("creationTimestamp"))
+    return LandedTurn(
+        key,
+        decoded.invocation_id,
+        decoded.revision,
+        decoded.producer_id,
+        decoded.seq,
+        started_at,
+        _turn_row(key, decoded, turn, started_at),
+        list(_tool_call_rows(key, decoded, turn)),
+        _case_fields(case),
+        _json({name: value for name, value in case.items() if name not in _TURN_KEYS}),
+        outlined,
+    )
+
+
+def case_row(key: CaseKey, revision: int, turn_count: int, fields: Row, header: str) -> Row:
+    """Return the row of a case, without the time of landing; `fields` as a `LandedTurn` has them."""
+    mode, user_id, *source = fields
+    return (*key, revision, mode, user_id, turn_count, *source, header)
+
+
+def _case_fields(case: CaseData) -> Row:
+    source = case.get("source") or {}
+    return (
+        case.get("evalMode"),
+        (case.get("sessionInput") or {}).get("userId"),
+        source.get("service"),
+        source.get("framework"),
+        source.get("convention"),
+        source.get("recorderVersion"),
+        source.get("inclusionProbability"),
+    )
+
+
+def _turn_row(
+    key: CaseKey, decoded: DecodedCase, turn: Mapping[str, Any], started_at: datetime | None
+) -> Row:
+    case = decoded.case
     expected = next(iter(case.get("conversation") or ()), None)
     telemetry = turn.get("telemetry") or {}
     error = telemetry.get("error") or {}
     capture = turn.get("capture")
     source = case.get("source") or {}
     return (
-        *case_key(decoded),
+        *key,
         decoded.invocation_id,
         _whole(decoded.revision, LARGEST_REVISION),
-        _time(turn.get("creationTimestamp")),
+        started_at,
         telemetry.get("status"),
         _text(turn.get("userContent")),
         _text(turn.get("finalResponse")),
@@ -57,20 +129,18 @@ def turn_row(decoded: DecodedCase, landed_seq: int) -> Row:
         decoded.event_id,
         decoded.producer_id,
         decoded.seq,
-        landed_seq,
         source.get("samplingReason"),
         source.get("inclusionProbability"),
     )
 
 
-def tool_call_rows(decoded: DecodedCase) -> Iterable[Row]:
-    turn = decoded.case["actualConversation"][0]
+def _tool_call_rows(key: CaseKey, decoded: DecodedCase, turn: Mapping[str, Any]) -> Iterable[Row]:
     for index, tool in enumerate(turn.get("tools") or ()):
         if tool is None:
             continue
         error = tool.get("error") or {}
         yield (
-            *case_key(decoded),
+            *key,
             decoded.invocation_id,
             decoded.revision,
             index,

@@ -9,25 +9,25 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
-import orjson
-
+from evaltap.evaluator.fresh_cases import FreshCases
 from evaltap.evaluator.landed_rows import (
     LARGEST_WHOLE,
-    case_key,
+    LandedTurn,
+    case_row,
     dead_letter_row,
     feedback_row,
+    landed_turn,
     manifest_row,
-    tool_call_rows,
-    turn_row,
 )
+from evaltap.evaluator.outlined_case import outline_case
 from evaltap.evaluator.pending import Begin, CaseKey
 from evaltap.evaluator.read_traces import ReadTraces
 from evaltap.evaluator.seen import Seen
 from evaltap.evaluator.seq_ranges import merged
-from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.sources.base import Partition, SourceBatch
 from evaltap.evaluator.store import Row, Store
-from evaltap.schemas.case import CaseData
 from evaltap.schemas.documents import case_data
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.feedback import Feedback
@@ -42,8 +42,6 @@ from evaltap.schemas.record import (
 
 REMEMBERED_CASES = 10_000
 """Cases whose turns are kept in memory, so that the next turn of a live session needs no query."""
-
-_TURN_KEYS = frozenset({"actualConversation", "conversation", "evalSetId"})
 
 
 @dataclass(slots=True)
@@ -83,14 +81,14 @@ class _Known:
 
 @dataclass(slots=True)
 class _Rows:
-    """The rows of one transaction, by table."""
+    """What one transaction writes."""
 
-    turns: list[Row] = field(default_factory=list)
-    tool_calls: list[Row] = field(default_factory=list)
+    turns: list[LandedTurn] = field(default_factory=list)
     dead_letters: list[Row] = field(default_factory=list)
     manifests: list[Row] = field(default_factory=list)
     feedback: dict[str, Row] = field(default_factory=dict)
-    touched: dict[CaseKey, CaseData] = field(default_factory=dict)
+    touched: dict[CaseKey, Row] = field(default_factory=dict)
+    """The cases of the turns, with what the last one says of its case."""
     consumed: dict[str, list[int]] = field(default_factory=dict)
 
     def consume(self, producer_id: str, seq: int) -> None:
@@ -108,10 +106,19 @@ class _Rows:
 
 
 class Lander:
-    """Writes batches of records into a store; one thread."""
+    """Writes batches of records into a store; one thread.
 
-    def __init__(self, store: Store) -> None:
+    `fresh` is told of every new turn.  A lander that lands `ahead` leaves the writing behind: `land`
+    returns before the batch is stored, and a failure is raised by whatever uses the store next; then the
+    lander is of no more use.
+    """
+
+    def __init__(
+        self, store: Store, *, fresh: FreshCases | None = None, ahead: bool = False
+    ) -> None:
         self._store = store
+        self._fresh = fresh
+        self._ahead = ahead
         self._read_traces = ReadTraces(store)
         self._known: OrderedDict[CaseKey, _Known] = OrderedDict()
         self._touched: dict[CaseKey, Begin] = {}
@@ -145,12 +152,13 @@ class Lander:
         """
         counts = LandedCounts(records=len(batch.records))
         rows = _Rows()
-        cases: list[tuple[SourceRecord, DecodedCase]] = []
+        turns: list[tuple[LandedTurn, int]] = []
         for record in batch.records:
-            match record.error or _decode(record.record):
-                case DecodedCase() as decoded:
-                    cases.append((record, decoded))
-                    rows.consume(decoded.producer_id, decoded.seq)
+            # Rows at once, so that the decoded case is freed while it is in the processor's cache.
+            match record.error or _read(record.record):
+                case LandedTurn() as landed:
+                    turns.append((landed, record.record.size))
+                    rows.consume(landed.producer_id, landed.seq)
                 case Manifest(highest_seq=highest) if highest > LARGEST_WHOLE:
                     beyond = RecordError(Reason.INVALID_MANIFEST, f"highestSeq is {highest}")
                     rows.dead_letters.append(dead_letter_row(record, beyond))
@@ -164,14 +172,9 @@ class Lander:
                     seq = record.record.header("seq") or ""
                     if seq.isdecimal() and int(seq) < 1 << 63:
                         rows.consume(record.record.header("producer_id") or "", int(seq))
-        self._recall({case_key(decoded) for _, decoded in cases})
-        for record, decoded in cases:
-            try:
-                counts.duplicates += not self._add(decoded, rows)
-            except (TypeError, ValueError) as error:
-                # JSON that can be read and not be written: nested too deep, numbers too large.
-                refused = RecordError(Reason.INVALID_CASE, f"cannot be stored: {error}")
-                rows.dead_letters.append(dead_letter_row(record, refused))
+        self._recall({landed.key for landed, _ in turns})
+        for landed, size in turns:
+            counts.duplicates += not self._add(landed, size, rows)
         received, counts.feedback = counts.feedback, self._only_new_feedback(rows)
         counts.duplicates += received - counts.feedback
         received_bad = len(rows.dead_letters)
@@ -219,24 +222,22 @@ class Lander:
             turns = dict(zip(ids, revisions, strict=True))
             self._known[(app, eval_set, eval_id)] = _Known(header, turns, Begin(*begin))
 
-    def _add(self, decoded: DecodedCase, rows: _Rows) -> bool:
-        """Add the rows of one turn; return False when it is there already in that revision."""
-        key = case_key(decoded)
+    def _add(self, landed: LandedTurn, size: int, rows: _Rows) -> bool:
+        """Add a turn; return False when it is there already in that revision."""
+        key = landed.key
         known = self._known.get(key)
-        stored = None if known is None else known.turns.get(decoded.invocation_id)
-        # An older revision that comes late is superseded already; its evidence is in the newer one.
-        if stored is not None and stored >= decoded.revision:
+        if known is not None and known.turns.get(landed.invocation_id, -1) >= landed.revision:
+            # An older revision that comes late is superseded: its evidence is in the newer one.
             return False
-        # All that may fail comes before anything is remembered.
-        turn, calls = turn_row(decoded, self._landed_seq + 1), list(tool_call_rows(decoded))
+        begins = known is None
         if known is None:
-            header = {k: v for k, v in decoded.case.items() if k not in _TURN_KEYS}
-            known = self._known[key] = _Known(orjson.dumps(header).decode())
-        known.turns[decoded.invocation_id] = decoded.revision
+            known = self._known[key] = _Known(landed.header)
+        known.turns[landed.invocation_id] = landed.revision
         self._landed_seq += 1
-        rows.turns.append(turn)
-        rows.tool_calls.extend(calls)
-        rows.touched[key] = decoded.case
+        rows.turns.append(landed)
+        rows.touched[key] = landed.case
+        if self._fresh is not None:
+            self._fresh.add(landed, self._landed_seq, size, begins=begins)
         return True
 
     def _commit(
@@ -245,34 +246,51 @@ class Lander:
         batch: SourceBatch,
         instead_of: Sequence[tuple[str, int, int]],
     ) -> None:
+        first_seq = self._landed_seq - len(rows.turns) + 1
         try:
             now = self._store.now()
-            case_rows = [
-                _case_row(key, self._known[key], case, now) for key, case in rows.touched.items()
-            ]
-            with self._store.transaction():
-                for letter in instead_of:
-                    self._store.execute(_TAKE_LETTER, letter)
-                # Columns that came later stand behind the time of landing.
-                self._write("turns", [(*row[:-2], now, *row[-2:]) for row in rows.turns])
-                self._write("tool_calls", rows.tool_calls)
-                self._write("cases", case_rows)
-                self._write("dead_letters", _stamped(rows.dead_letters, now))
-                self._write("manifests", _stamped(rows.manifests, now))
-                self._write("feedback", _stamped(list(rows.feedback.values()), now))
-                self._write("consumed_ranges", _stamped(rows.consumed_ranges(), now))
-                places = batch.next_offsets.items()
-                self._write("offsets", [(*part, next_, now) for part, next_ in places])
-                self._read_traces.write(batch.traces, now)
+            cases = [self._case_row(key, fields) for key, fields in rows.touched.items()]
+            write = partial(self._write_all, rows, cases, batch, instead_of, first_seq, now)
+            if self._ahead:
+                self._store.behind(write)
+            else:
+                write()
         except BaseException:
             # What is remembered may now be ahead of the file.
             self._known.clear()
             raise
-        self._note(rows, now)
+        self._note(rows, first_seq, now)
 
-    def _note(self, rows: _Rows, now: datetime) -> None:
+    def _case_row(self, key: CaseKey, fields: Row) -> Row:
+        known = self._known[key]
+        return case_row(key, known.revision, len(known.turns), fields, known.header)
+
+    def _write_all(
+        self,
+        rows: _Rows,
+        cases: Sequence[Row],
+        batch: SourceBatch,
+        instead_of: Sequence[tuple[str, int, int]],
+        first_seq: int,
+        now: datetime,
+    ) -> None:
+        turns = [landed.row(seq, now) for seq, landed in enumerate(rows.turns, first_seq)]
+        with self._store.transaction():
+            for letter in instead_of:
+                self._store.execute(_TAKE_LETTER, letter)
+            self._write("turns", turns)
+            self._write("tool_calls", [call for landed in rows.turns for call in landed.calls])
+            self._write("cases", _stamped(cases, now))
+            self._write("dead_letters", _stamped(rows.dead_letters, now))
+            self._write("manifests", _stamped(rows.manifests, now))
+            self._write("feedback", _stamped(list(rows.feedback.values()), now))
+            self._write("consumed_ranges", _stamped(rows.consumed_ranges(), now))
+            places = batch.next_offsets.items()
+            self._write("offsets", [(*part, next_, now) for part, next_ in places])
+            self._read_traces.write(batch.traces, now)
+
+    def _note(self, rows: _Rows, first_seq: int, now: datetime) -> None:
         """Remember what was touched, and where cases begin that are new."""
-        first_seq = self._landed_seq - len(rows.turns) + 1
         for key in rows.touched:
             known = self._known[key]
             if known.begin is None:
@@ -324,40 +342,27 @@ GROUP BY app_name, eval_set_id, eval_id
 
 def readable(record: WireRecord) -> str | None:
     """Return the reason why a record cannot be landed, None when it can."""
-    decoded = _decode(record)
-    return decoded.reason.value if isinstance(decoded, RecordError) else None
+    read = _read(record)
+    return read.reason.value if isinstance(read, RecordError) else None
 
 
-def _decode(record: WireRecord) -> DecodedCase | Manifest | Feedback | RecordError:
+def _read(record: WireRecord) -> LandedTurn | Manifest | Feedback | RecordError:
     try:
         decoded = decode_record(record)
-        if isinstance(decoded, DecodedCase):
-            case = case_data(decoded.case)
-            if case is not decoded.case:
-                decoded = replace(decoded, case=case)
-        return decoded
+        if not isinstance(decoded, DecodedCase):
+            return decoded
+        # The outline vouches for the form of a case as well as a look at its data would.
+        outlined = outline_case(record.value or b"")
+        if outlined is None and (case := case_data(decoded.case)) is not decoded.case:
+            decoded = replace(decoded, case=case)
+        return landed_turn(decoded, outlined)
     except RecordError as error:
         return error
     except FormatError as error:
         return RecordError(Reason.INVALID_CASE, str(error))
-
-
-def _case_row(key: CaseKey, known: _Known, case: CaseData, now: datetime) -> Row:
-    source = case.get("source") or {}
-    return (
-        *key,
-        known.revision,
-        case.get("evalMode"),
-        (case.get("sessionInput") or {}).get("userId"),
-        len(known.turns),
-        source.get("service"),
-        source.get("framework"),
-        source.get("convention"),
-        source.get("recorderVersion"),
-        source.get("inclusionProbability"),
-        known.header,
-        now,
-    )
+    except (TypeError, ValueError) as error:
+        # JSON that can be read and not be written: nested too deep, numbers too large.
+        return RecordError(Reason.INVALID_CASE, f"cannot be stored: {error}")
 
 
 def _stamped(rows: Sequence[Row], now: datetime) -> list[Row]:

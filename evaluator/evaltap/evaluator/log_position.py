@@ -27,10 +27,15 @@ class LogPosition:
         return end - (at if at is not None and start <= at <= end else start)
 
     @property
+    def is_behind(self) -> bool:
+        """Whether the log has deleted what was to be read next."""
+        return self.next_offset is not None and self.next_offset < self.bounds.start
+
+    @property
     def gap(self) -> str:
         """What was deleted or made anew before it was read; empty when nothing was."""
         at, (start, end) = self.next_offset, self.bounds
-        if at is not None and at < start:
+        if self.is_behind:
             return f"{self.name}: records {at} to {start - 1} are gone from the log and were never landed"
         if at is not None and at > end:
             return (

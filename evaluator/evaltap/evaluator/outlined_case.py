@@ -162,8 +162,11 @@ class OutlinedCase(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         if self._whole is None:
-            self._whole = read_case(self._line)
+            self._whole = self._decoded()
         return self._whole[key]
+
+    def _decoded(self) -> CaseData:
+        return read_case(self._line)
 
     def __iter__(self) -> Iterator[str]:
         return (field for field in _CASE_FIELDS if getattr(self.outline, field) is not UNSET)

@@ -43,7 +43,7 @@ class PendingCase(NamedTuple):
     """A case revision, and the run's numbers of the metrics that it lacks."""
 
     identity: CaseIdentity
-    case: CaseData
+    case: Mapping[str, Any]
     indexes: tuple[int, ...]
 
     @property
@@ -97,8 +97,8 @@ class PendingCases:
         }
         self._names = {index: digest for digest, index in self._digests.items()}
         kinds = {kind for (kind,) in store.rows("SELECT DISTINCT kind FROM runs")}
-        # A case of a file, or one that was gated, may have been scored before it landed.
-        self._scored_after_landing = kinds <= {"live", "landed"}
+        self.scored_after_landing = kinds <= {"live", "landed"}
+        """Whether no case has a score that is older than it; one of a file, or one gated, may have."""
 
     def all(self, *, retry: bool = False, in_order: bool = False) -> Iterator[list[PendingCase]]:
         """Yield all pending cases in chunks; with `retry` also those whose score could not be had.
@@ -130,6 +130,11 @@ class PendingCases:
         }
         query = f"WITH {_OF_SOME} {sql('pending_cases')} {_CASES}"
         return [self._assembled(row) for row in self._store.rows(query, parameters)]
+
+    @property
+    def indexes(self) -> tuple[int, ...]:
+        """The metrics that are looked for: what a case without any score lacks."""
+        return tuple(sorted(self._digests.values()))
 
     def names(self, limit: int) -> dict[CaseKey, Begin]:
         """Return the names of the first so many pending cases, in the order of landing."""
@@ -172,7 +177,7 @@ class PendingCases:
         return {"digests": list(self._digests), "retry": retry}
 
     def _scored_since(self, begin: Begin) -> datetime:
-        return begin.landed_at if self._scored_after_landing else OLDEST.landed_at
+        return begin.landed_at if self.scored_after_landing else OLDEST.landed_at
 
     def _assembled(self, row: tuple[Any, ...]) -> PendingCase:
         app, eval_set, eval_id, revision, digests, header, revisions, actual, expected = row
@@ -231,16 +236,26 @@ WHERE eval_id IN $ids::VARCHAR[] AND metric_digest IN $digests::VARCHAR[]
 
 
 def assemble(header: str, actual: Sequence[str], expected: Sequence[str | None]) -> CaseData:
-    """Return a landed case with its turns.
+    """Return a landed case with its turns."""
+    return with_turns(
+        orjson.loads(header),
+        [orjson.loads(turn) for turn in actual],
+        [None if text is None else orjson.loads(text) for text in expected],
+    )
+
+
+def with_turns(
+    case: CaseData, turns: Sequence[CaseData], expected: Sequence[CaseData | None]
+) -> CaseData:
+    """Return a case without turns with these.
 
     A case with references for some turns only gets a placeholder for the others: the user's message.
     """
-    case: CaseData = orjson.loads(header)
-    case["actualConversation"] = turns = [orjson.loads(turn) for turn in actual]
+    case["actualConversation"] = turns
     if any(turn is not None for turn in expected):
         case["conversation"] = [
-            _placeholder(turn) if text is None else orjson.loads(text)
-            for turn, text in zip(turns, expected, strict=True)
+            _placeholder(turn) if reference is None else reference
+            for turn, reference in zip(turns, expected, strict=True)
         ]
     return case
 

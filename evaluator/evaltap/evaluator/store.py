@@ -5,7 +5,9 @@ append-only (`sql/tables.sql` tells why) and readers use the views in `sql/views
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -44,10 +46,11 @@ def utc_now() -> datetime:
 
 
 class Store:
-    """An open database.  One thread writes; `rows` and `stream` read through cursors of their own.
+    """An open database for one thread; `stream` reads through a cursor of its own.
 
-    Raises StoreError when the file cannot be opened: held by another process, not a DuckDB file,
-    not evaltap's, or written by a newer evaltap.
+    That thread may leave a step `behind`, and does not notice that another one takes it.  Raises
+    StoreError when the file cannot be opened: held by another process, not a DuckDB file, not evaltap's,
+    or written by a newer evaltap.
     """
 
     def __init__(self, path: str | Path, *, create: bool = True) -> None:
@@ -63,6 +66,9 @@ class Store:
         self._connection = _connect(self.path)
         self._last_now: datetime | None = None
         self._in_transaction = False
+        self._helper: ThreadPoolExecutor | None = None
+        self._helping: int | None = None
+        self._behind: Future[None] | None = None
         try:
             self._lay_out()
         except BaseException:
@@ -116,14 +122,41 @@ class Store:
 
         So what a case led to is never older than the case, whatever became of the machine's clock.
         """
+        self.settle()
         last: datetime | None = self._last_now or self.rows(_LAST_WRITTEN)[0][0]
         now = utc_now() if last is None else max(utc_now(), last + timedelta(microseconds=1))
         self._last_now = now
         return now
 
     def close(self) -> None:
-        """Close the file; its write-ahead log is folded in."""
-        self._connection.close()
+        """Close the file; its write-ahead log is folded in.  Raises what a step left behind raised."""
+        try:
+            self.settle()
+        finally:
+            if self._helper is not None:
+                self._helper.shutdown()
+            self._connection.close()
+
+    def behind(self, step: Callable[[], None]) -> None:
+        """Have another thread take a step with the store while the caller does something else.
+
+        Whatever uses the store next waits until the step is done, and raises what it raised.  DuckDB
+        needs no interpreter for most of the work of a commit.
+        """
+        self.settle()
+        if self._helper is None:
+            self._helper = ThreadPoolExecutor(1, thread_name_prefix="evaltap-store")
+        self._behind = self._helper.submit(self._take, step)
+
+    def settle(self) -> None:
+        """Wait for the step that was left behind, if any; raise what it raised."""
+        if self._behind is not None and threading.get_ident() != self._helping:
+            step, self._behind = self._behind, None
+            step.result()
+
+    def _take(self, step: Callable[[], None]) -> None:
+        self._helping = threading.get_ident()
+        step()
 
     @contextmanager
     def writing_much(self, memory: str = WRITING_MEMORY) -> Iterator[None]:
@@ -144,6 +177,7 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit what the block writes as one, or nothing of it; a block within another joins it."""
+        self.settle()
         if self._in_transaction:
             yield
             return
@@ -151,6 +185,7 @@ class Store:
         self._in_transaction = True
         try:
             yield
+            self.settle()
         except BaseException:
             # After a failure of the disk there may be no transaction any more to roll back.
             with suppress(duckdb.Error):
@@ -162,12 +197,14 @@ class Store:
 
     def execute(self, statement: str, parameters: Any = None) -> None:
         """Run statements whose result is of no interest."""
+        self.settle()
         # An unread result would block the appender on this connection.
         self._connection.execute(statement, parameters).fetchall()
 
     @contextmanager
     def showing(self, name: str, table: object) -> Iterator[None]:
         """Let the block's statements read `table`, an Arrow table, under a name."""
+        self.settle()
         self._connection.register(name, table)
         try:
             yield
@@ -176,16 +213,19 @@ class Store:
 
     def append(self, table: str, rows: Iterable[Row]) -> None:
         """Append rows, in the order of the table's columns."""
+        self.settle()
         appender = self._connection.appender(table)
         appender.append_rows(rows)
         appender.flush()
 
     def rows(self, query: str, parameters: Any = None) -> list[tuple[Any, ...]]:
         """Return all rows of a query, seeing what the open transaction has written."""
+        self.settle()
         return self._connection.execute(query, parameters).fetchall()
 
     def records(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
         """Return all rows of a query as dicts by column name."""
+        self.settle()
         result = self._connection.execute(query, parameters)
         names = [column[0] for column in result.description or ()]
         return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
@@ -194,6 +234,7 @@ class Store:
         self, query: str, parameters: Any = None, *, size: int = 500
     ) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows of a query in chunks, from a cursor that does not see later writes."""
+        self.settle()
         with self._connection.cursor() as cursor:
             cursor.execute(query, parameters)
             while chunk := cursor.fetchmany(size):
