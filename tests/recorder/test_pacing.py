@@ -1,5 +1,6 @@
 """Pacing: the background thread gives way, but not when something would be lost by it."""
 
+import threading
 import time
 
 import pytest
@@ -20,18 +21,45 @@ def rests(pace: Pace, steps: int) -> float:
 
 
 def test_a_used_up_slice_is_followed_by_a_rest_unless_there_is_pressure() -> None:
-    assert rests(Pace(lambda: False), 100) >= 100 * REST_SECONDS
+    assert rests(Pace(lambda: REST_SECONDS), 100) >= 100 * REST_SECONDS
 
     asked = iter(range(1_000))
-    rests(Pace(lambda: next(asked) >= 0), 100)
+    rests(Pace(lambda: next(asked) * 0), 100)
 
     assert next(asked) == 100
+
+
+def test_rests_are_long_only_while_another_thread_computes() -> None:
+    long_rests: list[float] = []
+
+    def wait(seconds: float) -> None:
+        long_rests.append(seconds)
+        time.sleep(seconds)
+
+    pace = Pace(lambda: 0.01, wait)
+    computing = threading.Event()
+
+    def compute() -> None:
+        while not computing.is_set():
+            pass
+
+    agent = threading.Thread(target=compute)
+    agent.start()
+    rests(pace, 10)
+    while_computing = len(long_rests)
+    computing.set()
+    agent.join()
+    rests(pace, 1_000)
+
+    assert while_computing > 0
+    assert len(long_rests) - while_computing < 1_000
+    assert set(long_rests) == {0.01}
 
 
 def test_a_thread_without_a_pace_does_not_rest() -> None:
     breathe()
 
-    keep(Pace(lambda: pytest.fail("asked before the slice was over")))
+    keep(Pace(lambda: float(pytest.fail("asked before the slice was over"))))
     try:
         breathe()
     finally:

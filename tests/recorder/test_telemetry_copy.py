@@ -3,7 +3,7 @@
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.trace import Status, StatusCode
 
-from evaltap.recorder.telemetry import _ended_as_shown, ended, span_of
+from evaltap.recorder.telemetry import _taken_down_as_shown, seen_span, span_of, take_down
 
 
 class Shown:
@@ -40,13 +40,13 @@ def some_spans() -> list[ReadableSpan]:
 
 def test_the_short_way_takes_down_what_the_sdk_shows() -> None:
     for span in some_spans():
-        assert ended(span) == _ended_as_shown(span) == ended(Shown(span))
+        assert take_down(span) == _taken_down_as_shown(span) == take_down(Shown(span))
 
 
 def test_what_was_taken_down_does_not_change_with_the_span_and_reads_as_plain_data() -> None:
     _, root = some_spans()
 
-    seen = ended(root)
+    seen = seen_span(take_down(root))
     plain = span_of(seen)
 
     assert plain.attributes == {"a": 1, "b": ["x", "y"]}

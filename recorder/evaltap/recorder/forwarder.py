@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from evaltap.recorder.errors import Faults
 from evaltap.recorder.lifecycle import hold_over_forks
-from evaltap.recorder.pacing import Pace, breathe, keep
+from evaltap.recorder.pacing import REST_SECONDS, Pace, breathe, keep
 from evaltap.recorder.spool import Spool, SpoolReader, orphans
 from evaltap.schemas.record import CASE_TYPE, WireRecord
 
@@ -209,7 +209,7 @@ class Forwarder:
         self._thread.join(STOP_SECONDS if idle else ABANDON_SECONDS)
 
     def _run(self) -> None:
-        keep(Pace(lambda: self._awaited > 0 or self._waiting > BEHIND_CASES))
+        keep(Pace(lambda: 0 if self._awaited > 0 or self._waiting > BEHIND_CASES else REST_SECONDS))
         with SpoolReader(self._spool, self._calm) as own:
             while not self._stopping.is_set():
                 self._guarded(self._adopt_orphans, None)

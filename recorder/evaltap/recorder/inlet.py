@@ -10,11 +10,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from evaltap.recorder.observation import Observation, RunEnded, RunStarted
+from evaltap.recorder.telemetry import trace_id_of
 from evaltap.schemas.feedback import Feedback
 
 ITEM_BYTES = 2000
@@ -23,7 +23,7 @@ MAX_LOST_RUNS = 10_000
 MAX_LOST_TRACES = 50_000
 
 
-# Not frozen, since these two are made on the agent's threads and freezing doubles what that costs.
+# Not frozen, since it is made on the agent's threads and freezing doubles what that costs.
 
 
 @dataclass(slots=True)
@@ -34,12 +34,8 @@ class Observed:
     weight: int
 
 
-@dataclass(slots=True)
-class Submitted:
-    """A raw item for the source that can read it."""
-
-    source: Any
-    item: Any
+Submitted = tuple[Any, Any]
+"""A source and a raw item for it to read; no class, as one is made for each span of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,6 @@ class RunLost:
     run_id: str
     time_ns: int
     reason: str
-    weight: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +61,6 @@ class Flush:
 
     done: threading.Event
     deadline: float
-    weight: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +68,6 @@ class Close:
     """The last message: write what there is, by the deadline (monotonic seconds)."""
 
     deadline: float
-    weight: int = 0
 
 
 Message = Observed | Submitted | Given | RunLost | Flush | Close
@@ -92,12 +85,13 @@ class Inlet:
         self._max_bytes = max_bytes
         self._queue: SimpleQueue[Message] = SimpleQueue()
         self._lock = threading.Lock()
-        self._bytes = 0
+        # Every message counts as one item; this is by how much observations and feedback differ from
+        # it.  So items, which are many, need no count and no lock of their own: there is room for one
+        # as long as fewer messages wait than `_item_room`.
+        self._differing_bytes = 0
         self._late_bytes: deque[int] = deque()
-        # Items all count the same, so they need no lock: one side counts up, the other follows.
-        self._put_items = count(1)
-        self._items_put = 0
-        self._items_got = 0
+        self._item_room = 0
+        self._differ(0)
         self._lost_runs: dict[str, None] = {}
         self.lost_traces: dict[str, int] = {}
         """Trace ids of spans that did not fit, with the number of turns dropped for them."""
@@ -144,13 +138,10 @@ class Inlet:
 
     def submit(self, source: Any, item: Any) -> bool:
         """Put a raw item; False when there is no room and it was lost."""
-        # `_has_room` written out: a call for each span of the process is worth it.
-        held = self._bytes + (self._items_put - self._items_got + 1) * ITEM_BYTES
-        if self._queue.qsize() >= self._max_events or held > self._max_bytes:
+        if self._queue.qsize() >= self._item_room:
             self._lose_trace(item)
             return False
-        self._items_put = next(self._put_items)
-        self._queue.put(Submitted(source, item))
+        self._queue.put((source, item))
         return True
 
     def give(self, feedback: Feedback, weight: int) -> bool:
@@ -172,13 +163,11 @@ class Inlet:
             message = self._queue.get(timeout=max(0.0, timeout_seconds))
         except Empty:
             return None
-        if isinstance(message, Submitted):
-            self._items_got += 1
-            return message
-        with self._lock:
-            self._bytes -= message.weight
-            while self._late_bytes:
-                self._bytes += self._late_bytes.popleft()
+        if isinstance(message, Observed | Given):
+            with self._lock:
+                self._differ(ITEM_BYTES - message.weight)
+                while self._late_bytes:
+                    self._differ(self._late_bytes.popleft())
         return message
 
     def _ignore(self, run_id: str) -> None:
@@ -189,10 +178,8 @@ class Inlet:
 
     def _lose_trace(self, item: Any) -> None:
         """Count the trace of a lost span as a dropped turn, once; it may never be seen again."""
-        seen = getattr(getattr(item, "span", item), "context", item)
-        trace_id = getattr(seen, "trace_id", None)
-        known = format(trace_id, "032x") if isinstance(trace_id, int) else None
-        if known is None or known in self.lost_traces:
+        trace_id = trace_id_of(item)
+        if trace_id is None or (known := format(trace_id, "032x")) in self.lost_traces:
             return
         if len(self.lost_traces) >= MAX_LOST_TRACES:
             self.lost_traces.clear()
@@ -206,15 +193,21 @@ class Inlet:
         )
 
     def _held_bytes(self) -> int:
-        return self._bytes + (self._items_put - self._items_got) * ITEM_BYTES
+        return self._queue.qsize() * ITEM_BYTES + self._differing_bytes
 
     def _account(self, weight: int) -> None:
         # Only tried: whoever holds it may be this very thread, interrupted by a signal or the
         # garbage collector.
         if self._lock.acquire(blocking=False):
             try:
-                self._bytes += weight
+                self._differ(weight - ITEM_BYTES)
             finally:
                 self._lock.release()
         else:
-            self._late_bytes.append(weight)
+            self._late_bytes.append(weight - ITEM_BYTES)
+
+    def _differ(self, by_bytes: int) -> None:
+        """Account a message that is no item; the lock is held."""
+        self._differing_bytes += by_bytes
+        room_bytes = self._max_bytes - self._differing_bytes
+        self._item_room = min(self._max_events, room_bytes // ITEM_BYTES)

@@ -2,8 +2,10 @@
 
 A Python thread that works keeps the interpreter lock for up to 5 ms (the switch interval) while the
 agent's thread waits for it.  So the recorder's thread lets go of the lock by itself after each
-slice, for long enough that a waiting thread takes it.  It stops being polite when somebody waits
-for it (flush, close) or when what waits for it would be lost.
+slice, for long enough that a waiting thread takes it.  When it had to wait to get the lock back, the
+agent is computing, and each slice costs it one: then work that is not urgent rests for longer, so
+that slices are few.  It rests less or not at all when somebody waits for it (flush, close) or when
+what waits for it would be lost.
 """
 
 import threading
@@ -13,22 +15,39 @@ from collections.abc import Callable
 SLICE_SECONDS = 0.000_25
 REST_SECONDS = 0.000_05
 """Asked for; the system's timers make about twice that of it."""
+LONG_REST_SECONDS = 0.05
+CONTENDED_SECONDS = 0.001
+"""Getting the lock back takes this much longer only where another thread computes."""
 
 
 class Pace:
-    """Rests now and then; `pressed` tells when there is no time for it.  For one thread."""
+    """Rests now and then.  For one thread.
 
-    def __init__(self, pressed: Callable[[], bool]) -> None:
-        self._pressed = pressed
+    `longest` is asked before each rest how many seconds it may take, 0 for no rest; `wait` is how to
+    rest for longer than a moment, and may return early.
+    """
+
+    def __init__(
+        self, longest: Callable[[], float], wait: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._longest = longest
+        self._wait = wait
+        self._contended = False
         self._began = time.perf_counter()
 
     def step(self) -> None:
         """Rest if the slice is used up."""
-        if time.perf_counter() - self._began < SLICE_SECONDS:
+        now = time.perf_counter()
+        if now - self._began < SLICE_SECONDS:
             return
-        if not self._pressed():
-            time.sleep(REST_SECONDS)
+        longest = self._longest()
+        if longest > 0:
+            self._rest(now, longest if self._contended else min(REST_SECONDS, longest))
         self._began = time.perf_counter()
+
+    def _rest(self, began: float, seconds: float) -> None:
+        (time.sleep if seconds <= REST_SECONDS else self._wait)(seconds)
+        self._contended = time.perf_counter() - began - seconds > CONTENDED_SECONDS
 
 
 class _Own(threading.local):

@@ -5,23 +5,21 @@ hand it to the recorder's bounded queue.  They never raise and never block; the 
 recorder's thread.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.sdk.trace import SpanProcessor
 
 from evaltap.recorder.recording import Recording
-from evaltap.recorder.telemetry import ended
+from evaltap.recorder.telemetry import take_down
 from evaltap.recorder.trace_buffer import TraceLimits
-from evaltap.recorder.trace_source import (
-    LogWritten,
-    RootBegan,
-    TraceSource,
-    TracesWanted,
-)
+from evaltap.recorder.trace_source import LogWritten, TraceSource, TracesWanted
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import ReadableSpan, Span
+
+_IS_REMOTE: Final = 2
+"""Where a SpanContext, which is a tuple, tells that it comes from another process."""
 
 
 class CaseSpanProcessor(SpanProcessor):
@@ -50,9 +48,13 @@ class CaseSpanProcessor(SpanProcessor):
     def on_start(self, span: "Span", parent_context: "Context | None" = None) -> None:
         """Note the beginning of a local root; called by the SDK on the thread that starts it."""
         try:
-            parent = span.parent
-            if parent is None or parent.is_remote:
-                self._recorder.submit(self._source, RootBegan(span))
+            # Without a call: most spans are children, and there is nothing to do for them.
+            try:
+                parent: Any = span._parent
+            except AttributeError:
+                parent = span.parent
+            if parent is None or parent[_IS_REMOTE]:
+                self._recorder.submit(self._source, take_down(span))
         except Exception as error:
             # Here and below: the SDK does not protect the agent from its processors.
             self._recorder.report_fault("CaseSpanProcessor.on_start", error)
@@ -60,7 +62,7 @@ class CaseSpanProcessor(SpanProcessor):
     def on_end(self, span: "ReadableSpan") -> None:
         """Hand a finished span over; called by the SDK on the thread that ended it."""
         try:
-            self._recorder.submit(self._source, ended(span))
+            self._recorder.submit(self._source, take_down(span))
         except Exception as error:
             self._recorder.report_fault("CaseSpanProcessor.on_end", error)
 

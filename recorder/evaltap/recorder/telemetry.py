@@ -1,7 +1,7 @@
 """Spans and log records as the recorder sees them: plain, free of any SDK or wire format.
 
-Two ways lead here: `evaltap.recorder.otlp` decodes OTLP/JSON, and `ended` and `span_of` copy what an
-OpenTelemetry SDK span shows.  Ids are lower-case hex; times are nanoseconds since the epoch;
+Two ways lead here: `evaltap.recorder.otlp` decodes OTLP/JSON, and `take_down` and `span_of` copy what
+an OpenTelemetry SDK span shows.  Ids are lower-case hex; times are nanoseconds since the epoch;
 attribute values are JSON values.
 """
 
@@ -59,19 +59,19 @@ class LogRecord:
     scope: str = ""
 
 
-class EndedSpan(NamedTuple):
-    """What an SDK span held when it ended, with nothing of the SDK but what all its spans share.
+class SeenSpan(NamedTuple):
+    """What an SDK span held when it was looked at; `end_ns` is None of one that was still open.
 
     The span itself is some ten objects that the garbage collector has to look at again and again as
-    long as they wait; this is one.
+    long as they wait; what `take_down` makes of it is one.
     """
 
     trace_id: int
     span_id: int
     parent_id: int | None
     name: str
-    start_ns: int
-    end_ns: int
+    start_ns: int | None
+    end_ns: int | None
     attributes: dict[str, Any]
     events: Sequence[Any]
     status_code: int
@@ -80,49 +80,48 @@ class EndedSpan(NamedTuple):
     resource: Any
 
 
-_new: Final = tuple.__new__
+def seen_span(taken_down: tuple[Any, ...]) -> SeenSpan:
+    """Name what `take_down` returned; the attributes are copied, as the span may still be open."""
+    return SeenSpan._make((*taken_down[:6], dict(taken_down[6]), *taken_down[7:]))
 
 
-def ended(span: Any) -> EndedSpan:
-    """Take an SDK `ReadableSpan` down; duck-typed, so the SDK need not be imported here.
+def take_down(span: Any) -> tuple[Any, ...]:
+    """Return the fields of a `SeenSpan`, in order; duck-typed, so the SDK need not be imported here.
 
-    Called on the agent's thread for every span, so it makes as little as it can: what the SDK's
-    properties would do another time is left out where the SDK is as we know it.
+    Called on the agent's thread for every span, so it makes as little as it can.  What the SDK's
+    properties would do another time is left out where the SDK is as we know it; the fields get their
+    names, and the attributes their copy, in `seen_span`, since both cost more than all the rest.
     """
     try:
         context, parent, status = span._context, span._parent, span._status
-        attributes, events = span._attributes, span._events
-        return _new(
-            EndedSpan,
-            (
-                context[0],
-                context[1],
-                None if parent is None else parent[1],
-                span._name,
-                span._start_time or 0,
-                span._end_time or 0,
-                attributes._dict.copy() if attributes else {},
-                span.events if len(events) else (),
-                status._status_code._value_,
-                status._description,
-                span._instrumentation_scope,
-                span._resource,
-            ),
+        return (
+            context[0],
+            context[1],
+            None if parent is None else parent[1],
+            span._name,
+            span._start_time,
+            span._end_time,
+            span._attributes._dict,
+            span.events if span._events._dq else (),
+            status._status_code._value_,
+            status._description,
+            span._instrumentation_scope,
+            span._resource,
         )
     except (AttributeError, TypeError):
-        return _ended_as_shown(span)
+        return _taken_down_as_shown(span)
 
 
-def _ended_as_shown(span: Any) -> EndedSpan:
+def _taken_down_as_shown(span: Any) -> tuple[Any, ...]:
     """Take a span down by what every SDK shows."""
     context, parent, status = span.get_span_context(), span.parent, span.status
-    return EndedSpan(
+    return (
         context.trace_id,
         context.span_id,
         None if parent is None else parent.span_id,
         span.name,
-        span.start_time or 0,
-        span.end_time or 0,
+        span.start_time,
+        span.end_time,
         dict(span.attributes or {}),
         tuple(span.events),
         status.status_code.value,
@@ -132,15 +131,24 @@ def _ended_as_shown(span: Any) -> EndedSpan:
     )
 
 
-def span_of(seen: EndedSpan, *, content: bool = True) -> Span:
+def trace_id_of(item: Any) -> int | None:
+    """Return the trace of what `take_down` returned, or of what shows a span; None when unknown."""
+    if type(item) is tuple:
+        found = item[0] if item else None
+    else:
+        found = getattr(getattr(getattr(item, "span", item), "context", item), "trace_id", None)
+    return found if isinstance(found, int) else None
+
+
+def span_of(seen: SeenSpan, *, content: bool = True) -> Span:
     """Return the plain span; without `content` attributes and events are left out."""
     scope = seen.scope
     return Span(
         _trace_id(seen.trace_id),
         format(seen.span_id, "016x"),
         seen.name,
-        seen.start_ns,
-        seen.end_ns,
+        seen.start_ns or 0,
+        seen.end_ns or 0,
         None if seen.parent_id is None else format(seen.parent_id, "016x"),
         _plain(seen.attributes) if content else {},
         _events(seen.events) if content else (),

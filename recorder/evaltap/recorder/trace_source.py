@@ -12,7 +12,15 @@ from typing import Any
 from evaltap.recorder.assembler import RunReread
 from evaltap.recorder.conventions import SPEAKING_NAMES, SPEAKING_SCOPES, speaks_by_name
 from evaltap.recorder.observation import Observation, RunEnded, RunStarted
-from evaltap.recorder.telemetry import EndedSpan, LogRecord, Span, ended, log_from_sdk, span_of
+from evaltap.recorder.telemetry import (
+    LogRecord,
+    SeenSpan,
+    Span,
+    log_from_sdk,
+    seen_span,
+    span_of,
+    take_down,
+)
 from evaltap.recorder.trace import observe_trace
 from evaltap.recorder.trace_buffer import GatheredTrace, TraceBuffer, TraceLimits
 
@@ -41,16 +49,6 @@ AGENT_PREFIXES = (
 """Beginnings of attribute names that some convention reads."""
 
 
-# Not frozen: it is made on the agent's threads, and freezing doubles what that costs.
-
-
-@dataclass(slots=True)
-class RootBegan:
-    """A local root span has begun; the item that `CaseSpanProcessor.on_start` hands over."""
-
-    span: Any
-
-
 @dataclass(frozen=True, slots=True)
 class LogWritten:
     """A log record was written; the item that `CaseLogProcessor` hands over."""
@@ -75,25 +73,27 @@ class TraceSource:
     def process(self, item: Any) -> Iterable[Observation]:
         """Take one item; what it completes comes out of a later `tick`.
 
-        An SDK span that has ended comes as an `EndedSpan`, or as it is.
+        An SDK span comes as what `take_down` made of it, when its local root began and when it
+        ended, or as it is when it has ended.
         """
-        if isinstance(item, TracesWanted):
+        if type(item) is tuple:
+            seen = seen_span(item)
+            if seen.end_ns is None:
+                self.buffer.begin(_slim_span(seen))
+            else:
+                self.buffer.add(_slim_span(seen))
+        elif isinstance(item, TracesWanted):
             return _observe_each(self.buffer.complete())
-        if isinstance(item, RootBegan):
-            # Read while it is still open: its attributes may not all be set yet.
-            self.buffer.begin(replace(_slim_span(ended(item.span)), end_ns=0))
         elif isinstance(item, LogWritten):
             record = log_from_sdk(item.data)
             if is_message(record):
                 self.buffer.add(record)
         elif isinstance(item, Span | LogRecord):
             self.buffer.add(item)
-        elif isinstance(item, EndedSpan):
-            self.buffer.add(_slim_span(item))
         elif hasattr(
             item, "get_span_context"
         ):  # of an exporter, which has it from a thread of its own
-            self.buffer.add(_slim_span(ended(item)))
+            self.buffer.add(_slim_span(seen_span(take_down(item))))
         return ()
 
     def tick(self, now_ns: int) -> Iterable[Observation]:
@@ -122,7 +122,7 @@ def is_message(record: LogRecord) -> bool:
     return bool(record.span_id) and record.event_name.startswith("gen_ai.")
 
 
-def _slim_span(seen: EndedSpan) -> Span:
+def _slim_span(seen: SeenSpan) -> Span:
     """Return `slim` of a span; what nobody reads is not kept."""
     scope = seen.scope
     if (

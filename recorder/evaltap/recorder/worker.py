@@ -13,12 +13,12 @@ from typing import Any, Protocol
 from evaltap.recorder.assembler import Assembler, AssemblerLimits
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.errors import Faults
-from evaltap.recorder.inlet import Close, Flush, Given, Inlet, Message, Observed, RunLost, Submitted
+from evaltap.recorder.inlet import Close, Flush, Given, Inlet, Message, Observed, RunLost
 from evaltap.recorder.intake import take
 from evaltap.recorder.ledger import Ledger
 from evaltap.recorder.observation import Observation, RunEnded
 from evaltap.recorder.outlet import Outlet
-from evaltap.recorder.pacing import Pace, breathe, keep
+from evaltap.recorder.pacing import LONG_REST_SECONDS, REST_SECONDS, Pace, breathe, keep
 
 TICK_SECONDS = 0.2
 MAX_MESSAGES = 1_000
@@ -26,6 +26,8 @@ MAX_MESSAGES = 1_000
 MAX_REMEMBERED_DROPS = 10_000
 POLITE_SECONDS = 0.02
 """How long a turn that has ended may wait in favour of the agent's thread."""
+LEISURE_SECONDS = 1.0
+"""How long raw items may; their sources wait longer than that for a trace to be complete."""
 FLUSH_AHEAD_NS = 30_000_000_000
 """How far the time is put forward for the sources when a flush waits; less than they keep things."""
 
@@ -81,6 +83,7 @@ class Worker:
         self._flushes: list[Flush] = []
         self._urgent = False
         self._turn_ended_at: float | None = None
+        self._leisure_until = 0.0
         self._dropped_turns: OrderedDict[tuple[str, str], None] = OrderedDict()
         self.thread = threading.Thread(target=self.run, name="evaltap-recorder", daemon=True)
 
@@ -91,7 +94,7 @@ class Worker:
 
     def run(self) -> None:
         """Work until a Close message; an error costs the cycle at hand, never the thread."""
-        keep(Pace(self._is_pressed))
+        keep(Pace(self._longest_rest, self._inlet.hurry.wait))
         try:
             closing: Close | None = None
             while closing is None:
@@ -105,7 +108,10 @@ class Worker:
             self.alive = False
 
     def _cycle(self) -> Close | None:
+        caught_up = len(self._inlet) == 0
         first = self._inlet.get(self._patience())
+        if caught_up:
+            self._leisure_until = time.monotonic() + LEISURE_SECONDS
         if first is not None and not isinstance(first, Flush | Close):
             # Let a few more come: one transaction for all of them costs less.  Most of the
             # interval is left for the work itself.
@@ -138,22 +144,27 @@ class Worker:
         retry = self.outlet.seconds_to_retry()
         return TICK_SECONDS if retry is None else min(TICK_SECONDS, retry)
 
-    def _is_pressed(self) -> bool:
-        """Return whether there is no time for manners: somebody waits, or something would be lost."""
+    def _longest_rest(self) -> float:
+        """Return how many seconds to rest: none when somebody waits or something would be lost."""
         if self._urgent or self._inlet.hurry.is_set() or self._inlet.nearly_full:
-            return True
-        ended = self._turn_ended_at
-        return ended is not None and time.monotonic() - ended > POLITE_SECONDS
+            return 0
+        now, ended = time.monotonic(), self._turn_ended_at
+        if ended is not None and now - ended > POLITE_SECONDS:
+            return 0
+        return LONG_REST_SECONDS if now < self._leisure_until else REST_SECONDS
 
     def _handle(self, message: Message) -> None:
         """Take one message; an error costs the turn or the item that it belongs to."""
         try:
+            if not isinstance(message, tuple):
+                self._leisure_until = 0.0
             if isinstance(message, Observed):
                 if self._turn_ended_at is None and isinstance(message.observation, RunEnded):
                     self._turn_ended_at = time.monotonic()
                 self._feed(message.observation, message.weight)
-            elif isinstance(message, Submitted):
-                self._feed_all(message.source.process(message.item))
+            elif isinstance(message, tuple):
+                source, item = message
+                self._feed_all(source.process(item))
             elif isinstance(message, Given):
                 self.outlet.add_feedback(message.feedback)
             elif isinstance(message, RunLost):
