@@ -36,9 +36,9 @@ def case_identity(case: Mapping[str, Any], eval_set_id: str) -> CaseIdentity:
     `eval_set_id` is for one without its own.
     """
     if isinstance(case, OutlinedCase):
-        app_name = case.app_name
-    else:
-        app_name = (case.get("sessionInput") or {}).get("appName") or ""
+        known = case.outline
+        return CaseIdentity(case.app_name, known.evalSetId or eval_set_id, known.evalId or "")
+    app_name = (case.get("sessionInput") or {}).get("appName") or ""
     return CaseIdentity(app_name, case.get("evalSetId") or eval_set_id, case.get("evalId") or "")
 
 

@@ -33,9 +33,9 @@ from evaltap.schemas.documents import eval_set_name, is_json_lines, iter_cases, 
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.metric import EvalMetric
 
-RANGE_BYTES = 1 << 20
+RANGE_BYTES = 4 << 20
 """Bytes of JSON Lines that one worker takes at a time."""
-RANGES_PER_WORKER = 16
+RANGES_PER_WORKER = 8
 """Ranges under way for each worker: enough to keep it busy while the database is written."""
 CASES_PER_BATCH = 200
 PARALLEL_FROM_BYTES = 8 << 20

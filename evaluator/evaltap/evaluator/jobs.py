@@ -31,7 +31,7 @@ from evaltap.evaluator.store import Store, utc_now
 Progress: TypeAlias = Callable[[int], None]
 """Called with the number of cases scored so far."""
 
-ROWS_PER_WRITE = 10_000
+ROWS_PER_WRITE = 25_000
 """Turn scores a statement: enough that its fixed cost does not matter, few enough that the last
 statement, which no worker overlaps, is short."""
 

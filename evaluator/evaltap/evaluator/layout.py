@@ -6,7 +6,9 @@ placeholders that hold nothing but the user's message.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from evaltap.evaluator.context import Turn
 from evaltap.evaluator.outlined_case import OutlinedCase
@@ -20,13 +22,15 @@ class CaseProblem(ValueError):
     """Why a case cannot be laid out; the case is then failed with this text."""
 
 
-class Conversation(NamedTuple):
+class Conversation(Struct, frozen=True, gc=False):
     """The turns of a case: one expected turn, perhaps a placeholder, for each actual one."""
 
     actual: tuple[Turn, ...]
     expected: tuple[Turn, ...]
     referenced: bool
     """Whether the case holds expected turns of its own."""
+    rubrics: Sequence[Mapping[str, Any] | None] = ()
+    """Those that the case adds to the metrics."""
 
 
 def lay_out(case: Mapping[str, Any]) -> Conversation:
@@ -48,7 +52,9 @@ def lay_out(case: Mapping[str, Any]) -> Conversation:
         actual = [_with_context(turn, messages) for turn in actual]
         expected = [_with_context(turn, messages) for turn in expected]
     referenced = bool(recorded and written)
-    return Conversation(tuple(map(Turn, actual)), tuple(map(Turn, expected)), referenced)
+    return Conversation(
+        tuple(map(Turn, actual)), tuple(map(Turn, expected)), referenced, case.get("rubrics") or ()
+    )
 
 
 def with_case_rubrics(

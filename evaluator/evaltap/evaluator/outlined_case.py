@@ -69,23 +69,24 @@ class OutlinedTurn(Turn):
 
     __slots__ = ("_case", "_outline", "_side", "unmarked")
 
+    absent = False
+
     def __init__(self, case: "OutlinedCase", side: str, outline: Any) -> None:
-        self.absent = False
+        self._case = case
+        self._side = side
+        self._outline = outline
         self.unmarked = not outline.capture
         for call in outline.tools or ():
             if call.capture:
                 self.unmarked = False
-        self._case = case
-        self._side = side
-        self._outline = outline
 
-    def __getattr__(self, name: str) -> Any:
-        if name != "data":
-            raise AttributeError(name)
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The invocation's JSON data, decoded with the whole case."""
         turns = getattr(self._case.outline, self._side)
         place = next(i for i, one in enumerate(turns) if one is self._outline)
-        self.data = self._case[self._side][place]
-        return self.data
+        data: Mapping[str, Any] = self._case[self._side][place]
+        return data
 
     @property
     def invocation_id(self) -> str:
@@ -95,12 +96,14 @@ class OutlinedTurn(Turn):
     @property
     def user_text(self) -> str | None:
         """What the user said, None when there is no user message."""
-        return _text(self._outline.userContent)
+        message = self._outline.userContent
+        return (message.content or "") if message else None
 
     @property
     def final_text(self) -> str | None:
         """The text of the final response, None when there is no final response."""
-        return _text(self._outline.finalResponse)
+        message = self._outline.finalResponse
+        return (message.content or "") if message else None
 
     @property
     def calls(self) -> Sequence[Any]:
@@ -179,7 +182,8 @@ def outline_case(line: bytes) -> OutlinedCase | None:
     """Return the case of a line, None when it must be decoded as a whole to be understood."""
     try:
         outline: Any = _decoder.decode(line)  # its fields are those of a model
-        line.decode()  # bytes that are skipped are not checked otherwise
+        if not line.isascii():
+            line.decode()  # bytes that are skipped are not checked otherwise
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return OutlinedCase(line, outline) if outline.evalId else None
@@ -193,10 +197,6 @@ def _own_layout(outline: Any) -> bool:
         or outline.rubrics
         or outline.expectedRunnerEnabled
     )
-
-
-def _text(message: Any) -> str | None:
-    return (message.content or "") if message else None
 
 
 _SCALARS: Final = frozenset({str, bool, int, float})

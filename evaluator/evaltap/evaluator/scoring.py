@@ -143,32 +143,28 @@ class CaseScorer:
         eval_id = case.get("evalId") or ""
         try:
             conversation = lay_out(case)
-            rubrics = case.get("rubrics")
+            rubrics = conversation.rubrics
             bound = self._with_rubrics(rubrics) if rubrics else self._bound
         except (CaseProblem, TypeError, AttributeError, KeyError, ValueError) as problem:
             # Besides what is known to be wrong, a case may have another shape than an eval case.
             text = str(problem) if isinstance(problem, CaseProblem) else f"malformed: {problem}"
             return CaseScore(eval_id, Status.FAILED, None, text, ())
-        outcomes = tuple(
-            [
-                self._evaluate(case, conversation, metric, evaluator, (known or {}).get(index, ()))
-                for index, (metric, evaluator) in enumerate(bound)
-            ]
+        outcomes, statuses = [], []
+        for index, (metric, evaluator) in enumerate(bound):
+            before = known.get(index, ()) if known else ()
+            outcome = self._evaluate(case, conversation, metric, evaluator, before)
+            outcomes.append(outcome)
+            statuses.append(outcome.status)
+        status = summarize(statuses)
+        score, message = _SCORES.get(status), ""
+        if status is Status.FAILED:
+            score = 0.0 if Status.FAILED in statuses else None
+            if Status.ERROR in statuses:
+                message = _errors(outcomes)
+        ids = [turn.invocation_id for turn in conversation.actual]
+        return CaseScore(
+            eval_id, status, score, message, tuple(outcomes), ids, conversation.referenced
         )
-        ids, referenced = (
-            [turn.invocation_id for turn in conversation.actual],
-            conversation.referenced,
-        )
-        status = summarize([outcome.status for outcome in outcomes])
-        if status is not Status.FAILED:
-            return CaseScore(eval_id, status, _SCORES[status], "", outcomes, ids, referenced)
-        errors = [
-            f"metric {outcome.name}: {outcome.reason}"
-            for outcome in outcomes
-            if outcome.status is Status.ERROR
-        ]
-        score = 0.0 if _any_failed(outcomes) else None
-        return CaseScore(eval_id, status, score, "; ".join(errors), outcomes, ids, referenced)
 
     def _with_rubrics(
         self, rubrics: Sequence[Mapping[str, Any] | None]
@@ -227,8 +223,12 @@ class _Broken:
 _SCORES = {Status.PASSED: 1.0, Status.NOT_EVALUATED: None}
 
 
-def _any_failed(outcomes: Sequence[MetricOutcome]) -> bool:
-    return any(outcome.status is Status.FAILED for outcome in outcomes)
+def _errors(outcomes: Sequence[MetricOutcome]) -> str:
+    return "; ".join(
+        f"metric {outcome.name}: {outcome.reason}"
+        for outcome in outcomes
+        if outcome.status is Status.ERROR
+    )
 
 
 def _wrong_rows(found: int, expected: int) -> EvaluatorFailure:

@@ -7,7 +7,7 @@ which is what keeps scoring fast: most calls of a recorded trace equal their ref
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import orjson
 
@@ -94,13 +94,17 @@ class ToolTrajectoryMatcher:
         if len(distinct) == len(wanted) and None not in distinct:
             if distinct <= known:
                 return None  # each expected call has a twin of its own
-            alone = [one for one, key in enumerate(wanted_keys) if key not in known]
-            rows = {one: self._row(calls, wanted[one]) for one in alone}
-            if not any(None in row for row in rows.values()):
+            rows: dict[int, list[str | None]] = {}
+            for one, key in enumerate(wanted_keys):
+                if key not in known:
+                    row = rows[one] = self._row(calls, wanted[one])
+                    if None in row:
+                        break
+            else:
                 # Nothing pairs with those without a twin, so no rearrangement could cover them.
                 twins = {keys.index(key) for key in distinct & known}
                 spare = [other for other in range(len(calls)) if other not in twins]
-                return _uncovered(wanted, alone, rows, spare)
+                return _uncovered(wanted, [*rows], rows, spare)
         return self._rearrange(calls, wanted, keys, wanted_keys)
 
     def _rearrange(
@@ -134,7 +138,7 @@ class ToolTrajectoryMatcher:
             return [compare(call, tool) for call in calls]
         name, differ = tool.get("name") or "", self._default.evidence_mismatch
         if isinstance(calls[0], CallOutline):
-            outlines = cast("Sequence[CallOutline]", calls)
+            outlines: Sequence[Any] = calls  # all of a turn are of one kind
             return [differ(call, tool) if call.name == name else "" for call in outlines]
         return [
             differ(call, tool) if call is not None and (call.get("name") or "") == name else ""
@@ -170,7 +174,8 @@ class ToolTrajectoryMatcher:
         if not self._by_tool and rule.parts is not None:
             try:
                 if tools and isinstance(tools[0], CallOutline):
-                    return rule.outline_keys(cast("Sequence[CallOutline]", tools))
+                    outlines: Sequence[Any] = tools  # all of a turn are of one kind
+                    return rule.outline_keys(outlines)
                 return list(map(orjson.dumps, map(rule.parts, tools)))
             except (KeyError, TypeError):
                 pass  # a call without arguments, a null call: one by one then

@@ -32,6 +32,7 @@ class TurnScorer:
         self._matcher = matcher
         self._threshold = threshold
         self._match: Final = TurnScore(status_of(1.0, threshold), 1.0, "", 1.0)
+        self._missed: Final = status_of(0.0, threshold)
         self._all_match: dict[int, MetricScore] = {}
 
     def score(self, context: EvaluationContext) -> MetricScore | EvaluatorFailure:
@@ -61,4 +62,4 @@ class TurnScorer:
         reason = self._matcher.mismatch(actual, expected)
         if reason is None:
             return self._match
-        return TurnScore(status_of(0.0, self._threshold), 0.0, reason, 0.0)
+        return TurnScore(self._missed, 0.0, reason, 0.0)
