@@ -1,14 +1,20 @@
 """Spans captured from real frameworks give the turns that the driving script made."""
 
 import random
+import re
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaltap.recorder import conventions
 from evaltap.recorder.assembler import Assembler
+from evaltap.recorder.conventions import DIALECTS, read_span
+from evaltap.recorder.conventions.reading import merge
 from evaltap.recorder.files import read_cases
 from evaltap.recorder.otlp import read_otlp_file
 from evaltap.recorder.telemetry import LogRecord, Span
@@ -80,3 +86,41 @@ def turns_of(items: Sequence[Span | LogRecord]) -> list[dict[str, Any]]:
         for case in assembler.feed(observation)
     ]
     return sorted(cases, key=lambda case: (case["creationTimestamp"], case["evalId"]))
+
+
+SPANS = [
+    item
+    for name in captures()
+    for path in files_of(name)
+    for item in read_otlp_file(path)
+    if isinstance(item, Span)
+]
+CONVENTIONS = Path(conventions.__file__).parent
+NAMES = sorted(
+    {key for span in SPANS for key in span.attributes}
+    | {"all_messages_events", "gen_ai.prompt.0.content", "gen_ai.completion.0.content"}
+    | {
+        name
+        for path in CONVENTIONS.glob("*.py")
+        for name in re.findall(r'"([a-z_]+\.[\w.]*\w)"', path.read_text())
+    }
+)
+"""Every attribute that a dialect may look at: what was captured, and the texts of the dialects."""
+
+
+VALUES: tuple[str | int, ...] = ("", "tool", "trpc.agent", "pending_span", "[]", '{"a": 1}', 1)
+
+
+def test_no_dialect_that_is_not_asked_knows_anything() -> None:
+    blank = replace(SPANS[0], name="x", scope="", attributes={}, events=())
+    single = [replace(blank, attributes={name: value}) for name in NAMES for value in VALUES]
+
+    for span in (*single, *(replace(span, events=()) for span in SPANS)):
+        readings = [dialect.read(span, ()) for dialect in DIALECTS]
+        told = merge(reading for reading in readings if reading is not None)
+        asked = read_span(span)
+        if told is not None and asked is not None and told.kind in ("model", "agent"):
+            # What is left out or set right after the merge does not tell who was asked.
+            told.input, told.output = asked.input, asked.output
+
+        assert asked == told, span.attributes

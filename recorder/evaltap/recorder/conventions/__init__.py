@@ -1,10 +1,11 @@
 """Conventions for agent telemetry: one reader for each dialect, asked in a fixed order.
 
-To support another convention, write an object with `name` and `read` (see `reading.Dialect`) and
-put it into `DIALECTS` at the place of its authority: earlier dialects win, field by field.
+To support another convention, write an object with `name`, `marks` and `read` (see `reading.Dialect`)
+and put it into `DIALECTS` at the place of its authority: earlier dialects win, field by field.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from evaltap.recorder.conventions.adk import Adk
 from evaltap.recorder.conventions.claude_code import ClaudeCode
@@ -52,16 +53,33 @@ _INSTRUMENTATIONS = ("openinference.instrumentation.", "opentelemetry.instrument
 
 def read_span(span: Span, logs: Sequence[LogRecord] = ()) -> Reading | None:
     """Return what all conventions together say about a span, None when none knows it."""
-    if not span.attributes and not span.events and not logs and not speaks_by_name(span):
-        # Most spans of a large trace; asking everybody would cost more than all the rest.
-        return None
-    readings = (dialect.read(span, logs) for dialect in DIALECTS)
-    merged = merge(reading for reading in readings if reading is not None)
+    if span.events or logs or speaks_by_name(span):
+        asked = DIALECTS
+    else:
+        # Most spans of a large trace; asking everybody would cost more than to read them.
+        spoken = 0
+        for name in span.attributes:
+            spoken |= _marked(name)
+        asked = _dialects(spoken)
+    readings = [reading for dialect in asked if (reading := dialect.read(span, logs)) is not None]
+    merged = merge(readings)
     if merged is not None and merged.kind == "model" and merged.output is not None:
         merged.output = tuple(without_fragments(merged.output))
     if merged is not None and merged.repair is not None:
         merged.repair(merged)
     return merged
+
+
+@lru_cache(maxsize=4096)
+def _marked(name: str) -> int:
+    """Return the set of dialects that an attribute's name is a mark of, one bit each."""
+    return sum(1 << n for n, dialect in enumerate(DIALECTS) if name.startswith(dialect.marks))
+
+
+@lru_cache(maxsize=4096)
+def _dialects(spoken: int) -> tuple[Dialect, ...]:
+    """Return the dialects of a set, in their order."""
+    return tuple(dialect for n, dialect in enumerate(DIALECTS) if spoken >> n & 1)
 
 
 def speaks_by_name(span: Span) -> bool:

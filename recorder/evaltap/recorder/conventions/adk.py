@@ -38,6 +38,7 @@ class Adk:
     """Reads `gcp.vertex.agent.*`, or the same under the prefix that `gen_ai.system` names."""
 
     name = "google-adk"
+    marks = (PREFIX, "gen_ai.system")
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
         """Return the reading of a span of ADK's tracer, else None."""

@@ -25,6 +25,7 @@ class ClaudeCode:
     """Reads spans named `claude_code.*`."""
 
     name = "claude-code"
+    marks = ()  # its spans are known by their names
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
         """Return the reading of a Claude Code span, else None."""

@@ -66,6 +66,7 @@ class GenAI:
     """Reads `gen_ai.*` attributes of the span and of its operation-details events."""
 
     name = "otel-genai"
+    marks = ("gen_ai.",)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
         """Return the reading of a span that carries any `gen_ai.*` attribute."""

@@ -53,6 +53,7 @@ class Langfuse:
     """Reads Langfuse observations, and the session and user attributes that many tools share."""
 
     name = "langfuse"
+    marks = (PREFIX, *SESSION_ID, *USER_ID)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
         """Return the reading of a Langfuse span, or of any span that names a session or a user."""

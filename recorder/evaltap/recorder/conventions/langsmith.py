@@ -38,6 +38,7 @@ class LangSmith:
     """Reads spans with `langsmith.span.kind`."""
 
     name = "langsmith"
+    marks = (SPAN_KIND,)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
         """Return the reading of a span that LangSmith wrote, else None."""

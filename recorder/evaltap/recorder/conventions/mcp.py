@@ -17,6 +17,7 @@ class Mcp:
     """Tells the tool calls among the MCP requests from all the others."""
 
     name = "mcp"
+    marks = (METHOD,)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
         """Return the reading of a span with `mcp.method.name`, else None."""

@@ -37,6 +37,7 @@ class MessageEvents:
     """Reads one-event-a-message content of any GenAI span."""
 
     name = "otel-genai-events"
+    marks = (TOOL_STATUS,)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
         """Return the messages that the events of this span carry, None when there are none."""

@@ -47,6 +47,7 @@ class OpenInference:
     """Reads spans that say their OpenInference kind."""
 
     name = "openinference"
+    marks = (SPAN_KIND,)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
         """Return the reading of a span with `openinference.span.kind`, else None."""

@@ -30,6 +30,7 @@ class PydanticAI:
     """Reads runs, model calls and tools of pydantic-ai, whoever exports them."""
 
     name = "pydantic-ai"
+    marks = (SPAN_TYPE, *ALL_MESSAGES)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
         """Return the reading of a span of pydantic-ai's tracer, else None."""

@@ -1,9 +1,10 @@
 """What one convention can tell about one span, and how several conventions' answers are merged.
 
-A dialect is an object with a `name` and a `read` method.  It looks at one span (and the log records
-written inside of it) and returns a `Reading`, or None when it finds no evidence of its own.  A
-span may speak several dialects at once; each *field* is taken from the first dialect that knows
-it, so a dialect leaves what it does not see as None and never repeats another's guess.
+A dialect is an object with a `name`, the `marks` of its spans and a `read` method.  It looks at one
+span (and the log records written inside of it) and returns a `Reading`, or None when it finds no
+evidence of its own.  A span may speak several dialects at once; each *field* is taken from the first
+dialect that knows it, so a dialect leaves what it does not see as None and never repeats another's
+guess.
 """
 
 import re
@@ -84,6 +85,15 @@ class Dialect(Protocol):
     """
 
     name: str
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Beginnings of attribute names.
+
+        Of a span that has no such attribute, no event, no log record and no telling name
+        (`conventions.speaks_by_name`) the dialect knows nothing, and it is not asked.
+        """
+        ...
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
         """Return what this convention says about the span, or None when it says nothing."""

@@ -53,6 +53,7 @@ class Traceloop:
     """Reads `traceloop.*`, `llm.request.type` and the indexed `gen_ai.prompt.N`."""
 
     name = "traceloop"
+    marks = ("traceloop.", REQUEST_TYPE, f"{PROMPT}.", f"{COMPLETION}.")
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
         """Return the reading of a span of OpenLLMetry, else None."""

@@ -45,6 +45,7 @@ class Vercel:
     """Reads the spans of AI SDK calls, their model steps and their tool calls."""
 
     name = "vercel-ai"
+    marks = (OPERATION_ID,)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
         """Return the reading of an AI SDK span, else None."""
