@@ -105,11 +105,11 @@ CRITERIA = st.fixed_dictionaries(
 class SlowMatcher(ToolTrajectoryMatcher):
     """The matcher without proof by equal bytes."""
 
-    def _key(self, tool: Any) -> None:
-        return None
+    def _key(self, tool: Any) -> object:
+        return object()
 
-    def _keys(self, tools: Any) -> list[bytes | None]:
-        return [None] * len(tools)
+    def _keys(self, tools: Any) -> list[object]:
+        return [object() for _ in tools]
 
 
 @settings(max_examples=300)

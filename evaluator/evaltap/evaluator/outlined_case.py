@@ -10,8 +10,8 @@ results is refused only when a metric looks at it.
 """
 
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -27,7 +27,10 @@ _NO_CAPTURE: Final[Mapping[str, str]] = {}
 
 
 class CallOutline(Struct, gc=False):
-    """A tool call with its arguments and result as bytes; read like the call's JSON data."""
+    """A tool call with its arguments and result as bytes; read like the call's JSON data.
+
+    Equal bytes are equal values; other bytes may still be, as JSON can be written in many ways.
+    """
 
     name: str = ""
     arguments: Raw = _NO_BYTES
@@ -43,25 +46,6 @@ class CallOutline(Struct, gc=False):
 
     def __bool__(self) -> bool:
         return True
-
-
-CallBytes: TypeAlias = Callable[[Sequence[CallOutline]], list[bytes]]
-
-
-def bytes_of_calls(fields: Sequence[str]) -> CallBytes:
-    """Return what makes bytes of each call: of its name and of some of its undecoded fields.
-
-    Two calls with the same bytes have the same name and equal values; those with other bytes may
-    still be equal, as JSON can be written in many ways.
-    """
-    join = b"\0".join
-    if list(fields) == ["arguments", "result"]:  # without a call for each: millions pass here
-        return lambda calls: [
-            join((call.name.encode(), call.arguments, call.result)) for call in calls
-        ]
-    return lambda calls: [
-        join((call.name.encode(), *(getattr(call, field) for field in fields))) for call in calls
-    ]
 
 
 class OutlinedTurn(Turn):

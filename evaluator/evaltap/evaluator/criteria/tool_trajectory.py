@@ -6,7 +6,7 @@ which is what keeps scoring fast: most calls of a recorded trace equal their ref
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 import orjson
@@ -14,7 +14,7 @@ import orjson
 from evaltap.evaluator.context import Turn, absent_state
 from evaltap.evaluator.criteria import json_value, text
 from evaltap.evaluator.criteria.matching import match_left
-from evaltap.evaluator.outlined_case import CallOutline, bytes_of_calls
+from evaltap.evaluator.outlined_case import CallOutline
 from evaltap.schemas.metric import (
     JsonCriterion,
     TextCriterion,
@@ -89,37 +89,31 @@ class ToolTrajectoryMatcher:
         )
 
     def _match_unordered(self, calls: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> str | None:
-        keys, wanted_keys = self._keys(calls), self._keys(wanted)
-        distinct, known = {*wanted_keys}, {*keys}
-        if len(distinct) == len(wanted) and None not in distinct:
-            if distinct <= known:
-                return None  # each expected call has a twin of its own
-            rows: dict[int, list[str | None]] = {}
-            for one, key in enumerate(wanted_keys):
-                if key not in known:
-                    row = rows[one] = self._row(calls, wanted[one])
-                    if None in row:
-                        break
+        keys, spare, alone = self._keys(calls), [*range(len(calls))], []
+        for one, key in enumerate(self._keys(wanted)):
+            try:
+                twin = keys.index(key)
+            except ValueError:
+                alone.append(one)
             else:
-                # Nothing pairs with those without a twin, so no rearrangement could cover them.
-                twins = {keys.index(key) for key in distinct & known}
-                spare = [other for other in range(len(calls)) if other not in twins]
-                return _uncovered(wanted, [*rows], rows, spare)
-        return self._rearrange(calls, wanted, keys, wanted_keys)
+                del keys[twin], spare[twin]
+        if not alone:
+            return None  # each expected call has a twin of its own
+        rows = {}
+        for one in alone:
+            row = rows[one] = self._row(calls, wanted[one])
+            if None in row:
+                return self._rearrange(calls, wanted)
+        # Nothing pairs with those without a twin, so no rearrangement could cover them.
+        return _uncovered(wanted, alone, rows, spare)
 
-    def _rearrange(
-        self,
-        calls: Sequence[ToolCall],
-        wanted: Sequence[ToolCall],
-        keys: Sequence[bytes | None],
-        wanted_keys: Sequence[bytes | None],
-    ) -> str | None:
+    def _rearrange(self, calls: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> str | None:
         """Search a maximum matching, taking twins where they are free."""
-        places: dict[bytes | None, list[int]] = {}
-        for index, key in enumerate(keys):
-            if key is not None:
-                places.setdefault(key, []).append(index)
-        candidates = [places.get(key, ()) for key in wanted_keys]
+        keys = self._keys(calls)
+        candidates = [
+            [other for other, key in enumerate(keys) if key == wanted_key]
+            for wanted_key in self._keys(wanted)
+        ]
         rows: dict[int, list[str | None]] = {}
 
         def neighbours(one: int) -> list[int]:
@@ -153,7 +147,7 @@ class ToolTrajectoryMatcher:
             while position < len(calls):
                 call, key = calls[position], keys[position]
                 position += 1
-                if (key is not None and key == wanted_key) or self._compare(call, tool) is None:
+                if key == wanted_key or self._compare(call, tool) is None:
                     break
             else:
                 return _explain(tool, [self._compare(call, tool) for call in calls[start:]])
@@ -168,38 +162,37 @@ class ToolTrajectoryMatcher:
             return ""  # most pairs end here; saves making a reason that nobody reads
         return rule.mismatch(actual, expected)
 
-    def _keys(self, tools: Sequence[ToolCall | None]) -> Sequence[bytes | None]:
-        """Return bytes for each call that two calls share only if they are a pair, else None."""
+    def _keys(self, tools: Sequence[ToolCall | None]) -> list[object]:
+        """Return of each call something that equals that of another only if the two are a pair."""
         rule = self._default
         if not self._by_tool and rule.parts is not None:
             try:
                 if tools and isinstance(tools[0], CallOutline):
-                    outlines: Sequence[Any] = tools  # all of a turn are of one kind
-                    return rule.outline_keys(outlines)
+                    return list(map(rule.outline_parts, tools))
                 return list(map(orjson.dumps, map(rule.parts, tools)))
             except (KeyError, TypeError):
                 pass  # a call without arguments, a null call: one by one then
         return [self._key(tool) for tool in tools]
 
-    def _key(self, tool: ToolCall | None) -> bytes | None:
+    def _key(self, tool: ToolCall | None) -> object:
         if tool is None:
-            return None
+            return object()
         rule = self._rule(tool, tool)
         if rule.parts is None:
-            return None
+            return object()
         if isinstance(tool, CallOutline):
-            return rule.outline_keys([tool])[0]
+            return rule.outline_parts(tool)
         try:
             return orjson.dumps(rule.parts({**_NOTHING, **tool}))
         except orjson.JSONEncodeError:  # an integer beyond 64 bits: the deep comparison knows it
-            return None
+            return object()
 
 
 class _Rule:
     """A compiled strategy: the checks of the parts it compares."""
 
     __slots__ = (
-        "_arguments", "_name", "_result", "compared", "exact_name", "outline_keys", "parts",
+        "_arguments", "_name", "_result", "compared", "exact_name", "outline_parts", "parts",
     )  # fmt: skip
 
     def __init__(self, strategy: ToolTrajectoryStrategy) -> None:
@@ -223,7 +216,7 @@ class _Rule:
         self.parts: Callable[[Any], object] | None = None
         if provable:
             self.parts = itemgetter("name", *more)
-        self.outline_keys = bytes_of_calls(more)
+        self.outline_parts: Callable[[Any], object] = attrgetter("name", *more)
 
     def mismatch(self, actual: ToolCall, expected: ToolCall) -> str | None:
         if self._name is not None:
