@@ -226,6 +226,25 @@ def test_after_the_machine_went_down_no_offset_is_given_that_a_reader_may_have_s
     reader.close()
 
 
+def test_a_second_power_cut_does_not_bring_back_offsets_that_were_given_after_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, left = tmp_path / "a.log.db", tmp_path / "left.log.db"
+    monkeypatch.setattr(local_log, "boot_id", lambda: "first")
+    open_log(path, mode="append").close()
+    monkeypatch.setattr(local_log, "boot_id", lambda: "second")
+    log = open_log(path, mode="append")
+    seen = log.append(RECORDS)
+    left.write_bytes(path.read_bytes())  # nothing of the journal had reached the disk
+    log.close()
+
+    monkeypatch.setattr(local_log, "boot_id", lambda: "third")
+    after = open_log(left, mode="append")
+
+    assert after.append(RECORDS[:1]) > seen
+    after.close()
+
+
 def test_several_may_open_a_new_log_at_the_same_moment(tmp_path: Path) -> None:
     def opened(path: Path, together: threading.Barrier) -> str:
         together.wait(10)
