@@ -17,7 +17,6 @@ from pydantic_ai.exceptions import (
     CallDeferred,
     ModelRetry,
     SkipToolExecution,
-    ToolFailedError,
     ToolRetryError,
 )
 from pydantic_ai.messages import (
@@ -288,9 +287,9 @@ def _told(error: Exception) -> tuple[Any, Failure]:
         failure = failure_of(error)
         told = error.tool_retry.content
         return told, Failure("ModelRetry", failure.message) if retried else failure
-    if isinstance(error, ToolFailedError):
-        return error.tool_failed.content, failure_of(error)
-    return UNSEEN, failure_of(error)
+    # `ToolFailedError`, which version 1 does not have.
+    failed = getattr(error, "tool_failed", None)
+    return UNSEEN if failed is None else failed.content, failure_of(error)
 
 
 def _prompt(prompt: "str | Sequence[Any] | None") -> str | None:
