@@ -52,6 +52,26 @@ def test_the_users_words_are_those_before_the_template(way: Attributes, name: st
     assert words(trace.turn(), "userContent") == "Why?"
 
 
+@pytest.mark.parametrize(
+    ("variable", "user"),
+    [("question", "Why?"), ("topic", "Answer kindly: Why?")],
+    ids=["a question", "something else"],
+)
+def test_the_single_input_of_a_chain_is_the_question_if_its_template_says_so(
+    variable: str, user: str
+) -> None:
+    kind = "openinference.span.kind"
+    trace = TraceBuilder()
+    root = trace.span("RunnableSequence", None, {kind: "CHAIN", "input.value": "Why?"})
+    variables = json.dumps({variable: "Why?"})
+    template = {kind: "PROMPT", "input.value": "Why?", "llm.prompt_template.variables": variables}
+    trace.span("ChatPromptTemplate", root, template)
+    prompt = "llm.input_messages.0.message"
+    asked = {f"{prompt}.role": "user", f"{prompt}.content": "Answer kindly: Why?"}
+    trace.span("model", root, {kind: "LLM", **asked})
+    assert words(trace.turn(), "userContent") == user
+
+
 @WAYS
 def test_a_structured_response_is_the_answer(way: Attributes) -> None:
     messages = [{"type": "human", "content": "Ok?"}, {"type": "ai", "content": ""}]

@@ -44,7 +44,7 @@ class Trajectory:
     def user(self) -> Evidence | None:
         """The user message; None when it was not seen."""
         reading = self.root.reading
-        candidates = [reading.user, last_user_text(reading.input or ())]
+        candidates = [reading.user, last_user_text(reading.input or ()), self._templated_question()]
         if self._level:
             first = self._level[0].reading
             flaw = first.flaws.get("input")
@@ -57,6 +57,18 @@ class Trajectory:
         flaw = reading.flaws.get("input")
         candidates.append(Evidence(None, flaw) if flaw else None)
         return _best(candidates)
+
+    def _templated_question(self) -> Evidence | None:
+        """Return the text that went into the run, if a prompt's template calls it the question.
+
+        OpenInference writes a chain's single input without its name.  Whether it is what the user said
+        or only a topic, the template that it was put into knows, where its span shows the variables.
+        """
+        entered = self.root.reading.user_fallback
+        if entered is None or entered.value is None:
+            return None
+        named = (node.reading.user for node in self._nodes if node.kind == "other")
+        return next((user for user in named if user == entered), None)
 
     @cached_property
     def final(self) -> Evidence | None:

@@ -36,6 +36,7 @@ from evaltap.recorder.telemetry import LogRecord, Span
 SPAN_KIND = "openinference.span.kind"
 INPUT_VALUE = "input.value"
 OUTPUT_VALUE = "output.value"
+PROMPT_VARIABLES = "llm.prompt_template.variables"
 METADATA = "metadata"
 SESSION_METADATA = ("session_id", "conversation_id", "thread_id")
 ADK_SCOPE = "gcp.vertex.agent"
@@ -76,6 +77,8 @@ class OpenInference:
             if kind == "agent" and reading.agent_name is None:
                 reading.agent_name = span.name
             _read_run(reading, attributes)
+        else:
+            reading.user = question_of(decode(attributes.get(PROMPT_VARIABLES)).value)
         return reading
 
 
