@@ -7,14 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaltap.recorder.conventions import DIALECTS, framework_of, read_span
-from evaltap.recorder.conventions.messages import (
-    Evidence,
-    closing_text,
-    decode,
-    last_user_text,
-    read_messages,
-    without_fragments,
-)
+from evaltap.recorder.conventions.evidence import Evidence, decode
+from evaltap.recorder.conventions.message_shapes import read_messages
+from evaltap.recorder.conventions.messages import closing_text, last_user_text, without_fragments
 from evaltap.recorder.conventions.numbered import gather
 from evaltap.recorder.conventions.reading import Reading, failure_of, merge
 from evaltap.recorder.observation import Failure

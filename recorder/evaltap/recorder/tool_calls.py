@@ -8,13 +8,8 @@ for parallel calls is not the order in which their spans end.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from evaltap.recorder.conventions.messages import (
-    Answer,
-    Call,
-    Evidence,
-    Message,
-    since_user,
-)
+from evaltap.recorder.conventions.evidence import Evidence
+from evaltap.recorder.conventions.messages import Answer, Call, Message, since_user
 from evaltap.recorder.conventions.reading import failure_of_answer
 from evaltap.recorder.observation import Observation, ToolCalled, ToolReturned
 from evaltap.recorder.span_tree import Node

@@ -12,13 +12,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
 
-from evaltap.recorder.conventions.messages import (
-    Evidence,
-    closing_text,
-    decode,
-    last_user_text,
-    since_user,
-)
+from evaltap.recorder.conventions.evidence import Evidence, decode
+from evaltap.recorder.conventions.messages import closing_text, last_user_text, since_user
 from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.observation import Failure, ModelCalled, Observation
 from evaltap.recorder.span_tree import Node

@@ -8,14 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from evaltap.recorder.conventions.messages import (
-    Answer,
-    Evidence,
-    Message,
-    Part,
-    decode,
-    read_messages,
-)
+from evaltap.recorder.conventions.evidence import Evidence, decode
+from evaltap.recorder.conventions.message_shapes import read_messages
+from evaltap.recorder.conventions.messages import Answer, Message, Part
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text
 from evaltap.recorder.telemetry import LogRecord, Span
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from evaltap.recorder.conventions.messages import Evidence
+from evaltap.recorder.conventions.evidence import Evidence
 
 QUESTION_KEYS: Final = ("input", "question", "query")
 """What chains call their user's words, before a template makes a prompt of them."""

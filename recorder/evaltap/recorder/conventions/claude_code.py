@@ -7,7 +7,7 @@ have it.
 
 from collections.abc import Sequence
 
-from evaltap.recorder.conventions.messages import Evidence, decode
+from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, first_whole, number
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry import LogRecord, Span

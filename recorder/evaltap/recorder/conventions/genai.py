@@ -7,11 +7,8 @@ The set of operation names is open: what is not known here is classified by its 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evaltap.recorder.conventions.messages import (
-    Evidence,
-    decode,
-    decode_messages,
-)
+from evaltap.recorder.conventions.evidence import Evidence, decode
+from evaltap.recorder.conventions.message_shapes import decode_messages
 from evaltap.recorder.conventions.reading import (
     Kind,
     Reading,

@@ -6,14 +6,9 @@ Source: the attribute names of the Langfuse Python SDK 3 to 5.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evaltap.recorder.conventions.messages import (
-    Evidence,
-    closing_text,
-    decode,
-    given_values,
-    last_user_text,
-    read_messages,
-)
+from evaltap.recorder.conventions.evidence import Evidence, decode, given_values
+from evaltap.recorder.conventions.message_shapes import read_messages
+from evaltap.recorder.conventions.messages import closing_text, last_user_text
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, number, text, whole
 from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.observation import Failure

@@ -9,14 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
-from evaltap.recorder.conventions.messages import (
-    Evidence,
-    Message,
-    closing_text,
-    decode,
-    last_user_text,
-    read_messages,
-)
+from evaltap.recorder.conventions.evidence import Evidence, decode
+from evaltap.recorder.conventions.message_shapes import read_messages
+from evaltap.recorder.conventions.messages import Message, closing_text, last_user_text
 from evaltap.recorder.conventions.reading import (
     Kind,
     Reading,

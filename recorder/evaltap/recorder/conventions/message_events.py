@@ -8,16 +8,10 @@ too, where a tool's arguments and result are messages; ADK 1 writes Google GenAI
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.genai import OPERATION, TOOL_STATUS, classify, content_value
-from evaltap.recorder.conventions.messages import (
-    Answer,
-    Call,
-    Evidence,
-    Message,
-    Text,
-    decode,
-    read_messages,
-)
+from evaltap.recorder.conventions.message_shapes import read_messages
+from evaltap.recorder.conventions.messages import Answer, Call, Message, Text
 from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry import LogRecord, Span

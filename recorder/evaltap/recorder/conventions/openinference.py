@@ -9,17 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
+from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, decode
+from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.messages import (
-    WITHHELD,
     Answer,
     Call,
-    Evidence,
     Message,
     Part,
     closing_text,
-    decode,
     last_user_text,
-    read_messages,
     said,
 )
 from evaltap.recorder.conventions.numbered import Numbered, gather

@@ -7,7 +7,8 @@ conversation; `pydantic_ai.new_message_index` (absent: 0) tells where this turn 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evaltap.recorder.conventions.messages import Evidence, decode, decode_messages, read_messages
+from evaltap.recorder.conventions.evidence import Evidence, decode
+from evaltap.recorder.conventions.message_shapes import decode_messages, read_messages
 from evaltap.recorder.conventions.reading import Reading, first_text, first_whole, whole
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry import LogRecord, Span

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
 
-from evaltap.recorder.conventions.messages import Answer, Evidence, Flaw, Message
+from evaltap.recorder.conventions.evidence import Evidence, Flaw
+from evaltap.recorder.conventions.messages import Answer, Message
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry import STATUS_ERROR, LogRecord, Span
 

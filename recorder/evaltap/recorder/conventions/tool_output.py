@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from evaltap.recorder.conventions.messages import Evidence, decode, read_messages
+from evaltap.recorder.conventions.evidence import Evidence, decode
+from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.reading import Reading, failure_of_answer
 
 _COMMAND: Final = {"graph", "update", "resume", "goto"}

@@ -8,17 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
+from evaltap.recorder.conventions.evidence import Evidence, decode, given_values
+from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.messages import (
     Call,
-    Evidence,
     Message,
     Part,
     Text,
     closing_text,
-    decode,
-    given_values,
     last_user_text,
-    read_messages,
 )
 from evaltap.recorder.conventions.numbered import Numbered, gather
 from evaltap.recorder.conventions.reading import (

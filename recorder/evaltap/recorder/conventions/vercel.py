@@ -6,16 +6,9 @@ Source: the telemetry of AI SDK 3 to 7.  `ai.request.headers.*` may hold secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evaltap.recorder.conventions.messages import (
-    Call,
-    Evidence,
-    Message,
-    Part,
-    Text,
-    decode,
-    last_user_text,
-    read_messages,
-)
+from evaltap.recorder.conventions.evidence import Evidence, decode
+from evaltap.recorder.conventions.message_shapes import read_messages
+from evaltap.recorder.conventions.messages import Call, Message, Part, Text, last_user_text
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, first_whole
 from evaltap.recorder.telemetry import LogRecord, Span
 

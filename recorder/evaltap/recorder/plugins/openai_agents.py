@@ -28,7 +28,8 @@ from agents.tracing.span_data import (
     TaskSpanData,
 )
 
-from evaltap.recorder.conventions.messages import Evidence, read_messages
+from evaltap.recorder.conventions.evidence import Evidence
+from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.failures import UNSEEN, failure_of
 from evaltap.recorder.observation import Failure, Origin
 from evaltap.recorder.plugins.observed_run import ObservedRun, enclosing, guarded, recorder_for

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from evaltap.recorder.conventions.messages import decode, last_user_text, read_messages
+from evaltap.recorder.conventions.evidence import decode
+from evaltap.recorder.conventions.message_shapes import read_messages
+from evaltap.recorder.conventions.messages import last_user_text
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.plugins.observed_run import ObservedRun
 

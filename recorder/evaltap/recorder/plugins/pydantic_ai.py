@@ -28,7 +28,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import ValidationError, to_json
 
-from evaltap.recorder.conventions.messages import decode
+from evaltap.recorder.conventions.evidence import decode
 from evaltap.recorder.failures import UNSEEN, failure_of
 from evaltap.recorder.observation import Failure, Origin
 from evaltap.recorder.plugins.observed_run import (

@@ -1,0 +1,63 @@
+"""A value as telemetry shows it: as JSON, as text of JSON, as a Python literal, withheld or cut off."""
+
+import ast
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+
+WITHHELD = frozenset({"__REDACTED__", "<elided>"})
+"""What OpenInference and Google ADK write in place of hidden content."""
+
+Flaw = Literal["truncated", "redacted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A value that telemetry showed, or why it cannot be used (`flaw`; `value` is then None)."""
+
+    value: Any
+    flaw: Flaw | None = None
+
+
+def decode(value: Any) -> Evidence:
+    """Decode a value that may be JSON text, JSON twice over, a Python literal or plain text.
+
+    Text that begins like JSON and breaks off was cut by an attribute length limit: truncated.
+    """
+    for _ in range(3):
+        if not isinstance(value, str):
+            break
+        if value in WITHHELD:
+            return Evidence(None, "redacted")
+        text = value.strip()
+        try:
+            value = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return _decode_leniently(value, text)
+    return Evidence(value)
+
+
+def given_values(call: Mapping[str, Any]) -> list[Any]:
+    """Return the values of a decorated function's `args` and `kwargs`."""
+    args, kwargs = call.get("args"), call.get("kwargs")
+    named = kwargs.values() if isinstance(kwargs, Mapping) else ()
+    return [*(args if isinstance(args, list | tuple) else ()), *named]
+
+
+def _decode_leniently(raw: str, text: str) -> Evidence:
+    """Decode what only Python takes for JSON (NaN, lone surrogates), or Python literals."""
+    if not text.startswith(("{", "[")):
+        return Evidence(raw)
+    try:
+        return Evidence(json.loads(text))
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return Evidence(ast.literal_eval(text))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        closed = text.endswith("}" if text[0] == "{" else "]")
+        cut = text.startswith(('{"', '[{"', '["', "[[", "{'", "[{'", '[ {"')) and not closed
+        return Evidence(None, "truncated") if cut else Evidence(raw)

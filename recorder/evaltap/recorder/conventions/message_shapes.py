@@ -1,0 +1,269 @@
+"""Messages in any of the shapes that frameworks and providers write, read into one shape.
+
+Understood, by the evidence in the data and not by who wrote it: OpenTelemetry GenAI parts, OpenAI
+chat and responses items, Google GenAI contents, Anthropic and Bedrock content blocks, LangChain
+messages (flat, `data` envelope, serialised constructor) and AI SDK parts.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, Flaw, decode
+from evaltap.recorder.conventions.messages import Answer, Call, Message, Part, Text, said
+
+
+def read_messages(value: Any, *, role: str = "user") -> tuple[Message, ...]:
+    """Read one message or a list of them from decoded JSON; what is not a message is left out."""
+    if isinstance(value, str):
+        return (Message(role, (said(value),)),)
+    if isinstance(value, Mapping):
+        message = _message(value, role)
+        return (message,) if message is not None else ()
+    if not isinstance(value, list | tuple):
+        return ()
+    if value and all(_is_part(item) for item in value):
+        return (Message(role, _parts(value)),)
+    found: list[Message] = []
+    for item in value:
+        if isinstance(item, list | tuple):
+            found.extend(read_messages(item, role=role))
+        elif isinstance(item, Mapping):
+            message = _message(item, role)
+            if message is not None:
+                found.append(message)
+    return tuple(found)
+
+
+def decode_messages(
+    value: Any, *, role: str = "user"
+) -> tuple[tuple[Message, ...] | None, Flaw | None]:
+    """Decode and read messages; `(None, flaw)` when the value is absent or unusable."""
+    if value is None:
+        return None, None
+    evidence = decode(value)
+    if evidence.flaw:
+        return None, evidence.flaw
+    return read_messages(evidence.value, role=role) or None, None
+
+
+_ROLES = {
+    "human": "user",
+    "ai": "assistant",
+    "model": "assistant",
+    "function": "tool",
+    "developer": "system",
+    "HumanMessage": "user",
+    "AIMessage": "assistant",
+    "AIMessageChunk": "assistant",
+    "SystemMessage": "system",
+    "ToolMessage": "tool",
+}
+
+
+_PART_MESSAGES = ("function_call", "function_call_output", "tool_call", "tool_call_response")
+
+
+def _message(item: Mapping[str, Any], role: str) -> Message | None:
+    inner = _envelope(item, role)
+    if inner is not None:
+        return _message(inner, role)
+    kind = _string(item.get("type")) or ""
+    if kind in _PART_MESSAGES:
+        part = _part(item)
+        spoken = "assistant" if isinstance(part, Call) else "tool"
+        return Message(spoken, (part,)) if part is not None else None
+    named = kind if kind in _ROLES or kind in ("tool", "system") else None
+    given = _string(item.get("role")) or named
+    if given is None and not any(key in item for key in ("content", "parts", "tool_calls")):
+        return None
+    speaker = _ROLES.get(given, given) if given is not None else role
+    if speaker == "tool" and "parts" not in item:
+        return Message("tool", (_tool_message(item),))
+    return Message(speaker, _spoken_parts(item))
+
+
+def _envelope(item: Mapping[str, Any], role: str) -> Mapping[str, Any] | None:
+    """Return the message inside LangChain's two envelopes, or a choice's `message`."""
+    kwargs, data, message = (item.get(key) for key in ("kwargs", "data", "message"))
+    if item.get("lc") and isinstance(kwargs, Mapping):
+        names = _listed(item.get("id"))
+        return {"role": _ROLES.get(str(names[-1]) if names else "", role), **kwargs}
+    if isinstance(data, Mapping) and "role" not in item and "type" in item:
+        return {"type": item["type"], **data}
+    if isinstance(message, Mapping) and "role" not in item:
+        return message
+    return None
+
+
+def _spoken_parts(item: Mapping[str, Any]) -> tuple[Part, ...]:
+    body = item.get("parts", item.get("content"))
+    parts = _parts(body) if body is not None else ()
+    seen = {part.call_id for part in parts if isinstance(part, Call) and part.call_id}
+    extra = tuple(call for call in _calls(item) if call.call_id is None or call.call_id not in seen)
+    if extra and all(isinstance(part, Text) and not part.content for part in parts):
+        # Beside tool calls an empty text only fills the field.
+        return extra
+    return parts + extra
+
+
+def _tool_message(item: Mapping[str, Any]) -> Part:
+    content = item.get("content")
+    if isinstance(content, list) and len(content) == 1:
+        answer = _part(content[0])
+        if isinstance(answer, Answer):
+            return answer
+    return Answer(
+        _string(item.get("tool_call_id") or item.get("toolCallId") or item.get("id")),
+        _string(item.get("name")),
+        _answer_value(content) if "content" in item else None,
+        item.get("status") == "error",
+    )
+
+
+def _calls(item: Mapping[str, Any]) -> tuple[Call, ...]:
+    calls: list[Call] = []
+    for call in _listed(item.get("tool_calls")):
+        if isinstance(call, Mapping):
+            function = call.get("function")
+            source = function if isinstance(function, Mapping) else call
+            calls.append(
+                Call(
+                    _string(call.get("id") or call.get("call_id")),
+                    _string(source.get("name")),
+                    _first(source, "arguments", "args", "input"),
+                )
+            )
+    return tuple(calls)
+
+
+def _parts(body: Any) -> tuple[Part, ...]:
+    if isinstance(body, str):
+        return (said(body),)
+    if isinstance(body, Mapping):
+        if isinstance(body.get("parts"), list):
+            return _parts(body["parts"])
+        body = [body]
+    if not isinstance(body, list | tuple):
+        return ()
+    return tuple(part for part in map(_part, body) if part is not None)
+
+
+def _is_part(item: Any) -> bool:
+    if not isinstance(item, Mapping) or "role" in item or "data" in item:
+        return False
+    return bool(_BLOCKS.keys() & item.keys()) or _string(item.get("type")) in _TYPED
+
+
+def _part(item: Any) -> Part | None:
+    if isinstance(item, str):
+        return said(item)
+    if not isinstance(item, Mapping):
+        return None
+    if item.get("thought") is True:
+        return None
+    reader = _TYPED.get(_string(item.get("type")) or "")
+    if reader is not None:
+        return reader(item)
+    if "type" in item and "text" not in item:
+        return None
+    for key, read in _BLOCKS.items():
+        if item.get(key) is not None:
+            return read(item)
+    return None
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    """Return the value when it is a list, else nothing."""
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _text_part(item: Mapping[str, Any]) -> Part | None:
+    value = item.get("content", item.get("text"))
+    if value is None:
+        return Text(None)
+    return said(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def _call_part(item: Mapping[str, Any]) -> Part:
+    call_id = (
+        item.get("call_id") or item.get("toolCallId") or item.get("toolUseId") or item.get("id")
+    )
+    name = item.get("name") or item.get("toolName")
+    return Call(_string(call_id), _string(name), _first(item, "arguments", "args", "input"))
+
+
+def _answer_part(item: Mapping[str, Any]) -> Part:
+    call_id = (
+        item.get("call_id")
+        or item.get("tool_call_id")
+        or item.get("tool_use_id")
+        or item.get("toolCallId")
+        or item.get("toolUseId")
+        or item.get("id")
+    )
+    failed = item.get("is_error") is True or item.get("status") == "error"
+    value = next(
+        (item[key] for key in ("response", "result", "output", "content") if key in item), _ABSENT
+    )
+    result = None if value is _ABSENT else _answer_value(value)
+    return Answer(
+        _string(call_id), _string(item.get("name") or item.get("toolName")), result, failed
+    )
+
+
+_ABSENT = object()
+_TYPED: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
+    "text": _text_part,
+    "input_text": _text_part,
+    "output_text": _text_part,
+    "tool_call": _call_part,
+    "function_call": _call_part,
+    "tool_use": _call_part,
+    "tool-call": _call_part,
+    "server_tool_call": _call_part,
+    "tool_call_response": _answer_part,
+    "function_call_output": _answer_part,
+    "tool_result": _answer_part,
+    "tool-result": _answer_part,
+    "server_tool_call_response": _answer_part,
+}
+_BLOCKS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
+    "text": _text_part,
+    "function_call": lambda item: _inside(_call_part, item["function_call"]),
+    "functionCall": lambda item: _inside(_call_part, item["functionCall"]),
+    "toolUse": lambda item: _inside(_call_part, item["toolUse"]),
+    "function_response": lambda item: _inside(_answer_part, item["function_response"]),
+    "functionResponse": lambda item: _inside(_answer_part, item["functionResponse"]),
+    "toolResult": lambda item: _inside(_answer_part, item["toolResult"]),
+}
+
+
+def _inside(read: Callable[[Mapping[str, Any]], Part], block: Any) -> Part | None:
+    return read(block) if isinstance(block, Mapping) else None
+
+
+def _first(item: Mapping[str, Any], *keys: str) -> Evidence | None:
+    for key in keys:
+        if key in item:
+            return decode(item[key]) if item[key] is not None else Evidence(None)
+    return None
+
+
+def _answer_value(value: Any) -> Evidence:
+    """Unwrap `[{"text": x}]` and `{"type": "text", "value": x}`, the envelopes of tool results."""
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
+        block = value[0]
+        if set(block) <= {"text", "type"} and "text" in block:
+            return Evidence(block["text"])
+        if set(block) == {"json"}:
+            return Evidence(block["json"])
+    if isinstance(value, Mapping) and set(value) == {"type", "value"}:
+        return Evidence(value["value"])
+    if isinstance(value, str) and value in WITHHELD:
+        return Evidence(None, "redacted")
+    return Evidence(value)
+
+
+def _string(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
