@@ -68,16 +68,16 @@ def add_rows(
     ids = score.turn_ids
     revisions = turn_revisions or (1,) * len(ids)
     keys = ids if turn_revisions else [f"{place}:{name}" for place, name in enumerate(ids)]
-    turns = list(zip(keys, ids, range(len(ids)), revisions, strict=True))
     add_score, add_turn_score = rows.scores.append, rows.turn_scores.append
     for index, outcome in zip(indexes, score.metrics, strict=True):
         add_score(
             (app, eval_set, eval_id, revision, index, outcome.score, outcome.status._value_,
              outcome.reason.strip(";"), len(ids))
         )  # fmt: skip
-        for (key, name, place, turn_revision), turn in zip(turns, outcome.turns, strict=False):
+        for place, turn in enumerate(outcome.turns):
+            name, turn_revision = ids[place], revisions[place]
             add_turn_score(
-                (app, eval_set, eval_id, key, name, place, turn_revision, index,
+                (app, eval_set, eval_id, keys[place], name, place, turn_revision, index,
                  turn.score, turn.status._value_, turn.reason)
             )  # fmt: skip
             if turn.votes or turn.beforehand:

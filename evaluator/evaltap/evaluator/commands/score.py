@@ -154,7 +154,6 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer", source: str)
 def _here(options: argparse.Namespace, scorer: "CaseScorer", source: str) -> "_Scored":
     """Score in this process and its workers."""
     from evaltap.evaluator.file_scoring import FileScorer
-    from evaltap.evaluator.jobs import score_files
 
     kept = _KeptResults() if options.result else None
     selection = selection_from(options)
@@ -167,6 +166,9 @@ def _here(options: argparse.Namespace, scorer: "CaseScorer", source: str) -> "_S
         selection=selection,
     )
     try:
+        # Loaded while the workers score: they need no database.
+        from evaltap.evaluator.jobs import score_files
+
         with open_store(options.db) as store, progress("cases scored") as report:
             scored = score_files(store, files, scorer, source, report)
             tell_selection(options, selection)

@@ -91,12 +91,11 @@ class ToolTrajectoryMatcher:
     def _match_unordered(self, calls: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> str | None:
         keys, spare, alone = self._keys(calls), [*range(len(calls))], []
         for one, key in enumerate(self._keys(wanted)):
-            try:
+            if key in keys:
                 twin = keys.index(key)
-            except ValueError:
-                alone.append(one)
-            else:
                 del keys[twin], spare[twin]
+            else:
+                alone.append(one)
         if not alone:
             return None  # each expected call has a twin of its own
         rows = {}
