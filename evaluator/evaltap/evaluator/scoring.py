@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from evaltap.evaluator.aggregation import summarize
 from evaltap.evaluator.context import (
@@ -86,7 +86,7 @@ class CaseScorer:
     ) -> None:
         self._services = services or _DEFAULT_SERVICES
         registry = registry or Registry()
-        self._bound: list[tuple[EvalMetric, Evaluator]] = []
+        self._bound: list[_Bound] = []
         self._left_out: set[str] = set()
         for metric in metrics:
             try:
@@ -99,7 +99,9 @@ class CaseScorer:
                 if broken_metrics == "error":
                     raise
                 evaluator = _Broken(metric, error)
-            self._bound.append((metric, evaluator))
+            self._bound.append(
+                _Bound(metric, evaluator, metric.metric_name, metric.threshold, evaluator.version)
+            )
 
     def only(self, indexes: Sequence[int]) -> "CaseScorer":
         """Return a scorer for some of the metrics, sharing what was compiled for them."""
@@ -115,20 +117,20 @@ class CaseScorer:
     @property
     def metrics(self) -> list[EvalMetric]:
         """The metrics that are scored, in their order."""
-        return [metric for metric, _ in self._bound]
+        return [bound.metric for bound in self._bound]
 
     @property
     def outline_suffices(self) -> bool:
         """Whether all evaluators say that they rarely look into the arguments and results of calls."""
-        return all(getattr(evaluator, "outline_suffices", False) for _, evaluator in self._bound)
+        return all(getattr(bound.evaluator, "outline_suffices", False) for bound in self._bound)
 
     def versions(self) -> dict[str, str]:
         """Return the evaluator version of each metric, by metric name."""
-        return {metric.metric_name: evaluator.version for metric, evaluator in self._bound}
+        return {bound.name: bound.version for bound in self._bound}
 
     def cost_classes(self) -> list[CostClass]:
         """Return what each metric costs, in their order."""
-        return [cost_class_of(metric, evaluator) for metric, evaluator in self._bound]
+        return [cost_class_of(bound.metric, bound.evaluator) for bound in self._bound]
 
     @property
     def waits(self) -> bool:
@@ -144,15 +146,15 @@ class CaseScorer:
         try:
             conversation = lay_out(case)
             rubrics = conversation.rubrics
-            bound = self._with_rubrics(rubrics) if rubrics else self._bound
+            bounds = self._with_rubrics(rubrics) if rubrics else self._bound
         except (CaseProblem, TypeError, AttributeError, KeyError, ValueError) as problem:
             # Besides what is known to be wrong, a case may have another shape than an eval case.
             text = str(problem) if isinstance(problem, CaseProblem) else f"malformed: {problem}"
             return CaseScore(eval_id, Status.FAILED, None, text, ())
         outcomes, statuses = [], []
-        for index, (metric, evaluator) in enumerate(bound):
+        for index, bound in enumerate(bounds):
             before = known.get(index, ()) if known else ()
-            outcome = self._evaluate(case, conversation, metric, evaluator, before)
+            outcome = self._evaluate(case, conversation, bound, before)
             outcomes.append(outcome)
             statuses.append(outcome.status)
         status = summarize(statuses)
@@ -166,9 +168,7 @@ class CaseScorer:
             eval_id, status, score, message, tuple(outcomes), ids, conversation.referenced
         )
 
-    def _with_rubrics(
-        self, rubrics: Sequence[Mapping[str, Any] | None]
-    ) -> list[tuple[EvalMetric, Evaluator]]:
+    def _with_rubrics(self, rubrics: Sequence[Mapping[str, Any] | None]) -> "list[_Bound]":
         if self._left_out:
             rubrics = [
                 rubric
@@ -176,28 +176,30 @@ class CaseScorer:
                 if rubric is None or rubric.get("metricName") not in self._left_out
             ]
         extended = with_case_rubrics(self.metrics, rubrics)
-        evaluators = [evaluator for _, evaluator in self._bound]
-        return list(zip(extended, evaluators, strict=True))
+        return [
+            structs.replace(bound, metric=metric)
+            for bound, metric in zip(self._bound, extended, strict=True)
+        ]
 
     def _evaluate(
         self,
         case: Mapping[str, Any],
         conversation: Conversation,
-        metric: EvalMetric,
-        evaluator: Evaluator,
+        bound: "_Bound",
         known: Sequence[TurnScore | None],
     ) -> MetricOutcome:
+        metric = bound.metric
         context = EvaluationContext(
             case, conversation.actual, conversation.expected, metric, self._services, known
         )
         result: MetricScore | EvaluatorFailure
         try:
-            result = evaluator.evaluate(context)
+            result = bound.evaluator.evaluate(context)
             if isinstance(result, MetricScore) and len(result.turns) != len(conversation.actual):
                 result = _wrong_rows(len(result.turns), len(conversation.actual))
         except Exception as error:  # anyone's evaluator over anyone's data: one case, not the run
             result = EvaluatorFailure(f"{type(error).__name__}: {error}", type(error).__name__)
-        name, threshold, version = metric.metric_name, metric.threshold, evaluator.version
+        name, threshold, version = bound.name, bound.threshold, bound.version
         if isinstance(result, EvaluatorFailure):
             reason, kind = result.reason, result.error_type
             return MetricOutcome(
@@ -205,6 +207,16 @@ class CaseScorer:
             )
         status, score, reason, turns = result.status, result.score, result.reason, result.turns
         return MetricOutcome(name, status, score, threshold, reason, turns, version, metric)
+
+
+class _Bound(Struct, frozen=True, gc=False):
+    """A metric with its evaluator, and what each of its outcomes repeats: models are slow to ask."""
+
+    metric: EvalMetric
+    evaluator: Evaluator
+    name: str
+    threshold: float
+    version: str
 
 
 class _Broken:
