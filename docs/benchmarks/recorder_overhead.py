@@ -4,12 +4,14 @@ One turn: a user message, four tool calls with results, an answer.  Measured on 
 contenders in turn within the same run, so that the ratios hold on a noisy machine:
 
     json line        json.dumps of the turn and a write to an open file: the least one does by hand
-    spans, batch     the same turn as nine OpenTelemetry spans through a BatchSpanProcessor that encodes OTLP
+    spans            the same turn as nine OpenTelemetry spans that nobody processes
+    spans, batch     the same spans through a BatchSpanProcessor that encodes OTLP
     spans, evaltap   the same spans through CaseSpanProcessor
     turn API         the same turn through recorder.turn(...)
 
 CPU is that of the calling thread alone; wall time includes what background threads take from it through
-the interpreter lock.  `paced` leaves the pause between turns that real agents have.
+the interpreter lock.  `--pause-ms` is the pause between turns that real agents have.  The last column is
+what a processor adds to the spans, by CPU in the middle, in terms of what the batch processor adds.
 
     python docs/benchmarks/recorder_overhead.py [--turns 200] [--rounds 15] [--pause-ms 2]
 """
@@ -68,10 +70,11 @@ def json_line(folder: Path) -> tuple[Turn, Callable[[], object]]:
     return turn, file.close
 
 
-def spans(processor: SpanProcessor) -> tuple[Turn, Callable[[], object]]:
+def spans(*processors: SpanProcessor) -> tuple[Turn, Callable[[], object]]:
     """Return the turn as nine spans, and how to shut the provider down."""
     provider = TracerProvider()
-    provider.add_span_processor(processor)
+    for processor in processors:
+        provider.add_span_processor(processor)
     tracer = provider.get_tracer("benchmark")
 
     def turn(number: int) -> None:
@@ -113,6 +116,7 @@ def contenders(folder: Path) -> dict[str, Callable[[], tuple[Turn, Callable[[], 
     """Return by name how each contender is set up."""
     return {
         "json line": lambda: json_line(folder),
+        "spans": spans,
         "spans, batch": lambda: spans(BatchSpanProcessor(Encode(), max_queue_size=1 << 20)),
         "spans, evaltap": lambda: spans(CaseSpanProcessor(str(folder / "spans.db"))),
         "turn API": lambda: turn_api(folder),
@@ -157,7 +161,10 @@ def main() -> None:
         name: tuple(statistics.median(column) / 1e3 for column in zip(*rows, strict=True))
         for name, rows in found.items()
     }
-    columns = ("cpu p50", "cpu p99", "wall p50", "wall p99", "cpu/json", "cpu/batch", "p99/batch")
+    columns = (
+        *("cpu p50", "cpu p99", "wall p50", "wall p99"),
+        *("cpu/json", "cpu/batch", "p99/batch", "added"),
+    )
     print(f"{'per turn, us':16}", *(f"{column:>9}" for column in columns))
     for name, figures in median.items():
         # The machine's speed drifts, so contenders are compared within each round.
@@ -168,6 +175,13 @@ def main() -> None:
             )
             for base, which in (("json line", 0), ("spans, batch", 0), ("spans, batch", 1))
         ]
+        if name.startswith("spans, "):
+            rounds = zip(found[name], found["spans"], found["spans, batch"], strict=True)
+            ratios.append(
+                statistics.median(
+                    (own[0] - bare[0]) / (batch[0] - bare[0]) for own, bare, batch in rounds
+                )
+            )
         print(f"{name:16}", *(f"{us:9.0f}" for us in figures), *(f"{x:9.2f}" for x in ratios))
 
 
