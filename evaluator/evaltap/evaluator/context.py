@@ -34,38 +34,39 @@ def absent_state(data: Mapping[str, Any], field: str) -> str | None:
     return state if state in _ABSENT_EVIDENCE else None
 
 
-class Turn:
+class Turn(Struct, eq=False, gc=False):
     """A read-only view of one invocation in canonical JSON form; `None` data is an absent turn."""
 
-    __slots__ = ("_data", "absent")
-
-    unmarked = False
+    given: Mapping[str, Any] | None
+    """The invocation as it was given; read it by `data`."""
+    unmarked: bool = False
     """Whether it is known without a look that all it holds is simply what happened."""
 
-    def __init__(self, data: Mapping[str, Any] | None) -> None:
-        self.absent: bool = data is None
-        self._data: Mapping[str, Any] = _NO_DATA if data is None else data
+    @property
+    def absent(self) -> bool:
+        """Whether there is no such turn: a null in the file."""
+        return self.given is None
 
     @property
     def data(self) -> Mapping[str, Any]:
         """The invocation's JSON data, empty when the turn is absent."""
-        return self._data
+        return _NO_DATA if self.given is None else self.given
 
     @property
     def invocation_id(self) -> str:
         """The invocation's id, empty when it has none."""
-        return self._data.get("invocationId") or ""
+        return self.data.get("invocationId") or ""
 
     @property
     def user_text(self) -> str | None:
         """What the user said, None when there is no user message."""
-        message = self._data.get("userContent")
+        message = self.data.get("userContent")
         return None if message is None else message.get("content") or ""
 
     @property
     def final_text(self) -> str | None:
         """The text of the final response, None when there is no final response."""
-        message = self._data.get("finalResponse")
+        message = self.data.get("finalResponse")
         return None if message is None else message.get("content") or ""
 
     @property
@@ -76,17 +77,17 @@ class Turn:
     @property
     def calls(self) -> Sequence[Any]:
         """The tool calls for one who reads them by `get` only; perhaps not decoded yet."""
-        return self._data.get("tools") or ()
+        return self.data.get("tools") or ()
 
     @property
     def marked_calls(self) -> Sequence[Any]:
         """The calls that say of some field that it does not simply hold what happened."""
-        return [call for call in self._data.get("tools") or () if call and "capture" in call]
+        return [call for call in self.data.get("tools") or () if call and "capture" in call]
 
     @property
     def capture(self) -> Mapping[str, str]:
         """The fields that do not simply hold what happened, and why not."""
-        return self._data.get("capture") or _NO_DATA
+        return self.data.get("capture") or _NO_DATA
 
     def lacks(self, field: str) -> str | None:
         """Return why `field` is no evidence (`finalResponse is redacted`), None when it is."""

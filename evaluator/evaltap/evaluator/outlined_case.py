@@ -24,6 +24,7 @@ from evaltap.schemas.documents import read_case
 
 _NO_BYTES: Final = Raw(b"")
 _NO_CAPTURE: Final[Mapping[str, str]] = {}
+_NOT_YET: Final[Mapping[str, Any]] = {}
 
 
 class CallOutline(Struct, gc=False):
@@ -48,61 +49,52 @@ class CallOutline(Struct, gc=False):
         return True
 
 
-class OutlinedTurn(Turn):
+class OutlinedTurn(Turn, eq=False, gc=False, kw_only=True):
     """A turn that knows its outline; `data` and `tools` decode the whole case when they are used."""
 
-    __slots__ = ("_case", "_outline", "_side", "unmarked")
-
-    absent = False
-
-    def __init__(self, case: "OutlinedCase", side: str, outline: Any) -> None:
-        self._case = case
-        self._side = side
-        self._outline = outline
-        self.unmarked = not outline.capture
-        for call in outline.tools or ():
-            if call.capture:
-                self.unmarked = False
+    case: "OutlinedCase"
+    side: str
+    outline: Any
 
     @property
     def data(self) -> Mapping[str, Any]:
         """The invocation's JSON data, decoded with the whole case."""
-        turns = getattr(self._case.outline, self._side)
-        place = next(i for i, one in enumerate(turns) if one is self._outline)
-        data: Mapping[str, Any] = self._case[self._side][place]
+        turns = getattr(self.case.outline, self.side)
+        place = next(i for i, one in enumerate(turns) if one is self.outline)
+        data: Mapping[str, Any] = self.case[self.side][place]
         return data
 
     @property
     def invocation_id(self) -> str:
         """The invocation's id, empty when it has none."""
-        return self._outline.invocationId or ""
+        return self.outline.invocationId or ""
 
     @property
     def user_text(self) -> str | None:
         """What the user said, None when there is no user message."""
-        message = self._outline.userContent
+        message = self.outline.userContent
         return (message.content or "") if message else None
 
     @property
     def final_text(self) -> str | None:
         """The text of the final response, None when there is no final response."""
-        message = self._outline.finalResponse
+        message = self.outline.finalResponse
         return (message.content or "") if message else None
 
     @property
     def calls(self) -> Sequence[Any]:
         """The tool calls, each read by `get`."""
-        return self._outline.tools or ()
+        return self.outline.tools or ()
 
     @property
     def marked_calls(self) -> Sequence[Any]:
         """The calls that say of some field that it does not simply hold what happened."""
-        return [call for call in self._outline.tools or () if call.capture]
+        return [call for call in self.outline.tools or () if call.capture]
 
     @property
     def capture(self) -> Mapping[str, str]:
         """The fields that do not simply hold what happened, and why not."""
-        return self._outline.capture or _NO_CAPTURE
+        return self.outline.capture or _NO_CAPTURE
 
 
 class OutlinedCase(Mapping[str, Any]):
@@ -138,7 +130,14 @@ class OutlinedCase(Mapping[str, Any]):
 
     def turns(self, side: str) -> tuple[OutlinedTurn, ...]:
         """Return the turns of `conversation` or `actualConversation`."""
-        return tuple([OutlinedTurn(self, side, turn) for turn in getattr(self.outline, side) or ()])
+        turns = []
+        for turn in getattr(self.outline, side) or ():
+            unmarked = not turn.capture
+            for call in turn.tools or ():
+                if call.capture:
+                    unmarked = False
+            turns.append(OutlinedTurn(_NOT_YET, unmarked, case=self, side=side, outline=turn))
+        return tuple(turns)
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a field, without decoding the case when the outline knows it."""

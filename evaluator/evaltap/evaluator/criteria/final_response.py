@@ -34,9 +34,9 @@ class FinalResponseMatcher:
         """
         if not self._configured:
             return "final response criterion is empty: must configure text, json, rouge, or xml"
-        if actual.absent or expected.absent:
-            return "actual or expected invocation is nil"
         said, wanted = actual.final_text, expected.final_text
+        if (said is None or wanted is None) and (actual.absent or expected.absent):
+            return "actual or expected invocation is nil"
         if said is None:
             return None if wanted is None else "actual final response is nil"
         if said == wanted and self._accepts_itself:

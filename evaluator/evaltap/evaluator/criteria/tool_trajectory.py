@@ -46,11 +46,12 @@ class ToolTrajectoryMatcher:
 
     def mismatch(self, actual: Turn, expected: Turn) -> str | None:
         """Return why the tool calls of two turns do not match, None when they do."""
-        if actual.absent or expected.absent:
-            return "actual or expected invocation is nil"
         calls, wanted = actual.calls, expected.calls
-        if not calls and not wanted:
-            return None
+        if not calls or not wanted:
+            if actual.absent or expected.absent:
+                return "actual or expected invocation is nil"
+            if not calls and not wanted:
+                return None
         if len(calls) != len(wanted) and (not self._subset or len(calls) < len(wanted)):
             sign = "<" if self._subset else "!="
             counts = f"actual({len(calls)}) {sign} expected({len(wanted)})"
