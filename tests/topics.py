@@ -20,7 +20,7 @@ def location(url: str) -> KafkaLocation:
 
 def consume(url: str, store: Store) -> Consumed:
     """Land what lies on the topics and is not landed yet."""
-    source = KafkaSource(location(url))
+    source = KafkaSource(location(url), to_end=True)
     try:
         return Consumer(source, store).run(until_idle=True, report=lambda _: None)
     finally:

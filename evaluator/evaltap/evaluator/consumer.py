@@ -26,8 +26,11 @@ SCORE_EVERY_SECONDS = 1.0
 """How often to score while records come in large numbers."""
 SCORE_SOON_SECONDS = 0.2
 """How often while they come one by one."""
-LANDING_MEMORY = "96MB"
+LANDING_MEMORY = "64MB"
 """What DuckDB may keep of the file while records land: it is read little of, and grows for ever."""
+LARGE_RECORD = 48 << 10
+LARGE_MEMORY = "256MB"
+"""What it may keep once a record of so many bytes has come: a checkpoint holds a number of rows."""
 MOST_TOUCHED = 20_000
 """Cases that wait for their scores, at most: what is remembered of them is bounded."""
 
@@ -84,6 +87,7 @@ class Consumer:
         self._duties = duties
         self._log = log
         self._clock = clock
+        self._large = False
         self._stopped = threading.Event()
         self.consumed = Consumed()
 
@@ -116,6 +120,7 @@ class Consumer:
             wait = 0 if busy else POLL_SECONDS / 2 if unscored else POLL_SECONDS
             batch = self._source.poll(RECORDS_PER_BATCH, wait)
             self.consumed.gaps += batch.gaps
+            self._make_room(batch)
             if batch.records or batch.next_offsets or batch.traces:
                 self.consumed.landed.add(self._lander.land(batch))
                 unscored = unscored or bool(batch.records)
@@ -136,6 +141,11 @@ class Consumer:
             busy = any([duty.step(touched) for duty in self._duties])
             if until_idle and nothing and not due and all(duty.idle for duty in self._duties):
                 break
+
+    def _make_room(self, batch: SourceBatch) -> None:
+        if not self._large and any(one.record.size >= LARGE_RECORD for one in batch.records):
+            self._large = True
+            self._store.allow(LARGE_MEMORY)
 
     def _score(self, touched: Touched | None) -> None:
         fresh = {} if self._fresh is None else self._fresh.take()

@@ -13,6 +13,7 @@ from evaltap.schemas.errors import EvaltapError
 
 _DAMAGE_AT = re.compile(r"entry at byte position (\d+)")
 _DAMAGED = ("Corrupt database file", "Could not read enough bytes", "Corrupted", "corrupt")
+_NO_MEMORY = ("Out of Memory", "failed to pin block", "failed to allocate")
 _NO_SPACE = ("No space left", "Could not write", "Read-only file system", "File too large")
 
 
@@ -52,6 +53,11 @@ def explained(error: BaseException, path: Path | None = None) -> StorageTrouble 
         return StorageTrouble(
             f"{where}cannot be written ({text}); make room and start again: what was written stays, and the"
             " rest is still where it came from"
+        )
+    if any(sign in text for sign in _NO_MEMORY):
+        return StorageTrouble(
+            f"{where}DuckDB had not enough memory ({text}); give it more, or smaller cases: what was"
+            " written stays, and the rest is still where it came from"
         )
     if any(sign in text for sign in _DAMAGED):
         return StorageTrouble(

@@ -26,7 +26,7 @@ from evaltap.evaluator.runs import Run, RunKind, RunMetric, end_run, run_metric,
 from evaltap.evaluator.scores import ScoreWriter
 from evaltap.evaluator.scoring import CaseScore, CaseScorer
 from evaltap.evaluator.selection import Selection
-from evaltap.evaluator.store import Store, utc_now
+from evaltap.evaluator.store import NoMemoryError, Store, utc_now
 
 Progress: TypeAlias = Callable[[int], None]
 """Called with the number of cases scored so far."""
@@ -231,9 +231,19 @@ class PendingScorer:
             yield [PendingCase(*case.named(), indexes) for case in cases], begin
         stored = ((key, begin) for key, begin in touched.items() if key not in fresh)
         oldest_first = sorted(stored, key=lambda item: item[1])
-        for first in range(0, len(oldest_first), TOUCHED_PER_READ):
-            some = dict(oldest_first[first : first + TOUCHED_PER_READ])
-            yield self._pending.of(some), min(some.values())
+        first, size = 0, TOUCHED_PER_READ
+        while first < len(oldest_first):
+            some = dict(oldest_first[first : first + size])
+            try:
+                with self._store.reading_much() if size == 1 else nullcontext():
+                    read = self._pending.of(some)
+            except NoMemoryError:
+                if size == 1:
+                    raise
+                size = max(1, size // 4)  # large cases
+                continue
+            first += len(some)
+            yield read, min(some.values())
 
     def _scored(self, chunk: Sequence[PendingCase], since: Begin) -> Iterator[ScoreRows]:
         suspected = self._guard.suspects

@@ -26,6 +26,8 @@ SCHEMA_VERSION = 3
 WRITING_MEMORY = "160MB"
 
 Row = Sequence[Any]
+NoMemoryError = duckdb.OutOfMemoryException
+"""What is asked for does not fit into what DuckDB may use."""
 
 _LOG = logging.getLogger("evaltap.store")
 
@@ -66,6 +68,7 @@ class Store:
         self._connection = _connect(self.path)
         self._last_now: datetime | None = None
         self._in_transaction = False
+        self._memory: str | None = None
         self._helper: ThreadPoolExecutor | None = None
         self._helping: int | None = None
         self._behind: Future[None] | None = None
@@ -167,12 +170,32 @@ class Store:
         if self.path == Path(":memory:"):  # there is no file to which anything could go
             yield
             return
+        before = self._memory
         # On one thread: the other processors make the rows, and helpers would only be in their way.
-        self.execute(f"SET memory_limit = '{memory}'; SET threads = 1")
+        self.execute("SET threads = 1")
+        self.allow(memory)
         try:
             yield
         finally:
-            self.execute("RESET memory_limit; RESET threads")
+            self.allow(before)
+            if before is None:
+                self.execute("RESET threads")
+
+    @contextmanager
+    def reading_much(self) -> Iterator[None]:
+        """Let the block read rows that may be large, whatever a block around it allows."""
+        before = self._memory
+        self.allow(None)
+        try:
+            yield
+        finally:
+            self.allow(before)
+
+    def allow(self, memory: str | None) -> None:
+        """Say what DuckDB may keep in memory until the block of `writing_much` ends; None: most."""
+        if self.path != Path(":memory:"):
+            self._memory = memory
+            self.execute(f"SET memory_limit = '{memory}'" if memory else "RESET memory_limit")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

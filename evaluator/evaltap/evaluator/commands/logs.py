@@ -21,11 +21,11 @@ def open_source(log: str, *, until_idle: bool) -> "CaseSource":
     if isinstance(location, KafkaLocation):
         from evaltap.evaluator.sources.kafka import KafkaSource
 
-        source = KafkaSource(location)
         if location.format != OTLP:
-            return source
+            return KafkaSource(location, to_end=until_idle)
         from evaltap.evaluator.sources.otlp import OtlpSource
 
+        source = KafkaSource(location)
         return OtlpSource(source, _assembler(location), closes_at_end=until_idle)
     from evaltap.evaluator.sources.local_log import LocalLogSource
 

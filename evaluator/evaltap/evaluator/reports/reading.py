@@ -163,7 +163,9 @@ def _comparison(store: Store) -> Comparison:
 
 def _landed(store: Store, references: References | None) -> dict[CaseKey, CaseData]:
     landed = {}
-    for app, eval_set, eval_id, header, actual, expected in store.rows(sql("report_turns")):
+    with store.reading_much():
+        rows = store.rows(sql("report_turns"))
+    for app, eval_set, eval_id, header, actual, expected in rows:
         case = assemble(header, actual, expected)
         if references is not None:
             references.attach(case)

@@ -6,6 +6,9 @@ from typing import NamedTuple, Protocol
 
 from evaltap.schemas.record import RecordError, WireRecord
 
+BATCH_BYTES = 4 << 20
+"""What the records of one batch may hold, as far as a source can tell: one record, or so much."""
+
 
 class Partition(NamedTuple):
     """One ordered stream of records: a Kafka topic's partition, or a local log (partition 0)."""
@@ -71,6 +74,8 @@ class CaseSource(Protocol):
 
     def poll(self, max_records: int, timeout_seconds: float) -> SourceBatch:
         """Return the next records, at once when there are any, else after the time-out, empty.
+
+        A batch of large records holds fewer of them, about BATCH_BYTES.
 
         Raises InputError when the log has become unusable.
         """

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from evaltap.evaluator.log_position import LogPosition
-from evaltap.evaluator.sources.base import Bounds, Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.sources.base import BATCH_BYTES, Bounds, Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.topics import made
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log_location import KafkaLocation, kafka_settings
@@ -18,6 +18,8 @@ from evaltap.schemas.record import WireRecord
 REFRESH_SECONDS = 30.0
 """How often new partitions are looked for."""
 
+RECORDS_PER_POLL = 250
+"""What is taken from the client at a time, before the size of it is looked at."""
 
 FETCH_BYTES = 2 << 20
 """What one answer of a broker may hold, compressed: unpacked, ten times as much waits in memory."""
@@ -26,14 +28,18 @@ FETCH_BYTES = 2 << 20
 class KafkaSource:
     """Records of the topics of `location`, from the oldest on unless told otherwise by `seek`.
 
+    With `to_end` an empty batch says whether there are `more` records, for which it asks the brokers.
     Raises InputError when no broker answers within `timeout_seconds`.
     """
 
-    def __init__(self, location: KafkaLocation, *, timeout_seconds: float = 10.0) -> None:
+    def __init__(
+        self, location: KafkaLocation, *, to_end: bool = False, timeout_seconds: float = 10.0
+    ) -> None:
         from kafka import KafkaConsumer
         from kafka.errors import KafkaError
 
         self._location = location
+        self._to_end = to_end
         self._offsets: dict[Partition, int] = {}
         self._known: set[Partition] = set()
         self._next: dict[Partition, int] = {}
@@ -65,7 +71,10 @@ class KafkaSource:
         self._refresh()
 
     def poll(self, max_records: int, timeout_seconds: float) -> SourceBatch:
-        """Return the next records; while no broker answers there are none."""
+        """Return the next records; while no broker answers there are none.
+
+        Raises InputError when it is to be read to its end, and nobody says where that is.
+        """
         if time.monotonic() >= self._refresh_at:
             self._refresh()
         if not self._known:
@@ -73,20 +82,25 @@ class KafkaSource:
             self._refresh_at = 0.0
             return SourceBatch()
         records: list[SourceRecord] = []
+        size = 0
         next_offsets: dict[Partition, int] = {}
         gaps: list[str] = []
         wait = int(timeout_seconds * 1000)
         # One poll of the client returns records of one fetch at most; there may be others ready.
-        while found := self._consumer.poll(timeout_ms=wait, max_records=max_records - len(records)):
+        while found := self._consumer.poll(
+            timeout_ms=wait, max_records=min(RECORDS_PER_POLL, max_records - len(records))
+        ):
             wait = 0
             for place, messages in found.items():
                 partition = Partition(place.topic, place.partition)
                 gaps += self._gap(place, partition, messages[0].offset)
                 records += [_record(partition, message) for message in messages]
+                size += sum(len(message.value or b"") for message in messages)
                 next_offsets[partition] = self._next[partition] = messages[-1].offset + 1
-            if len(records) >= max_records:
+            if len(records) >= max_records or size >= BATCH_BYTES:
                 break
-        return SourceBatch(tuple(records), next_offsets, gaps=tuple(gaps))
+        more = self._to_end and not records and self._is_behind()
+        return SourceBatch(tuple(records), next_offsets, gaps=tuple(gaps), more=more)
 
     def _gap(self, place: Any, partition: Partition, found: int) -> list[str]:
         """Return what retention deleted between what was returned last and what was found now.
@@ -115,18 +129,32 @@ class KafkaSource:
         """Return the partitions that hold records now which `poll` has not returned."""
         from kafka.errors import KafkaError
 
-        places = self._places()
         try:
-            ends = self._consumer.end_offsets(places)
-            return [
-                Partition(place.topic, place.partition)
-                for place in places
-                if Partition(place.topic, place.partition) not in self._known
-                or (self._consumer.position(place) or 0) < ends[place]
-            ]
+            return self._unread()
         except KafkaError:
             # Nobody can say: then none of them is at its end.
-            return [Partition(place.topic, place.partition) for place in places]
+            return [Partition(place.topic, place.partition) for place in self._places()]
+
+    def _is_behind(self) -> bool:
+        from kafka.errors import KafkaError
+
+        try:
+            return bool(self._unread())
+        except KafkaError as error:
+            raise InputError(
+                f"{self._location}: no broker says where the log ends ({error}); what was read is"
+                " landed, start again for the rest"
+            ) from None
+
+    def _unread(self) -> Collection[Partition]:
+        places = self._places()
+        ends = self._consumer.end_offsets(places)
+        return [
+            Partition(place.topic, place.partition)
+            for place in places
+            if Partition(place.topic, place.partition) not in self._known
+            or (self._consumer.position(place) or 0) < ends[place]
+        ]
 
     def pause(self, partitions: Collection[Partition]) -> None:
         """Fetch nothing of these partitions, and of no others, from now on."""

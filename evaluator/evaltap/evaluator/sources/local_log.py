@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from evaltap.evaluator.sources.base import Bounds, Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.sources.base import BATCH_BYTES, Bounds, Partition, SourceBatch, SourceRecord
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.local_log import LocalLog, LogMissing, open_log
 
@@ -82,7 +82,7 @@ class LocalLogSource:
                 wanted = self._wanted.get(partition, 0)
                 # Beyond the end: the file was put back from a copy; what is new in it was never seen.
                 self._next = wanted if wanted <= log.end_offset() else 0
-            rows = log.read(self._next, max_records)
+            rows = log.read(self._next, max_records, max_bytes=BATCH_BYTES)
         except LogMissing:
             if self._must_exist:
                 raise

@@ -1,0 +1,43 @@
+"""Turns near the largest that a record may hold are landed and scored like any other."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
+from evaltap.evaluator.cli import main
+from evaltap.evaluator.store import Store
+
+TURNS, TURN_BYTES = 160, 450_000
+
+
+def large_case(number: int) -> dict[str, Any]:
+    """Return a case that does not shrink much when it is compressed, and whose reference differs."""
+    text = random.Random(number).randbytes(TURN_BYTES // 4).hex()
+    actual = make_turn("t") | {"tools": [make_tool(result={"text": text})]}
+    expected = make_turn("t") | {"tools": [make_tool(result={"text": "other"})]}
+    return make_case(f"large-{number}", [actual]) | {"conversation": [expected]}
+
+
+@pytest.mark.parametrize("read_back", [False, True], ids=["from memory", "read back"])
+def test_large_turns_are_landed_and_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_back: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = tmp_path / "log.db"
+    for first in range(0, TURNS, 20):
+        cases = [large_case(number) for number in range(first, first + 20)]
+        write_log(log, make_records(cases, first_seq=first + 1))
+    Path("m.json").write_text(json.dumps([TRAJECTORY, RESPONSE]))
+    Path("r.jsonl").write_text(json.dumps(make_case("nobody")) + "\n")
+    references = ["--references", "r.jsonl"] if read_back else []
+
+    consume = ["consume", "--log", str(log), "--db", "x.duckdb", "--metrics", "m.json"]
+    main([*consume, *references, "--until-idle"])
+
+    with Store("x.duckdb") as store:
+        assert store.rows("SELECT count(*) FROM turns") == [(TURNS,)]
+        assert store.rows("SELECT count(*) FROM scores") == [(2 * TURNS,)]
