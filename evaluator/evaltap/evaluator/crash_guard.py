@@ -3,7 +3,7 @@
 A file beside the database names the cases under way; a process that dies leaves it behind.  The next one
 scores these cases one at a time, each noted before it is begun, and gives a case up that was alone under way
 at two deaths: it gets an error for a score, which says so.  Without a death the guard costs a small
-write for each fifty cases.
+write for each two hundred cases.
 """
 
 import json
@@ -27,7 +27,7 @@ class Keyed(Protocol):
 
 Watched = TypeVar("Watched", bound=Keyed)
 
-GROUP: Final = 50
+GROUP: Final = 200
 """Cases that are noted at a time, and so suspected together."""
 DEATHS: Final = 2
 """Deaths with nothing else under way, after which a case is given up; one may be an accident."""

@@ -210,9 +210,12 @@ class Lander:
 
     def _recall(self, keys: set[CaseKey]) -> None:
         """Load what the store knows of cases that are not remembered."""
-        unknown = [key for key in keys - self._known.keys() if key in self._seen]
-        for key in keys & self._known.keys():
-            self._known.move_to_end(key)
+        unknown = []
+        for key in keys:
+            if key in self._known:
+                self._known.move_to_end(key)
+            elif key in self._seen:
+                unknown.append(key)
         if not unknown:
             return
         names = [list(column) for column in zip(*unknown, strict=True)]
