@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,23 @@ def test_a_second_consumer_goes_on_where_the_store_stands(broker: Broker) -> Non
 
     sink.close()
     assert (consumed.landed.records, consumed.landed.turns) == (2, 2)
+
+
+def test_who_reads_to_the_end_is_told_that_there_is_more_before_anything_was_fetched(
+    broker: Broker,
+) -> None:
+    with closing(KafkaSink(location(broker.log()))) as sink:
+        sink.append(make_records(cases(3)))
+        assert sink.flush(20)
+
+    with closing(KafkaSource(location(broker.log()), to_end=True)) as source:
+        source.seek({})
+        read, batch = 0, source.poll(1, 0)
+        while batch.records or batch.more:
+            read += len(batch.records)
+            batch = source.poll(1, 0)
+
+    assert read == 3
 
 
 def test_while_the_broker_is_away_turns_are_spooled_and_sent_when_it_is_back(
