@@ -5,8 +5,18 @@ import time
 
 import pytest
 
+from broker import until
+from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.inlet import ITEM_BYTES, Inlet
-from evaltap.recorder.pacing import REST_SECONDS, SLICE_SECONDS, Pace, breathe, keep
+from evaltap.recorder.observation import Observation
+from evaltap.recorder.pacing import (
+    LONG_REST_SECONDS,
+    REST_SECONDS,
+    SLICE_SECONDS,
+    Pace,
+    breathe,
+    keep,
+)
 
 
 def rests(pace: Pace, steps: int) -> float:
@@ -54,6 +64,34 @@ def test_rests_are_long_only_while_another_thread_computes() -> None:
     assert while_computing > 0
     assert len(long_rests) - while_computing < 1_000
     assert set(long_rests) == {0.01}
+
+
+class Nothing:
+    """A source that has nothing to say."""
+
+    def process(self, item: object) -> list[Observation]:
+        return []
+
+    def tick(self, now_ns: int) -> list[Observation]:
+        return []
+
+    def close(self) -> list[Observation]:
+        return []
+
+
+def test_there_is_no_leisure_where_turns_are_observed_that_must_be_written_soon() -> None:
+    recorder = Recorder(sink=MemorySink())
+    source = Nothing()
+    recorder.register(source)
+    recorder.submit(source, "item")
+    worker = recorder._worker
+    assert worker is not None
+    until(lambda: worker._longest_rest() == LONG_REST_SECONDS)
+
+    with recorder.turn(session_id="s-1", user="Hi"):
+        assert worker._longest_rest() < LONG_REST_SECONDS
+
+    recorder.close()
 
 
 def test_a_thread_without_a_pace_does_not_rest() -> None:

@@ -96,6 +96,8 @@ class Inlet:
         self.lost_traces: dict[str, int] = {}
         """Trace ids of spans that did not fit, with the number of turns dropped for them."""
         self.hurry = threading.Event()
+        self.observes = False
+        """True once an observation came: a turn may end any moment, and is to be written soon."""
 
     def __len__(self) -> int:
         """Return the number of messages waiting."""
@@ -111,6 +113,7 @@ class Inlet:
 
     def observe(self, observation: Observation, weight: int) -> None:
         """Put an observation, or lose its run when there is no room."""
+        self.observes = True
         if self._lost_runs and observation.run_id in self._lost_runs:
             if isinstance(observation, RunEnded):
                 self._lost_runs.pop(observation.run_id, None)

@@ -27,7 +27,7 @@ MAX_REMEMBERED_DROPS = 10_000
 POLITE_SECONDS = 0.02
 """How long a turn that has ended may wait in favour of the agent's thread."""
 LEISURE_SECONDS = 1.0
-"""How long raw items may; their sources wait longer than that for a trace to be complete."""
+"""How long raw items may, where nothing but these comes; their sources wait longer for a whole trace."""
 FLUSH_AHEAD_NS = 30_000_000_000
 """How far the time is put forward for the sources when a flush waits; less than they keep things."""
 
@@ -151,13 +151,12 @@ class Worker:
         now, ended = time.monotonic(), self._turn_ended_at
         if ended is not None and now - ended > POLITE_SECONDS:
             return 0
-        return LONG_REST_SECONDS if now < self._leisure_until else REST_SECONDS
+        at_leisure = now < self._leisure_until and not self._inlet.observes
+        return LONG_REST_SECONDS if at_leisure else REST_SECONDS
 
     def _handle(self, message: Message) -> None:
         """Take one message; an error costs the turn or the item that it belongs to."""
         try:
-            if not isinstance(message, tuple):
-                self._leisure_until = 0.0
             if isinstance(message, Observed):
                 if self._turn_ended_at is None and isinstance(message.observation, RunEnded):
                     self._turn_ended_at = time.monotonic()
