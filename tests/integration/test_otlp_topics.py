@@ -15,9 +15,11 @@ from kafka import KafkaProducer
 
 import otel_collector
 from broker import Broker
+from cases import RESPONSE
 from evaltap.evaluator.cli import main
 from evaltap.evaluator.store import Store
 from evaltap.evaluator.topics import Cluster
+from scale_out import Program
 from span_facts import captures, files_of
 from telemetry_log import Message, collector_messages, one_span_each
 from topics import location
@@ -25,6 +27,11 @@ from topics import location
 pytestmark = pytest.mark.timeout(120)
 
 SPANS, LOGS = "otlp_spans", "otlp_logs"
+NOTHING_DELETED = {
+    "metricName": "trajectory_forbidden",
+    "threshold": 1,
+    "criterion": {"trajectory": {"forbidden": ["delete_account"]}},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +96,31 @@ def test_what_a_collector_wrote_gives_the_turns_that_files_give(
 
     files = [path for name in captures() for path in files_of(name)]
     assert recorded_turns(tmp_path / "x.duckdb") == turns_of_files(files, tmp_path)
+
+
+def test_a_sink_hands_the_turns_of_raw_telemetry_to_workers(broker: Broker, tmp_path: Path) -> None:
+    make_topics(broker)
+    send(broker, collector_messages())
+    metrics = tmp_path / "m.json"
+    metrics.write_text(json.dumps([RESPONSE, NOTHING_DELETED]))
+    log = ["--log", broker.log(SPANS, LOGS, form="otlp")]
+    db = tmp_path / "x.duckdb"
+    landing = ["--db", str(db), "--metrics", str(metrics), "--until-idle", "--json"]
+
+    worker = Program(["work", *log, "--group", broker.name("g"), "--json"], tmp_path / "out")
+    sink = Program(
+        ["sink", *log, *landing, "--group", broker.name("g"), "--send", "free"], tmp_path / "out"
+    )
+    try:
+        assert sink.wait() in (0, 1, 3), sink.output
+        assert worker.stop() == 0
+    finally:
+        sink.process.kill()
+        worker.process.kill()
+
+    with Store(db, create=False) as store:
+        cases = store.rows("SELECT count(*) FROM latest_cases")[0][0]
+        assert cases == worker.told["jobs"] == store.rows("SELECT count(*) / 2 FROM scores")[0][0]
 
 
 def test_one_span_a_record_over_all_partitions_gives_the_same(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker import Broker, until
-from cases import RESPONSE, TRAJECTORY, make_case, make_records
+from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_turn
 from evaltap.evaluator.job_scoring import JobScorer
 from evaltap.evaluator.store import Store
 from evaltap.evaluator.topics import Cluster
@@ -129,6 +129,26 @@ def test_a_session_that_goes_on_is_judged_for_its_new_turns_only(
             (2, 3),
         ]
         each_scored_once(fleet, 3)
+
+
+def test_a_case_that_fits_no_record_is_scored_by_the_sink_itself(
+    broker: Broker, tmp_path: Path
+) -> None:
+    large = [
+        make_case("large", [make_turn(f"t-{turn}", answer=f"{turn} " * 150_000)])
+        for turn in range(4)
+    ]
+    publish(broker.log(), make_records([make_case("small"), *large]))
+    with scale_out(broker, tmp_path, [RESPONSE]) as fleet:
+        worker = fleet.work()
+        fleet.sink("--send", "free").wait()
+        worker.stop()
+
+        assert worker.told["jobs"] == 1
+        assert fleet.query("SELECT eval_id, turn_count FROM scores ORDER BY 1") == [
+            ("large", 4),
+            ("small", 1),
+        ]
 
 
 def test_two_workers_share_the_work(broker: Broker, tmp_path: Path) -> None:
