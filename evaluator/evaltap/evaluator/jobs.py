@@ -167,6 +167,7 @@ class PendingScorer:
         self._threads = threads
         self._scorer = scorer
         self._guard = CrashGuard(store.path)
+        self._live: Run | None = None
         self.takes_fresh = (
             scorer.outline_suffices and references is None and self._pending.scored_after_landing
         )
@@ -204,7 +205,7 @@ class PendingScorer:
             if not chunk:
                 continue
             if writer is None:
-                run = start_run(self._store, kind, source, self._wanted)
+                run = self._started(kind, source)
                 writer = ScoreWriter(self._store, run)
             for rows in self._scored(chunk, since):
                 # The next cases are scored while these are written.
@@ -214,6 +215,13 @@ class PendingScorer:
                 if stopped():
                     return run, cases
         return run, cases
+
+    def _started(self, kind: RunKind, source: str) -> Run:
+        if self._live is not None and kind == "live":
+            return self._live  # to look whether it is there would wait for what is being written
+        run = start_run(self._store, kind, source, self._wanted)
+        self._live = run if kind == "live" else None
+        return run
 
     def _chunks(
         self, touched: Touched | None, fresh: Mapping[CaseKey, FreshCase], *, retry: bool

@@ -6,15 +6,16 @@ append-only (`sql/tables.sql` tells why) and readers use the views in `sql/views
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import duckdb
 
@@ -24,6 +25,14 @@ from evaltap.schemas.errors import EvaltapError
 
 SCHEMA_VERSION = 3
 WRITING_MEMORY = "160MB"
+
+ROWS_PER_GROUP = 10_240
+"""A checkpoint writes the last group of a table anew, with all that it holds, until the group is full."""
+_NAME: Final = "evaltap"
+"""What the file is called within the connection."""
+
+MOST_BEHIND = 3
+"""Steps that may wait to be taken: a checkpoint takes as long as several commits."""
 
 Row = Sequence[Any]
 NoMemoryError = duckdb.OutOfMemoryException
@@ -67,11 +76,13 @@ class Store:
             raise StoreError(f"{path}: not a DuckDB file; name another one")
         self._connection = _connect(self.path)
         self._last_now: datetime | None = None
+        self._clock = threading.Lock()
         self._in_transaction = False
         self._memory: str | None = None
         self._helper: ThreadPoolExecutor | None = None
         self._helping: int | None = None
-        self._behind: Future[None] | None = None
+        self._steps: deque[Future[None]] = deque()
+        self._step_failed = False
         try:
             self._lay_out()
         except BaseException:
@@ -125,11 +136,11 @@ class Store:
 
         So what a case led to is never older than the case, whatever became of the machine's clock.
         """
-        self.settle()
-        last: datetime | None = self._last_now or self.rows(_LAST_WRITTEN)[0][0]
-        now = utc_now() if last is None else max(utc_now(), last + timedelta(microseconds=1))
-        self._last_now = now
-        return now
+        if self._last_now is None:
+            self._last_now = self.rows(_LAST_WRITTEN)[0][0] or datetime.min
+        with self._clock:
+            self._last_now = max(utc_now(), self._last_now + timedelta(microseconds=1))
+            return self._last_now
 
     def close(self) -> None:
         """Close the file; its write-ahead log is folded in.  Raises what a step left behind raised."""
@@ -143,23 +154,40 @@ class Store:
     def behind(self, step: Callable[[], None]) -> None:
         """Have another thread take a step with the store while the caller does something else.
 
-        Whatever uses the store next waits until the step is done, and raises what it raised.  DuckDB
-        needs no interpreter for most of the work of a commit.
+        Steps are taken in order, a few may wait.  Whatever else uses the store waits until all are done,
+        and raises what the first of them raised; those after it are not taken.  DuckDB needs no
+        interpreter for most of the work of a commit.
         """
-        self.settle()
+        if len(self._steps) >= MOST_BEHIND:
+            self._finish_step()
         if self._helper is None:
             self._helper = ThreadPoolExecutor(1, thread_name_prefix="evaltap-store")
-        self._behind = self._helper.submit(self._take, step)
+        self._steps.append(self._helper.submit(self._take, step))
 
     def settle(self) -> None:
-        """Wait for the step that was left behind, if any; raise what it raised."""
-        if self._behind is not None and threading.get_ident() != self._helping:
-            step, self._behind = self._behind, None
-            step.result()
+        """Wait for the steps that were left behind, if any; raise what the first one raised."""
+        if threading.get_ident() != self._helping:
+            while self._steps:
+                self._finish_step()
+
+    def _finish_step(self) -> None:
+        try:
+            self._steps.popleft().result()
+        except BaseException:
+            wait(self._steps)
+            self._steps.clear()
+            self._step_failed = False
+            raise
 
     def _take(self, step: Callable[[], None]) -> None:
         self._helping = threading.get_ident()
-        step()
+        if self._step_failed:
+            return  # nothing is written behind what is missing
+        try:
+            step()
+        except BaseException:
+            self._step_failed = True
+            raise
 
     @contextmanager
     def writing_much(self, memory: str = WRITING_MEMORY) -> Iterator[None]:
@@ -259,6 +287,7 @@ class Store:
         """Yield the rows of a query in chunks, from a cursor that does not see later writes."""
         self.settle()
         with self._connection.cursor() as cursor:
+            _use(cursor)
             cursor.execute(query, parameters)
             while chunk := cursor.fetchmany(size):
                 yield chunk
@@ -284,11 +313,27 @@ class TemporaryStore(Store):
         self._folder.cleanup()
 
 
+def _attached(path: Path) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
+    try:
+        file = str(path).replace("'", "''")
+        connection.execute(f"ATTACH '{file}' AS {_NAME} (ROW_GROUP_SIZE {ROWS_PER_GROUP})")
+        _use(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _use(connection: duckdb.DuckDBPyConnection) -> None:
+    connection.execute(f"USE {_NAME}")
+
+
 def _connect(path: Path) -> duckdb.DuckDBPyConnection:
     text, trouble = "", None
     for keep in (True, False, False):
         try:
-            return duckdb.connect(str(path), config={"autoinstall_known_extensions": "false"})
+            return _attached(path)
         except duckdb.Error as error:
             text, trouble = str(error), explained(error, path)
         except OSError as error:

@@ -127,7 +127,7 @@ def consume(
                 told.append(gap)
                 print(f"evaltap {options.command}: GAP {gap}", file=sys.stderr)
 
-        with _stopped_by_signals(consumer), _collecting_rarely():
+        with _stopped_by_signals(consumer), _collecting_rarely(), _switching_often():
             report(consumer.run(until_idle=options.until_idle, report=report))
         source.close()
         tell_telemetry(source)
@@ -148,6 +148,20 @@ def _collecting_rarely() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+@contextmanager
+def _switching_often() -> Iterator[None]:
+    """Let the thread that commits have the interpreter after half a millisecond, not after five.
+
+    It needs it often and for moments; while it waits nothing is written.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.0005)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 @contextmanager
