@@ -71,10 +71,14 @@ class CrashingStore(Store):
             super().execute(f"TRUNCATE {table}")
         self.open_again()
 
-    def open_again(self, crash_at: int | None = None) -> None:
-        """Begin the life of another process, which dies at a step of its writing or does not."""
+    def end(self) -> None:
+        """End the life of a process, once what it had left behind is done or has killed it."""
         with suppress(Crash):
             self.settle()
+        self.crash_at = None
+
+    def open_again(self, crash_at: int | None = None) -> None:
+        """Begin the life of another process, which dies at a step of its writing or does not."""
         self.steps, self.crash_at = 0, crash_at
         self._last_now = None
 

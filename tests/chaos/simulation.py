@@ -300,7 +300,7 @@ class Simulation:
         except Crash as crash:
             told = str(crash)
         finally:
-            self.store.crash_at = None
+            self.store.end()
             source.close()
         self.gaps += consumer.consumed.gaps if consumer is not None else []
         return told

@@ -6,7 +6,7 @@ what is landed is pending until it has a score.
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,7 +14,7 @@ from evaltap.evaluator.fresh_cases import FreshCases
 from evaltap.evaluator.landing import LandedCounts, Lander
 from evaltap.evaluator.log_position import log_positions
 from evaltap.evaluator.pending import Touched
-from evaltap.evaluator.sources.base import CaseSource, SourceBatch
+from evaltap.evaluator.sources.base import CaseSource, Partition, SourceBatch
 from evaltap.evaluator.store import Store
 
 if TYPE_CHECKING:
@@ -98,14 +98,7 @@ class Consumer:
     def run(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> Consumed:
         """Consume until `stop`, or until the log has nothing new and everything is scored."""
         offsets = self._lander.offsets()
-        positions = log_positions(self._source.bounds(), offsets)
-        self.consumed.gaps += [position.gap for position in positions if position.gap]
-        passed = {one.partition: one.bounds.start for one in positions if one.is_behind}
-        if passed:
-            # Passed once it is told, so that the next start does not tell it again.
-            report(self.consumed)
-            self._lander.land(SourceBatch(next_offsets=passed))
-        self._source.seek({**offsets, **passed})
+        self._source.seek(self._pass_gaps(offsets, report))
         self._score(None)  # of a killed run, or with other metrics
         for duty in self._duties:
             duty.begin()
@@ -113,6 +106,19 @@ class Consumer:
             self._loop(until_idle=until_idle, report=report)
             self._store.settle()
         return self.consumed
+
+    def _pass_gaps(
+        self, offsets: Mapping[Partition, int], report: Callable[[Consumed], None]
+    ) -> Mapping[Partition, int]:
+        """Tell what is gone from the log; return where to go on, with the gaps behind it."""
+        positions = log_positions(self._source.bounds(), offsets)
+        self.consumed.gaps += [position.gap for position in positions if position.gap]
+        passed = {one.partition: one.bounds.start for one in positions if one.is_behind}
+        if passed:
+            # Stored once it is told, so that the next start does not tell it again.
+            report(self.consumed)
+            self._lander.land(SourceBatch(next_offsets=passed))
+        return {**offsets, **passed}
 
     def _loop(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> None:
         unscored, busy, last_scored = True, False, self._clock()
