@@ -20,7 +20,7 @@ from evaltap.evaluator.store import Store
 if TYPE_CHECKING:
     from evaltap.evaluator.jobs import PendingScorer
 
-RECORDS_PER_BATCH = 1_000
+RECORDS_PER_BATCH = 1000
 POLL_SECONDS = 0.2
 SCORE_EVERY_SECONDS = 1.0
 """How often to score while records come in large numbers."""
@@ -149,7 +149,9 @@ class Consumer:
                 break
 
     def _make_room(self, batch: SourceBatch) -> None:
-        if not self._large and any(one.record.size >= LARGE_RECORD for one in batch.records):
+        if not self._large and any(
+            len(one.record.value or b"") >= LARGE_RECORD for one in batch.records
+        ):
             self._large = True
             self._store.allow(LARGE_MEMORY)
 

@@ -21,7 +21,7 @@ from evaltap.evaluator.outlined_case import OutlinedCase
 from evaltap.evaluator.pending import CaseKey, with_turns
 from evaltap.schemas.case import CaseData
 
-MOST_BYTES: Final = 8 << 20
+MOST_BYTES: Final = 4 << 20
 """How much of the log is kept; with outlines and rows it takes about twice as much."""
 
 

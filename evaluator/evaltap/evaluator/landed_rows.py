@@ -4,9 +4,8 @@ A value that its column cannot hold is a ValueError: the record is then a dead l
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -26,8 +25,7 @@ LARGEST_REVISION = 1_000_000
 _TURN_KEYS = frozenset({"actualConversation", "conversation", "evalSetId"})
 
 
-@dataclass(frozen=True, slots=True)
-class LandedTurn:
+class LandedTurn(NamedTuple):
     """A turn that came, as rows; its case data need not be kept."""
 
     key: CaseKey

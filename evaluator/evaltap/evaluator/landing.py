@@ -7,7 +7,7 @@ already there in that revision is a re-delivery and is counted, not stored again
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
@@ -157,7 +157,7 @@ class Lander:
             # Rows at once, so that the decoded case is freed while it is in the processor's cache.
             match record.error or _read(record.record):
                 case LandedTurn() as landed:
-                    turns.append((landed, record.record.size))
+                    turns.append((landed, len(record.record.value or b"")))
                     rows.consume(landed.producer_id, landed.seq)
                 case Manifest(highest_seq=highest) if highest > LARGEST_WHOLE:
                     beyond = RecordError(Reason.INVALID_MANIFEST, f"highestSeq is {highest}")
@@ -357,7 +357,7 @@ def _read(record: WireRecord) -> LandedTurn | Manifest | Feedback | RecordError:
         # The outline vouches for the form of a case as well as a look at its data would.
         outlined = outline_case(record.value or b"")
         if outlined is None and (case := case_data(decoded.case)) is not decoded.case:
-            decoded = replace(decoded, case=case)
+            decoded = decoded._replace(case=case)
         return landed_turn(decoded, outlined)
     except RecordError as error:
         return error

@@ -113,13 +113,13 @@ def summarise(
         f"""
         SELECT eval_set_id, eval_id, metric_name, status, score, coalesce(reason, ''), app_name
         {scope} AND status = 'failed'
-        ORDER BY score NULLS FIRST, eval_set_id, eval_id, metric_name LIMIT $limit""",
+        ORDER BY score NULLS FIRST, app_name, eval_set_id, eval_id, metric_name LIMIT $limit""",
         limit=worst,
     )
     unscored = read(f"""
         SELECT metric_name, status, coalesce(reason, ''), count(*), min(eval_id)
         {scope} AND status IN ('not_evaluated', 'error')
-        GROUP BY metric_name, status, reason ORDER BY count(*) DESC, metric_name LIMIT 20""")
+        GROUP BY metric_name, status, reason ORDER BY count(*) DESC, metric_name, status, reason LIMIT 20""")
     return Summary(
         run_id,
         cases,

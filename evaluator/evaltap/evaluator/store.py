@@ -26,12 +26,12 @@ from evaltap.schemas.errors import EvaltapError
 SCHEMA_VERSION = 3
 WRITING_MEMORY = "160MB"
 
-ROWS_PER_GROUP = 10_240
+ROWS_PER_GROUP = 4_096
 """A checkpoint writes the last group of a table anew, with all that it holds, until the group is full."""
 _NAME: Final = "evaltap"
 """What the file is called within the connection."""
 
-MOST_BEHIND = 3
+MOST_BEHIND = 2
 """Steps that may wait to be taken: a checkpoint takes as long as several commits."""
 
 Row = Sequence[Any]

@@ -12,7 +12,7 @@ schema, size, hash, one turn); the models of `evaltap.schemas` check the rest of
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from evaltap.schemas.envelope import (
@@ -63,8 +63,7 @@ FEEDBACK_TYPE = "evaltap.feedback"
 TYPES = (CASE_TYPE, MANIFEST_TYPE, FEEDBACK_TYPE)
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedCase:
+class DecodedCase(NamedTuple):
     """An eval case with one turn, and the envelope that brought it."""
 
     case: dict[str, Any]

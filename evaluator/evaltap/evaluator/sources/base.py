@@ -24,8 +24,7 @@ class Bounds(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRecord:
+class SourceRecord(NamedTuple):
     """A raw record and where it lay.  Most sources decode nothing, so nothing fails before landing."""
 
     partition: Partition

@@ -18,6 +18,9 @@ from evaltap.schemas.record import WireRecord
 REFRESH_SECONDS = 30.0
 """How often new partitions are looked for."""
 
+SILENT_SECONDS = 60.0
+"""How long brokers may not say where a log ends that is to be read to its end."""
+
 RECORDS_PER_POLL = 250
 """What is taken from the client at a time, before the size of it is looked at."""
 
@@ -40,6 +43,7 @@ class KafkaSource:
 
         self._location = location
         self._to_end = to_end
+        self._silent_since: float | None = None
         self._offsets: dict[Partition, int] = {}
         self._known: set[Partition] = set()
         self._next: dict[Partition, int] = {}
@@ -139,12 +143,18 @@ class KafkaSource:
         from kafka.errors import KafkaError
 
         try:
-            return bool(self._unread())
+            behind = bool(self._unread())
+            self._silent_since = None
         except KafkaError as error:
+            now = time.monotonic()
+            self._silent_since = self._silent_since or now
+            if now - self._silent_since < SILENT_SECONDS:
+                return True  # perhaps a broker is being restarted
             raise InputError(
                 f"{self._location}: no broker says where the log ends ({error}); what was read is"
                 " landed, start again for the rest"
             ) from None
+        return behind
 
     def _unread(self) -> Collection[Partition]:
         places = self._places()

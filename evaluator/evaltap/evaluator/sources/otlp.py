@@ -8,7 +8,7 @@ read, how far, so that its telemetry beyond that offset is not taken for a new o
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from evaltap.evaluator.sources.base import (
@@ -207,7 +207,7 @@ class OtlpSource:
 
     def _set_aside(self, record: SourceRecord, error: RecordError) -> None:
         if (record.partition, record.offset) not in self._known.poison:
-            self._records.append(replace(record, error=error))
+            self._records.append(record._replace(error=error))
 
     def _add(self, reading: TraceReading) -> None:
         """Add the turns of a reading; their place is that of the last that came of the trace."""
