@@ -3,10 +3,12 @@
 Broker, topic and consumer share one machine.  The cases have two turns of 4 tool calls (2.5 KB a turn
 with its reference) that come one after the other, and are scored by two deterministic metrics.
 
-    python docs/benchmarks/kafka_throughput.py [--turns 50000] [--stored 1000 100000]
+    python docs/benchmarks/kafka_throughput.py [--turns 50000] [--stored 1000 100000] [--apache]
 
 For each size a file is filled with so many turns; then the same number of new turns is consumed into it.
-The broker is the development dependency noida-db, or the cluster of EVALTAP_TEST_KAFKA=host:port.
+The broker is the development dependency noida-db, Apache Kafka itself (needs Java 17 and Maven), or the
+cluster of EVALTAP_TEST_KAFKA=host:port.  noida-db answers a fetch with all that a partition holds, however
+much it is, so a million turns need Apache Kafka.
 """
 
 import argparse
@@ -59,10 +61,20 @@ def records(first: int, count: int) -> Iterator[WireRecord]:
 
 
 @contextmanager
-def broker(folder: Path) -> Iterator[str]:
+def broker(folder: Path, *, apache: bool = False) -> Iterator[str]:
     """Give the address of a broker."""
     if given := os.environ.get("EVALTAP_TEST_KAFKA"):
         yield given
+        return
+    if apache:
+        sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+        from apache import ApacheKafka
+        from broker import Broker
+
+        kafka = Broker(folder, ApacheKafka())
+        kafka.start()
+        yield kafka.address
+        kafka.stop()
         return
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -111,9 +123,12 @@ def consume(location: KafkaLocation, work: Path) -> tuple[float, float]:
     return time.perf_counter() - began, usage.ru_maxrss / 1024
 
 
-def measure(turns: int, stored: int) -> tuple[float, float, float]:
+def measure(turns: int, stored: int, *, apache: bool) -> tuple[float, float, float]:
     """Return turns a second into a file of `stored` turns, and memory while filling and after."""
-    with tempfile.TemporaryDirectory() as folder, broker(Path(folder) / "broker") as address:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        broker(Path(folder) / "broker", apache=apache) as address,
+    ):
         work = Path(folder)
         (work / "metrics.json").write_text(json.dumps(METRICS))
         location = KafkaLocation((address,), (f"{TOPIC}-{stored}-{os.getpid()}",))
@@ -130,10 +145,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Throughput of consume over a topic.")
     parser.add_argument("--turns", type=int, default=50_000)
     parser.add_argument("--stored", type=int, nargs="+", default=[1_000, 100_000])
+    parser.add_argument("--apache", action="store_true", help="over Apache Kafka itself")
     options = parser.parse_args()
     rates = []
     for stored in options.stored:
-        rate, filling, memory = measure(options.turns, stored)
+        rate, filling, memory = measure(options.turns, stored, apache=options.apache)
         rates.append(rate)
         print(
             f"{stored:>9,} stored: {rate:>7,.0f} turns/s; memory {filling:.0f} MB while filling,"
