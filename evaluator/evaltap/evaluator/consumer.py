@@ -99,10 +99,10 @@ class Consumer:
         """Consume until `stop`, or until the log has nothing new and everything is scored."""
         offsets = self._lander.offsets()
         self._source.seek(self._pass_gaps(offsets, report))
-        self._score(None)  # of a killed run, or with other metrics
-        for duty in self._duties:
-            duty.begin()
         with self._store.writing_much(LANDING_MEMORY):
+            self._score(None)  # of a killed run, or with other metrics
+            for duty in self._duties:
+                duty.begin()
             self._loop(until_idle=until_idle, report=report)
             self._store.settle()
         return self.consumed

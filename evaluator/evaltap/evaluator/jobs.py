@@ -13,7 +13,6 @@ from evaltap.evaluator.crash_guard import CrashGuard
 from evaltap.evaluator.file_scoring import BadLine, FileScorer
 from evaltap.evaluator.fresh_cases import FreshCase
 from evaltap.evaluator.pending import (
-    OLDEST,
     Begin,
     CaseKey,
     PendingCase,
@@ -35,8 +34,11 @@ ROWS_PER_WRITE = 25_000
 """Turn scores a statement: enough that its fixed cost does not matter, few enough that the last
 statement, which no worker overlaps, is short."""
 
-TOUCHED_PER_READ = 500
-"""Cases that were touched by landing and are read, and stored with their scores, at a time."""
+NAMES_PER_READ = 20_000
+"""Names of pending cases that are held at a time."""
+
+CASES_PER_READ = 1_000
+"""Cases that are read, and stored with their scores, at a time."""
 
 FRESH_AT_A_TIME = 2_000
 """Cases that are still in memory and are stored with their scores at a time."""
@@ -227,9 +229,10 @@ class PendingScorer:
         self, touched: Touched | None, fresh: Mapping[CaseKey, FreshCase], *, retry: bool
     ) -> Iterator[tuple[list[PendingCase], Begin]]:
         if touched is None:
-            in_order = self._selection.items is not None
-            for read in self._pending.all(retry=retry, in_order=in_order):
-                yield read, OLDEST
+            after = -1
+            while names := self._pending.names(NAMES_PER_READ, after=after, retry=retry):
+                after = max(begin.landed_seq for begin in names.values())
+                yield from self._read(names, retry=retry)
             return
         whole = [fresh[key] for key in touched if key in fresh]
         for first in range(0, len(whole), FRESH_AT_A_TIME):
@@ -237,14 +240,19 @@ class PendingScorer:
             indexes = self._pending.indexes
             begin = min(touched[case.key] for case in cases)
             yield [PendingCase(*case.named(), indexes) for case in cases], begin
-        stored = ((key, begin) for key, begin in touched.items() if key not in fresh)
-        oldest_first = sorted(stored, key=lambda item: item[1])
-        first, size = 0, TOUCHED_PER_READ
+        yield from self._read({key: at for key, at in touched.items() if key not in fresh})
+
+    def _read(
+        self, touched: Touched, *, retry: bool = False
+    ) -> Iterator[tuple[list[PendingCase], Begin]]:
+        """Yield those of the cases that are pending, the oldest first."""
+        oldest_first = sorted(touched.items(), key=lambda item: item[1])
+        first, size = 0, CASES_PER_READ
         while first < len(oldest_first):
             some = dict(oldest_first[first : first + size])
             try:
                 with self._store.reading_much() if size == 1 else nullcontext():
-                    read = self._pending.of(some)
+                    read = self._pending.of(some, retry=retry)
             except NoMemoryError:
                 if size == 1:
                     raise

@@ -5,7 +5,7 @@ back in the file than where those cases begin.  So a look costs what is new, not
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -20,9 +20,6 @@ from evaltap.evaluator.store import Store, sql
 from evaltap.schemas.case import CaseData
 from evaltap.schemas.documents import iter_cases
 from evaltap.schemas.errors import FormatError
-
-CASES_PER_READ = 500
-"""Landed cases that are read, and stored with their scores, at a time."""
 
 CaseKey: TypeAlias = tuple[str, str, str]
 """App name, eval set id, eval id."""
@@ -100,27 +97,14 @@ class PendingCases:
         self.scored_after_landing = kinds <= {"live", "landed"}
         """Whether no case has a score that is older than it; one of a file, or one gated, may have."""
 
-    def all(self, *, retry: bool = False, in_order: bool = False) -> Iterator[list[PendingCase]]:
-        """Yield all pending cases in chunks; with `retry` also those whose score could not be had.
-
-        `in_order`: those first that landed first; otherwise no sort is paid for.
-        """
-        if not self._digests:
-            return
-        query = f"WITH {_EVERYTHING} {sql('pending_cases')} {_CASES}"
-        if in_order:
-            query += "ORDER BY min(t.first_landed_seq)"
-        for rows in self._store.stream(query, self._wanted(retry=retry), size=CASES_PER_READ):
-            yield [self._assembled(row) for row in rows]
-
-    def of(self, touched: Touched) -> list[PendingCase]:
-        """Return those of these cases that are pending."""
+    def of(self, touched: Touched, *, retry: bool = False) -> list[PendingCase]:
+        """Return those of these cases that are pending, in the order of landing; `retry` as in `names`."""
         if not touched or not self._digests:
             return []
         apps, sets, ids = (list(names) for names in zip(*touched, strict=True))
         since = min(touched.values())
         parameters = {
-            **self._wanted(retry=False),
+            **self._wanted(retry=retry),
             "apps": apps,
             "sets": sets,
             "ids": ids,
@@ -136,11 +120,20 @@ class PendingCases:
         """The metrics that are looked for: what a case without any score lacks."""
         return tuple(sorted(self._digests.values()))
 
-    def names(self, limit: int) -> dict[CaseKey, Begin]:
-        """Return the names of the first so many pending cases, in the order of landing."""
+    def names(self, limit: int, *, after: int = -1, retry: bool = False) -> dict[CaseKey, Begin]:
+        """Return the names of the first so many pending cases, in the order of landing.
+
+        Only those that begin behind `after`, a place in the order of landing; with `retry` also those
+        whose score could not be had.  Reads no turn, so it takes little memory.
+        """
+        if not self._digests:
+            return {}
         query = f"WITH {_EVERYTHING} {sql('pending_cases')} {_NAMES}"
-        rows = self._store.rows(query, {**self._wanted(retry=False), "limit": limit})
-        return {(app, eval_set, eval_id): Begin(*begin) for app, eval_set, eval_id, *begin in rows}
+        parameters = {**self._wanted(retry=retry), "limit": limit, "after": after}
+        return {
+            (app, eval_set, eval_id): Begin(*begin)
+            for app, eval_set, eval_id, *begin in self._store.rows(query, parameters)
+        }
 
     def known(
         self, indexes: Sequence[int], cases: Sequence[PendingCase], since: Begin = OLDEST
@@ -212,18 +205,21 @@ these_scores AS (
 """
 
 _CASES = """
-SELECT m.app_name, m.eval_set_id, m.eval_id, m.revision, m.digests, m.case_json,
+SELECT m.app_name, m.eval_set_id, m.eval_id, m.revision, m.digests, c.case_json,
        list(t.turn_revision ORDER BY t.started_at NULLS FIRST, t.first_landed_seq),
        list(t.actual_json   ORDER BY t.started_at NULLS FIRST, t.first_landed_seq),
        list(t.expected_json ORDER BY t.started_at NULLS FIRST, t.first_landed_seq)
-FROM missing m JOIN newest_turns t USING (app_name, eval_set_id, eval_id)
-GROUP BY m.app_name, m.eval_set_id, m.eval_id, m.revision, m.digests, m.case_json
+FROM missing m
+JOIN newest_cases c USING (app_name, eval_set_id, eval_id)
+JOIN newest_turns t USING (app_name, eval_set_id, eval_id)
+GROUP BY m.app_name, m.eval_set_id, m.eval_id, m.revision, m.digests, c.case_json
+ORDER BY min(t.first_landed_seq)
 """
 
 _NAMES = """
 SELECT app_name, eval_set_id, eval_id, min(landed_seq), min(landed_at)
 FROM these_turns SEMI JOIN missing USING (app_name, eval_set_id, eval_id)
-GROUP BY ALL ORDER BY min(landed_seq) LIMIT $limit
+GROUP BY ALL HAVING min(landed_seq) > $after ORDER BY min(landed_seq) LIMIT $limit
 """
 
 _KNOWN = """

@@ -25,8 +25,7 @@ done AS (
     AND (status IN ('passed', 'failed') OR NOT $retry::BOOLEAN)
 ),
 missing AS (
-  SELECT c.app_name, c.eval_set_id, c.eval_id, c.revision, c.case_json,
-         list(w.metric_digest) AS digests
+  SELECT c.app_name, c.eval_set_id, c.eval_id, c.revision, list(w.metric_digest) AS digests
   FROM newest_cases c CROSS JOIN wanted w
   WHERE NOT EXISTS (
     FROM done d
