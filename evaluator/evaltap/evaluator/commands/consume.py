@@ -108,7 +108,7 @@ def consume(
     equip: "Callable[[argparse.Namespace, Store, CaseScorer | None], Equipment]",
 ) -> int:
     """Land a log and score it until stopped, or until it is idle; return the exit code."""
-    from evaltap.evaluator.consumer import Consumed, Consumer
+    from evaltap.evaluator.consumer import LANDING_MEMORY, Consumed, Consumer
 
     source = open_source(options.log, until_idle=options.until_idle)
     with open_store(options.db) as store, progress("turns landed") as show:
@@ -131,7 +131,7 @@ def consume(
             report(consumer.run(until_idle=options.until_idle, report=report))
         source.close()
         tell_telemetry(source)
-        with store.writing_much():
+        with store.writing_much(LANDING_MEMORY):
             return _finish(options, store, consumer, pending, beside.tell())
 
 
