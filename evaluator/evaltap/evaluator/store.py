@@ -136,11 +136,11 @@ class Store:
 
         So what a case led to is never older than the case, whatever became of the machine's clock.
         """
-        if self._last_now is None:
-            self._last_now = self.rows(_LAST_WRITTEN)[0][0] or datetime.min
+        last = self._last_now or self.rows(_LAST_WRITTEN)[0][0] or datetime.min
         with self._clock:
-            self._last_now = max(utc_now(), self._last_now + timedelta(microseconds=1))
-            return self._last_now
+            last = max(utc_now(), (self._last_now or last) + timedelta(microseconds=1))
+            self._last_now = last
+        return last
 
     def close(self) -> None:
         """Close the file; its write-ahead log is folded in.  Raises what a step left behind raised."""
