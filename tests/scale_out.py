@@ -82,8 +82,8 @@ class Program:
 
     @property
     def told(self) -> dict[str, Any]:
-        """What it said as JSON in its last line."""
-        return dict(json.loads(self.output.splitlines()[-1]))
+        """What it said as JSON, in its last line but for what libraries say at the end of a process."""
+        return dict(json.loads([one for one in self.output.splitlines() if one[:1] == "{"][-1]))
 
     def send(self, number: int) -> None:
         """Send a signal."""

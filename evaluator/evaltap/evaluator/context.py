@@ -201,7 +201,7 @@ class Services:
     embeddings: EmbedderProvider = no_embeddings
 
 
-class EvaluationContext(Struct, frozen=True, gc=False):
+class EvaluationContext(Struct, frozen=True):
     """Everything an evaluator may look at for one case and one metric.
 
     `actual` and `expected` have one turn each for the same position; expected turns may be

@@ -34,7 +34,7 @@ KnownScores = Mapping[int, Sequence[TurnScore | None]]
 OnBrokenMetric = Literal["error", "fail"]
 
 
-class MetricOutcome(Struct, frozen=True, gc=False):
+class MetricOutcome(Struct, frozen=True):
     """One metric of one case; `error_type` is set when the evaluator failed."""
 
     name: str
@@ -49,7 +49,7 @@ class MetricOutcome(Struct, frozen=True, gc=False):
     error_type: str = ""
 
 
-class CaseScore(Struct, frozen=True, gc=False):
+class CaseScore(Struct, frozen=True):
     """One case under all metrics.
 
     `score` is 1 for a passed case and 0 for a failed one, and None when nothing says either: no
@@ -209,7 +209,7 @@ class CaseScorer:
         return MetricOutcome(name, status, score, threshold, reason, turns, version, metric)
 
 
-class _Bound(Struct, frozen=True, gc=False):
+class _Bound(Struct, frozen=True):
     """A metric with its evaluator, and what each of its outcomes repeats: models are slow to ask."""
 
     metric: EvalMetric
