@@ -53,6 +53,9 @@ class Duty(Protocol):
         """Whether nothing is left to do until something new lands."""
         ...
 
+    def close(self) -> None:
+        """Let go of connections; called once, by whoever made it."""
+
 
 @dataclass(slots=True)
 class Consumed:

@@ -86,6 +86,7 @@ class Fleet:
         self._pending = pending
         self._settings = settings
         self._results = results
+        self._writer = writer
         self._cluster = cluster
         self._clock = clock
         self._names = {i: one.metric.metric_name for i, one in enumerate(run.metrics)}
@@ -122,6 +123,11 @@ class Fleet:
                 self._take(batch)
                 patience = self._clock() + AWAY_SECONDS
             behind -= {at for at, upto in batch.next_offsets.items() if upto >= ends.get(at, 0)}
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._results.close()
+        self._writer.close()
 
     def step(self, touched: Touched | None) -> bool:
         """Store results, ask for what is pending; return whether more may lie ready."""

@@ -67,6 +67,10 @@ class Outbox:
         if found:
             self._until = found[0]
 
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._writer.close()
+
     def step(self, touched: Touched | None) -> bool:
         """Publish the next rows; return whether there may be more."""
         if self._clock() < self._not_before:

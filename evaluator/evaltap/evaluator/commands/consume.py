@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,10 +110,16 @@ def consume(
     """Land a log and score it until stopped, or until it is idle; return the exit code."""
     from evaltap.evaluator.consumer import LANDING_MEMORY, Consumed, Consumer
 
-    source = open_source(options.log, until_idle=options.until_idle)
-    with open_store(options.db) as store, progress("turns landed") as show:
+    with (
+        closing(open_source(options.log, until_idle=options.until_idle)) as source,
+        open_store(options.db) as store,
+        progress("turns landed") as show,
+        ExitStack() as opened,
+    ):
         remember(source, store)
         beside = equip(options, store, scorer)
+        for duty in beside.duties:
+            opened.callback(duty.close)
         pending = (
             None if scorer is None else pending_scorer(store, scorer, options, only=beside.only)
         )
@@ -129,7 +135,6 @@ def consume(
 
         with _stopped_by_signals(consumer), _collecting_rarely(), _switching_often():
             report(consumer.run(until_idle=options.until_idle, report=report))
-        source.close()
         tell_telemetry(source)
         with store.writing_much(LANDING_MEMORY):
             return _finish(options, store, consumer, pending, beside.tell())
