@@ -20,7 +20,7 @@ from evaltap.evaluator.store import Store
 if TYPE_CHECKING:
     from evaltap.evaluator.jobs import PendingScorer
 
-RECORDS_PER_BATCH = 1000
+RECORDS_PER_BATCH = 1_000
 POLL_SECONDS = 0.2
 SCORE_EVERY_SECONDS = 1.0
 """How often to score while records come in large numbers."""

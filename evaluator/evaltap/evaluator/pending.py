@@ -112,7 +112,7 @@ class PendingCases:
             "landed_at": since.landed_at,
             "scored_at": self._scored_since(since),
         }
-        query = f"WITH {_OF_SOME} {sql('pending_cases')} {_CASES}"
+        query = f"WITH {_OF_SOME} {sql('newest')}, {sql('pending_cases')} {_CASES}"
         return [self._assembled(row) for row in self._store.rows(query, parameters)]
 
     @property
@@ -128,7 +128,7 @@ class PendingCases:
         """
         if not self._digests:
             return {}
-        query = f"WITH {_EVERYTHING} {sql('pending_cases')} {_NAMES}"
+        query = f"WITH {_EVERYTHING} {sql('newest')}, {sql('pending_cases')} {_NAMES}"
         parameters = {**self._wanted(retry=retry), "limit": limit, "after": after}
         return {
             (app, eval_set, eval_id): Begin(*begin)

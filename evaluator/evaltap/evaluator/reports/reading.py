@@ -161,10 +161,17 @@ def _comparison(store: Store) -> Comparison:
     return Comparison([EvalMetric.model_validate_json(text) for (text,) in rows])
 
 
+# The views say what is latest of all cases; here only those that are shown are looked at.
+_SHOWN = """
+these_cases AS (FROM cases SEMI JOIN report_cases USING (app_name, eval_set_id, eval_id)),
+these_turns AS (FROM turns SEMI JOIN report_cases USING (app_name, eval_set_id, eval_id)),
+"""
+
+
 def _landed(store: Store, references: References | None) -> dict[CaseKey, CaseData]:
     landed = {}
     with store.reading_much():
-        rows = store.rows(sql("report_turns"))
+        rows = store.rows(f"WITH {_SHOWN} {sql('newest')} {sql('report_turns')}")
     for app, eval_set, eval_id, header, actual, expected in rows:
         case = assemble(header, actual, expected)
         if references is not None:

@@ -1,23 +1,7 @@
--- Latest case revisions that lack a score for some of the wanted metric versions, and newest turns.
--- Parts of a query: it goes on after these_cases, these_turns and these_scores, the rows to look at.
+-- Latest case revisions that lack a score for some of the wanted metric versions.
+-- Parts of a query: it goes on after newest.sql, and these_scores, the scores to look at.
 -- $digests: metric digests; $retry: also those whose score could not be had (not_evaluated, error).
 wanted AS (SELECT unnest($digests::VARCHAR[]) AS metric_digest),
-newest_cases AS (
-  FROM these_cases
-  QUALIFY row_number() OVER (
-    PARTITION BY app_name, eval_set_id, eval_id ORDER BY revision DESC, landed_at DESC
-  ) = 1
-),
-newest_turns AS (
-  SELECT *, min(landed_seq) OVER (
-    PARTITION BY app_name, eval_set_id, eval_id, invocation_id
-  ) AS first_landed_seq
-  FROM these_turns
-  QUALIFY row_number() OVER (
-    PARTITION BY app_name, eval_set_id, eval_id, invocation_id
-    ORDER BY turn_revision DESC, landed_seq
-  ) = 1
-),
 done AS (
   SELECT app_name, eval_set_id, eval_id, revision, metric_digest
   FROM these_scores
