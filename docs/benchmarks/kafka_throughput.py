@@ -15,8 +15,6 @@ import argparse
 import json
 import os
 import random
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +30,7 @@ from evaltap.evaluator.topics import Cluster, TopicWriter
 from evaltap.schemas.log_location import KafkaLocation
 from evaltap.schemas.record import WireRecord, encode_case
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 TOPIC = "evaltap.cases"
 
 
@@ -66,33 +65,15 @@ def broker(folder: Path, *, apache: bool = False) -> Iterator[str]:
     if given := os.environ.get("EVALTAP_TEST_KAFKA"):
         yield given
         return
-    if apache:
-        sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-        from apache import ApacheKafka
-        from broker import Broker
+    from apache import ApacheKafka
+    from broker import Broker
 
-        kafka = Broker(folder, ApacheKafka())
-        kafka.start()
-        yield kafka.address
-        kafka.stop()
-        return
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    program = Path(sys.executable).parent / "noida-db"
-    process = subprocess.Popen(
-        [program, "start", "--only", "kafka", "--kafka-port", str(port), "--data-dir", folder],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,  # the program is a wrapper: the broker is its child
-    )
+    kafka = Broker(folder, ApacheKafka() if apache else None)
+    kafka.start()
     try:
-        while socket.socket().connect_ex(("127.0.0.1", port)):
-            time.sleep(0.05)
-        yield f"127.0.0.1:{port}"
+        yield kafka.address
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
+        kafka.stop()
 
 
 def fill(location: KafkaLocation, first: int, count: int) -> None:
