@@ -76,7 +76,8 @@ class Proxy:
 
     def refuse(self) -> None:
         """Take no connections any more, and reset those that there are."""
-        listener, self._listener = self._listener, None
+        with self._lock:
+            listener, self._listener = self._listener, None
         if listener is not None:
             # Closing alone would leave a thread in `accept`, which takes one more.
             with suppress(OSError):
@@ -102,9 +103,13 @@ class Proxy:
                 client, _ = listener.accept()
             except OSError:
                 return
-            self.connections += 1
-            server = socket.socket()
             with self._lock:
+                # One that came just before `refuse` would outlive it, and nobody would connect again.
+                if self._listener is not listener:
+                    _reset(client)
+                    return
+                self.connections += 1
+                server = socket.socket()
                 self._open |= {client, server}
             if server.connect_ex((HOST, self._upstream)) != 0:
                 self._end(client, server)
