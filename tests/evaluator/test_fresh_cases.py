@@ -66,21 +66,46 @@ class ImpatientSource(MemorySource):
 
 
 @settings(max_examples=25)
-@given(records())
-def test_scores_from_memory_are_those_of_what_is_read_back(given_records: list[WireRecord]) -> None:
+@given(records(), st.integers(1, 12), st.sampled_from([1_000, 4 << 20]))
+def test_scores_from_memory_are_those_of_what_is_read_back(
+    given_records: list[WireRecord], records_at_a_time: int, most_bytes: int
+) -> None:
     rows = []
-    for from_memory in (True, False):
-        with Store(":memory:") as store:
-            pending = PendingScorer(store, scorer())
-            assert pending.takes_fresh
-            landing = Consumer(
-                ImpatientSource(given_records), store, scorer=pending if from_memory else None
-            )
-            landing.run(until_idle=True, report=lambda _: None)
-            pending.score("live", "")
-            rows.append((store.rows(SCORES), store.rows(TURN_SCORES)))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("evaltap.evaluator.consumer.RECORDS_PER_BATCH", records_at_a_time)
+        patched.setattr("evaltap.evaluator.consumer.MOST_TOUCHED", 1)
+        patched.setattr("evaltap.evaluator.fresh_cases.MOST_TAKEN_BYTES", most_bytes)
+        for from_memory in (True, False):
+            with Store(":memory:") as store:
+                pending = PendingScorer(store, scorer())
+                assert pending.takes_fresh
+                pending.takes_fresh = from_memory
+                landing = Consumer(ImpatientSource(given_records), store, scorer=pending)
+                landing.run(until_idle=True, report=lambda _: None)
+                rows.append((store.rows(SCORES), store.rows(TURN_SCORES)))
 
     assert rows[0] == rows[1]
+
+
+def test_a_session_that_goes_on_is_scored_without_reading_it_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = [make_case("s", [make_turn(f"t-{number}")]) for number in range(3)]
+    monkeypatch.setattr("evaltap.evaluator.consumer.RECORDS_PER_BATCH", 1)
+    monkeypatch.setattr("evaltap.evaluator.consumer.MOST_TOUCHED", 1)
+
+    def never(*parts: object) -> None:
+        raise AssertionError("a case was read back")
+
+    monkeypatch.setattr("evaltap.evaluator.pending.assemble", never)
+    with Store(":memory:") as store:
+        source = ImpatientSource(make_records(turns))
+        consumer = Consumer(source, store, scorer=PendingScorer(store, scorer()))
+
+        assert consumer.run(until_idle=True, report=lambda _: None).cases_scored == 3
+        assert store.rows("SELECT DISTINCT revision, turn_count FROM scores ORDER BY 1") == [
+            (1, 1), (2, 2), (3, 3)
+        ]  # fmt: skip
 
 
 def test_a_new_session_is_scored_without_reading_it_back(
@@ -101,12 +126,15 @@ def test_a_new_session_is_scored_without_reading_it_back(
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("evaltap.evaluator.fresh_cases.MOST_BYTES", 2_000)
+    monkeypatch.setattr("evaltap.evaluator.fresh_cases.MOST_TAKEN_BYTES", 4_000)
+    waiting: list[int] = []
     kept: list[int] = []
     take = FreshCases.take
 
     def counted(fresh: FreshCases) -> Any:
         taken = take(fresh)
-        kept.append(len(taken))
+        waiting.append(len(taken))
+        kept.append(len(fresh._taken))
         return taken
 
     monkeypatch.setattr(FreshCases, "take", counted)
@@ -116,7 +144,8 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         consumer = Consumer(source, store, scorer=PendingScorer(store, scorer()))
 
         assert consumer.run(until_idle=True, report=lambda _: None).cases_scored == 200
-        assert max(kept) < 50
+        assert max(waiting) < 50
+        assert 0 < max(kept) < 50
 
 
 def test_a_case_that_was_scored_in_a_file_before_it_landed_is_not_scored_again(

@@ -1,11 +1,13 @@
-"""Cases that began within what was landed last, still in memory: to score them nothing is read back.
+"""Cases that began within what was landed lately, still in memory: to score them nothing is read back.
 
 Most cases that a consumer scores have landed moments ago and are whole.  They are scored from their
 outlines, which are a fraction of what decoding them again would cost; every other case is read from the
-store.  What is kept is bounded, and loses nothing when the process dies: it is in the store, without a
-score.
+store, which waits for all that is being written there.  A session that goes on soon after it was scored
+is still here.  What is kept is bounded, and loses nothing when the process dies: it is in the store,
+without a score.
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,7 +24,9 @@ from evaltap.evaluator.pending import CaseKey, with_turns
 from evaltap.schemas.case import CaseData
 
 MOST_BYTES: Final = 4 << 20
-"""How much of the log is kept; with outlines and rows it takes about twice as much."""
+"""How much of the log waits for its scores; with outlines and rows it takes about twice as much."""
+MOST_TAKEN_BYTES: Final = 8 << 20
+"""How much that has its scores is kept: the turns of a session come several fetches apart."""
 
 
 class _Turn(NamedTuple):
@@ -42,9 +46,12 @@ class FreshCase:
     header: str
     first: OutlinedCase
     turns: dict[str, _Turn] = field(default_factory=dict)
+    size: int = 0
+    """Bytes of the records that brought it."""
 
-    def add(self, landed: LandedTurn, outlined: OutlinedCase, landed_seq: int) -> None:
+    def add(self, landed: LandedTurn, outlined: OutlinedCase, landed_seq: int, size: int) -> None:
         """Add a turn, or a newer revision of one."""
+        self.size += size
         known = self.turns.get(landed.invocation_id)
         first_seq = landed_seq if known is None else known.first_landed_seq
         self.turns[landed.invocation_id] = _Turn(
@@ -64,11 +71,13 @@ class FreshCase:
 
 
 class FreshCases:
-    """What was landed since `take`; used by the thread that lands."""
+    """What was landed since `take`, each case from its begin on; used by the thread that lands."""
 
     def __init__(self) -> None:
         self._cases: dict[CaseKey, FreshCase] = {}
         self._bytes = 0
+        self._taken: OrderedDict[CaseKey, FreshCase] = OrderedDict()
+        self._taken_bytes = 0
 
     @property
     def full(self) -> bool:
@@ -77,19 +86,37 @@ class FreshCases:
 
     def add(self, landed: LandedTurn, landed_seq: int, size: int, *, begins: bool) -> None:
         """Note a turn of `size` bytes; `begins`: the store has nothing of its case yet."""
+        key = landed.key
         if landed.outlined is None:
-            self._cases.pop(landed.key, None)  # this one has to be read as a whole
+            self._cases.pop(key, None)  # this one has to be read as a whole
+            self._goes_on(key)
             return
-        if begins:
-            self._cases[landed.key] = FreshCase(landed.key, landed.header, landed.outlined)
-        if (case := self._cases.get(landed.key)) is not None:
-            case.add(landed, landed.outlined, landed_seq)
-            self._bytes += size
+        case = self._cases.get(key)
+        if case is None:
+            new = FreshCase(key, landed.header, landed.outlined) if begins else None
+            case = new or self._goes_on(key)
+            if case is None:
+                return
+            self._cases[key] = case
+            self._bytes += case.size
+        case.add(landed, landed.outlined, landed_seq, size)
+        self._bytes += size
 
     def take(self) -> Mapping[CaseKey, FreshCase]:
-        """Return the cases, and begin anew."""
+        """Return the cases, and begin anew; the newest of them are kept for when they go on."""
         taken, self._cases, self._bytes = self._cases, {}, 0
+        self._taken.update(taken)
+        self._taken_bytes += sum(case.size for case in taken.values())
+        while self._taken_bytes > MOST_TAKEN_BYTES:
+            self._taken_bytes -= self._taken.popitem(last=False)[1].size
         return taken
+
+    def _goes_on(self, key: CaseKey) -> FreshCase | None:
+        """Return a case that was taken before, if it is still kept; it is kept no longer."""
+        case = self._taken.pop(key, None)
+        if case is not None:
+            self._taken_bytes -= case.size
+        return case
 
 
 class LandedCase(OutlinedCase):

@@ -2,8 +2,10 @@
 
 Pure: no thread, no clock; the owner calls `due` with the time.  A trace is due when its root has
 ended and nothing more came for a quiet period, or when nothing came for the idle time.  Children
-arrive before parents and in any order.  What arrives after a trace was read opens it again, with
-what it held before, for as long as that is kept.  Everything held is bounded and counted.
+arrive before parents and in any order.  Where the beginnings of roots are told too, as within the
+agent's process, there is no need to wait: a trace is due once all of them have ended and no span
+misses its parent.  What arrives after a trace was read opens it again, with what it held before,
+for as long as that is kept.  Everything held is bounded and counted.
 """
 
 from collections import OrderedDict
@@ -12,6 +14,10 @@ from dataclasses import dataclass, field
 
 from evaltap.recorder.assembler import weigh
 from evaltap.recorder.telemetry import LogRecord, Span
+
+
+MAX_SPANS_REREAD_AT_ONCE = 500
+"""A larger trace is not read again for each root that ends in it, but only when it is quiet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +31,7 @@ class TraceLimits:
     max_bytes: int = 256 * 1024 * 1024
     """Estimated bytes of everything held."""
     quiet_seconds: float = 2.0
-    """How long to wait for more after the root of a trace has ended."""
+    """How long to wait for more after the root of a trace has ended, unless it is whole."""
     idle_seconds: float = 600.0
     """How long to wait for the root of a trace of which nothing more comes."""
     revise_seconds: float = 60.0
@@ -61,11 +67,56 @@ class GatheredTrace:
     root_ended: bool = False
     dropped: int = 0
     """Spans and log records that did not fit; the runs of this trace miss something."""
+    begun: bool = False
+    """The beginning of a root was told, so those of all are."""
+    seen_root_ended: bool = False
+    """A root whose beginning was told has ended since the trace was last read."""
+    unread: set[str] = field(default_factory=set)
+    """Ids of the spans that came since then; of begun traces only, as is the next."""
+    awaited: set[str] = field(default_factory=set)
+    """Ids that these spans and log records name and none of them has: open, or read before."""
 
     @property
     def is_complete(self) -> bool:
         """True when a root has ended and none that is known to have begun is open."""
         return self.root_ended and not self.open_roots
+
+    @property
+    def is_whole(self) -> bool:
+        """True when new roots were seen from beginning to end and no sign tells of anything open."""
+        return (
+            self.seen_root_ended
+            and not self.open_roots
+            and not self.awaited
+            and (not self.reason or len(self.spans) <= MAX_SPANS_REREAD_AT_ONCE)
+        )
+
+    def add(self, item: Span | LogRecord, *, is_root: bool) -> None:
+        """Take an item, and note what it says about the spans that must still come."""
+        if isinstance(item, LogRecord):
+            self.logs.append(item)
+            self._await(item.span_id)
+            return
+        self.spans.append(item)
+        self.root_ended |= is_root
+        if not self.begun:
+            return
+        self.seen_root_ended |= self.open_roots.pop(item.span_id, None) is not None
+        self.unread.add(item.span_id)
+        self.awaited.discard(item.span_id)
+        if not is_root:
+            self._await(item.parent_id)
+
+    def note_reading(self, reason: str) -> None:
+        """Note that everything held is read now."""
+        self.reason = reason
+        self.seen_root_ended = False
+        self.unread.clear()
+        self.awaited.clear()
+
+    def _await(self, span_id: str | None) -> None:
+        if self.begun and span_id and span_id not in self.unread:
+            self.awaited.add(span_id)
 
 
 class TraceBuffer:
@@ -86,6 +137,7 @@ class TraceBuffer:
         self.counters = TraceCounters()
         self._waiting: OrderedDict[str, GatheredTrace] = OrderedDict()
         self._read: OrderedDict[str, GatheredTrace] = OrderedDict()
+        self._whole: dict[str, None] = {}
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -101,6 +153,7 @@ class TraceBuffer:
         """Note that a local root span has begun; its trace is not complete before it ends."""
         trace = self._touch(root.trace_id)
         if not any(span.span_id == root.span_id for span in trace.spans):
+            trace.begun = True
             trace.open_roots[root.span_id] = root
 
     def add(self, item: Span | LogRecord) -> None:
@@ -117,12 +170,9 @@ class TraceBuffer:
         weight = _weight(item)
         trace.bytes += weight
         self._bytes += weight
-        if isinstance(item, LogRecord):
-            trace.logs.append(item)
-            return
-        trace.spans.append(item)
-        trace.open_roots.pop(item.span_id, None)
-        trace.root_ended = trace.root_ended or is_root
+        trace.add(item, is_root=is_root)
+        if trace.is_whole:
+            self._whole[trace.trace_id] = None
 
     def due(self, now_ns: int) -> list[GatheredTrace]:
         """Return the traces to read now, and forget those that were read long ago."""
@@ -131,6 +181,7 @@ class TraceBuffer:
             int(seconds * 1e9) for seconds in (self.limits.quiet_seconds, self.limits.idle_seconds)
         )
         self._stamp(now_ns)
+        found += self._take_whole()
         for trace in list(self._silent(now_ns, quiet_ns)):
             silence = now_ns - (trace.touched_ns or now_ns)
             if trace.is_complete and silence >= quiet_ns:
@@ -141,6 +192,13 @@ class TraceBuffer:
         found += self._make_room()
         self._forget(now_ns)
         return found
+
+    def _take_whole(self) -> list[GatheredTrace]:
+        """Return the traces of which nothing more is expected, whenever they were touched."""
+        ended = [self._waiting[trace_id] for trace_id in self._whole if trace_id in self._waiting]
+        self._whole.clear()
+        # A root may have begun since.
+        return [self._take(trace, "root_span_ended") for trace in ended if trace.is_whole]
 
     def _stamp(self, now_ns: int) -> None:
         """Note the time for the traces that were touched since the last call: those at the end."""
@@ -188,7 +246,7 @@ class TraceBuffer:
     def _take(self, trace: GatheredTrace, reason: str) -> GatheredTrace:
         del self._waiting[trace.trace_id]
         self._read[trace.trace_id] = trace
-        trace.reason = reason
+        trace.note_reading(reason)
         self.counters.traces_read += 1
         return trace
 

@@ -27,7 +27,9 @@ MAX_REMEMBERED_DROPS = 10_000
 POLITE_SECONDS = 0.02
 """How long a turn that has ended may wait in favour of the agent's thread."""
 LEISURE_SECONDS = 1.0
-"""How long raw items may, where nothing but these comes; their sources wait longer for a whole trace."""
+"""How long a burst of raw items may, where nothing but these comes."""
+BURST_MESSAGES = 100
+"""More than this waiting is a burst: some ten turns at once, faster than they can be written anyway."""
 FLUSH_AHEAD_NS = 30_000_000_000
 """How far the time is put forward for the sources when a flush waits; less than they keep things."""
 
@@ -151,7 +153,11 @@ class Worker:
         now, ended = time.monotonic(), self._turn_ended_at
         if ended is not None and now - ended > POLITE_SECONDS:
             return 0
-        at_leisure = now < self._leisure_until and not self._inlet.observes
+        at_leisure = (
+            now < self._leisure_until
+            and not self._inlet.observes
+            and len(self._inlet) > BURST_MESSAGES
+        )
         return LONG_REST_SECONDS if at_leisure else REST_SECONDS
 
     def _handle(self, message: Message) -> None:
