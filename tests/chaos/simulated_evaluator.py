@@ -27,12 +27,14 @@ from evaltap.schemas.record import WireRecord, encode_case
 class CrashingStore(Store):
     """A store whose process dies at the n-th step of writing; what was committed stays."""
 
+    FEWEST_AS_COLUMNS = 3
+
     def __init__(self) -> None:
         self.crash_at: int | None = None
         self.steps = 0
         super().__init__(":memory:")
         super().execute("SET threads = 1")
-        self._tables = [
+        self._names_of_tables = [
             name
             for (name,) in self.rows("SELECT table_name FROM duckdb_tables()")
             if name != "meta"
@@ -67,7 +69,7 @@ class CrashingStore(Store):
 
     def clear(self) -> None:
         """Forget all rows, for the next schedule."""
-        for table in self._tables:
+        for table in self._names_of_tables:
             super().execute(f"TRUNCATE {table}")
         self.open_again()
 

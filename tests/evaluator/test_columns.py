@@ -1,6 +1,7 @@
 """Rows handed to the database as Arrow columns come out as they went in."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import duckdb
@@ -10,12 +11,17 @@ from hypothesis import strategies as st
 
 from evaltap.evaluator.columns import ArrowTable, ColumnKinds, to_columns
 
-KINDS: ColumnKinds = {"name": "text", "place": "whole", "score": "real"}
+KINDS: ColumnKinds = {
+    "name": "text", "place": "whole", "score": "real", "at": "time", "models": "texts",
+}  # fmt: skip
+TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
 ROWS = st.lists(
     st.tuples(
-        st.text(st.characters(codec="utf-8"), max_size=5),
-        st.integers(-(2**63), 2**63 - 1),
+        st.none() | TEXT,
+        st.none() | st.integers(-(2**63), 2**63 - 1),
         st.none() | st.floats(allow_nan=False),
+        st.none() | st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)),
+        st.none() | st.lists(TEXT, max_size=3),
     ),
     max_size=20,
 )
@@ -35,9 +41,10 @@ def test_batches_read_as_one_table(batches: list[list[Any]]) -> None:
 
 
 def test_a_text_that_no_encoding_has_loses_only_that_character() -> None:
-    assert read([[("a\ud800b", 1, None), ("ü", 2, 0.5)]]) == [("a?b", 1, None), ("ü", 2, 0.5)]
+    rest = (1, 0.5, None, ["x"])
+    assert read([[("a\ud800b", *rest), ("ü", *rest)]]) == [("a?b", *rest), ("ü", *rest)]
 
 
 def test_a_number_beyond_64_bits_is_refused() -> None:
     with pytest.raises(OverflowError):
-        to_columns(KINDS, [("a", 2**63, None)])
+        to_columns(KINDS, [("a", 2**63, None, None, None)])

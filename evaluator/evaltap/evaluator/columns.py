@@ -6,18 +6,20 @@ there; `ArrowTable` shows many batches of them to DuckDB as one table.
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
+from datetime import datetime
+from itertools import accumulate, chain
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-ColumnKind: TypeAlias = Literal["text", "whole", "real"]
-"""A text, a whole number of 64 bits, a number or None."""
+ColumnKind: TypeAlias = Literal["text", "whole", "real", "time", "texts"]
+"""A text, a whole number of 64 bits, a number, a time without a zone, a list of texts; or None."""
 ColumnKinds: TypeAlias = Mapping[str, ColumnKind]
 
 Buffers: TypeAlias = tuple[bytes | None, ...]
+_EPOCH: Final = datetime(1970, 1, 1)
 
 
 class Columns(NamedTuple):
-    """The columns of some rows, each as the buffers of an Arrow array."""
+    """The columns of some rows, each as the buffers of an Arrow array; of a list, its items' behind."""
 
     rows: int
     buffers: Sequence[Buffers]
@@ -31,31 +33,55 @@ def to_columns(kinds: ColumnKinds, rows: Sequence[Sequence[Any]]) -> Columns:
     return Columns(len(rows), [_COLUMN[kind](values) for kind, values in made])
 
 
-def _text(values: Sequence[str]) -> Buffers:
-    whole = "".join(values)
+def _text(values: Sequence[str | None]) -> Buffers:
+    there = _there(values)
+    texts = [value or "" for value in values] if there else values
+    whole = "".join(texts)  # type: ignore[arg-type]
     if whole.isascii():
-        return None, _offsets(values), whole.encode()
-    encoded = [value.encode("utf-8", "replace") for value in values]
-    return None, _offsets(encoded), b"".join(encoded)
+        return there, _offsets("q", texts), whole.encode()  # type: ignore[arg-type]
+    encoded = [value.encode("utf-8", "replace") for value in texts]  # type: ignore[union-attr]
+    return there, _offsets("q", encoded), b"".join(encoded)
 
 
-def _offsets(values: Sequence[str] | Sequence[bytes]) -> bytes:
-    return _packed("q", [*accumulate(map(len, values), initial=0)])
+def _texts(values: Sequence[Sequence[str] | None]) -> Buffers:
+    lists = [value or () for value in values]
+    return _there(values), _offsets("i", lists), *_text([*chain.from_iterable(lists)])
 
 
-def _whole(values: Sequence[int]) -> Buffers:
+def _offsets(code: str, values: Sequence[Sequence[Any]]) -> bytes:
+    return _packed(code, [*accumulate(map(len, values), initial=0)])
+
+
+def _whole(values: Sequence[int | None]) -> Buffers:
+    there = _there(values)
     try:
-        return None, _packed("q", values)
+        return there, _packed("q", [value or 0 for value in values] if there else values)
     except struct.error as error:
         raise OverflowError(str(error)) from None
 
 
 def _real(values: Sequence[float | None]) -> Buffers:
+    there = _there(values)
+    return there, _packed("d", [value or 0.0 for value in values] if there else values)
+
+
+def _time(values: Sequence[datetime | None]) -> Buffers:
+    return _there(values), _packed(
+        "q", [0 if one is None else _microseconds(one) for one in values]
+    )
+
+
+def _microseconds(time: datetime) -> int:
+    since = time - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _there(values: Sequence[object]) -> bytes | None:
+    """Return a bit for each value, 0 for None; None when all are there."""
     if None not in values:
-        return None, _packed("d", values)
-    numbers = _packed("d", [0.0 if value is None else value for value in values])
-    there = "".join("0" if value is None else "1" for value in reversed(values))
-    return int(there, 2).to_bytes((len(values) + 7) // 8, "little"), numbers
+        return None
+    bits = "".join("0" if value is None else "1" for value in reversed(values))
+    return int(bits, 2).to_bytes((len(values) + 7) // 8, "little")
 
 
 def _packed(code: str, numbers: Sequence[float | None]) -> bytes:
@@ -67,6 +93,8 @@ _COLUMN: Final[Mapping[ColumnKind, Callable[[Sequence[Any]], Buffers]]] = {
     "text": _text,
     "whole": _whole,
     "real": _real,
+    "time": _time,
+    "texts": _texts,
 }
 
 
@@ -77,11 +105,23 @@ class ArrowTable:
         import nanoarrow
         from nanoarrow.c_array import c_array_from_buffers
 
+        text = nanoarrow.large_string()
         types = {
-            "text": nanoarrow.large_string(),
+            "text": text,
             "whole": nanoarrow.int64(),
             "real": nanoarrow.float64(),
+            "time": nanoarrow.timestamp("us"),
+            "texts": nanoarrow.list_(text),
         }
+
+        def array(kind: ColumnKind, rows: int, buffers: Buffers) -> Any:
+            if kind != "texts":
+                return c_array_from_buffers(types[kind], rows, buffers)
+            there, offsets, *items = buffers
+            count = struct.unpack("i", (offsets or b"")[-4:])[0]
+            children = [c_array_from_buffers(text, count, items)]
+            return c_array_from_buffers(types[kind], rows, (there, offsets), children=children)
+
         schema = nanoarrow.struct({name: types[kind] for name, kind in kinds.items()})
         self._schema = nanoarrow.c_schema(schema)
         self._arrays = [
@@ -90,7 +130,7 @@ class ArrowTable:
                 batch.rows,
                 [None],
                 children=[
-                    c_array_from_buffers(types[kind], batch.rows, buffers)
+                    array(kind, batch.rows, buffers)
                     for kind, buffers in zip(kinds.values(), batch.buffers, strict=True)
                 ],
             )

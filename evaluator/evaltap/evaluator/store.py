@@ -1,13 +1,14 @@
 """The DuckDB file: opened, laid out, locked and written here, and nowhere else.
 
-One process holds the file.  Rows go in through DuckDB's Appender inside a transaction; tables are
-append-only (`sql/tables.sql` tells why) and readers use the views in `sql/views.sql`.
+One process holds the file.  Rows go in inside a transaction, through DuckDB's Appender or, where they
+are many, as Arrow columns; tables are append-only (`sql/tables.sql` tells why) and readers use the views
+in `sql/views.sql`.
 """
 
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -15,10 +16,11 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import duckdb
 
+from evaltap.evaluator.columns import ArrowTable, ColumnKind, ColumnKinds, to_columns
 from evaltap.evaluator.damage import explained, set_log_aside
 from evaltap.evaluator.database_file import is_database
 from evaltap.schemas.errors import EvaltapError
@@ -33,6 +35,16 @@ _NAME: Final = "evaltap"
 
 MOST_BEHIND = 2
 """Steps that may wait to be taken: a checkpoint takes as long as several commits."""
+
+_KINDS: Mapping[str, ColumnKind] = {
+    "VARCHAR": "text",
+    "JSON": "text",
+    "INTEGER": "whole",
+    "BIGINT": "whole",
+    "DOUBLE": "real",
+    "TIMESTAMP": "time",
+    "VARCHAR[]": "texts",
+}
 
 Row = Sequence[Any]
 NoMemoryError = duckdb.OutOfMemoryException
@@ -64,6 +76,9 @@ class Store:
     or written by a newer evaltap.
     """
 
+    FEWEST_AS_COLUMNS: ClassVar = 200
+    """Fewer rows are appended one by one: that costs no statement, but needs the interpreter throughout."""
+
     def __init__(self, path: str | Path, *, create: bool = True) -> None:
         self.path = Path(path)
         if not create and not self.path.exists():
@@ -83,6 +98,7 @@ class Store:
         self._helping: int | None = None
         self._steps: deque[Future[None]] = deque()
         self._step_failed = False
+        self._table_kinds: dict[str, ColumnKinds | None] = {}
         try:
             self._lay_out()
         except BaseException:
@@ -259,15 +275,33 @@ class Store:
         self._connection.register(name, table)
         try:
             yield
-        finally:
-            self._connection.unregister(name)
+        except BaseException:
+            # In a transaction that failed this fails too, and would hide why.
+            with suppress(duckdb.Error):
+                self._connection.unregister(name)
+            raise
+        self._connection.unregister(name)
 
-    def append(self, table: str, rows: Iterable[Row]) -> None:
+    def append(self, table: str, rows: Sequence[Row]) -> None:
         """Append rows, in the order of the table's columns."""
         self.settle()
+        if len(rows) >= self.FEWEST_AS_COLUMNS and (kinds := self._kinds(table)):
+            with self.showing("appended", ArrowTable(kinds, [to_columns(kinds, rows)])):
+                self.execute(f"INSERT INTO {table} FROM appended")
+            return
         appender = self._connection.appender(table)
         appender.append_rows(rows)
         appender.flush()
+
+    def _kinds(self, table: str) -> ColumnKinds | None:
+        """Return what the columns of a table hold; None when one of them has no such kind."""
+        if table not in self._table_kinds:
+            described = self.rows(f"DESCRIBE {table}")
+            kinds: dict[str, ColumnKind] = {
+                name: _KINDS[kind] for name, kind, *_ in described if kind in _KINDS
+            }
+            self._table_kinds[table] = kinds if len(kinds) == len(described) else None
+        return self._table_kinds[table]
 
     def rows(self, query: str, parameters: Any = None) -> list[tuple[Any, ...]]:
         """Return all rows of a query, seeing what the open transaction has written."""

@@ -157,12 +157,12 @@ def _collecting_rarely() -> Iterator[None]:
 
 @contextmanager
 def _switching_often() -> Iterator[None]:
-    """Let the thread that commits have the interpreter after half a millisecond, not after five.
+    """Let the thread that commits have the interpreter after a tenth of a millisecond, not after five.
 
-    It needs it often and for moments; while it waits nothing is written.
+    It needs it some forty times a transaction and for moments; while it waits nothing is written.
     """
     before = sys.getswitchinterval()
-    sys.setswitchinterval(0.0005)
+    sys.setswitchinterval(0.0001)
     try:
         yield
     finally:

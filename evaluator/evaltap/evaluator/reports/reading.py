@@ -150,7 +150,7 @@ def _cases(store: Store, limits: Limits) -> list[CaseReport]:
 def _choose_cases(store: Store, keys: Iterable[CaseKey]) -> None:
     columns = "SELECT app_name, eval_set_id, eval_id FROM report_scores LIMIT 0"
     store.execute(f"CREATE OR REPLACE TEMP TABLE report_cases AS {columns}")
-    store.append("report_cases", keys)
+    store.append("report_cases", list(keys))
 
 
 def _comparison(store: Store) -> Comparison:

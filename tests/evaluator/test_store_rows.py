@@ -1,0 +1,61 @@
+"""Rows come out of a store as they went in, however many of them are appended at once."""
+
+from datetime import datetime
+from typing import Any, Final
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaltap.evaluator.store import Store
+
+TEXT: Final = st.text(st.characters(codec="utf-8"), max_size=5)
+VALUES: Final[dict[str, st.SearchStrategy[Any]]] = {
+    "VARCHAR": TEXT,
+    "JSON": st.sampled_from(
+        ["1e400", '{"a":[1,"ü\\u0000"]}', "null", '"x"', "12345678901234567890"]
+    ),
+    "INTEGER": st.integers(-(2**31), 2**31 - 1),
+    "BIGINT": st.integers(-(2**63), 2**63 - 1),
+    "DOUBLE": st.integers(-9, 9) | st.floats(allow_nan=False),
+    "TIMESTAMP": st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)),
+    "VARCHAR[]": st.lists(TEXT, max_size=2),
+    "BOOLEAN": st.booleans(),
+    "BLOB": st.binary(max_size=3),
+}
+TABLES: Final = ("turns", "tool_calls", "cases", "consumed_ranges", "dead_letters", "jobs")
+
+
+@pytest.mark.parametrize("table", TABLES)
+@given(st.data())
+@settings(max_examples=10)
+def test_many_rows_are_stored_as_each_of_them_alone(table: str, data: st.DataObject) -> None:
+    with Store(":memory:") as store:
+        columns = store.rows(f"DESCRIBE {table}")
+        row = st.tuples(
+            *(
+                VALUES[kind] if null == "NO" else st.none() | VALUES[kind]
+                for _, kind, null, *_ in columns
+            )
+        )
+        rows = data.draw(st.lists(row, min_size=1, max_size=5))
+        many = rows * (Store.FEWEST_AS_COLUMNS // len(rows) + 1)
+
+        for one in rows:
+            store.append(table, [one])
+        alone = store.rows(f"FROM {table}")
+        store.append(table, many)
+
+        assert store.rows(f"FROM {table} OFFSET {len(rows)}") == alone * (len(many) // len(rows))
+
+
+def test_many_rows_of_which_one_lacks_what_it_must_have_are_refused_as_a_whole() -> None:
+    with Store(":memory:") as store:
+        good = ("producer", 1, 2, datetime(2026, 11, 22))
+        bad = (None, *good[1:])
+
+        with pytest.raises(duckdb.ConstraintException, match="NOT NULL"), store.transaction():
+            store.append("consumed_ranges", [good] * Store.FEWEST_AS_COLUMNS + [bad])
+
+        assert store.rows("FROM consumed_ranges") == []
