@@ -5,9 +5,10 @@ their parents, a span whose parent is not in the trace is a top, and no cycle su
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from evaltap.recorder.conventions import read_span
+from evaltap.recorder.conventions.messages import since_user
 from evaltap.recorder.conventions.reading import Reading, absorb, failure_of
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.pacing import breathe
@@ -64,7 +65,11 @@ def build_tree(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> list[No
     for node in nodes.values():
         _break_cycle(node)
     _merge_repeated(nodes.values())
-    return _link(nodes)
+    tops = _link(nodes)
+    for node in nodes.values():
+        if node.reading.overwritten:
+            _restore_calls(node)
+    return tops
 
 
 def _read(span: Span, logs: Sequence[LogRecord]) -> Reading:
@@ -156,3 +161,31 @@ def _link(nodes: dict[str, Node]) -> list[Node]:
         else:
             node.parent.children.append(node)
     return tops
+
+
+def _restore_calls(agent: Node) -> None:
+    """Give an agent over whose span its model calls were written a node for each of those calls.
+
+    The last request repeats what the earlier calls of this turn answered.  A last response that is
+    the end of it already was left by the call before: the last call brought none.  When each call
+    was made is not known, only that they came one after the other.
+    """
+    reading = agent.reading
+    told, answered = reading.input or (), reading.output or ()
+    reading.input = reading.output = None
+    if any(node.kind == "model" for node in agent.descendants()):
+        return
+    past = since_user(told)
+    asked = len(told) - len(past)
+    calls = [
+        (told[: asked + index], message)
+        for index, message in enumerate(past)
+        if message.role == "assistant"
+    ]
+    if answered and (not calls or calls[-1][1].parts != answered[-1].parts):
+        calls.append((told, answered[-1]))
+    for index, (before, answer) in enumerate(calls):
+        start_ns = agent.span.start_ns + index
+        span = replace(agent.span, start_ns=start_ns, end_ns=start_ns, status_code=0, events=())
+        restored = Reading("", kind="model", input=before, output=(answer,), model=reading.model)
+        agent.children.insert(index, Node(span, restored, parent=agent))

@@ -151,8 +151,6 @@ class ToolCalls:
             slot = known.get(call.call_id or "") or next(
                 (s for s in self._slots if id(s) not in taken and _is_call(s, call)), None
             )
-            if slot is None and node.reading.overwritten:
-                continue
             if slot is None:
                 slot = self._slot(call, node, time_ns)
                 slot.batch = None

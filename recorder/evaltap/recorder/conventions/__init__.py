@@ -12,6 +12,7 @@ from evaltap.recorder.conventions.claude_code import ClaudeCode
 from evaltap.recorder.conventions.genai import GenAI
 from evaltap.recorder.conventions.langfuse import Langfuse
 from evaltap.recorder.conventions.langsmith import LangSmith
+from evaltap.recorder.conventions.logfire import Logfire
 from evaltap.recorder.conventions.mcp import Mcp
 from evaltap.recorder.conventions.message_events import MessageEvents
 from evaltap.recorder.conventions.messages import without_fragments
@@ -24,6 +25,7 @@ from evaltap.recorder.telemetry import LogRecord, Span
 
 DIALECTS: tuple[Dialect, ...] = (
     PydanticAI(),
+    Logfire(),
     Adk(),
     LangSmith(),
     Vercel(),
@@ -47,6 +49,8 @@ _FRAMEWORKS = {
     "strands.telemetry.tracer": "strands",
     "ai": "vercel-ai",
     "agent_framework": "microsoft-agent-framework",
+    "logfire.openai": "openai",
+    "logfire.openai_agents": "openai-agents",
 }
 _INSTRUMENTATIONS = ("openinference.instrumentation.", "opentelemetry.instrumentation.")
 

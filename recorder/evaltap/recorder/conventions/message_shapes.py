@@ -35,6 +35,34 @@ def read_messages(value: Any, *, role: str = "user") -> tuple[Message, ...]:
     return tuple(found)
 
 
+def read_request(value: Any) -> tuple[Message, ...]:
+    """Read what a provider's API was asked: its messages, contents or input."""
+    if isinstance(value, Mapping):
+        value = next(
+            (value[key] for key in ("messages", "contents", "input") if key in value), None
+        )
+    return read_messages(value)
+
+
+def read_response(value: Any) -> tuple[Message, ...]:
+    """Read what a provider's API answered: its choices, candidates, output items or content.
+
+    A streamed answer may stand in a list of its own (openai-agents).
+    """
+    if isinstance(value, list) and len(value) == 1 and _is_response(value[0]):
+        value = value[0]
+    if isinstance(value, Mapping):
+        listed = (value.get(key) for key in ("choices", "candidates", "output"))
+        value = next((items for items in listed if isinstance(items, list)), value)
+    if isinstance(value, Mapping) and isinstance(value.get("content"), Mapping):
+        value = value["content"]
+    return read_messages(value, role="assistant")
+
+
+def _is_response(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("output"), list)
+
+
 def decode_messages(
     value: Any, *, role: str = "user"
 ) -> tuple[tuple[Message, ...] | None, Flaw | None]:
@@ -45,6 +73,21 @@ def decode_messages(
     if evidence.flaw:
         return None, evidence.flaw
     return read_messages(evidence.value, role=role) or None, None
+
+
+def events_as_messages(value: Any) -> Any:
+    """Turn a list of `{event.name: gen_ai.user.message, ...}` into messages; other values pass."""
+    items = decode(value).value if isinstance(value, str) else value
+    if not isinstance(items, list) or not any(
+        isinstance(item, dict) and "event.name" in item for item in items
+    ):
+        return value
+    messages: list[Any] = []
+    for item in items:
+        if isinstance(item, dict):
+            body = item.get("message") if item.get("event.name") == "gen_ai.choice" else item
+            messages.append(body if isinstance(body, dict) else item)
+    return messages
 
 
 _ROLES = {

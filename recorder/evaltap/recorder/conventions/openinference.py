@@ -10,7 +10,11 @@ from typing import Any
 
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
 from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, decode
-from evaltap.recorder.conventions.message_shapes import read_messages
+from evaltap.recorder.conventions.message_shapes import (
+    read_messages,
+    read_request,
+    read_response,
+)
 from evaltap.recorder.conventions.messages import (
     Answer,
     Call,
@@ -88,14 +92,14 @@ def _named_agent(metadata: Any) -> str | None:
 def _read_overwritten(reading: Reading, attributes: Mapping[str, Any]) -> None:
     """Read ADK's own agent span, over which every model call below it has written its messages.
 
-    Only the tool calls are of use: they may name the id of a call whose span has none.
+    In the numbered attributes the last call's messages are mixed with what earlier ones left; the
+    last request and the last response are whole.
     """
     reading.kind = "agent"
     reading.overwritten = True
-    calls = tuple(
-        call for m in _messages(attributes, "llm.output_messages") or () for call in m.calls
-    )
-    reading.output = (Message("assistant", calls),) if calls else None
+    reading.model = first_text(attributes, "llm.model_name")
+    reading.input = read_request(decode(attributes.get(INPUT_VALUE)).value) or None
+    reading.output = read_response(decode(attributes.get(OUTPUT_VALUE)).value) or None
 
 
 def _read_model(reading: Reading, attributes: Mapping[str, Any]) -> None:
@@ -105,9 +109,20 @@ def _read_model(reading: Reading, attributes: Mapping[str, Any]) -> None:
     reading.cost_usd = number(attributes.get("llm.cost.total"))
     reading.input = _messages(attributes, "llm.input_messages")
     reading.output = _messages(attributes, "llm.output_messages")
-    for name, key in (("input", INPUT_VALUE), ("output", OUTPUT_VALUE)):
-        if attributes.get(key) in WITHHELD:
-            reading.flaws[name] = "redacted"
+    # Some instrumentations leave the messages out and write only what went over the wire.
+    if reading.input is None:
+        entered = decode(attributes.get(INPUT_VALUE))
+        reading.input = read_request(entered.value) or None
+        _note_flaw(reading, "input", entered)
+    if reading.output is None:
+        left = decode(attributes.get(OUTPUT_VALUE))
+        reading.output = read_response(left.value) or None
+        _note_flaw(reading, "output", left)
+
+
+def _note_flaw(reading: Reading, field: str, evidence: Evidence) -> None:
+    if evidence.flaw:
+        reading.flaws[field] = evidence.flaw
 
 
 def _messages(attributes: Mapping[str, Any], prefix: str) -> tuple[Message, ...] | None:

@@ -8,7 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evaltap.recorder.conventions.evidence import Evidence, decode
-from evaltap.recorder.conventions.message_shapes import decode_messages, read_messages
+from evaltap.recorder.conventions.message_shapes import (
+    decode_messages,
+    events_as_messages,
+    read_messages,
+)
 from evaltap.recorder.conventions.reading import Reading, first_text, first_whole, whole
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry import LogRecord, Span
@@ -81,7 +85,7 @@ def _read_run(reading: Reading, attributes: Mapping[str, Any]) -> None:
     if FINAL_RESULT in attributes:
         reading.final = Evidence(attributes[FINAL_RESULT])
     value = next((attributes[key] for key in ALL_MESSAGES if key in attributes), None)
-    messages, flaw = decode_messages(_events_as_messages(value))
+    messages, flaw = decode_messages(events_as_messages(value))
     if flaw:
         reading.flaws["input"] = flaw
         return
@@ -109,25 +113,10 @@ def _read_tool(reading: Reading, span: Span) -> None:
 
 def _read_events(reading: Reading, attributes: Mapping[str, Any]) -> None:
     """Read instrumentation version 1: `events` is a list of the <=1.36 message events."""
-    messages = read_messages(_events_as_messages(attributes[EVENTS]) or [])
+    messages = read_messages(events_as_messages(attributes[EVENTS]) or [])
     choice = [message for message in messages if message.role == "assistant"][-1:]
     reading.kind = "model"
     reading.output = tuple(choice) or None
     reading.input = tuple(m for m in messages if not choice or m is not choice[0]) or None
     reading.input_tokens = first_whole(attributes, "gen_ai.usage.input_tokens")
     reading.output_tokens = first_whole(attributes, "gen_ai.usage.output_tokens")
-
-
-def _events_as_messages(value: Any) -> Any:
-    """Turn a list of `{event.name: gen_ai.user.message, ...}` into messages; other lists pass."""
-    items = decode(value).value if isinstance(value, str) else value
-    if not isinstance(items, list) or not any(
-        isinstance(item, dict) and "event.name" in item for item in items
-    ):
-        return value
-    messages: list[Any] = []
-    for item in items:
-        if isinstance(item, dict):
-            body = item.get("message") if item.get("event.name") == "gen_ai.choice" else item
-            messages.append(body if isinstance(body, dict) else item)
-    return messages

@@ -70,7 +70,8 @@ class Reading:
     flattens_agents: bool | None = None
     """True when sub-agents' spans are siblings of the tool span that ran them."""
     overwritten: bool | None = None
-    """True when `output` mixes several model calls; it may then only complete what is known."""
+    """True for an agent's span over which its model calls were written: `input` and `output` are
+    those of its last call."""
     repair: "Callable[[Reading], None] | None" = None
     """Sets right what the framework writes wrongly, after all dialects were heard."""
     flaws: dict[str, Flaw] = field(default_factory=dict)

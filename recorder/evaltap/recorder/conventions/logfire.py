@@ -1,0 +1,110 @@
+"""Logfire's spans of the OpenAI Agents SDK and of the OpenAI client.
+
+Source: the spans of logfire 5.  Their names are message templates, so the fixed beginning of a name
+tells what a span stands for; content stands in attributes of Logfire's own, not in GenAI ones.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evaltap.recorder.conventions.evidence import Evidence, decode
+from evaltap.recorder.conventions.message_shapes import (
+    events_as_messages,
+    read_request,
+    read_response,
+)
+from evaltap.recorder.conventions.messages import Message
+from evaltap.recorder.conventions.reading import Kind, Reading, first_text, first_whole, text
+from evaltap.recorder.observation import Failure
+from evaltap.recorder.telemetry import LogRecord, Span
+
+SCOPES = ("logfire.openai_agents", "logfire.openai")
+MARK = "logfire."
+_NAMES: tuple[tuple[str, Kind], ...] = (
+    ("OpenAI Agents trace: ", "run"),
+    ("Task: ", "run"),
+    ("Agent run: ", "agent"),
+    ("Function: ", "tool"),
+    ("Handoff: ", "handoff"),
+    ("Responses API", "model"),
+    ("Chat completion with ", "model"),
+    ("Chat Completion with ", "model"),
+)
+
+
+class Logfire:
+    """Reads the spans of `logfire.instrument_openai_agents` and `logfire.instrument_openai`."""
+
+    name = "logfire"
+    marks = (MARK,)
+
+    def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
+        """Return the reading of a span of these two integrations, else None."""
+        if span.scope not in SCOPES or not any(key.startswith(MARK) for key in span.attributes):
+            return None
+        attributes = span.attributes
+        kind = _kind(span.name)
+        reading = Reading(self.name, kind=kind, session_id=first_text(attributes, "group_id"))
+        if kind == "agent":
+            reading.agent_name = first_text(attributes, "name")
+        elif kind == "model":
+            response_id = _seen(attributes.get("response_id"))
+            reading.response_id = text(response_id.value) if response_id is not None else None
+            reading.input, reading.output = _conversation(attributes)
+            usage = decode(attributes.get("usage")).value
+            if isinstance(usage, Mapping):
+                reading.input_tokens = first_whole(usage, "input_tokens")
+                reading.output_tokens = first_whole(usage, "output_tokens")
+        elif kind == "tool":
+            reading.tool_name = first_text(attributes, "name")
+            reading.arguments = _seen(attributes.get("input"))
+            reading.result = _seen(attributes.get("output"))
+        reading.failure = _failure(attributes.get("error"))
+        return reading
+
+
+def _kind(name: str) -> Kind:
+    return next((kind for start, kind in _NAMES if name.startswith(start)), "other")
+
+
+def _conversation(
+    attributes: Mapping[str, Any],
+) -> tuple[tuple[Message, ...] | None, tuple[Message, ...] | None]:
+    """Return what a model was told and what it answered, from the first place that shows it."""
+    told, answered = _events(attributes.get("events"))
+    asked = [decode(attributes.get(name)).value for name in ("raw_input", "input", "request_data")]
+    given = [decode(attributes.get(name)).value for name in ("response", "output", "response_data")]
+    return (
+        next(filter(None, map(read_request, (*asked, told))), None),
+        next(filter(None, map(read_response, (*given, answered))), None),
+    )
+
+
+def _events(value: Any) -> tuple[Any, Any]:
+    """Divide a list of message events: the assistant's at its end are the answer."""
+    messages = events_as_messages(value)
+    if not isinstance(messages, list):
+        return None, None
+    answer = len(messages)
+    while answer and _is_assistant(messages[answer - 1]):
+        answer -= 1
+    return messages[:answer], messages[answer:]
+
+
+def _is_assistant(message: Any) -> bool:
+    return isinstance(message, Mapping) and message.get("role") == "assistant"
+
+
+def _seen(value: Any) -> Evidence | None:
+    """Decode a value; without content Logfire writes the JSON `null`."""
+    return None if value in (None, "null") else decode(value)
+
+
+def _failure(value: Any) -> Failure | None:
+    """Return the failure that the SDK reported: its message, or what its data tell of the cause."""
+    error = decode(value).value
+    if not isinstance(error, Mapping):
+        return None
+    data = error.get("data")
+    cause = first_text(data, "error") if isinstance(data, Mapping) else None
+    return Failure(message=cause or first_text(error, "message"))
