@@ -54,6 +54,15 @@ class TraceBuilder:
         self._stretch(parent, end)
         return span_id
 
+    def beside(
+        self, other: str, name: str, attributes: Mapping[str, Any], *, scope: str = "another"
+    ) -> str:
+        """Add a span of another instrumentation that lasts as long as `other`, under the same parent."""
+        span_id = self.span(name, self.spans[other].parent_id, attributes, scope=scope)
+        start, end = self.spans[other].start_ns, self.spans[other].end_ns
+        self.spans[span_id] = replace(self.spans[span_id], start_ns=start, end_ns=end)
+        return span_id
+
     def log(self, span_id: str, event_name: str, body: Any = None, **attributes: Any) -> None:
         """Add a log record written inside of a span."""
         self._now += MILLISECOND

@@ -1,5 +1,7 @@
 """SIGKILL of a recording process at random moments: what is on the log is whole and said once.
 
+The process tells its turns by the plain API, or by spans as an instrumented framework does.
+
 The recording process writes a ledger of its own through a pipe: each turn with the moment it ended,
 and each flush that was answered.  `EVALTAP_TEST_KILLS` sets the number of kills (default 50).
 """
@@ -7,6 +9,7 @@ and each flush that was answered.  `EVALTAP_TEST_KILLS` sets the number of kills
 import json
 import os
 import random
+import select
 import signal
 import sqlite3
 import subprocess
@@ -24,28 +27,68 @@ KILLS = int(os.environ.get("EVALTAP_TEST_KILLS", "50"))
 GRACE_SECONDS = 0.050
 """A turn that ended longer ago than this must survive the kill."""
 
-AGENT = """
-import os, sys, threading, time
+BY_HAND = """
 from evaltap.recorder import Recorder
 recorder = Recorder(sys.argv[1])
+def run(name, pad):
+    with recorder.turn(session_id=name, invocation_id=name, user='where is ' + name) as turn:
+        turn.tool('get_order', {'name': name, 'pad': pad}, id='c', result={'of': name})
+        turn.respond('it is ' + name)
+    time.sleep(0.01)
+    return name
+def flush():
+    return recorder.flush(5)
+"""
+
+BY_SPANS = """
+import json
+from opentelemetry.sdk.trace import TracerProvider
+from evaltap.recorder import CaseSpanProcessor
+provider = TracerProvider()
+provider.add_span_processor(CaseSpanProcessor(sys.argv[1]))
+tracer = provider.get_tracer('agent')
+def span(operation, **attributes):
+    named = {'gen_ai.' + key.replace('_of_', '.'): value for key, value in attributes.items()}
+    return tracer.start_as_current_span(
+        operation, attributes={'gen_ai.operation.name': operation, **named}
+    )
+def said(role, text):
+    return json.dumps([{'role': role, 'parts': [{'type': 'text', 'content': text}]}])
+def run(name, pad):
+    with span('invoke_agent', conversation_of_id=name) as agent:
+        agent.set_attribute('gen_ai.input.messages', said('user', 'where is ' + name))
+        with span('chat', request_of_model='m'):
+            time.sleep(0.01)
+        with span('execute_tool', tool_of_name='get_order') as tool:
+            arguments = json.dumps({'name': name, 'pad': pad})
+            tool.set_attribute('gen_ai.tool.call.arguments', arguments)
+            tool.set_attribute('gen_ai.tool.call.result', json.dumps({'of': name}))
+        with span('chat', request_of_model='m'):
+            time.sleep(0.01)
+        agent.set_attribute('gen_ai.output.messages', said('assistant', 'it is ' + name))
+    at = agent.get_span_context()
+    return f'{at.trace_id:032x}-{at.span_id:016x}'
+def flush():
+    return provider.force_flush(5000)
+"""
+
+AGENT = """
+import os, sys, threading, time
+{way_in}
 life = sys.argv[2]
 def tell(*words):
     os.write(1, (' '.join(map(str, words)) + '\\n').encode())
 def work(thread):
     n = 0
     while True:
-        name = f'{life}-{thread}-{n}'
-        with recorder.turn(session_id=name, invocation_id=name, user='where is ' + name) as turn:
-            turn.tool('get_order', {'name': name, 'pad': 'x' * (n % 3000)}, id='c', result={'of': name})
-            turn.respond('it is ' + name)
-        tell('ended', name, time.monotonic_ns())
+        name = f'{{life}}-{{thread}}-{{n}}'
+        invocation = run(name, 'x' * (n % 3000))
+        tell('ended', name, time.monotonic_ns(), invocation)
         n += 1
-        if n % 20 == 0 and recorder.flush(5):
+        if n % 20 == 0 and flush():
             tell('flushed', thread, n)
-        time.sleep(0.01)
-with recorder.turn(session_id=life + '-warm', user='u') as turn:
-    turn.respond('a')
-recorder.flush(5)
+run(life + '-warm', '')
+flush()
 tell('ready')
 for thread in range(3):
     threading.Thread(target=work, args=(thread,), daemon=True).start()
@@ -53,19 +96,24 @@ time.sleep(600)
 """
 
 
-def live_and_die(log: Path, life: str, rng: random.Random) -> tuple[list[list[str]], int]:
+def live_and_die(
+    way_in: str, log: Path, life: str, rng: random.Random
+) -> tuple[list[list[str]], int]:
     """Let an agent record until it is killed; return its ledger and the moment of the kill."""
     agent = subprocess.Popen(
-        [sys.executable, "-c", AGENT, str(log), life], stdout=subprocess.PIPE, bufsize=0
+        [sys.executable, "-c", AGENT.format(way_in=way_in), str(log), life],
+        stdout=subprocess.PIPE,
+        bufsize=0,
     )
     assert agent.stdout is not None
     assert agent.stdout.readline() == b"ready\n"
     deadline = time.monotonic() + rng.uniform(0, 0.5)
     told = bytearray()
     os.set_blocking(agent.stdout.fileno(), False)
-    while time.monotonic() < deadline:
-        # Only emptied, so that the agent never waits for the pipe.
-        told += agent.stdout.read(1 << 16) or b""
+    while (left := deadline - time.monotonic()) > 0:
+        # Emptied, so that the agent never waits for the pipe.
+        if select.select([agent.stdout], [], [], left)[0]:
+            told += agent.stdout.read(1 << 16) or b""
     killed_at = time.monotonic_ns()
     agent.send_signal(signal.SIGKILL)
     agent.wait()
@@ -88,11 +136,13 @@ def look(log: Path, lives: list[tuple[list[list[str]], int]]) -> list[Finding]:
     ledger = Ledger()
     for lines, killed_at in lives:
         acknowledged = {(line[1], int(line[2])) for line in lines if line[0] == "flushed"}
-        for _, name, ended_at in (line for line in lines if line[0] == "ended"):
+        for _, name, ended_at, invocation in (line for line in lines if line[0] == "ended"):
             _, thread, number = name.split("-")
             flushed = any(of == thread and int(number) < upto for of, upto in acknowledged)
             old = killed_at - int(ended_at) > GRACE_SECONDS * 1e9
-            ledger.turns.append(Turn(name, name, f"it is {name}", tools=1, safe=flushed or old))
+            ledger.turns.append(
+                Turn(name, invocation, f"it is {name}", tools=1, safe=flushed or old)
+            )
     records = read_log_file(log)
     torn = [Finding(TORN, what) for record in records if (what := what_is_wrong_with(record))]
     names = Counter(
@@ -104,13 +154,14 @@ def look(log: Path, lives: list[tuple[list[list[str]], int]]) -> list[Finding]:
     return [*check(Evidence(ledger, log=records)), *torn, *doubled]
 
 
+@pytest.mark.parametrize("way_in", [BY_HAND, BY_SPANS], ids=["by_hand", "by_spans"])
 @pytest.mark.chaos
 @pytest.mark.timeout(7200)
-def test_a_killed_agent_loses_no_turn_that_ended_50_ms_ago(tmp_path: Path) -> None:
+def test_a_killed_agent_loses_no_turn_that_ended_50_ms_ago(tmp_path: Path, way_in: str) -> None:
     rng = random.Random(20261121)
     log = tmp_path / "log.db"
 
-    ledger = [live_and_die(log, f"life{number}", rng) for number in range(KILLS)]
+    ledger = [live_and_die(way_in, log, f"life{number}", rng) for number in range(KILLS)]
 
     assert look(log, ledger) == []
     assert integrity(log) == "ok"
@@ -132,7 +183,7 @@ def test_the_checker_sees_a_planted_loss_a_double_and_a_torn_record(
 ) -> None:
     log = tmp_path / "log.db"
     rng = random.Random(4)
-    ledger = [live_and_die(log, f"life{number}", rng) for number in range(3)]
+    ledger = [live_and_die(BY_HAND, log, f"life{number}", rng) for number in range(3)]
     with sqlite3.connect(log) as connection:
         connection.execute(damage)
     connection.close()

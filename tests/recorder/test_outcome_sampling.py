@@ -140,6 +140,54 @@ def test_a_burst_passes_no_more_than_a_minutes_worth() -> None:
     assert 30 <= sum(kept) <= 60
 
 
+def revised(told: dict[str, Any], **turn: Any) -> dict[str, Any]:
+    """Return the case told again, with what is known of its turn now."""
+    (first,) = told["actualConversation"]
+    return {**told, "source": {"revision": 2}, "actualConversation": [{**first, **turn}]}
+
+
+def test_a_turn_left_out_is_kept_when_more_is_known_that_a_rule_wants() -> None:
+    rules = sampler({"name": "errors", "keep": 1, "error": True})
+    first = case()
+
+    assert not rules.decide(first).kept
+    again = rules.decide(revised(first, telemetry={"status": "error"}))
+
+    assert (again.kept, again.reason, again.probability) == (True, "errors", 1.0)
+
+
+def test_a_turn_kept_is_kept_again_when_its_rule_no_longer_holds() -> None:
+    rules = sampler({"name": "unanswered", "keep": 1, "field": {"path": "turn.n", "equals": None}})
+    first = case()
+
+    assert rules.decide(first).kept
+    again = rules.decide(revised(first, n=1))
+
+    assert (again.kept, again.reason, again.probability) == (True, "unanswered", 1.0)
+
+
+def test_a_rate_limit_counts_a_turn_once_and_says_the_same_of_it_again() -> None:
+    limited = OutcomeSampler(1.0, max_per_minute=60, clock=lambda: 0.0)
+    turns = [case(f"s-{n}") for n in range(200)]
+    firsts = [limited.decide(one) for one in turns]
+
+    again = [limited.decide(revised(one)) for one in turns]
+
+    assert again == firsts
+    assert {decision.kept for decision in firsts} == {True, False}
+
+
+def test_a_tool_of_a_turn_told_again_is_no_more_often_called() -> None:
+    rules = sampler({"name": "rare", "keep": 1, "rareTool": 0.005})
+    odd = make_case(HIGH, [make_turn(tools=[make_tool(name="odd")])])
+    rules.decide(odd)
+    for _ in range(10):
+        rules.decide(revised(odd))
+    rules.decide(case(tools=MIN_TOOL_CALLS * 3))
+
+    assert rules.decide(odd).reason == "rare"
+
+
 def test_decisions_stand_in_records_counters_and_manifests() -> None:
     sink = MemorySink()
     rules = """[

@@ -6,12 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.context import attach, detach
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    Status,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
 
+from broker import until
 from evaltap.recorder import CaseSpanProcessor, MemorySink, Recorder
 from evaltap.recorder.observation import ModelCalled
 from evaltap.recorder.spans import CaseLogProcessor
@@ -87,6 +96,96 @@ def test_force_flush_puts_what_has_ended_on_the_log_without_waiting_for_quiet() 
 
     assert [case["evalId"] for case in sink.cases] == ["s1"]
     recorder.close()
+
+
+NEVER_QUIET = TraceLimits(quiet_seconds=3600)
+
+
+def test_a_turn_seen_from_beginning_to_end_is_written_without_a_wait_for_quiet() -> None:
+    sink = MemorySink()
+    recorder = Recorder(sink=sink)
+    provider = TracerProvider()
+    provider.add_span_processor(CaseSpanProcessor(recorder=recorder, limits=NEVER_QUIET))
+    run_agent(provider)
+
+    until(lambda: bool(sink.cases))
+
+    (case,) = sink.cases
+    assert case["actualConversation"][0]["telemetry"]["status"] == "ok"
+    recorder.close()
+    assert len(sink.cases) == 1
+
+
+def test_a_log_record_behind_its_turn_revises_it_and_counts_as_a_revision() -> None:
+    sink = MemorySink()
+    recorder = Recorder(sink=sink)
+    provider, logs = TracerProvider(), LoggerProvider()
+    processor = CaseSpanProcessor(recorder=recorder, limits=NEVER_QUIET)
+    provider.add_span_processor(processor)
+    logs.add_log_record_processor(processor.log_processor())  # type: ignore[arg-type]  # by its shape
+    span = provider.get_tracer("test").start_span(
+        "chat m", attributes={"gen_ai.operation.name": "chat"}
+    )
+    span.end()
+    until(lambda: bool(sink.cases))
+
+    logs.get_logger("test").emit(
+        event_name="gen_ai.client.inference.operation.details",
+        context=set_span_in_context(span),
+        attributes={"gen_ai.output.messages": json.loads(message("assistant", "Hello."))},
+    )
+    provider.force_flush()
+
+    first, second = (case["actualConversation"][0] for case in sink.cases)
+    assert (words(first, "finalResponse"), words(second, "finalResponse")) == (None, "Hello.")
+    assert first["invocationId"] == second["invocationId"]
+    assert [case["source"]["revision"] for case in sink.cases] == [1, 2]
+    counters = recorder.counters()
+    assert (counters.recorded, counters.delivered) == (2, 2)
+    recorder.close()
+
+
+def test_what_sampling_left_out_at_first_is_kept_when_a_late_span_says_why() -> None:
+    sink = MemorySink()
+    rules = json.dumps([{"name": "errors", "keep": 1, "error": True}])
+    recorder = Recorder(sink=sink, sample_rate=0.0, sample_rules=rules)
+    provider = TracerProvider()
+    provider.add_span_processor(CaseSpanProcessor(recorder=recorder, limits=NEVER_QUIET))
+    tracer = provider.get_tracer("test")
+    root = tracer.start_span("invoke_agent support", attributes=AGENT)
+    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "get_order"}
+    late = tracer.start_span("execute_tool get_order", set_span_in_context(root), attributes=tool)
+    root.end()
+    until(lambda: recorder.counters().recorded == 1)
+
+    late.set_status(Status(StatusCode.ERROR, "timed out"))
+    late.end()
+    provider.force_flush()
+
+    (case,) = sink.cases
+    assert (case["source"]["revision"], case["source"]["samplingReason"]) == (2, "errors")
+    counters = recorder.counters()
+    assert (counters.recorded, dict(counters.dropped)) == (2, {"sampled_out": 1})
+    recorder.close()
+
+
+def test_turns_below_one_remote_trace_are_turns_of_their_own() -> None:
+    sink = MemorySink()
+    recorder = Recorder(sink=sink)
+    provider = TracerProvider()
+    provider.add_span_processor(CaseSpanProcessor(recorder=recorder, limits=NEVER_QUIET))
+    remote = SpanContext(1, 2, is_remote=True, trace_flags=TraceFlags(1))
+    for number in range(3):
+        token = attach(set_span_in_context(NonRecordingSpan(remote)))
+        run_agent(provider, f"question {number}")
+        detach(token)
+        until(lambda number=number: len(sink.cases) == number + 1)  # type: ignore[misc]
+
+    recorder.close()
+
+    asked = [words(case["actualConversation"][0], "userContent") for case in sink.cases]
+    assert asked == ["question 0", "question 1", "question 2"]
+    assert {case["source"]["revision"] for case in sink.cases} == {1}
 
 
 def test_the_recorder_that_was_passed_in_is_not_closed_with_the_provider() -> None:

@@ -1,11 +1,14 @@
 """From the spans of one trace to its runs: structure, evidence, and what is never guessed."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from evaltap.recorder.observation import ModelCalled
 from evaltap.recorder.telemetry import Span
+from evaltap.recorder.trace import observe_trace
 from span_builders import TRACE, TraceBuilder, cases_of, intermediate, tools, words
 
 OPERATION = "gen_ai.operation.name"
@@ -212,6 +215,92 @@ def test_two_spans_of_one_response_count_once() -> None:
     turn = trace.turn()
 
     assert (turn["telemetry"]["inputTokens"], intermediate(turn)) == (10, [])
+
+
+USAGE = {"gen_ai.usage.input_tokens": 10, "gen_ai.usage.output_tokens": 5}
+OPENINFERENCE_USAGE = {"llm.token_count.prompt": 10, "llm.token_count.completion": 5}
+
+
+def test_a_model_call_and_a_tool_call_that_two_instrumentations_saw_count_once() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    asked = trace.span(
+        "chat m", root, {**chat(told(user("Hi")), told(calls(("c1", "f", {"a": 1})))), **USAGE}
+    )
+    trace.beside(asked, "llm", {"openinference.span.kind": "LLM", **OPENINFERENCE_USAGE})
+    made = trace.span("execute_tool f", root, executed("f", **{"gen_ai.tool.call.id": "c1"}))
+    kind = {"openinference.span.kind": "TOOL", "tool.name": "f", "output.value": "done"}
+    trace.beside(made, "f", kind)
+    trace.span("chat m", root, chat(told(user("Hi"), answers("c1", "done")), told(says("Yes."))))
+
+    turn = trace.turn()
+
+    assert tools(turn) == [("c1", "f", {"a": 1}, "done")]
+    assert (turn["telemetry"]["inputTokens"], words(turn, "finalResponse")) == (10, "Yes.")
+
+
+def test_what_a_dropped_twin_holds_belongs_to_the_span_that_is_kept() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    tool = trace.span("execute_tool ask", root, executed("ask", **{"gen_ai.tool.call.id": "c1"}))
+    nested = trace.span("invoke_agent b", tool, {**AGENT, "gen_ai.agent.name": "b"})
+    trace.span("execute_tool look", nested, executed("look"))
+    twin = trace.beside(tool, "ask", {"openinference.span.kind": "TOOL", "tool.name": "ask"})
+    trace.spans[nested] = replace(trace.spans[nested], parent_id=twin)
+
+    turn = trace.turn()
+
+    ask, look = turn["tools"]
+    assert (ask["name"], look["name"], look["agent"]) == ("ask", "look", "b")
+    assert look["parentId"] == ask["id"] == "c1"
+
+
+@pytest.mark.parametrize(
+    ("other", "scope"),
+    [
+        ({OPERATION: "chat"}, "another"),
+        ({OPERATION: "chat", **USAGE, "gen_ai.usage.output_tokens": 6}, "another"),
+        ({OPERATION: "chat", **USAGE}, "test"),
+        ({**chat(told(user("Hi")), told(says("No."))), **USAGE}, "another"),
+    ],
+    ids=["nothing in common", "other tokens", "one instrumentation", "other words"],
+)
+def test_two_model_calls_at_the_same_time_are_two(other: dict[str, Any], scope: str) -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    first = trace.span("chat m", root, {**chat(told(user("Hi")), told(says("Yes."))), **USAGE})
+    trace.beside(first, "chat m", other, scope=scope)
+
+    (run,) = [list(run) for run in observe_trace(list(trace.spans.values()), [])]
+    assert sum(isinstance(observation, ModelCalled) for observation in run) == 2
+
+
+def test_parallel_executions_of_one_tool_that_two_instrumentations_saw_stay_two() -> None:
+    trace = TraceBuilder()
+    root = trace.span("invoke_agent a", None, AGENT)
+    first = trace.span("execute_tool f", root, executed("f", **{"gen_ai.tool.call.id": "c1"}))
+    trace.beside(
+        first, "execute_tool f", executed("f", **{"gen_ai.tool.call.id": "c2"}), scope="test"
+    )
+    for _ in range(2):
+        trace.beside(first, "f", {"openinference.span.kind": "TOOL", "tool.name": "f"})
+
+    assert [tool["id"] for tool in trace.turn()["tools"]] == ["c1", "c2"]
+
+
+def test_the_agents_of_a_workflow_are_one_turn_and_building_it_is_none() -> None:
+    trace = TraceBuilder(scope="agent_framework")
+    trace.span("workflow.build", None, {"workflow.id": "w1"})
+    run = trace.span("workflow.run", None, {"workflow.id": "w1"})
+    for name in ("writer", "critic"):
+        executor = trace.span("executor.process " + name, run, {"executor.id": name})
+        agent = trace.span("invoke_agent " + name, executor, {**AGENT, "gen_ai.agent.name": name})
+        trace.span("chat m", agent, chat(told(user("Hi")), told(says("By " + name))))
+
+    turn = trace.turn()
+
+    assert turn["telemetry"]["rootSpanId"] == run
+    assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("Hi", "By critic")
 
 
 def test_parallel_calls_keep_the_models_order_whatever_their_spans_do() -> None:

@@ -1,7 +1,9 @@
 """Gathering spans by trace: when a trace is complete, what is late, and the limits."""
 
+import pytest
+
 from evaltap.recorder.telemetry import LogRecord, Span
-from evaltap.recorder.trace_buffer import TraceBuffer, TraceLimits
+from evaltap.recorder.trace_buffer import MAX_SPANS_REREAD_AT_ONCE, TraceBuffer, TraceLimits
 
 S = 1_000_000_000
 
@@ -53,14 +55,27 @@ def test_children_wait_for_their_root_up_to_the_idle_time() -> None:
     assert buffer.counters.traces_timed_out == 1
 
 
-def test_a_local_root_with_a_remote_parent_completes_its_trace() -> None:
-    buffer = TraceBuffer(TraceLimits(quiet_seconds=2))
-    root = span(2, parent=1)
+def seen(buffer: TraceBuffer, root: Span, *children: Span) -> None:
+    """Have a root seen from beginning to end, with its children in between."""
     buffer.begin(root)
+    for child in children:
+        buffer.add(child)
     buffer.add(root)
 
-    assert names(buffer, 10) == []
-    assert names(buffer, 12) == [(1, "root_span_ended")]
+
+def test_a_trace_that_was_seen_whole_is_due_at_once() -> None:
+    buffer = TraceBuffer(TraceLimits(quiet_seconds=2))
+    seen(buffer, span(1), span(3, parent=2), span(2, parent=1))
+
+    assert names(buffer, 10) == [(3, "root_span_ended")]
+    assert names(buffer, 13) == []
+
+
+def test_a_local_root_with_a_remote_parent_completes_its_trace() -> None:
+    buffer = TraceBuffer(TraceLimits(quiet_seconds=2))
+    seen(buffer, span(2, parent=1), span(3, parent=2))
+
+    assert names(buffer, 10) == [(2, "root_span_ended")]
 
 
 def test_a_trace_waits_for_all_its_local_roots() -> None:
@@ -72,8 +87,92 @@ def test_a_trace_waits_for_all_its_local_roots() -> None:
     assert names(buffer, 10) == []
     assert names(buffer, 20) == []
     buffer.add(span(2))
-    assert names(buffer, 21) == []
-    assert names(buffer, 23) == [(2, "root_span_ended")]
+    assert names(buffer, 21) == [(2, "root_span_ended")]
+
+
+def test_a_root_that_begins_before_the_trace_was_read_is_waited_for() -> None:
+    buffer = TraceBuffer(TraceLimits(quiet_seconds=2))
+    seen(buffer, span(1))
+    buffer.begin(span(2))
+
+    assert names(buffer, 10) == []
+    buffer.add(span(2))
+    assert names(buffer, 11) == [(2, "root_span_ended")]
+
+
+def test_a_parent_that_must_be_open_still_is_waited_for() -> None:
+    buffer = TraceBuffer(TraceLimits(quiet_seconds=2))
+    seen(buffer, span(1), span(3, parent=2))
+
+    assert names(buffer, 10) == []
+    buffer.add(span(2, parent=1))
+    assert names(buffer, 11) == [(3, "root_span_ended")]
+
+
+def test_a_parent_that_never_comes_is_waited_for_no_longer_than_the_quiet_period() -> None:
+    buffer = TraceBuffer(TraceLimits(quiet_seconds=2))
+    seen(buffer, span(1), span(3, parent=2))
+
+    assert names(buffer, 10) == []
+    assert names(buffer, 12) == [(2, "root_span_ended")]
+
+
+def test_a_log_record_tells_that_its_span_is_open() -> None:
+    buffer = TraceBuffer(TraceLimits(quiet_seconds=2))
+    log = LogRecord("ab" * 16, span(2).span_id, 1, "gen_ai.choice")
+    buffer.begin(span(1))
+    buffer.add(log)
+    buffer.add(span(1))
+
+    assert names(buffer, 10) == []
+    buffer.add(span(2, parent=1))
+    assert names(buffer, 11) == [(2, "root_span_ended")]
+
+
+@pytest.mark.parametrize(
+    "late", [span(2, parent=1), span(1), LogRecord("ab" * 16, span(1).span_id, 1, "gen_ai.choice")]
+)
+def test_what_comes_after_a_whole_trace_was_read_has_to_be_quiet_first(
+    late: Span | LogRecord,
+) -> None:
+    buffer = TraceBuffer(TraceLimits(quiet_seconds=2))
+    seen(buffer, span(1))
+    held = len(buffer.due(10 * S)[0].spans)
+    buffer.add(late)
+
+    assert names(buffer, 11) == []
+    assert names(buffer, 12) == []
+    (trace,) = buffer.due(13 * S)
+    assert len(trace.spans) + len(trace.logs) == held + 1
+
+
+def test_another_root_of_a_trace_that_was_read_is_due_at_once() -> None:
+    buffer = TraceBuffer(TraceLimits(quiet_seconds=2))
+    seen(buffer, span(2, parent=1), span(3, parent=2))
+    assert names(buffer, 10) == [(2, "root_span_ended")]
+    seen(buffer, span(4, parent=1), span(5, parent=4))
+
+    assert names(buffer, 11) == [(4, "root_span_ended")]
+
+
+def test_a_large_trace_is_not_read_again_for_each_of_its_roots() -> None:
+    buffer = TraceBuffer(TraceLimits(quiet_seconds=2))
+    children = [span(number, parent=2) for number in range(10, 10 + MAX_SPANS_REREAD_AT_ONCE)]
+    seen(buffer, span(2, parent=1), *children)
+    assert names(buffer, 10) == [(1 + len(children), "root_span_ended")]
+    seen(buffer, span(4, parent=1))
+
+    assert names(buffer, 11) == []
+    assert names(buffer, 13) == [(2 + len(children), "root_span_ended")]
+
+
+def test_a_trace_whose_beginning_nobody_told_has_to_be_quiet() -> None:
+    buffer = TraceBuffer(TraceLimits(quiet_seconds=2))
+    buffer.add(span(2, parent=1))
+    buffer.add(span(1))
+
+    assert names(buffer, 10) == []
+    assert names(buffer, 12) == [(2, "root_span_ended")]
 
 
 def test_a_late_span_opens_its_trace_again_with_what_it_held() -> None:

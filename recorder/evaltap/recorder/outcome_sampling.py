@@ -4,6 +4,8 @@ A turn is kept when the position of its session is below the highest probability
 head rate, or the `keep` of a rule that holds.  So its inclusion probability is exactly that
 number, all turns of a session share one draw, and asking twice gives one answer.  A rate limit
 thins out further, by a second draw with the share that fits into it; that share is multiplied in.
+A turn that is told again, since more of it is known, keeps the best of its probabilities and what the
+rate limit said of it.
 """
 
 import time
@@ -28,6 +30,7 @@ _RATE_SECONDS = 30.0
 """Over how long the rate of turns is averaged."""
 
 MAX_NEGATIVE_SESSIONS = 10_000
+MAX_REMEMBERED_TURNS = 10_000
 
 Check = Callable[[Mapping[str, Any], "History"], bool]
 
@@ -51,6 +54,15 @@ class Decision:
     kept: bool
     reason: str
     probability: float
+
+
+@dataclass(slots=True)
+class _Standing:
+    """The best reason to keep a turn so far; `limited` is what the rate limit said: share, admitted."""
+
+    reason: str
+    probability: float
+    limited: tuple[float, bool] | None = None
 
 
 class History:
@@ -102,6 +114,7 @@ class OutcomeSampler:
         self._rules = tuple(rules)
         self._seen = History()
         self._limit = _RateLimit(max_per_minute / 60, clock) if max_per_minute else None
+        self._standings: OrderedDict[tuple[str, str], _Standing] = OrderedDict()
         self.is_idle = rate >= 1 and not self._rules and self._limit is None
 
     def note_negative(self, eval_id: str) -> None:
@@ -111,19 +124,35 @@ class OutcomeSampler:
     def decide(self, case: Mapping[str, Any]) -> Decision:
         """Return the decision on a case with one turn."""
         turn = case["actualConversation"][0]
-        reason, probability = HEAD, self._rate
+        standing = self._standing(case, turn)
         for rule in self._rules:
-            if rule.keep > probability and all(check(case, self._seen) for check in rule.checks):
-                reason, probability = rule.name, rule.keep
-        self._seen.add(_tool_names(turn))
+            if rule.keep > standing.probability and all(
+                check(case, self._seen) for check in rule.checks
+            ):
+                standing.reason, standing.probability = rule.name, rule.keep
+        if not _is_revision(case):
+            self._seen.add(_tool_names(turn))
+        reason, probability = standing.reason, standing.probability
         if not is_sampled(case["evalId"], probability):
             left_out = SAMPLED_OUT if reason == HEAD else f"{SAMPLED_OUT}:{reason}"
             return Decision(False, left_out, probability)
         if self._limit is None:
             return Decision(True, reason, probability)
-        share = self._limit.share()
-        kept = self._limit.admits(position(f"{case['evalId']}\0{turn.get('invocationId')}"), share)
+        if standing.limited is None:
+            share = self._limit.share()
+            draw = position(f"{case['evalId']}\0{turn.get('invocationId')}")
+            standing.limited = share, self._limit.admits(draw, share)
+        share, kept = standing.limited
         return Decision(kept, reason if kept else LIMITED, probability * share)
+
+    def _standing(self, case: Mapping[str, Any], turn: Mapping[str, Any]) -> _Standing:
+        """Return how the turn stood when it was told before, else how every turn stands at first."""
+        key = (case["evalId"], str(turn.get("invocationId")))
+        if not _is_revision(case) or key not in self._standings:
+            self._standings[key] = _Standing(HEAD, self._rate)
+            if len(self._standings) > MAX_REMEMBERED_TURNS:
+                self._standings.popitem(last=False)
+        return self._standings[key]
 
 
 class _RateLimit:
@@ -283,6 +312,10 @@ def _at(case: Mapping[str, Any], path: Sequence[str]) -> Any:
         else:
             value = value.get(step) if isinstance(value, Mapping) else None
     return value
+
+
+def _is_revision(case: Mapping[str, Any]) -> bool:
+    return bool((case.get("source") or {}).get("revision", 1) > 1)
 
 
 def _failed(turn: Mapping[str, Any]) -> bool:

@@ -3,9 +3,9 @@
 A Python thread that works keeps the interpreter lock for up to 5 ms (the switch interval) while the
 agent's thread waits for it.  So the recorder's thread lets go of the lock by itself after each
 slice, for long enough that a waiting thread takes it.  When it had to wait to get the lock back, the
-agent is computing, and each slice costs it one: then work that is not urgent rests for longer, so
-that slices are few.  It rests less or not at all when somebody waits for it (flush, close) or when
-what waits for it would be lost.
+agent is computing, and each slice costs it one: then work that is not urgent rests for longer each
+time, so that slices are few.  It rests less or not at all when somebody waits for it (flush, close)
+or when what waits for it would be lost.
 """
 
 import threading
@@ -16,8 +16,10 @@ SLICE_SECONDS = 0.000_25
 REST_SECONDS = 0.000_05
 """Asked for; the system's timers make about twice that of it."""
 LONG_REST_SECONDS = 0.05
-CONTENDED_SECONDS = 0.001
-"""Getting the lock back takes this much longer only where another thread computes."""
+FIRST_LONG_REST_SECONDS = 0.001
+CONTENDED_SECONDS = 0.004
+"""Getting the lock back takes this much longer only where another thread computes for all of Python's
+switch interval of 5 ms; one that computes for less is never interrupted by us."""
 
 
 class Pace:
@@ -32,7 +34,7 @@ class Pace:
     ) -> None:
         self._longest = longest
         self._wait = wait
-        self._contended = False
+        self._next_rest = REST_SECONDS
         self._began = time.perf_counter()
 
     def step(self) -> None:
@@ -42,12 +44,15 @@ class Pace:
             return
         longest = self._longest()
         if longest > 0:
-            self._rest(now, longest if self._contended else min(REST_SECONDS, longest))
+            self._rest(now, min(self._next_rest, longest))
         self._began = time.perf_counter()
 
     def _rest(self, began: float, seconds: float) -> None:
         (time.sleep if seconds <= REST_SECONDS else self._wait)(seconds)
-        self._contended = time.perf_counter() - began - seconds > CONTENDED_SECONDS
+        if time.perf_counter() - began - seconds > CONTENDED_SECONDS:
+            self._next_rest = max(FIRST_LONG_REST_SECONDS, 2 * seconds)
+        else:
+            self._next_rest = REST_SECONDS
 
 
 class _Own(threading.local):

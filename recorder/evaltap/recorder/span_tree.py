@@ -4,51 +4,16 @@ Duplicates are one span (the finished one, else the last), dropped spans leave t
 their parents, a span whose parent is not in the trace is a top, and no cycle survives.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from evaltap.recorder.conventions import read_span
 from evaltap.recorder.conventions.messages import since_user
-from evaltap.recorder.conventions.reading import Reading, absorb, failure_of
-from evaltap.recorder.observation import Failure
+from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.pacing import breathe
+from evaltap.recorder.repeated_calls import merge_layers, merge_twins
+from evaltap.recorder.span_node import Node
 from evaltap.recorder.telemetry import LogRecord, Span
-
-NOTHING = Reading("")
-
-
-@dataclass(slots=True, eq=False)
-class Node:
-    """One span with what was read from it and its place in the tree."""
-
-    span: Span
-    reading: Reading
-    parent: "Node | None" = None
-    children: "list[Node]" = field(default_factory=list)
-
-    @property
-    def kind(self) -> str | None:
-        """What the span stands for (see `reading.Kind`)."""
-        return self.reading.kind
-
-    @property
-    def failure(self) -> Failure | None:
-        """Why the span failed, None when it did not."""
-        return failure_of(self.span, self.reading.failure)
-
-    def ancestors(self) -> "Iterator[Node]":
-        """Yield the parent, its parent, and so on."""
-        node = self.parent
-        while node is not None:
-            yield node
-            node = node.parent
-
-    def descendants(self) -> "Iterator[Node]":
-        """Yield everything below, shallow first, in order of start."""
-        level = self.children
-        while level:
-            yield from level
-            level = [child for node in level for child in node.children]
 
 
 def build_tree(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> list[Node]:
@@ -64,7 +29,10 @@ def build_tree(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> list[No
         node.parent = _parent(node, nodes)
     for node in nodes.values():
         _break_cycle(node)
-    _merge_repeated(nodes.values())
+    merge_layers(nodes.values())
+    if merge_twins(nodes.values()):
+        for node in nodes.values():
+            _break_cycle(node)
     tops = _link(nodes)
     for node in nodes.values():
         if node.reading.overwritten:
@@ -110,43 +78,6 @@ def _break_cycle(node: Node) -> None:
             return
         current = current.parent
         seen.add(current.span.span_id)
-
-
-def _merge_repeated(nodes: Iterable[Node]) -> None:
-    """Let the outermost of several spans for one call speak for all of them.
-
-    A model call inside a model call is one call seen by two layers (a wrapper and the provider's
-    SDK, ADK's call_llm and generate_content); a tool inside a tool is one call when both have the
-    same name or id (execute_tool, MCP client, MCP server).
-    """
-    for node in sorted(nodes, key=lambda node: -sum(1 for _ in node.ancestors())):
-        if node.kind not in ("model", "tool"):
-            continue
-        outer = next((above for above in node.ancestors() if above.kind in _STRUCTURAL), None)
-        if outer is not None and outer.kind == node.kind and _same_call(outer, node):
-            _absorb_call(outer, node)
-            node.reading.kind = "dropped"
-
-
-_STRUCTURAL = ("run", "agent", "model", "tool")
-
-
-def _same_call(outer: Node, inner: Node) -> bool:
-    if outer.kind == "model":
-        return True
-    one, other = outer.reading, inner.reading
-    if one.call_id is not None and other.call_id is not None:
-        return one.call_id == other.call_id
-    return one.tool_name == other.tool_name
-
-
-def _absorb_call(outer: Node, inner: Node) -> None:
-    if outer.kind == "tool" and outer.reading.failure is None:
-        failure = inner.failure
-        # The outer layer may have turned the failure into a result; the call failed all the same.
-        if failure is not None and failure_of(outer.span) is None:
-            outer.reading.failure = failure
-    absorb(outer.reading, inner.reading)
 
 
 def _link(nodes: dict[str, Node]) -> list[Node]:

@@ -12,7 +12,7 @@ from evaltap.recorder.conventions.evidence import Evidence
 from evaltap.recorder.conventions.messages import Answer, Call, Message, since_user
 from evaltap.recorder.conventions.reading import failure_of_answer
 from evaltap.recorder.observation import Observation, ToolCalled, ToolReturned
-from evaltap.recorder.span_tree import Node
+from evaltap.recorder.span_node import Node
 from evaltap.recorder.telemetry import canonical_json
 
 

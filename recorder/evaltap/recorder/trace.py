@@ -21,7 +21,8 @@ from evaltap.recorder.observation import (
     RunStatus,
     UserMessage,
 )
-from evaltap.recorder.span_tree import Node, build_tree
+from evaltap.recorder.span_node import Node
+from evaltap.recorder.span_tree import build_tree
 from evaltap.recorder.telemetry import SERVICE_NAME, LogRecord, Span
 from evaltap.recorder.trajectory import Trajectory
 

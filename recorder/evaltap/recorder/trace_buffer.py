@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from evaltap.recorder.assembler import weigh
 from evaltap.recorder.telemetry import LogRecord, Span
 
-
 MAX_SPANS_REREAD_AT_ONCE = 500
 """A larger trace is not read again for each root that ends in it, but only when it is quiet."""
 

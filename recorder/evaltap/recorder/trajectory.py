@@ -16,7 +16,7 @@ from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.messages import closing_text, last_user_text, since_user
 from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.observation import Failure, ModelCalled, Observation
-from evaltap.recorder.span_tree import Node
+from evaltap.recorder.span_node import Node
 from evaltap.recorder.tool_calls import ToolCalls
 
 

@@ -26,10 +26,12 @@ MAX_MESSAGES = 1_000
 MAX_REMEMBERED_DROPS = 10_000
 POLITE_SECONDS = 0.02
 """How long a turn that has ended may wait in favour of the agent's thread."""
-LEISURE_SECONDS = 1.0
-"""How long a burst of raw items may, where nothing but these comes."""
+LATE_SECONDS = 0.08
+"""When a turn read from spans is too late to be hurried: a large trace is read at ease from then on."""
 BURST_MESSAGES = 100
-"""More than this waiting is a burst: some ten turns at once, faster than they can be written anyway."""
+"""More raw items than this waiting, some ten turns at once, come faster than they could be written."""
+LEISURE_SECONDS = 1.0
+"""How long such a burst may wait in favour of the agent's thread."""
 FLUSH_AHEAD_NS = 30_000_000_000
 """How far the time is put forward for the sources when a flush waits; less than they keep things."""
 
@@ -84,7 +86,7 @@ class Worker:
         )
         self._flushes: list[Flush] = []
         self._urgent = False
-        self._turn_ended_at: float | None = None
+        self._waited_since: float | None = None
         self._leisure_until = 0.0
         self._dropped_turns: OrderedDict[tuple[str, str], None] = OrderedDict()
         self.thread = threading.Thread(target=self.run, name="evaltap-recorder", daemon=True)
@@ -110,9 +112,10 @@ class Worker:
             self.alive = False
 
     def _cycle(self) -> Close | None:
-        caught_up = len(self._inlet) == 0
+        caught_up = len(self._inlet) == 0 or self._leisure_until == 0
         first = self._inlet.get(self._patience())
         if caught_up:
+            # The thread is started by the first message, which is then there already.
             self._leisure_until = time.monotonic() + LEISURE_SECONDS
         if first is not None and not isinstance(first, Flush | Close):
             # Let a few more come: one transaction for all of them costs less.  Most of the
@@ -136,7 +139,7 @@ class Worker:
         if self.outlet.write():
             while self._flushes:
                 self._flushes.pop().done.set()
-        self._urgent, self._turn_ended_at = False, None
+        self._urgent, self._waited_since = False, None
         self.outlet.state()
         self._faults.log(time.monotonic())
         return None
@@ -150,24 +153,29 @@ class Worker:
         """Return how many seconds to rest: none when somebody waits or something would be lost."""
         if self._urgent or self._inlet.hurry.is_set() or self._inlet.nearly_full:
             return 0
-        now, ended = time.monotonic(), self._turn_ended_at
-        if ended is not None and now - ended > POLITE_SECONDS:
-            return 0
-        at_leisure = (
-            now < self._leisure_until
-            and not self._inlet.observes
-            and len(self._inlet) > BURST_MESSAGES
-        )
-        return LONG_REST_SECONDS if at_leisure else REST_SECONDS
+        now = time.monotonic()
+        age = 0.0 if self._waited_since is None else now - self._waited_since
+        if self._inlet.observes:
+            return 0 if age > POLITE_SECONDS else REST_SECONDS
+        if len(self._inlet) > BURST_MESSAGES:
+            return LONG_REST_SECONDS if now < self._leisure_until else REST_SECONDS
+        return 0 if POLITE_SECONDS < age < LATE_SECONDS else REST_SECONDS
+
+    def _note_waiting(self) -> None:
+        """Note that a turn has ended which waits to be written, if it is the first one to do so."""
+        if self._waited_since is None:
+            self._waited_since = time.monotonic()
 
     def _handle(self, message: Message) -> None:
         """Take one message; an error costs the turn or the item that it belongs to."""
         try:
             if isinstance(message, Observed):
-                if self._turn_ended_at is None and isinstance(message.observation, RunEnded):
-                    self._turn_ended_at = time.monotonic()
+                if isinstance(message.observation, RunEnded):
+                    self._note_waiting()
                 self._feed(message.observation, message.weight)
             elif isinstance(message, tuple):
+                # It may be the end of a turn; only the source could tell.
+                self._note_waiting()
                 source, item = message
                 self._feed_all(source.process(item))
             elif isinstance(message, Given):

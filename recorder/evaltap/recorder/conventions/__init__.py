@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from evaltap.recorder.conventions.adk import Adk
+from evaltap.recorder.conventions.agent_framework import AgentFramework
 from evaltap.recorder.conventions.claude_code import ClaudeCode
 from evaltap.recorder.conventions.genai import GenAI
 from evaltap.recorder.conventions.langfuse import Langfuse
@@ -32,6 +33,7 @@ DIALECTS: tuple[Dialect, ...] = (
     ClaudeCode(),
     OpenInference(),
     Traceloop(),
+    AgentFramework(),
     Mcp(),
     GenAI(),
     MessageEvents(),

@@ -64,7 +64,10 @@ class Logfire:
 
 
 def _kind(name: str) -> Kind:
-    return next((kind for start, kind in _NAMES if name.startswith(start)), "other")
+    for start, kind in _NAMES:
+        if name.startswith(start):
+            return kind
+    return "other"
 
 
 def _conversation(
