@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from broker import free_port
+from broker import Broker, free_port
 from cached import cache_folder, kept
 
 VERSION = "4.3.1"
@@ -24,25 +24,38 @@ FORMAT_SECONDS = 60
 class ApacheKafka:
     """One node that is broker and controller (KRaft); `settings` are added to its server.properties.
 
-    `protocol` is what its listener speaks: PLAINTEXT, SASL_PLAINTEXT, SSL or SASL_SSL.
+    `protocol` is what its listener speaks: PLAINTEXT, SASL_PLAINTEXT, SSL or SASL_SSL.  It is the only
+    node, or the one numbered `node` of several that find each other at the ports of `controllers`.
     """
 
     def __init__(
-        self, *, protocol: str = "PLAINTEXT", settings: Mapping[str, str] | None = None
+        self,
+        *,
+        protocol: str = "PLAINTEXT",
+        settings: Mapping[str, str] | None = None,
+        node: int = 1,
+        controllers: Mapping[int, int] | None = None,
+        cluster_id: str | None = None,
     ) -> None:
         self._protocol = protocol
         self._settings = dict(settings or {})
+        self._node = node
+        self._controllers = controllers
+        self._cluster_id = cluster_id
 
     def command(self, folder: Path, port: int) -> list[str]:
         """Format the storage at the first start, and return the command."""
-        return command(folder, self._properties(port, folder / "data"))
+        return command(folder, self._properties(port, folder / "data"), self._cluster_id)
 
     def _properties(self, port: int, data: Path) -> dict[str, str]:
-        control = free_port()
+        controllers = self._controllers or {self._node: free_port()}
+        control = controllers[self._node]
         return {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{control}",
+            "node.id": str(self._node),
+            "controller.quorum.voters": ",".join(
+                f"{node}@127.0.0.1:{port}" for node, port in controllers.items()
+            ),
             "controller.listener.names": "CONTROLLER",
             "listeners": f"{self._protocol}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{control}",
             "advertised.listeners": f"{self._protocol}://127.0.0.1:{port}",
@@ -65,7 +78,29 @@ class ApacheKafka:
         }
 
 
-def command(folder: Path, settings: Mapping[str, str]) -> list[str]:
+def three_nodes(folder: Path) -> list[Broker]:
+    """Return the nodes of one cluster, not started: each partition lies on all, two must have a record."""
+    controllers = {node: free_port() for node in (1, 2, 3)}
+    settings = {
+        "default.replication.factor": "3",
+        "min.insync.replicas": "2",
+        "offsets.topic.replication.factor": "3",
+        "transaction.state.log.replication.factor": "3",
+        "transaction.state.log.min.isr": "2",
+    }
+    cluster_id = uuid.uuid4().hex[:22]
+    return [
+        Broker(
+            folder / f"node-{node}",
+            ApacheKafka(
+                settings=settings, node=node, controllers=controllers, cluster_id=cluster_id
+            ),
+        )
+        for node in controllers
+    ]
+
+
+def command(folder: Path, settings: Mapping[str, str], cluster_id: str | None = None) -> list[str]:
     """Return what runs a node with these settings; its storage is formatted at the first start.
 
     At later starts the settings of the first one hold.
@@ -76,7 +111,7 @@ def command(folder: Path, settings: Mapping[str, str]) -> list[str]:
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         done = subprocess.run(
             [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted",
-             "-t", uuid.uuid4().hex[:22], "-c", str(properties)],
+             "-t", cluster_id or uuid.uuid4().hex[:22], "-c", str(properties)],
             capture_output=True, text=True, timeout=FORMAT_SECONDS,
         )  # fmt: skip
         if done.returncode:

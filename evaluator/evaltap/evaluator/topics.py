@@ -4,9 +4,10 @@ One thread uses a writer.  The client's own faults are told apart in one way onl
 that the broker did not confirm, so nothing may be taken for written, and it can be tried again.
 """
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from evaltap.schemas.errors import EvaltapError
 from evaltap.schemas.log_location import KafkaLocation, kafka_settings
@@ -14,6 +15,7 @@ from evaltap.schemas.record import WireRecord
 
 ACK_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
+ASK_AGAIN_SECONDS = 0.5
 
 
 class TopicsAway(EvaltapError):
@@ -86,8 +88,23 @@ class Cluster:
         self._location = location
 
     def make_topics(self, partitions: Mapping[str, int]) -> dict[str, int]:
-        """Make the topics that are missing; return how many partitions each has."""
-        from kafka.errors import KafkaError, TopicAlreadyExistsError
+        """Make the topics that are missing; return how many partitions each has.
+
+        A broker that dies or elects meanwhile is no reason to give up; others may answer.
+        """
+        from kafka.errors import KafkaError, RetriableError
+
+        until = time.monotonic() + CONNECT_SECONDS
+        while True:
+            try:
+                return self._make_topics(partitions)
+            except KafkaError as error:
+                if not isinstance(error, RetriableError) or time.monotonic() >= until:
+                    raise TopicsAway(f"{self._location}: topics cannot be made ({error})") from None
+            time.sleep(ASK_AGAIN_SECONDS)
+
+    def _make_topics(self, partitions: Mapping[str, int]) -> dict[str, int]:
+        from kafka.errors import TopicAlreadyExistsError
 
         admin = self._admin()
         try:
@@ -100,8 +117,6 @@ class Cluster:
                         admin.create_topics(wanted)
             described = admin.describe_topics(list(partitions))
             return {one["name"]: len(one["partitions"]) for one in described}
-        except KafkaError as error:
-            raise TopicsAway(f"{self._location}: topics cannot be made ({error})") from None
         finally:
             admin.close()
 
@@ -115,7 +130,7 @@ class Cluster:
             consumer = self._consumer(group)
             try:
                 partitions = [TopicPartition(topic, number) for number in numbers]
-                starts = consumer.beginning_offsets(partitions)
+                starts = ask_offsets(consumer, "beginning_offsets", partitions)
                 past = {
                     one.partition: max(consumer.committed(one) or 0, starts[one])
                     for one in partitions
@@ -151,6 +166,23 @@ class Cluster:
                 enable_auto_commit=False,
             ),
         )
+
+
+def ask_offsets(
+    client: Any, which: Literal["beginning_offsets", "end_offsets"], places: Sequence[Any]
+) -> Mapping[Any, int]:
+    """Return the first offset of each partition, or the one behind its last record.
+
+    Raises LeaderNotAvailableError where a partition has no leader at the moment: kafka-python leaves it
+    out of its own list, and then does not find it there.
+    """
+    from kafka.errors import LeaderNotAvailableError
+
+    try:
+        found: Mapping[Any, int] = getattr(client, which)(places)
+    except KeyError as error:
+        raise LeaderNotAvailableError(f"{error} has no leader") from None
+    return found
 
 
 def made(kind: Any, settings: Mapping[str, Any]) -> Any:

@@ -5,12 +5,12 @@ nothing to rebalance and nothing to commit.  A partition that appears later is r
 """
 
 import time
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
 
 from evaltap.evaluator.log_position import LogPosition
 from evaltap.evaluator.sources.base import BATCH_BYTES, Bounds, Partition, SourceBatch, SourceRecord
-from evaltap.evaluator.topics import made
+from evaltap.evaluator.topics import ASK_AGAIN_SECONDS, ask_offsets, made
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log_location import KafkaLocation, kafka_settings
 from evaltap.schemas.record import WireRecord
@@ -19,7 +19,7 @@ REFRESH_SECONDS = 30.0
 """How often new partitions are looked for."""
 
 SILENT_SECONDS = 60.0
-"""How long brokers may not say where a log ends that is to be read to its end."""
+"""How long brokers may not say where a log begins or ends: leaders change, brokers are restarted."""
 
 RECORDS_PER_POLL = 250
 """What is taken from the client at a time, before the size of it is looked at."""
@@ -115,15 +115,15 @@ class KafkaSource:
         expected = self._next.get(partition, found)
         if found <= expected:
             return []
-        start = self._consumer.beginning_offsets([place])[place]
+        start = self._ask("beginning_offsets", [place])[place]
         gap = LogPosition(partition, Bounds(start, max(start, found)), expected).gap
         return [gap] if gap else []
 
     def bounds(self) -> Mapping[Partition, Bounds]:
         """Return the offsets that each partition holds now."""
         places = self._places()
-        starts = self._consumer.beginning_offsets(places)
-        ends = self._consumer.end_offsets(places)
+        starts = self._ask("beginning_offsets", places)
+        ends = self._ask("end_offsets", places)
         return {
             Partition(place.topic, place.partition): Bounds(starts[place], ends[place])
             for place in places
@@ -150,21 +150,39 @@ class KafkaSource:
             self._silent_since = self._silent_since or now
             if now - self._silent_since < SILENT_SECONDS:
                 return True  # perhaps a broker is being restarted
-            raise InputError(
-                f"{self._location}: no broker says where the log ends ({error}); what was read is"
-                " landed, start again for the rest"
-            ) from None
+            raise self._silence(error) from None
         return behind
 
     def _unread(self) -> Collection[Partition]:
         places = self._places()
-        ends = self._consumer.end_offsets(places)
+        ends = ask_offsets(self._consumer, "end_offsets", places)
         return [
             Partition(place.topic, place.partition)
             for place in places
             if Partition(place.topic, place.partition) not in self._known
             or (self._consumer.position(place) or 0) < ends[place]
         ]
+
+    def _ask(
+        self, which: Literal["beginning_offsets", "end_offsets"], places: Sequence[Any]
+    ) -> Mapping[Any, int]:
+        """Return offsets, also where the brokers choose new leaders at this moment."""
+        from kafka.errors import KafkaError, RetriableError
+
+        until = time.monotonic() + SILENT_SECONDS
+        while True:
+            try:
+                return ask_offsets(self._consumer, which, places)
+            except KafkaError as error:
+                if not isinstance(error, RetriableError) or time.monotonic() >= until:
+                    raise self._silence(error) from None
+            time.sleep(ASK_AGAIN_SECONDS)
+
+    def _silence(self, error: Exception) -> InputError:
+        return InputError(
+            f"{self._location}: no broker says where the log begins and ends ({error}); what was read is"
+            " landed, start again for the rest"
+        )
 
     def pause(self, partitions: Collection[Partition]) -> None:
         """Fetch nothing of these partitions, and of no others, from now on."""
@@ -194,8 +212,8 @@ class KafkaSource:
         if not fresh:
             return
         self._consumer.assign(places)
-        starts = self._consumer.beginning_offsets(fresh)
-        ends = self._consumer.end_offsets(fresh)
+        starts = self._ask("beginning_offsets", fresh)
+        ends = self._ask("end_offsets", fresh)
         for place in fresh:
             partition = Partition(place.topic, place.partition)
             wanted = self._offsets.get(partition, 0)

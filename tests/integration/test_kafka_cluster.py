@@ -1,0 +1,127 @@
+"""A cluster of three brokers of which one dies after the other: leaders and coordinators change."""
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import apache
+from broker import Broker, GivenCluster, until
+from evaltap.evaluator.store import Store
+from evaltap.evaluator.topics import Cluster
+from evaltap.recorder import Recorder
+from judge_server import Answer, judge_server
+from scale_out import Program, record_sessions, rubric, scale_out
+from topics import landed, location, record, turns
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+GOOD = Answer('{"rubricScores": [{"id": "1", "score": 1, "reason": "because"}]}')
+
+
+def together(do: str, nodes: Sequence[Broker]) -> None:
+    """Start nodes at once: none of them answers alone.  Or kill them."""
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        for done in [pool.submit(getattr(node, do)) for node in nodes]:
+            done.result()
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
+    reason = apache.missing()
+    if reason is not None:
+        pytest.skip(reason)
+    nodes = apache.three_nodes(tmp_path_factory.mktemp("cluster"))
+    together("start", nodes)
+    yield nodes
+    together("kill", nodes)  # one that finds no others does not stop in good order
+
+
+@pytest.fixture
+def cluster(nodes: list[Broker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broker:
+    """The cluster as clients know it, by all of its addresses."""
+    monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
+    together("start", nodes)
+    cluster = GivenCluster(",".join(node.address for node in nodes))
+    Cluster(location(cluster.log())).make_topics({cluster.name("evaltap.cases"): 3})
+    return cluster
+
+
+def test_leaders_die_one_after_the_other_and_each_turn_lands_once(
+    cluster: Broker, nodes: list[Broker], tmp_path: Path
+) -> None:
+    recorder = Recorder(cluster.log())
+    db = tmp_path / "x.duckdb"
+    consumer = Program(["consume", "--log", cluster.log(), "--db", str(db)], tmp_path / "out")
+    for round_, node in enumerate(nodes):
+        record(recorder, 100, first=round_ * 200)
+        node.kill()  # it leads one of the three partitions
+        delivered = recorder.counters().delivered
+        record(recorder, 100, first=round_ * 200 + 100)
+        until(lambda before=delivered: recorder.counters().delivered >= before + 100, 90)  # type: ignore[misc]
+        node.start()
+
+    assert recorder.close(60)
+    assert consumer.stop() == 0, consumer.output
+
+    assert recorder.counters().delivered == 600
+    with Store(db) as store:
+        assert landed(cluster.log(), store) == 600
+        assert len(set(turns(store))) == 600
+        assert store.rows("SELECT count(*) FROM dead_letters") == [(0,)]
+    assert "GAP" not in consumer.output
+
+
+def test_while_too_few_brokers_are_left_every_turn_waits_on_the_spool(
+    cluster: Broker, nodes: list[Broker]
+) -> None:
+    recorder = Recorder(cluster.log())
+    record(recorder, 50)
+    until(lambda: recorder.counters().delivered == 50, 60)
+    for node in nodes[:2]:
+        node.kill()
+    record(recorder, 50, first=50)
+    assert recorder.flush(10)
+
+    time.sleep(3)  # time for the one that is left to take them wrongly
+    counters = recorder.counters()
+    assert (counters.recorded, counters.delivered, counters.spooled) == (100, 50, 50)
+
+    together("start", nodes)
+    assert recorder.close(120)
+    with Store(":memory:") as store:
+        assert landed(cluster.log(), store) == 100
+
+
+def test_coordinators_die_and_each_case_is_judged_and_stored_once(
+    cluster: Broker, nodes: list[Broker], tmp_path: Path
+) -> None:
+    record_sessions(cluster, 60)
+    with (
+        judge_server(lambda _: GOOD) as judge,
+        scale_out(cluster, tmp_path, [rubric(judge.url)]) as fleet,
+    ):
+        workers = [fleet.work(), fleet.work()]
+        sink = fleet.sink()
+        for node in nodes:
+            before = len(judge.requests)
+            node.kill()
+            node.start()
+            until(
+                lambda before=before: (  # type: ignore[misc]
+                    len(judge.requests) > before or sink.process.poll() is not None
+                ),
+                90,
+            )
+        assert sink.wait(120) == 0, sink.output
+        for worker in workers:
+            assert worker.stop() == 0, worker.output
+
+        assert fleet.query("SELECT count(*), count(DISTINCT eval_id) FROM latest_scores") == [
+            (60, 60)
+        ]
+        assert fleet.query(
+            "SELECT count(*), count(DISTINCT (eval_id, invocation_id)) FROM turn_scores"
+        ) == [(120, 120)]
