@@ -6,7 +6,8 @@ with the workers already in their group.
 
     python docs/benchmarks/scale_out.py [--cases 400] [--threads 4] [--judge-ms 200]
 
-The broker is the development dependency noida-db, or the cluster of EVALTAP_TEST_KAFKA=host:port.
+The broker is Apache Kafka (needs Java 17 and Maven), or the cluster of EVALTAP_TEST_KAFKA=host:port: groups
+of two members are not in the development dependency noida-db what they are in Kafka.
 """
 
 import argparse
@@ -74,7 +75,10 @@ def metric(port: int) -> dict[str, object]:
 
 def measure(workers: int, options: argparse.Namespace, port: int) -> tuple[float, int]:
     """Return the seconds that so many workers take, and the rows that are there twice."""
-    with tempfile.TemporaryDirectory() as folder, broker(Path(folder) / "broker") as address:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        broker(Path(folder) / "broker", apache=True) as address,
+    ):
         work = Path(folder)
         (work / "metrics.json").write_text(json.dumps([metric(port)]))
         location = KafkaLocation((address,), (f"bench-{workers}-{os.getpid()}",))
@@ -90,7 +94,9 @@ def measure(workers: int, options: argparse.Namespace, port: int) -> tuple[float
                         stdout=file, stderr=subprocess.STDOUT, env=environ,
                     )
                 )  # fmt: skip
-            while "joined the group" not in out.read_text():
+            while "joined the group" not in (said := out.read_text()):
+                if running[-1].poll() is not None:
+                    raise SystemExit(f"a worker ended:\n{said}")
                 time.sleep(0.1)
         fill(location, 0, 2 * options.cases)
         sink = [sys.executable, "-c", EVALTAP, "sink", *shared, "--db", work / "x.duckdb",

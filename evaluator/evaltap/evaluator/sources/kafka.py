@@ -225,7 +225,7 @@ class KafkaSource:
 
 
 def _record(partition: Partition, message: Any) -> SourceRecord:
-    headers = tuple((name, value or b"") for name, value in message.headers)
+    headers = tuple([(name, value or b"") for name, value in message.headers])
     record = WireRecord(message.key, message.value, headers)
     time_ms = message.timestamp if message.timestamp >= 0 else None
     return SourceRecord(partition, message.offset, record, time_ms)
