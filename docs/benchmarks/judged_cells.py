@@ -20,6 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from score_files import EVALTAP
+
 from evaltap.evaluator import CaseScorer, Services
 from evaltap.evaluator.judge import JudgeReply, ScriptedJudge, judge_settings
 from evaltap.evaluator.judges.cache import CachedJudge, JudgeCache
@@ -72,7 +74,6 @@ for number, line in enumerate(open(sys.argv[1], "rb")):
     text, = file.execute("SELECT text FROM replies WHERE key = ?", known[number]).fetchone()
     orjson.loads(text)
 """
-SCORE = "import sys; from evaltap.evaluator.cli import main; sys.exit(main())"
 
 
 def main() -> None:
@@ -91,7 +92,7 @@ def main() -> None:
             result = Path(folder, f"x{number}.duckdb")
             floors.append(seconds([FLOOR, cases, cache]))
             commands.append(
-                seconds([SCORE, "score", cases, "--metrics", metrics, "--db", result,
+                seconds([EVALTAP, "score", cases, "--metrics", metrics, "--db", result,
                          "--judge-cache", cache])
             )  # fmt: skip
             print(

@@ -43,7 +43,7 @@ def why(store: Store, case: str, log: Path | None = None) -> Answer:
     """Return how a case stands; `case` is its eval id, or eval set id and eval id with a slash."""
     answer = Answer(case)
     key = {"case": case}
-    answer.landed = bool(store.rows(f"SELECT 1 FROM cases WHERE {_IS_CASE} LIMIT 1", key))
+    answer.landed = bool(store.rows(f"SELECT 1 FROM cases WHERE {IS_CASE} LIMIT 1", key))
     answer.metrics = [MetricAnswer(*row) for row in store.rows(_STANDING, key)]
     if answer.landed or any(one.status != "pending" for one in answer.metrics):
         if not answer.metrics:
@@ -61,7 +61,8 @@ def why(store: Store, case: str, log: Path | None = None) -> Answer:
     return answer
 
 
-_IS_CASE = "(eval_id = $case OR eval_set_id || '/' || eval_id = $case)"
+IS_CASE = "(eval_id = $case OR eval_set_id || '/' || eval_id = $case)"
+"""How a user names a case in SQL: by its eval id, or with its eval set before it."""
 
 # The latest version of each metric that was applied here, and the score of the case's latest revision.
 _STANDING = f"""
@@ -72,7 +73,7 @@ WITH metrics AS (
 ),
 latest AS (
   SELECT max(revision) AS revision FROM (
-    SELECT revision FROM cases WHERE {_IS_CASE} UNION ALL SELECT revision FROM scores WHERE {_IS_CASE}
+    SELECT revision FROM cases WHERE {IS_CASE} UNION ALL SELECT revision FROM scores WHERE {IS_CASE}
   )
 )
 SELECT m.metric_name,
@@ -89,17 +90,17 @@ SELECT m.metric_name,
        END
 FROM metrics m
 LEFT JOIN (
-  SELECT * FROM scores WHERE {_IS_CASE} AND revision = (SELECT revision FROM latest)
+  SELECT * FROM scores WHERE {IS_CASE} AND revision = (SELECT revision FROM latest)
   QUALIFY row_number() OVER (PARTITION BY metric_digest ORDER BY scored_at DESC) = 1
 ) s USING (metric_digest)
 LEFT JOIN (
   SELECT unnest(metric_digests) AS metric_digest, asked_at, r.worker, r.reason AS refusal
   FROM jobs LEFT JOIN job_refusals r USING (job_id, attempt)
-  WHERE {_IS_CASE} AND revision = (SELECT revision FROM latest)
+  WHERE {IS_CASE} AND revision = (SELECT revision FROM latest)
   QUALIFY row_number() OVER (PARTITION BY job_id ORDER BY asked_at DESC) = 1
 ) job USING (metric_digest)
 LEFT JOIN (
-  SELECT metric_digest, max(revision) AS revision FROM scores WHERE {_IS_CASE} GROUP BY ALL
+  SELECT metric_digest, max(revision) AS revision FROM scores WHERE {IS_CASE} GROUP BY ALL
 ) older USING (metric_digest)
 ORDER BY m.metric_name
 """

@@ -31,11 +31,10 @@ TURN_SCORES = """
 SELECT invocation_id, turn_index, metric_name, score, status, reason FROM latest_turn_scores
 WHERE eval_id = $eval_id AND eval_set_id = $eval_set_id ORDER BY turn_index, metric_name
 """
-FIND = """
+NAMES = """
 SELECT DISTINCT eval_set_id, eval_id FROM (
   SELECT eval_set_id, eval_id FROM cases UNION SELECT eval_set_id, eval_id FROM scores
-) WHERE eval_id = $case OR eval_set_id || '/' || eval_id = $case
-"""
+)"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +63,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _load(store: "Store", case: str) -> dict[str, Any]:
-    found = store.records(FIND, {"case": case})
+    from evaltap.evaluator.unscored import IS_CASE
+
+    found = store.records(f"{NAMES} WHERE {IS_CASE}", {"case": case})
     if not found:
         some = store.rows(
             "SELECT DISTINCT eval_id FROM scores UNION SELECT eval_id FROM cases LIMIT 5"
