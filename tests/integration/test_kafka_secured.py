@@ -157,6 +157,42 @@ def test_with_a_wrong_password_turns_wait_and_the_consumer_says_why(
     assert "not-the-password" not in said
 
 
+def test_without_the_right_to_read_consume_and_work_say_so_and_end(
+    broker: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    make_topic(broker)
+    allow(broker, "reader", "DESCRIBE")
+    log_in("reader", monkeypatch)
+    log = ["--log", broker.log()]
+
+    for command in (
+        ["consume", *log, "--db", str(tmp_path / "x.duckdb"), "--until-idle"],
+        ["work", *log, "--group", broker.name("workers")],
+    ):
+        assert main(command) == 2
+        said = capsys.readouterr().err
+        assert "AuthorizationFailed" in said
+
+
+def test_without_a_right_to_its_group_a_worker_says_so_and_ends(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases_topic = broker.name("evaltap.cases")
+    with closing(_admin(broker)) as admin:
+        for kind in ("jobs", "results", "dlq"):
+            name = f"{cases_topic}.{kind}"
+            admin.create_topics({name: {"num_partitions": 1, "replication_factor": 1}})
+            allow(broker, "reader", "ALL", name)
+    log_in("reader", monkeypatch)
+
+    assert main(["work", "--log", broker.log(), "--group", broker.name("workers")]) == 2
+
+    assert "GroupAuthorizationFailed" in capsys.readouterr().err
+
+
 def test_a_record_too_large_for_the_topic_is_set_aside_and_can_be_landed_from_there(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -189,8 +225,8 @@ def make_topic(broker: Broker, **settings: str) -> None:
         until(lambda: name in admin.list_topics())
 
 
-def allow(broker: Broker, user: str, operation: str) -> None:
-    """Give a user a right on the test's topic."""
+def allow(broker: Broker, user: str, operation: str, topic: str | None = None) -> None:
+    """Give a user a right on a topic, the test's own unless another is named."""
     from kafka.admin import (
         ACL,
         ACLOperation,
@@ -208,7 +244,7 @@ def allow(broker: Broker, user: str, operation: str) -> None:
                     operation=ACLOperation[operation],
                     permission_type=ACLPermissionType.ALLOW,
                     resource_pattern=ResourcePattern(
-                        ResourceType.TOPIC, broker.name("evaltap.cases")
+                        ResourceType.TOPIC, topic or broker.name("evaltap.cases")
                     ),
                 )
             ]

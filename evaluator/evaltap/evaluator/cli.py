@@ -76,6 +76,16 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
+def _refused(error: Exception) -> EvaltapError | None:
+    """Return what a broker's refusal means for its user, None for an error that is none."""
+    if type(error).__module__ != "kafka.errors":
+        return None
+    return EvaltapError(
+        f"the broker refused ({error}); check the user's rights on topics and groups, and the settings"
+        " (EVALTAP_KAFKA_...): what was read and is not landed is read again"
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a user's mistake is a message, never a traceback."""
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -115,8 +125,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        # DuckDB's errors are known by their module only: commands that need no database do not load it.
-        trouble = explained(error, getattr(options, "db", None))
+        # Errors of DuckDB and of Kafka are known by their module only: most commands load neither.
+        trouble = explained(error, getattr(options, "db", None)) or _refused(error)
         if trouble is None:
             raise
         print(f"evaltap {options.command}: {trouble}", file=sys.stderr)
