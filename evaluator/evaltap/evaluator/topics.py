@@ -92,14 +92,14 @@ class Cluster:
 
         A broker that dies or elects meanwhile is no reason to give up; others may answer.
         """
-        from kafka.errors import KafkaError, RetriableError
+        from kafka.errors import KafkaError
 
         until = time.monotonic() + CONNECT_SECONDS
         while True:
             try:
                 return self._make_topics(partitions)
             except KafkaError as error:
-                if not isinstance(error, RetriableError) or time.monotonic() >= until:
+                if not error.retriable or time.monotonic() >= until:
                     raise TopicsAway(f"{self._location}: topics cannot be made ({error})") from None
             time.sleep(ASK_AGAIN_SECONDS)
 

@@ -167,14 +167,14 @@ class KafkaSource:
         self, which: Literal["beginning_offsets", "end_offsets"], places: Sequence[Any]
     ) -> Mapping[Any, int]:
         """Return offsets, also where the brokers choose new leaders at this moment."""
-        from kafka.errors import KafkaError, RetriableError
+        from kafka.errors import KafkaError
 
         until = time.monotonic() + SILENT_SECONDS
         while True:
             try:
                 return ask_offsets(self._consumer, which, places)
             except KafkaError as error:
-                if not isinstance(error, RetriableError) or time.monotonic() >= until:
+                if not error.retriable or time.monotonic() >= until:
                     raise self._silence(error) from None
             time.sleep(ASK_AGAIN_SECONDS)
 
