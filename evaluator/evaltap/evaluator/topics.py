@@ -5,13 +5,15 @@ that the broker did not confirm, so nothing may be taken for written, and it can
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from evaltap.schemas.errors import EvaltapError
 from evaltap.schemas.log_location import KafkaLocation, kafka_settings
 from evaltap.schemas.record import WireRecord
+
+T = TypeVar("T")
 
 ACK_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
@@ -94,14 +96,10 @@ class Cluster:
         """
         from kafka.errors import KafkaError
 
-        until = time.monotonic() + CONNECT_SECONDS
-        while True:
-            try:
-                return self._make_topics(partitions)
-            except KafkaError as error:
-                if not error.retriable or time.monotonic() >= until:
-                    raise TopicsAway(f"{self._location}: topics cannot be made ({error})") from None
-            time.sleep(ASK_AGAIN_SECONDS)
+        try:
+            return patiently(lambda: self._make_topics(partitions), CONNECT_SECONDS)
+        except KafkaError as error:
+            raise TopicsAway(f"{self._location}: topics cannot be made ({error})") from None
 
     def _make_topics(self, partitions: Mapping[str, int]) -> dict[str, int]:
         from kafka.errors import TopicAlreadyExistsError
@@ -130,7 +128,7 @@ class Cluster:
             consumer = self._consumer(group)
             try:
                 partitions = [TopicPartition(topic, number) for number in numbers]
-                starts = ask_offsets(consumer, "beginning_offsets", partitions)
+                starts = ask_offsets(consumer.beginning_offsets, partitions)
                 past = {
                     one.partition: max(consumer.committed(one) or 0, starts[one])
                     for one in partitions
@@ -168,10 +166,27 @@ class Cluster:
         )
 
 
+def patiently(ask: Callable[[], T], seconds: float) -> T:
+    """Return the answer; what fails and can be tried again is, for so many seconds.
+
+    Raises the KafkaError of the last try.
+    """
+    from kafka.errors import KafkaError
+
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except KafkaError as error:
+            if not error.retriable or time.monotonic() >= until:
+                raise
+        time.sleep(ASK_AGAIN_SECONDS)
+
+
 def ask_offsets(
-    client: Any, which: Literal["beginning_offsets", "end_offsets"], places: Sequence[Any]
+    ask: Callable[[Sequence[Any]], Mapping[Any, int]], places: Sequence[Any]
 ) -> Mapping[Any, int]:
-    """Return the first offset of each partition, or the one behind its last record.
+    """Return what a client's `beginning_offsets` or `end_offsets` says of each partition.
 
     Raises LeaderNotAvailableError where a partition has no leader at the moment: kafka-python leaves it
     out of its own list, and then does not find it there.
@@ -179,10 +194,15 @@ def ask_offsets(
     from kafka.errors import LeaderNotAvailableError
 
     try:
-        found: Mapping[Any, int] = getattr(client, which)(places)
+        return ask(places)
     except KeyError as error:
         raise LeaderNotAvailableError(f"{error} has no leader") from None
-    return found
+
+
+def wire_record(message: Any) -> WireRecord:
+    """Return a message of the client as the record that was written."""
+    headers = tuple([(name, value or b"") for name, value in message.headers])
+    return WireRecord(message.key, message.value, headers)
 
 
 def made(kind: Any, settings: Mapping[str, Any]) -> Any:

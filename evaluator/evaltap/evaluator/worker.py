@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from evaltap.evaluator.job_progress import MOST_TRIES, JobProgress
 from evaltap.evaluator.job_scoring import JobScorer
-from evaltap.evaluator.topics import TopicsAway, TopicWriter
+from evaltap.evaluator.topics import TopicsAway, TopicWriter, wire_record
 from evaltap.schemas.dead_letter import encode_dead_letter
 from evaltap.schemas.envelope import RecordError, WireRecord
 from evaltap.schemas.job import Job, Result, decode_job, encode_result
@@ -173,10 +173,8 @@ class Worker:
         for partition, messages in found.items():
             progress = self._progress_of(partition, messages[0].offset)
             for message in messages:
-                headers = tuple((key, value or b"") for key, value in message.headers)
                 progress.read(message.offset)
-                record = WireRecord(message.key, message.value, headers)
-                self._waiting.append(_Waiting(partition, message.offset, record))
+                self._waiting.append(_Waiting(partition, message.offset, wire_record(message)))
 
     def _progress_of(self, partition: Partition, offset: int) -> JobProgress:
         with self._lock:

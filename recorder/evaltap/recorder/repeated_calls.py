@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from evaltap.recorder.conventions.reading import Reading, absorb, failure_of
+from evaltap.recorder.pacing import breathe
 from evaltap.recorder.span_node import Node
 
 _STRUCTURAL = ("run", "agent", "model", "tool")
@@ -25,9 +26,10 @@ def merge_layers(nodes: Iterable[Node]) -> None:
 
 
 def _same_call(outer: Node, inner: Node) -> bool:
-    if outer.kind == "model":
-        return True
-    one, other = outer.reading, inner.reading
+    return outer.kind == "model" or _same_tool(outer.reading, inner.reading)
+
+
+def _same_tool(one: Reading, other: Reading) -> bool:
     if one.call_id is not None and other.call_id is not None:
         return one.call_id == other.call_id
     return one.tool_name == other.tool_name
@@ -57,6 +59,7 @@ def merge_twins(nodes: Iterable[Node]) -> bool:
     kept: list[Node] = []
     twinned: set[tuple[Node, str]] = set()
     for node in calls:
+        breathe()
         # Later calls start later still: what has ended by now is nobody's twin any more.
         kept = [other for other in kept if other.span.end_ns >= node.span.start_ns]
         twin = next((one for one in kept if _is_twin(one, node, twinned)), None)
@@ -117,10 +120,8 @@ def _tokens(reading: Reading) -> tuple[int, int] | None:
 
 def _same_execution(one: Reading, other: Reading) -> bool:
     """Tell whether two tool spans show one execution, as far as both saw its id and arguments."""
-    if one.call_id is not None and other.call_id is not None:
-        return one.call_id == other.call_id
-    if one.tool_name != other.tool_name:
+    if not _same_tool(one, other):
         return False
-    if one.arguments is None or other.arguments is None:
-        return True
-    return bool(one.arguments.value == other.arguments.value)
+    if None in (one.call_id, other.call_id) and one.arguments and other.arguments:
+        return bool(one.arguments.value == other.arguments.value)
+    return True

@@ -5,15 +5,14 @@ nothing to rebalance and nothing to commit.  A partition that appears later is r
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from evaltap.evaluator.log_position import LogPosition
 from evaltap.evaluator.sources.base import BATCH_BYTES, Bounds, Partition, SourceBatch, SourceRecord
-from evaltap.evaluator.topics import ASK_AGAIN_SECONDS, ask_offsets, made
+from evaltap.evaluator.topics import ask_offsets, made, patiently, wire_record
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log_location import KafkaLocation, kafka_settings
-from evaltap.schemas.record import WireRecord
 
 REFRESH_SECONDS = 30.0
 """How often new partitions are looked for."""
@@ -115,15 +114,15 @@ class KafkaSource:
         expected = self._next.get(partition, found)
         if found <= expected:
             return []
-        start = self._ask("beginning_offsets", [place])[place]
+        start = self._ask(self._consumer.beginning_offsets, [place])[place]
         gap = LogPosition(partition, Bounds(start, max(start, found)), expected).gap
         return [gap] if gap else []
 
     def bounds(self) -> Mapping[Partition, Bounds]:
         """Return the offsets that each partition holds now."""
         places = self._places()
-        starts = self._ask("beginning_offsets", places)
-        ends = self._ask("end_offsets", places)
+        starts = self._ask(self._consumer.beginning_offsets, places)
+        ends = self._ask(self._consumer.end_offsets, places)
         return {
             Partition(place.topic, place.partition): Bounds(starts[place], ends[place])
             for place in places
@@ -155,7 +154,7 @@ class KafkaSource:
 
     def _unread(self) -> Collection[Partition]:
         places = self._places()
-        ends = ask_offsets(self._consumer, "end_offsets", places)
+        ends = ask_offsets(self._consumer.end_offsets, places)
         return [
             Partition(place.topic, place.partition)
             for place in places
@@ -164,19 +163,15 @@ class KafkaSource:
         ]
 
     def _ask(
-        self, which: Literal["beginning_offsets", "end_offsets"], places: Sequence[Any]
+        self, ask: Callable[[Sequence[Any]], Mapping[Any, int]], places: Sequence[Any]
     ) -> Mapping[Any, int]:
         """Return offsets, also where the brokers choose new leaders at this moment."""
         from kafka.errors import KafkaError
 
-        until = time.monotonic() + SILENT_SECONDS
-        while True:
-            try:
-                return ask_offsets(self._consumer, which, places)
-            except KafkaError as error:
-                if not error.retriable or time.monotonic() >= until:
-                    raise self._silence(error) from None
-            time.sleep(ASK_AGAIN_SECONDS)
+        try:
+            return patiently(lambda: ask_offsets(ask, places), SILENT_SECONDS)
+        except KafkaError as error:
+            raise self._silence(error) from None
 
     def _silence(self, error: Exception) -> InputError:
         return InputError(
@@ -212,8 +207,8 @@ class KafkaSource:
         if not fresh:
             return
         self._consumer.assign(places)
-        starts = self._ask("beginning_offsets", fresh)
-        ends = self._ask("end_offsets", fresh)
+        starts = self._ask(self._consumer.beginning_offsets, fresh)
+        ends = self._ask(self._consumer.end_offsets, fresh)
         for place in fresh:
             partition = Partition(place.topic, place.partition)
             wanted = self._offsets.get(partition, 0)
@@ -225,7 +220,5 @@ class KafkaSource:
 
 
 def _record(partition: Partition, message: Any) -> SourceRecord:
-    headers = tuple([(name, value or b"") for name, value in message.headers])
-    record = WireRecord(message.key, message.value, headers)
     time_ms = message.timestamp if message.timestamp >= 0 else None
-    return SourceRecord(partition, message.offset, record, time_ms)
+    return SourceRecord(partition, message.offset, wire_record(message), time_ms)
