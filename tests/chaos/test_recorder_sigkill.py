@@ -3,7 +3,9 @@
 The process tells its turns by the plain API, or by spans as an instrumented framework does.
 
 The recording process writes a ledger of its own through a pipe: each turn with the moment it ended,
-and each flush that was answered.  `EVALTAP_TEST_KILLS` sets the number of kills (default 50).
+each flush that was answered, and a beat every few milliseconds.  A process that the machine does not
+run cannot write either: when its beats stop, the time of grace stands still, for a second at most.
+`EVALTAP_TEST_KILLS` sets the number of kills (default 50).
 """
 
 import json
@@ -16,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -26,6 +29,10 @@ from chaos.evidence import Evidence, Ledger, Turn, read_log_file
 KILLS = int(os.environ.get("EVALTAP_TEST_KILLS", "50"))
 GRACE_SECONDS = 0.050
 """A turn that ended longer ago than this must survive the kill."""
+BEAT_SECONDS = 0.005
+MISSED_BEAT_SECONDS = 0.010
+"""Longer without a beat than Python's switching between threads explains: nothing ran."""
+MAX_STALLED_SECONDS = 1.0
 
 BY_HAND = """
 from evaltap.recorder import Recorder
@@ -87,9 +94,14 @@ def work(thread):
         n += 1
         if n % 20 == 0 and flush():
             tell('flushed', thread, n)
+def beat():
+    while True:
+        tell('alive', time.monotonic_ns())
+        time.sleep({beat_seconds})
 run(life + '-warm', '')
 flush()
 tell('ready')
+threading.Thread(target=beat, daemon=True).start()
 for thread in range(3):
     threading.Thread(target=work, args=(thread,), daemon=True).start()
 time.sleep(600)
@@ -101,7 +113,13 @@ def live_and_die(
 ) -> tuple[list[list[str]], int]:
     """Let an agent record until it is killed; return its ledger and the moment of the kill."""
     agent = subprocess.Popen(
-        [sys.executable, "-c", AGENT.format(way_in=way_in), str(log), life],
+        [
+            sys.executable,
+            "-c",
+            AGENT.format(way_in=way_in, beat_seconds=BEAT_SECONDS),
+            str(log),
+            life,
+        ],
         stdout=subprocess.PIPE,
         bufsize=0,
     )
@@ -131,15 +149,24 @@ def integrity(log: Path) -> str:
     return str(said)
 
 
+def ran_seconds(since_ns: int, until_ns: int, beats_ns: list[int]) -> float:
+    """Return how long a process ran between two moments, by its beats."""
+    within = [beat for beat in beats_ns if since_ns < beat < until_ns]
+    gaps = [(later - earlier) / 1e9 for earlier, later in pairwise([since_ns, *within, until_ns])]
+    stalled = sum(gap - BEAT_SECONDS for gap in gaps if gap > MISSED_BEAT_SECONDS)
+    return (until_ns - since_ns) / 1e9 - min(stalled, MAX_STALLED_SECONDS)
+
+
 def look(log: Path, lives: list[tuple[list[list[str]], int]]) -> list[Finding]:
     """Return what the checker finds on the log, by what the agents said while they lived."""
     ledger = Ledger()
     for lines, killed_at in lives:
+        beats = [int(line[1]) for line in lines if line[0] == "alive"]
         acknowledged = {(line[1], int(line[2])) for line in lines if line[0] == "flushed"}
         for _, name, ended_at, invocation in (line for line in lines if line[0] == "ended"):
             _, thread, number = name.split("-")
             flushed = any(of == thread and int(number) < upto for of, upto in acknowledged)
-            old = killed_at - int(ended_at) > GRACE_SECONDS * 1e9
+            old = ran_seconds(int(ended_at), killed_at, beats) > GRACE_SECONDS
             ledger.turns.append(
                 Turn(name, invocation, f"it is {name}", tools=1, safe=flushed or old)
             )

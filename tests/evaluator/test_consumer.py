@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
+from evaltap.evaluator import consumer as consumer_module
 from evaltap.evaluator.consumer import Consumed, Consumer
 from evaltap.evaluator.jobs import PendingScorer
 from evaltap.evaluator.pending import References
@@ -53,6 +54,26 @@ def test_a_log_is_landed_and_each_case_scored_once(log: Path) -> None:
             ("good", 1, "passed"),
         ]
         assert store.rows("SELECT count(*) FROM turn_scores") == [(2,)]
+
+
+def test_the_file_is_opened_anew_at_times_and_nothing_is_lost_or_doubled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "RECORDS_PER_BATCH", 10)
+    monkeypatch.setattr(consumer_module, "REOPEN_AFTER", 30)
+    cases = [with_reference(make_case(f"s-{number}")) for number in range(100)]
+    path = write_log(tmp_path / "log.db", make_records(cases))
+    opened = []
+    with Store(tmp_path / "x.duckdb") as store:
+        reopen = store.reopen
+        monkeypatch.setattr(store, "reopen", lambda: opened.append(reopen()))
+
+        consumed = consume(path, store)
+
+        assert len(opened) == 3
+        assert (consumed.landed.turns, consumed.cases_scored) == (100, 100)
+        assert store.rows("SELECT count(*), count(DISTINCT eval_id) FROM turns") == [(100, 100)]
+        assert store.rows("SELECT count(*), count(DISTINCT eval_id) FROM scores") == [(100, 100)]
 
 
 def test_a_second_consumer_finds_nothing_to_do(log: Path, tmp_path: Path) -> None:

@@ -1,9 +1,17 @@
 """Gathering spans by trace: when a trace is complete, what is late, and the limits."""
 
+import gc
+from dataclasses import replace
+
 import pytest
 
 from evaltap.recorder.telemetry import LogRecord, Span
-from evaltap.recorder.trace_buffer import MAX_SPANS_REREAD_AT_ONCE, TraceBuffer, TraceLimits
+from evaltap.recorder.trace_buffer import (
+    MAX_PACKED_BYTES,
+    MAX_SPANS_REREAD_AT_ONCE,
+    TraceBuffer,
+    TraceLimits,
+)
 
 S = 1_000_000_000
 
@@ -185,6 +193,47 @@ def test_a_late_span_opens_its_trace_again_with_what_it_held() -> None:
 
     assert names(buffer, 22) == [(2, "root_span_ended")]
     assert buffer.counters.traces_reopened == 1
+
+
+def test_a_trace_that_was_read_costs_the_garbage_collector_nothing() -> None:
+    buffer = TraceBuffer(TraceLimits(quiet_seconds=2, revise_seconds=60))
+    for number in range(1_000):
+        seen(buffer, span(1, trace=f"{number:032x}"), span(2, parent=1, trace=f"{number:032x}"))
+    held = buffer.held_bytes
+    buffer.due(10 * S)
+    gc.collect()
+    unread = len(gc.get_objects())
+
+    names(buffer, 11)
+    gc.collect()
+
+    assert len(gc.get_objects()) < unread - 5_000
+    assert buffer.held_bytes == held
+
+
+class OwnText(str):
+    """A type that nobody else can find."""
+
+    __slots__ = ()
+    __qualname__ = "nowhere"
+
+
+@pytest.mark.parametrize("text", [OwnText("x"), "x" * 2 * MAX_PACKED_BYTES, "x"])
+def test_a_trace_that_was_read_is_kept_whole_and_once_whatever_it_holds(text: str) -> None:
+    buffer = TraceBuffer(TraceLimits(quiet_seconds=2, revise_seconds=60))
+    first = replace(span(1), attributes={"gen_ai.x": text, "nested": [[], {"a": None}]})
+    seen(buffer, first)
+    for late in (2, 3):
+        for now in range(late * 10, late * 10 + 4):
+            names(buffer, now)
+        buffer.add(span(late, parent=1))
+
+    names(buffer, 40)
+    (trace,) = buffer.due(42 * S)
+
+    assert trace.spans == [first, span(2, parent=1), span(3, parent=1)]
+    names(buffer, 200)
+    assert buffer.held_bytes == 0
 
 
 def test_a_trace_read_long_ago_is_forgotten() -> None:

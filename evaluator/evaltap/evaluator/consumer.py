@@ -34,6 +34,9 @@ LARGE_MEMORY = "256MB"
 MOST_TOUCHED = 20_000
 """Cases that wait for their scores, at most: what is remembered of them is bounded."""
 
+REOPEN_AFTER = 100_000
+"""Records landed before the file is opened anew, which takes some 50 ms and gives memory back."""
+
 
 class Duty(Protocol):
     """Something else that the consumer's thread does with the store, beside landing and scoring."""
@@ -91,6 +94,7 @@ class Consumer:
         self._log = log
         self._clock = clock
         self._large = False
+        self._landed_since_opening = 0
         self._stopped = threading.Event()
         self.consumed = Consumed()
 
@@ -133,6 +137,7 @@ class Consumer:
             if batch.records or batch.next_offsets or batch.traces:
                 self.consumed.landed.add(self._lander.land(batch))
                 unscored = unscored or bool(batch.records)
+                self._reopen_at_times(len(batch.records))
                 report(self.consumed)
             nothing = not batch.records and not batch.more
             if nothing:
@@ -157,6 +162,12 @@ class Consumer:
         ):
             self._large = True
             self._store.allow(LARGE_MEMORY)
+
+    def _reopen_at_times(self, landed: int) -> None:
+        self._landed_since_opening += landed
+        if self._landed_since_opening >= REOPEN_AFTER:
+            self._landed_since_opening = 0
+            self._store.reopen()
 
     def _score(self, touched: Touched | None) -> None:
         fresh = {} if self._fresh is None else self._fresh.take()

@@ -7,6 +7,7 @@ in `sql/views.sql`.
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -33,6 +34,9 @@ ROWS_PER_GROUP = 4_096
 _NAME: Final = "evaltap"
 """What the file is called within the connection."""
 
+HELD_SECONDS = 60.0
+"""How long a process that came in while the file was closed for a moment may stay."""
+
 MOST_BEHIND = 2
 """Steps that may wait to be taken: a checkpoint takes as long as several commits."""
 
@@ -55,6 +59,10 @@ _LOG = logging.getLogger("evaltap.store")
 
 class StoreError(EvaltapError):
     """Report a DuckDB file that cannot be used: locked, unreadable, not ours or too new."""
+
+
+class StoreHeld(StoreError):
+    """Report a DuckDB file that another process holds."""
 
 
 @cache
@@ -215,8 +223,7 @@ class Store:
             yield
             return
         before = self._memory
-        # On one thread: the other processors make the rows, and helpers would only be in their way.
-        self.execute("SET threads = 1")
+        self._use_one_thread()
         self.allow(memory)
         try:
             yield
@@ -240,6 +247,25 @@ class Store:
         if self.path != Path(":memory:"):
             self._memory = memory
             self.execute(f"SET memory_limit = '{memory}'" if memory else "RESET memory_limit")
+
+    def _use_one_thread(self) -> None:
+        # The other processors make the rows, and helpers would only be in their way.
+        self.execute("SET threads = 1")
+
+    def reopen(self) -> None:
+        """Close the file and open it again, between two transactions and with no stream open.
+
+        DuckDB keeps some 60 bytes of a turn in memory for as long as a file that it writes is open.
+        Waits when another process came in between; raises StoreHeld when it stays.
+        """
+        self.settle()
+        if self.path == Path(":memory:"):
+            return
+        self._connection.close()
+        self._connection = _connect_when_free(self.path)
+        if self._memory is not None:
+            self._use_one_thread()
+            self.allow(self._memory)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -363,6 +389,21 @@ def _use(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(f"USE {_NAME}")
 
 
+def _connect_when_free(path: Path) -> duckdb.DuckDBPyConnection:
+    give_up_at = time.monotonic() + HELD_SECONDS
+    told = False
+    while True:
+        try:
+            return _connect(path)
+        except StoreHeld as error:
+            if time.monotonic() >= give_up_at:
+                raise
+            if not told:
+                _LOG.warning("%s; waiting for it for up to %.0f s", error, HELD_SECONDS)
+                told = True
+            time.sleep(0.05)
+
+
 def _connect(path: Path) -> duckdb.DuckDBPyConnection:
     text, trouble = "", None
     for keep in (True, False, False):
@@ -381,7 +422,7 @@ def _connect(path: Path) -> duckdb.DuckDBPyConnection:
     if "lock" in text.lower():
         holder = text.partition("PID ")[2].split(")")[0].split(" ")[0].strip(".")
         who = f" (process {holder})" if holder.isdigit() else ""
-        raise StoreError(
+        raise StoreHeld(
             f"{path}: held by another process{who}; stop it or wait, DuckDB lets one process in"
         )
     if path.is_dir():

@@ -6,17 +6,26 @@ arrive before parents and in any order.  Where the beginnings of roots are told 
 agent's process, there is no need to wait: a trace is due once all of them have ended and no span
 misses its parent.  What arrives after a trace was read opens it again, with what it held before,
 for as long as that is kept.  Everything held is bounded and counted.
+
+What is kept only in case more comes is kept as bytes: Python's garbage collector stops the agent
+for as long as it takes to look at every object of the process.
 """
 
+import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from evaltap.recorder.assembler import weigh
+from evaltap.recorder.pacing import breathe
 from evaltap.recorder.telemetry import LogRecord, Span
 
 MAX_SPANS_REREAD_AT_ONCE = 500
 """A larger trace is not read again for each root that ends in it, but only when it is quiet."""
+MAX_PACKED_BYTES = 256 * 1024
+"""A heavier trace is not packed: that would hold the interpreter lock for longer than a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +145,8 @@ class TraceBuffer:
         self.counters = TraceCounters()
         self._waiting: OrderedDict[str, GatheredTrace] = OrderedDict()
         self._read: OrderedDict[str, GatheredTrace] = OrderedDict()
+        self._packed: OrderedDict[str, tuple[int, int, bytes]] = OrderedDict()
+        self._just_read: list[GatheredTrace] = []
         self._whole: dict[str, None] = {}
         self._bytes = 0
 
@@ -174,7 +185,11 @@ class TraceBuffer:
             self._whole[trace.trace_id] = None
 
     def due(self, now_ns: int) -> list[GatheredTrace]:
-        """Return the traces to read now, and forget those that were read long ago."""
+        """Return the traces to read now, and forget those that were read long ago.
+
+        Those returned must be read before the next call, which packs them.
+        """
+        self._pack(now_ns)
         found: list[GatheredTrace] = []
         quiet_ns, idle_ns = (
             int(seconds * 1e9) for seconds in (self.limits.quiet_seconds, self.limits.idle_seconds)
@@ -232,27 +247,48 @@ class TraceBuffer:
     def _touch(self, trace_id: str) -> GatheredTrace:
         trace = self._waiting.get(trace_id)
         if trace is None:
-            trace = self._read.pop(trace_id, None)
-            if trace is None:
-                trace = GatheredTrace(trace_id)
-            else:
-                self.counters.traces_reopened += 1
+            trace = self._reopen(trace_id)
             self._waiting[trace_id] = trace
         trace.touched_ns = None
         self._waiting.move_to_end(trace_id)
         return trace
 
+    def _reopen(self, trace_id: str) -> GatheredTrace:
+        """Return a trace that was read before, or a new one."""
+        trace = self._read.pop(trace_id, None)
+        if trace is None and (packed := self._packed.pop(trace_id, None)) is not None:
+            trace = _unpack(packed[2])
+        if trace is None:
+            return GatheredTrace(trace_id)
+        self.counters.traces_reopened += 1
+        return trace
+
+    def _pack(self, now_ns: int) -> None:
+        """Make bytes of the traces that were read since the last call."""
+        for trace in self._just_read:
+            if self._read.get(trace.trace_id) is not trace or trace.bytes > MAX_PACKED_BYTES:
+                continue
+            # What cannot be packed, with a type of somebody's own in it, stays as it is.
+            with suppress(Exception):
+                packed = (trace.touched_ns or now_ns, trace.bytes, pickle.dumps(trace))
+                self._packed[trace.trace_id] = packed
+                del self._read[trace.trace_id]
+            breathe()
+        self._just_read.clear()
+
     def _take(self, trace: GatheredTrace, reason: str) -> GatheredTrace:
         del self._waiting[trace.trace_id]
         self._read[trace.trace_id] = trace
+        self._just_read.append(trace)
         trace.note_reading(reason)
         self.counters.traces_read += 1
         return trace
 
     def _make_room(self) -> list[GatheredTrace]:
         found: list[GatheredTrace] = []
-        while self._bytes > self.limits.max_bytes and self._read:
-            self._drop(next(iter(self._read)))
+        for read in (self._packed, self._read):
+            while self._bytes > self.limits.max_bytes and read:
+                self._drop(next(iter(read)))
         while self._waiting and (
             len(self._waiting) > self.limits.max_traces or self._bytes > self.limits.max_bytes
         ):
@@ -264,8 +300,17 @@ class TraceBuffer:
 
     def _forget(self, now_ns: int) -> None:
         keep_ns = int(self.limits.revise_seconds * 1e9)
+        # Both in the order of reading, which is that of touching, but for a few.
+        while self._packed:
+            trace_id, (touched_ns, weight, packed) = next(iter(self._packed.items()))
+            if touched_ns > now_ns:
+                # The clock was put back.
+                self._packed[trace_id] = (now_ns, weight, packed)
+                break
+            if now_ns - touched_ns < keep_ns:
+                break
+            self._drop(trace_id)
         while self._read:
-            # In the order of reading, which is that of touching, but for a few.
             oldest = next(iter(self._read.values()))
             oldest.touched_ns = min(oldest.touched_ns or now_ns, now_ns)
             if now_ns - oldest.touched_ns < keep_ns:
@@ -273,8 +318,15 @@ class TraceBuffer:
             self._drop(oldest.trace_id)
 
     def _drop(self, trace_id: str) -> None:
-        self._bytes -= self._read.pop(trace_id).bytes
+        packed = self._packed.pop(trace_id, None)
+        self._bytes -= packed[1] if packed else self._read.pop(trace_id).bytes
         self._on_forget(trace_id)
+
+
+def _unpack(packed: bytes) -> GatheredTrace:
+    trace: Any = pickle.loads(packed)
+    assert isinstance(trace, GatheredTrace)
+    return trace
 
 
 _BARE_SPAN_BYTES = 800

@@ -1,0 +1,101 @@
+"""A store that is opened anew now and then, so that what DuckDB holds of the file does not grow."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evaltap.evaluator import store as store_module
+from evaltap.evaluator.store import Store, StoreHeld
+
+HOLD = """
+import duckdb, sys, time
+while True:
+    try:
+        connection = duckdb.connect(sys.argv[1])
+        break
+    except duckdb.Error:
+        time.sleep(0.001)
+print('open', flush=True)
+time.sleep(float(sys.argv[2]))
+"""
+
+
+def add(store: Store, value: str) -> None:
+    with store.transaction():
+        store.append("meta", [("step", value)])
+
+
+def values(store: Store) -> list[str]:
+    return [value for (value,) in store.rows("SELECT value FROM meta WHERE key = 'step'")]
+
+
+def limits(store: Store) -> list[tuple[object, ...]]:
+    return store.rows("SELECT current_setting('memory_limit'), current_setting('threads')")
+
+
+def test_what_was_written_is_there_and_what_is_left_behind_is_written_first(tmp_path: Path) -> None:
+    with Store(tmp_path / "x.duckdb") as store:
+        add(store, "1")
+        store.behind(lambda: add(store, "2"))
+
+        store.reopen()
+        add(store, "3")
+
+        assert values(store) == ["1", "2", "3"]
+
+
+def test_a_block_that_writes_much_keeps_its_limits(tmp_path: Path) -> None:
+    with Store(tmp_path / "x.duckdb") as store:
+        unlimited = limits(store)
+        with store.writing_much("64MB"):
+            limited = limits(store)
+            store.reopen()
+            assert limits(store) == limited != unlimited
+        assert limits(store) == unlimited
+
+
+def test_a_store_in_memory_keeps_what_it_holds() -> None:
+    with Store(":memory:") as store:
+        add(store, "1")
+        store.reopen()
+        assert values(store) == ["1"]
+
+
+def holder(path: Path, seconds: float) -> subprocess.Popen[bytes]:
+    """Start a process that opens the file as soon as it can, and keeps it for a while."""
+    return subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path), str(seconds)], stdout=subprocess.PIPE
+    )
+
+
+def reopen_for_ever(store: Store) -> None:
+    while True:
+        store.reopen()
+
+
+def test_it_waits_for_a_process_that_comes_in_between(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Store(tmp_path / "x.duckdb") as store:
+        add(store, "1")
+        with holder(tmp_path / "x.duckdb", 0.5):
+            while not caplog.records:
+                store.reopen()
+        add(store, "2")
+
+        assert values(store) == ["1", "2"]
+    assert "held by another process" in caplog.text
+    assert "waiting for it" in caplog.text
+
+
+def test_a_process_that_stays_in_the_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "HELD_SECONDS", 0.2)
+    store = Store(tmp_path / "x.duckdb")
+    with holder(tmp_path / "x.duckdb", 2) as other:
+        with pytest.raises(StoreHeld, match=f"process {other.pid}"):
+            reopen_for_ever(store)
+        store.close()
