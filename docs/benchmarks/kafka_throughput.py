@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from score_files import EVALTAP, METRICS, tool_call
 
@@ -89,23 +90,38 @@ def fill(location: KafkaLocation, first: int, count: int) -> None:
     writer.close()
 
 
-def consume(location: KafkaLocation, work: Path) -> tuple[float, float]:
-    """Consume what is new; return seconds and the largest memory of the process in MB."""
+class Consumption(NamedTuple):
+    """What one `evaltap consume` took."""
+
+    seconds: float
+    peak_mb: float
+    mean_mb: list[float]
+    """Resident memory in each tenth of the run."""
+
+
+def consume(location: KafkaLocation, work: Path) -> Consumption:
+    """Consume what is new."""
     began = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-c", EVALTAP, "consume", "--log", str(location), "--db", work / "x.duckdb",
          "--metrics", work / "metrics.json", "--until-idle"],
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
+    resident = []
+    while process.poll() is None:
+        pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1] or 0)
+        resident.append(pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
+        time.sleep(0.1)
+    seconds = time.perf_counter() - began
     if process.returncode not in (0, 1):
         raise SystemExit(f"consume ended with {process.returncode}")
-    return time.perf_counter() - began, usage.ru_maxrss / 1024
+    tenth = max(1, len(resident) // 10)
+    tenths = [resident[first : first + tenth] for first in range(0, len(resident), tenth)]
+    return Consumption(seconds, max(resident), [sum(part) / len(part) for part in tenths[:10]])
 
 
-def measure(turns: int, stored: int, *, apache: bool) -> tuple[float, float, float]:
-    """Return turns a second into a file of `stored` turns, and memory while filling and after."""
+def measure(turns: int, stored: int, *, apache: bool) -> tuple[float, Consumption, Consumption]:
+    """Return turns a second into a file of `stored` turns; what filling took, and what those took."""
     with (
         tempfile.TemporaryDirectory() as folder,
         broker(Path(folder) / "broker", apache=apache) as address,
@@ -115,11 +131,11 @@ def measure(turns: int, stored: int, *, apache: bool) -> tuple[float, float, flo
         location = KafkaLocation((address,), (f"{TOPIC}-{stored}-{os.getpid()}",))
         Cluster(location).make_topics({location.topics[0]: 4})
         fill(location, 0, stored)
-        _, filling = consume(location, work)
-        start_up, _ = consume(location, work)
+        filling = consume(location, work)
+        start_up = consume(location, work).seconds
         fill(location, stored, turns)
-        seconds, memory = consume(location, work)
-    return turns / (seconds - start_up), filling, memory
+        consumed = consume(location, work)
+    return turns / (consumed.seconds - start_up), filling, consumed
 
 
 def main() -> None:
@@ -130,11 +146,12 @@ def main() -> None:
     options = parser.parse_args()
     rates = []
     for stored in options.stored:
-        rate, filling, memory = measure(options.turns, stored, apache=options.apache)
+        rate, filling, consumed = measure(options.turns, stored, apache=options.apache)
         rates.append(rate)
         print(
-            f"{stored:>9,} stored: {rate:>7,.0f} turns/s; memory {filling:.0f} MB while filling,"
-            f" {memory:.0f} MB after",
+            f"{stored:>9,} stored: {rate:>7,.0f} turns/s; memory at most {filling.peak_mb:.0f} MB"
+            f" while filling, {consumed.peak_mb:.0f} MB after; by tenths of the filling:"
+            f" {' '.join(f'{mean:.0f}' for mean in filling.mean_mb)}",
             flush=True,
         )
     print(f"cost of a turn with {options.stored[-1]:,} stored / with {options.stored[0]:,}: "
