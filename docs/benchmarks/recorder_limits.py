@@ -4,20 +4,26 @@ stall    an event loop ticks every millisecond while an agent records turns with
          late the ticks are, beside the same agent without a recorder in the same run
 memory   the log cannot be written and turns go on; how much the process grows after its first ten
          seconds, and where every turn went
+garbage  turns of nine spans for as long as a read trace is kept; what a full garbage collection,
+         which stops the whole process, takes then, against the same process before
 
 python docs/benchmarks/recorder_limits.py stall [--seconds 20]
 python docs/benchmarks/recorder_limits.py memory [--seconds 600] [--turns-per-second 200]
+python docs/benchmarks/recorder_limits.py garbage [--seconds 60] [--turns-per-second 100]
 """
 
 import argparse
 import asyncio
+import gc
 import os
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from evaltap.recorder import Recorder
+from recorder_overhead import spans
+
+from evaltap.recorder import CaseSpanProcessor, Recorder
 
 TICK_SECONDS = 0.001
 BIG_TURNS_PER_SECOND = 5
@@ -110,8 +116,35 @@ def memory(options: argparse.Namespace) -> None:
     print(f"at the end            recorded {ended.recorded:,}, dropped {dict(ended.dropped)}")
 
 
+def collection() -> tuple[int, float]:
+    """Return how many objects the garbage collector looks at, and how many milliseconds it takes."""
+    gc.collect()
+    began = time.perf_counter()
+    gc.collect()
+    return len(gc.get_objects()), (time.perf_counter() - began) * 1e3
+
+
+def garbage(options: argparse.Namespace) -> None:
+    """Print what a full garbage collection costs before and behind many recorded turns."""
+    with tempfile.TemporaryDirectory() as folder:
+        turn, shut_down = spans(processor := CaseSpanProcessor(str(Path(folder) / "turns.db")))
+        turn(0)
+        processor.force_flush()
+        before = collection()
+        began = time.perf_counter()
+        for number in range(1, int(options.seconds * options.turns_per_second) + 1):
+            turn(number)
+            time.sleep(max(0.0, began + number / options.turns_per_second - time.perf_counter()))
+        processor.force_flush()
+        behind = collection()
+        shut_down()
+    print(f"{number:,} turns in {time.perf_counter() - began:.0f} s")
+    for name, (objects, milliseconds) in (("before", before), ("behind", behind)):
+        print(f"{name:7} {objects:>9,} objects, a full collection {milliseconds:.1f} ms")
+
+
 def main() -> None:
-    """Run one of the two."""
+    """Run one of them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(required=True)
     command = commands.add_parser("stall")
@@ -121,6 +154,10 @@ def main() -> None:
     command.add_argument("--seconds", type=float, default=600)
     command.add_argument("--turns-per-second", type=int, default=200)
     command.set_defaults(run=memory)
+    command = commands.add_parser("garbage")
+    command.add_argument("--seconds", type=float, default=60)
+    command.add_argument("--turns-per-second", type=int, default=100)
+    command.set_defaults(run=garbage)
     options = parser.parse_args()
     options.run(options)
 

@@ -63,10 +63,15 @@ def test_the_file_is_opened_anew_at_times_and_nothing_is_lost_or_doubled(
     monkeypatch.setattr(consumer_module, "REOPEN_AFTER", 30)
     cases = [with_reference(make_case(f"s-{number}")) for number in range(100)]
     path = write_log(tmp_path / "log.db", make_records(cases))
-    opened = []
+    opened: list[None] = []
     with Store(tmp_path / "x.duckdb") as store:
         reopen = store.reopen
-        monkeypatch.setattr(store, "reopen", lambda: opened.append(reopen()))
+
+        def noted() -> None:
+            reopen()
+            opened.append(None)
+
+        monkeypatch.setattr(store, "reopen", noted)
 
         consumed = consume(path, store)
 

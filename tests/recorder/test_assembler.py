@@ -1,5 +1,6 @@
 """The assembler: one turn for each run, whatever the order, within its limits."""
 
+import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,6 +58,28 @@ def a_run(
 
 def feed(assembler: Assembler, observations: Sequence[Observation]) -> list[dict[str, Any]]:
     return [case for item in observations for case in assembler.feed(item)]
+
+
+def test_a_closed_run_at_rest_costs_the_garbage_collector_little_and_is_revised_as_ever() -> None:
+    resting, awake = Assembler(), Assembler()
+    for number in range(200):
+        assert feed(resting, a_run(f"r{number}")) == feed(awake, a_run(f"r{number}"))
+    gc.collect()
+    before = len(gc.get_objects())
+    resting.expire(106 * S)
+    gc.collect()
+    assert len(gc.get_objects()) < before - 200 * 10
+
+    late = ToolCalled("r7", 105 * S, "c3", "get_order", {"order_id": "A-102"}, "support")
+    for _ in range(2):
+        revised = feed(resting, [late])
+        assert revised == feed(awake, [late])
+        resting.expire(106 * S)
+    again = [RunReread("r9", 100 * S, session_id="s1"), *a_run("r9")[1:]]
+    for item in again:
+        assert resting.feed(item) == awake.feed(item)
+        resting.expire(106 * S)
+    assert resting.held_bytes == awake.held_bytes
 
 
 def turn(case: dict[str, Any]) -> dict[str, Any]:

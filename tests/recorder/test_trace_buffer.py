@@ -5,13 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from evaltap.recorder.packing import MAX_PACKED_BYTES
 from evaltap.recorder.telemetry import LogRecord, Span
-from evaltap.recorder.trace_buffer import (
-    MAX_PACKED_BYTES,
-    MAX_SPANS_REREAD_AT_ONCE,
-    TraceBuffer,
-    TraceLimits,
-)
+from evaltap.recorder.trace_buffer import MAX_SPANS_REREAD_AT_ONCE, TraceBuffer, TraceLimits
 
 S = 1_000_000_000
 

@@ -13,6 +13,8 @@ from functools import cache
 from typing import Any
 
 from evaltap.recorder.observation import Observation, RunEnded, RunStarted
+from evaltap.recorder.pacing import breathe
+from evaltap.recorder.packing import pack, unpack
 from evaltap.recorder.turn import case_of
 
 CaseData = dict[str, Any]
@@ -65,7 +67,7 @@ class _Run:
     """One run's observations; `case` is what was last emitted for it."""
 
     observations: list[Observation] = field(default_factory=list)
-    bytes: int = 0
+    weight: int = 0
     last_seen_ns: int = 0
     ended: bool = False
     changed: bool = False
@@ -73,6 +75,21 @@ class _Run:
     revision: int = 0
     close_reason: str = ""
     case: CaseData | None = None
+    packed: bytes | None = None
+    """The observations and the case, while nothing more comes."""
+
+    def rest(self) -> None:
+        """Keep what was observed in a form that costs the agent's process little."""
+        if not self.changed and not self.rereading and self.packed is None:
+            self.packed = pack((self.observations, self.case), self.weight)
+            if self.packed is not None:
+                self.observations, self.case = [], None
+
+    def wake(self) -> None:
+        """Have everything at hand again."""
+        if self.packed is not None:
+            self.observations, self.case = unpack(self.packed)
+            self.packed = None
 
 
 class Assembler:
@@ -89,6 +106,7 @@ class Assembler:
         self._version = recorder_version
         self._open: OrderedDict[str, _Run] = OrderedDict()
         self._closed: OrderedDict[str, _Run] = OrderedDict()
+        self._awake: list[_Run] = []
         self._forgotten: OrderedDict[str, None] = OrderedDict()
         self._bytes = 0
 
@@ -142,6 +160,7 @@ class Assembler:
                 self.counters.runs_timed_out += 1
                 finished += self._close(run_id, "idle_timeout")
         finished += self._revise_due(now_ns, quiet_ns)
+        self._put_to_rest()
         return finished
 
     def close_all(self, reason: str = "shutdown") -> list[CaseData]:
@@ -155,11 +174,11 @@ class Assembler:
 
     def _add(self, run: _Run, observation: Observation, weight: int, now_ns: int) -> None:
         if isinstance(observation, RunReread):
-            self._bytes -= run.bytes
-            run.bytes, run.rereading = 0, True
+            self._bytes -= run.weight
+            run.weight, run.rereading = 0, True
             run.observations.clear()
         run.observations.append(observation)
-        run.bytes += weight
+        run.weight += weight
         self._bytes += weight
         run.last_seen_ns = max(run.last_seen_ns, now_ns)
         if isinstance(observation, RunEnded):
@@ -168,6 +187,9 @@ class Assembler:
     def _feed_closed(
         self, run: _Run, observation: Observation, weight: int, now_ns: int
     ) -> list[CaseData]:
+        if run.packed is not None:
+            run.wake()
+            self._awake.append(run)
         self._add(run, observation, weight, now_ns)
         run.changed = True
         revised = self._revise(run) if self.limits.quiet_seconds <= 0 else []
@@ -180,6 +202,7 @@ class Assembler:
         run.revision = 1
         run.close_reason = reason
         run.case = self._case(run)
+        self._awake.append(run)
         while len(self._closed) > self.limits.max_closed_runs:
             self._forget()
         return [run.case]
@@ -209,6 +232,15 @@ class Assembler:
             self._forget()
         return finished
 
+    def _put_to_rest(self) -> None:
+        """Pack the closed runs of which nothing more came since they were looked at."""
+        awake, self._awake = self._awake, []
+        for run in awake:
+            run.rest()
+            if run.changed or run.rereading:
+                self._awake.append(run)
+            breathe()
+
     def _case(self, run: _Run) -> CaseData:
         reason = "" if run.ended else run.close_reason
         return case_of(
@@ -233,7 +265,7 @@ class Assembler:
 
     def _forget(self) -> None:
         run_id, run = self._closed.popitem(last=False)
-        self._bytes -= run.bytes
+        self._bytes -= run.weight
         self._forgotten[run_id] = None
         while len(self._forgotten) > self.limits.max_remembered_ids:
             self._forgotten.popitem(last=False)

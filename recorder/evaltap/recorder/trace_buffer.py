@@ -6,26 +6,19 @@ arrive before parents and in any order.  Where the beginnings of roots are told 
 agent's process, there is no need to wait: a trace is due once all of them have ended and no span
 misses its parent.  What arrives after a trace was read opens it again, with what it held before,
 for as long as that is kept.  Everything held is bounded and counted.
-
-What is kept only in case more comes is kept as bytes: Python's garbage collector stops the agent
-for as long as it takes to look at every object of the process.
 """
 
-import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from evaltap.recorder.assembler import weigh
 from evaltap.recorder.pacing import breathe
+from evaltap.recorder.packing import pack, unpack
 from evaltap.recorder.telemetry import LogRecord, Span
 
 MAX_SPANS_REREAD_AT_ONCE = 500
 """A larger trace is not read again for each root that ends in it, but only when it is quiet."""
-MAX_PACKED_BYTES = 256 * 1024
-"""A heavier trace is not packed: that would hold the interpreter lock for longer than a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +249,9 @@ class TraceBuffer:
     def _reopen(self, trace_id: str) -> GatheredTrace:
         """Return a trace that was read before, or a new one."""
         trace = self._read.pop(trace_id, None)
-        if trace is None and (packed := self._packed.pop(trace_id, None)) is not None:
-            trace = _unpack(packed[2])
+        packed = self._packed.pop(trace_id, None)
+        if packed is not None:
+            trace = unpack(packed[2])
         if trace is None:
             return GatheredTrace(trace_id)
         self.counters.traces_reopened += 1
@@ -266,13 +260,13 @@ class TraceBuffer:
     def _pack(self, now_ns: int) -> None:
         """Make bytes of the traces that were read since the last call."""
         for trace in self._just_read:
-            if self._read.get(trace.trace_id) is not trace or trace.bytes > MAX_PACKED_BYTES:
+            if self._read.get(trace.trace_id) is not trace:
                 continue
-            # What cannot be packed, with a type of somebody's own in it, stays as it is.
-            with suppress(Exception):
-                packed = (trace.touched_ns or now_ns, trace.bytes, pickle.dumps(trace))
-                self._packed[trace.trace_id] = packed
+            packed = pack(trace, trace.bytes)
+            if packed is not None:
                 del self._read[trace.trace_id]
+                touched_ns = trace.touched_ns or now_ns
+                self._packed[trace.trace_id] = (touched_ns, trace.bytes, packed)
             breathe()
         self._just_read.clear()
 
@@ -321,12 +315,6 @@ class TraceBuffer:
         packed = self._packed.pop(trace_id, None)
         self._bytes -= packed[1] if packed else self._read.pop(trace_id).bytes
         self._on_forget(trace_id)
-
-
-def _unpack(packed: bytes) -> GatheredTrace:
-    trace: Any = pickle.loads(packed)
-    assert isinstance(trace, GatheredTrace)
-    return trace
 
 
 _BARE_SPAN_BYTES = 800
