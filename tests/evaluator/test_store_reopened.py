@@ -94,8 +94,10 @@ def test_a_process_that_stays_in_the_file_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "HELD_SECONDS", 0.2)
-    store = Store(tmp_path / "x.duckdb")
-    with holder(tmp_path / "x.duckdb", 2) as other:
-        with pytest.raises(StoreHeld, match=f"process {other.pid}"):
-            reopen_for_ever(store)
-        store.close()
+    with (
+        Store(tmp_path / "x.duckdb") as store,
+        holder(tmp_path / "x.duckdb", 2) as other,
+        pytest.raises(StoreHeld, match=f"process {other.pid}"),
+        store.writing_much(),
+    ):
+        reopen_for_ever(store)

@@ -228,9 +228,11 @@ class Store:
         try:
             yield
         finally:
-            self.allow(before)
-            if before is None:
-                self.execute("RESET threads")
+            # A connection that was lost in the block has no settings, and this would hide why.
+            with suppress(duckdb.ConnectionException):
+                self.allow(before)
+                if before is None:
+                    self.execute("RESET threads")
 
     @contextmanager
     def reading_much(self) -> Iterator[None]:
