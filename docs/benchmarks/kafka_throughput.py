@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from resident import resident_mb
 from score_files import EVALTAP, METRICS, tool_call
 
 from evaltap.evaluator.topics import Cluster, TopicWriter
@@ -109,8 +110,7 @@ def consume(location: KafkaLocation, work: Path) -> Consumption:
     )  # fmt: skip
     resident = []
     while process.poll() is None:
-        pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1] or 0)
-        resident.append(pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
+        resident.append(resident_mb(process.pid))
         time.sleep(0.1)
     seconds = time.perf_counter() - began
     if process.returncode not in (0, 1):

@@ -15,13 +15,13 @@ python docs/benchmarks/recorder_limits.py garbage [--seconds 60] [--turns-per-se
 import argparse
 import asyncio
 import gc
-import os
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from recorder_overhead import spans
+from resident import resident_mb
 
 from evaltap.recorder import CaseSpanProcessor, Recorder
 
@@ -78,12 +78,6 @@ def stall(options: argparse.Namespace) -> None:
     for name, late in (("without", without), ("recorded", with_it)):
         p50, p99 = late[len(late) // 2], late[len(late) * 99 // 100]
         print(f"{name:9} ticks {len(late):>7,}  late by p50 {p50:.2f} ms  p99 {p99:.2f} ms")
-
-
-def resident_mb() -> float:
-    """Return the memory of this process that is in RAM, in MB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def memory(options: argparse.Namespace) -> None:

@@ -17,7 +17,6 @@ while True:
         break
     except duckdb.Error:
         time.sleep(0.001)
-print('open', flush=True)
 time.sleep(float(sys.argv[2]))
 """
 
@@ -65,9 +64,7 @@ def test_a_store_in_memory_keeps_what_it_holds() -> None:
 
 def holder(path: Path, seconds: float) -> subprocess.Popen[bytes]:
     """Start a process that opens the file as soon as it can, and keeps it for a while."""
-    return subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(path), str(seconds)], stdout=subprocess.PIPE
-    )
+    return subprocess.Popen([sys.executable, "-c", HOLD, str(path), str(seconds)])
 
 
 def reopen_for_ever(store: Store) -> None:

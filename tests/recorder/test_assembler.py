@@ -82,6 +82,16 @@ def test_a_closed_run_at_rest_costs_the_garbage_collector_little_and_is_revised_
     assert resting.held_bytes == awake.held_bytes
 
 
+def test_runs_that_are_forgotten_are_held_no_longer_also_when_nobody_looks_after_them() -> None:
+    assembler = Assembler(AssemblerLimits(max_closed_runs=10))
+    for number in range(100):
+        feed(assembler, a_run(f"forgotten-{number}"))
+    gc.collect()
+
+    ends = [item for item in gc.get_objects() if isinstance(item, RunEnded)]
+    assert len([end for end in ends if end.run_id.startswith("forgotten-")]) <= 10
+
+
 def turn(case: dict[str, Any]) -> dict[str, Any]:
     (only,) = case["actualConversation"]
     found: dict[str, Any] = only

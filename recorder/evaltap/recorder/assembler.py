@@ -80,10 +80,9 @@ class _Run:
 
     def rest(self) -> None:
         """Keep what was observed in a form that costs the agent's process little."""
-        if not self.changed and not self.rereading and self.packed is None:
-            self.packed = pack((self.observations, self.case), self.weight)
-            if self.packed is not None:
-                self.observations, self.case = [], None
+        self.packed = pack((self.observations, self.case), self.weight)
+        if self.packed is not None:
+            self.observations, self.case = [], None
 
     def wake(self) -> None:
         """Have everything at hand again."""
@@ -106,7 +105,7 @@ class Assembler:
         self._version = recorder_version
         self._open: OrderedDict[str, _Run] = OrderedDict()
         self._closed: OrderedDict[str, _Run] = OrderedDict()
-        self._awake: list[_Run] = []
+        self._awake: dict[str, _Run] = {}
         self._forgotten: OrderedDict[str, None] = OrderedDict()
         self._bytes = 0
 
@@ -187,9 +186,8 @@ class Assembler:
     def _feed_closed(
         self, run: _Run, observation: Observation, weight: int, now_ns: int
     ) -> list[CaseData]:
-        if run.packed is not None:
-            run.wake()
-            self._awake.append(run)
+        run.wake()
+        self._awake[observation.run_id] = run
         self._add(run, observation, weight, now_ns)
         run.changed = True
         revised = self._revise(run) if self.limits.quiet_seconds <= 0 else []
@@ -202,7 +200,7 @@ class Assembler:
         run.revision = 1
         run.close_reason = reason
         run.case = self._case(run)
-        self._awake.append(run)
+        self._awake[run_id] = run
         while len(self._closed) > self.limits.max_closed_runs:
             self._forget()
         return [run.case]
@@ -234,12 +232,11 @@ class Assembler:
 
     def _put_to_rest(self) -> None:
         """Pack the closed runs of which nothing more came since they were looked at."""
-        awake, self._awake = self._awake, []
-        for run in awake:
-            run.rest()
-            if run.changed or run.rereading:
-                self._awake.append(run)
-            breathe()
+        for run_id, run in list(self._awake.items()):
+            if not run.changed and not run.rereading:
+                run.rest()
+                del self._awake[run_id]
+                breathe()
 
     def _case(self, run: _Run) -> CaseData:
         reason = "" if run.ended else run.close_reason
@@ -265,6 +262,7 @@ class Assembler:
 
     def _forget(self) -> None:
         run_id, run = self._closed.popitem(last=False)
+        self._awake.pop(run_id, None)
         self._bytes -= run.weight
         self._forgotten[run_id] = None
         while len(self._forgotten) > self.limits.max_remembered_ids:

@@ -120,6 +120,10 @@ class GatheredTrace:
             self.awaited.add(span_id)
 
 
+_Kept = tuple[int | None, int, GatheredTrace | bytes]
+"""A trace that was read: when it was touched, its weight, and itself or what it was packed into."""
+
+
 class TraceBuffer:
     """Holds traces until they are due; not thread-safe, to be used by one thread.
 
@@ -137,8 +141,7 @@ class TraceBuffer:
         self._on_forget = on_forget
         self.counters = TraceCounters()
         self._waiting: OrderedDict[str, GatheredTrace] = OrderedDict()
-        self._read: OrderedDict[str, GatheredTrace] = OrderedDict()
-        self._packed: OrderedDict[str, tuple[int, int, bytes]] = OrderedDict()
+        self._read: OrderedDict[str, _Kept] = OrderedDict()
         self._just_read: list[GatheredTrace] = []
         self._whole: dict[str, None] = {}
         self._bytes = 0
@@ -182,7 +185,7 @@ class TraceBuffer:
 
         Those returned must be read before the next call, which packs them.
         """
-        self._pack(now_ns)
+        self._pack()
         found: list[GatheredTrace] = []
         quiet_ns, idle_ns = (
             int(seconds * 1e9) for seconds in (self.limits.quiet_seconds, self.limits.idle_seconds)
@@ -248,31 +251,26 @@ class TraceBuffer:
 
     def _reopen(self, trace_id: str) -> GatheredTrace:
         """Return a trace that was read before, or a new one."""
-        trace = self._read.pop(trace_id, None)
-        packed = self._packed.pop(trace_id, None)
-        if packed is not None:
-            trace = unpack(packed[2])
-        if trace is None:
+        kept = self._read.pop(trace_id, None)
+        if kept is None:
             return GatheredTrace(trace_id)
         self.counters.traces_reopened += 1
+        trace: GatheredTrace = unpack(kept[2]) if isinstance(kept[2], bytes) else kept[2]
         return trace
 
-    def _pack(self, now_ns: int) -> None:
+    def _pack(self) -> None:
         """Make bytes of the traces that were read since the last call."""
         for trace in self._just_read:
-            if self._read.get(trace.trace_id) is not trace:
-                continue
-            packed = pack(trace, trace.bytes)
-            if packed is not None:
-                del self._read[trace.trace_id]
-                touched_ns = trace.touched_ns or now_ns
-                self._packed[trace.trace_id] = (touched_ns, trace.bytes, packed)
-            breathe()
+            touched_ns, weight, kept = self._read.get(trace.trace_id, (None, 0, b""))
+            if kept is trace:
+                packed = pack(trace, weight)
+                self._read[trace.trace_id] = (touched_ns, weight, packed or trace)
+                breathe()
         self._just_read.clear()
 
     def _take(self, trace: GatheredTrace, reason: str) -> GatheredTrace:
         del self._waiting[trace.trace_id]
-        self._read[trace.trace_id] = trace
+        self._read[trace.trace_id] = (trace.touched_ns, trace.bytes, trace)
         self._just_read.append(trace)
         trace.note_reading(reason)
         self.counters.traces_read += 1
@@ -280,9 +278,8 @@ class TraceBuffer:
 
     def _make_room(self) -> list[GatheredTrace]:
         found: list[GatheredTrace] = []
-        for read in (self._packed, self._read):
-            while self._bytes > self.limits.max_bytes and read:
-                self._drop(next(iter(read)))
+        while self._bytes > self.limits.max_bytes and self._read:
+            self._drop(next(iter(self._read)))
         while self._waiting and (
             len(self._waiting) > self.limits.max_traces or self._bytes > self.limits.max_bytes
         ):
@@ -294,26 +291,19 @@ class TraceBuffer:
 
     def _forget(self, now_ns: int) -> None:
         keep_ns = int(self.limits.revise_seconds * 1e9)
-        # Both in the order of reading, which is that of touching, but for a few.
-        while self._packed:
-            trace_id, (touched_ns, weight, packed) = next(iter(self._packed.items()))
-            if touched_ns > now_ns:
-                # The clock was put back.
-                self._packed[trace_id] = (now_ns, weight, packed)
+        while self._read:
+            # In the order of reading, which is that of touching, but for a few.
+            trace_id, (touched_ns, weight, kept) = next(iter(self._read.items()))
+            if touched_ns is None or touched_ns > now_ns:
+                # Never stamped, or the clock was put back: it is kept from now on.
+                self._read[trace_id] = (now_ns, weight, kept)
                 break
             if now_ns - touched_ns < keep_ns:
                 break
             self._drop(trace_id)
-        while self._read:
-            oldest = next(iter(self._read.values()))
-            oldest.touched_ns = min(oldest.touched_ns or now_ns, now_ns)
-            if now_ns - oldest.touched_ns < keep_ns:
-                break
-            self._drop(oldest.trace_id)
 
     def _drop(self, trace_id: str) -> None:
-        packed = self._packed.pop(trace_id, None)
-        self._bytes -= packed[1] if packed else self._read.pop(trace_id).bytes
+        self._bytes -= self._read.pop(trace_id)[1]
         self._on_forget(trace_id)
 
 
