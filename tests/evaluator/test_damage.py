@@ -9,8 +9,9 @@ import pytest
 from cases import make_case, make_records
 from evaltap.evaluator.cli import main
 from evaltap.evaluator.landing import Lander
+from evaltap.evaluator.opening import StoreError
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
-from evaltap.evaluator.store import Store, StoreError
+from evaltap.evaluator.store import Store
 
 PLACE = Partition("topic")
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from evaltap.evaluator import store as store_module
-from evaltap.evaluator.store import Store, StoreHeld
+from evaltap.evaluator import opening
+from evaltap.evaluator.opening import StoreHeld
+from evaltap.evaluator.store import Store
 
 HOLD = """
 import duckdb, sys, time
@@ -90,7 +91,7 @@ def test_it_waits_for_a_process_that_comes_in_between(
 def test_a_process_that_stays_in_the_file_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "HELD_SECONDS", 0.2)
+    monkeypatch.setattr(opening, "HELD_SECONDS", 0.2)
     with (
         Store(tmp_path / "x.duckdb") as store,
         holder(tmp_path / "x.duckdb", 2) as other,

@@ -9,7 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from evaltap.evaluator.store import Store, StoreError
+from evaltap.evaluator.opening import StoreError
+from evaltap.evaluator.store import Store
 
 RESULT_TABLES: Final = ("scores", "turn_scores", "rubric_votes", "judge_calls")
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Literal, TypeAlias
 
+from evaltap.evaluator.opening import StoreError
 from evaltap.evaluator.parquet_results import results_folder
-from evaltap.evaluator.store import Store, StoreError, utc_now
+from evaltap.evaluator.store import Store, utc_now
 from evaltap.schemas import canonical
 from evaltap.schemas.metric import EvalMetric, without_key
 

@@ -1,13 +1,11 @@
-"""The DuckDB file: opened, laid out, locked and written here, and nowhere else.
+"""The DuckDB file: laid out, read and written here, and nowhere else.
 
 One process holds the file.  Rows go in inside a transaction, through DuckDB's Appender or, where they
 are many, as Arrow columns; tables are append-only (`sql/tables.sql` tells why) and readers use the views
 in `sql/views.sql`.
 """
 
-import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -17,25 +15,16 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Self
 
 import duckdb
 
 from evaltap.evaluator.columns import ArrowTable, ColumnKind, ColumnKinds, to_columns
-from evaltap.evaluator.damage import explained, set_log_aside
 from evaltap.evaluator.database_file import is_database
-from evaltap.schemas.errors import EvaltapError
+from evaltap.evaluator.opening import StoreError, open_file, open_when_free, use
 
 SCHEMA_VERSION = 3
 WRITING_MEMORY = "160MB"
-
-ROWS_PER_GROUP = 4_096
-"""A checkpoint writes the last group of a table anew, with all that it holds, until the group is full."""
-_NAME: Final = "evaltap"
-"""What the file is called within the connection."""
-
-HELD_SECONDS = 60.0
-"""How long a process that came in while the file was closed for a moment may stay."""
 
 MOST_BEHIND = 2
 """Steps that may wait to be taken: a checkpoint takes as long as several commits."""
@@ -53,16 +42,6 @@ _KINDS: Mapping[str, ColumnKind] = {
 Row = Sequence[Any]
 NoMemoryError = duckdb.OutOfMemoryException
 """What is asked for does not fit into what DuckDB may use."""
-
-_LOG = logging.getLogger("evaltap.store")
-
-
-class StoreError(EvaltapError):
-    """Report a DuckDB file that cannot be used: locked, unreadable, not ours or too new."""
-
-
-class StoreHeld(StoreError):
-    """Report a DuckDB file that another process holds."""
 
 
 @cache
@@ -97,7 +76,7 @@ class Store:
         if self.path.is_file() and self.path.stat().st_size and not is_database(self.path):
             # DuckDB itself would open a JSON or CSV file as a database of views.
             raise StoreError(f"{path}: not a DuckDB file; name another one")
-        self._connection = _connect(self.path)
+        self._connection = open_file(self.path)
         self._last_now: datetime | None = None
         self._clock = threading.Lock()
         self._in_transaction = False
@@ -264,7 +243,7 @@ class Store:
         if self.path == Path(":memory:"):
             return
         self._connection.close()
-        self._connection = _connect_when_free(self.path)
+        self._connection = open_when_free(self.path)
         if self._memory is not None:
             self._use_one_thread()
             self.allow(self._memory)
@@ -349,7 +328,7 @@ class Store:
         """Yield the rows of a query in chunks, from a cursor that does not see later writes."""
         self.settle()
         with self._connection.cursor() as cursor:
-            _use(cursor)
+            use(cursor)
             cursor.execute(query, parameters)
             while chunk := cursor.fetchmany(size):
                 yield chunk
@@ -373,63 +352,3 @@ class TemporaryStore(Store):
         """Close and delete the file."""
         super().close()
         self._folder.cleanup()
-
-
-def _attached(path: Path) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
-    try:
-        file = str(path).replace("'", "''")
-        connection.execute(f"ATTACH '{file}' AS {_NAME} (ROW_GROUP_SIZE {ROWS_PER_GROUP})")
-        _use(connection)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _use(connection: duckdb.DuckDBPyConnection) -> None:
-    connection.execute(f"USE {_NAME}")
-
-
-def _connect_when_free(path: Path) -> duckdb.DuckDBPyConnection:
-    give_up_at = time.monotonic() + HELD_SECONDS
-    told = False
-    while True:
-        try:
-            return _connect(path)
-        except StoreHeld as error:
-            if time.monotonic() >= give_up_at:
-                raise
-            if not told:
-                _LOG.warning("%s; waiting for it for up to %.0f s", error, HELD_SECONDS)
-                told = True
-            time.sleep(0.05)
-
-
-def _connect(path: Path) -> duckdb.DuckDBPyConnection:
-    text, trouble = "", None
-    for keep in (True, False, False):
-        try:
-            return _attached(path)
-        except duckdb.Error as error:
-            text, trouble = str(error), explained(error, path)
-        except OSError as error:
-            text, trouble = str(error), None
-        told = set_log_aside(path, text, keep=keep)
-        if told is None:
-            break
-        _LOG.warning("%s", told)
-    if trouble is not None:
-        raise StoreError(str(trouble))
-    if "lock" in text.lower():
-        holder = text.partition("PID ")[2].split(")")[0].split(" ")[0].strip(".")
-        who = f" (process {holder})" if holder.isdigit() else ""
-        raise StoreHeld(
-            f"{path}: held by another process{who}; stop it or wait, DuckDB lets one process in"
-        )
-    if path.is_dir():
-        raise StoreError(f"{path}: is a folder; expected a DuckDB file")
-    if not path.parent.exists():
-        raise StoreError(f"{path}: the folder {path.parent} does not exist; make it first")
-    first = text.splitlines()[0] if text else "unknown reason"
-    raise StoreError(f"{path}: cannot be opened ({first}); check permissions and the path")
