@@ -3,7 +3,6 @@
 import hashlib
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -79,12 +78,12 @@ def mutated(rng: random.Random) -> WireRecord:
 def _signed(record: WireRecord, value: bytes | None, rng: random.Random) -> WireRecord:
     """Give a record another value, most often with the hash that belongs to it."""
     if value is None or rng.random() < 0.1:
-        return replace(record, value=value)
+        return record._replace(value=value)
     digest = hashlib.sha256(value).hexdigest().encode()
     headers = tuple(
         (name, digest if name == "content_sha256" else one) for name, one in record.headers
     )
-    return replace(record, value=value, headers=headers)
+    return record._replace(value=value, headers=headers)
 
 
 def _cut(record: WireRecord, rng: random.Random) -> WireRecord:
@@ -150,22 +149,22 @@ def _headers(record: WireRecord, rng: random.Random) -> WireRecord:
     place = rng.randrange(len(headers)) if headers else 0
     choice = rng.random()
     if not headers or choice < 0.1:
-        return replace(record, headers=())
+        return record._replace(headers=())
     if choice < 0.4:
         del headers[place]
     elif choice < 0.9:
         headers[place] = (headers[place][0], rng.choice(HEADERS))
     else:
         headers.append(rng.choice(headers))
-    return replace(record, headers=tuple(headers))
+    return record._replace(headers=tuple(headers))
 
 
 def _key(record: WireRecord, rng: random.Random) -> WireRecord:
-    return replace(record, key=rng.choice((None, b"", b"\xff", b"k" * 5000)))
+    return record._replace(key=rng.choice((None, b"", b"\xff", b"k" * 5000)))
 
 
 def _tombstone(record: WireRecord, rng: random.Random) -> WireRecord:
-    return replace(record, value=rng.choice((None, b"")))
+    return record._replace(value=rng.choice((None, b"")))
 
 
 _WAYS: tuple[Callable[[WireRecord, random.Random], WireRecord], ...] = (

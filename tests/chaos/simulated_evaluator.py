@@ -4,7 +4,6 @@ import json
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Any
 
 from chaos.simulated_broker import Crash
@@ -155,9 +154,9 @@ def poison(rng: random.Random) -> WireRecord:
     schema = ("schema", rng.choice((b"evaltap.case/9.0", b"?", b"evaltap.manifest/1.0")))
     return rng.choice(
         (
-            replace(good, value=damaged),
-            replace(good, headers=(*good.headers, schema)),
-            replace(good, headers=good.headers[rng.randint(3, 9) :]),
+            good._replace(value=damaged),
+            good._replace(headers=(*good.headers, schema)),
+            good._replace(headers=good.headers[rng.randint(3, 9) :]),
             WireRecord(b"k", None),
         )
     )

@@ -74,7 +74,7 @@ def test_a_turn_is_on_the_log_after_flush_and_reads_back(tmp_path: Path) -> None
     decoded = decode_record(item.record)
     assert isinstance(decoded, DecodedCase)
     turn = decoded.case["actualConversation"][0]
-    assert (decoded.case_id, decoded.app_name, decoded.seq) == ("s-1", "shop", 1)
+    assert (decoded.eval_id, decoded.app_name, decoded.seq) == ("s-1", "shop", 1)
     assert decoded.case["source"]["service"] == "api"
     assert turn["userContent"] == {"role": "user", "content": "Where is A-100?"}
     assert turn["tools"][0]["result"] == {"status": "shipped"}
@@ -391,7 +391,7 @@ class TestPrivacy:
         source = LocalLogSource(tmp_path / "log.db")
         decoded = [decode_record(item.record) for item in source.poll(10, 0).records]
         source.close()
-        assert len({item.case_id for item in decoded if isinstance(item, DecodedCase)}) == 1
+        assert len({item.eval_id for item in decoded if isinstance(item, DecodedCase)}) == 1
 
     def test_it_can_be_switched_off(self) -> None:
         sink = MemorySink()

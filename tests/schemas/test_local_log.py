@@ -8,6 +8,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,8 +47,8 @@ def test_offsets_are_never_given_twice_even_after_trimming(tmp_path: Path) -> No
 
 def test_a_failed_batch_leaves_nothing(tmp_path: Path) -> None:
     log = open_log(tmp_path / "log.db", mode="append")
-    unusable = WireRecord(b"k", b"v", (("x", b"1"),))
-    object.__setattr__(unusable, "value", object())
+    nothing_that_sqlite_takes: Any = object()
+    unusable = WireRecord(b"k", nothing_that_sqlite_takes, (("x", b"1"),))
 
     with pytest.raises(sqlite3.Error):
         log.append([*RECORDS, unusable])

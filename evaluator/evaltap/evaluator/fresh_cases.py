@@ -15,11 +15,10 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from evaltap.evaluator.batch import CaseIdentity
 from evaltap.evaluator.landed_rows import LandedTurn
-from evaltap.evaluator.outlined_case import OutlinedCase
+from evaltap.evaluator.outlined_case import OutlinedCase, outline_case
 from evaltap.evaluator.pending import CaseKey, with_turns
 from evaltap.schemas.case import CaseData
 
@@ -35,7 +34,9 @@ class _Turn(NamedTuple):
     started_at: datetime | None
     first_landed_seq: int
     revision: int
-    outlined: OutlinedCase
+    line: bytes
+    outlined: OutlinedCase | None
+    """None once a case took it: what is kept for later is the line, a fraction of its outline."""
 
 
 @dataclass(slots=True)
@@ -44,7 +45,6 @@ class FreshCase:
 
     key: CaseKey
     header: str
-    first: OutlinedCase
     turns: dict[str, _Turn] = field(default_factory=dict)
     size: int = 0
     """Bytes of the records that brought it."""
@@ -55,11 +55,14 @@ class FreshCase:
         known = self.turns.get(landed.invocation_id)
         first_seq = landed_seq if known is None else known.first_landed_seq
         self.turns[landed.invocation_id] = _Turn(
-            landed.started_at, first_seq, landed.revision, outlined
+            landed.started_at, first_seq, landed.revision, outlined.line, outlined
         )
 
     def named(self) -> tuple[CaseIdentity, "LandedCase"]:
-        """Return the case as its rows would give it: turns in order, at its latest revision."""
+        """Return the case as its rows would give it: turns in order, at its latest revision.
+
+        The outlines go with it.
+        """
         turns = (
             sorted(self.turns.values(), key=_order)
             if len(self.turns) > 1
@@ -67,7 +70,10 @@ class FreshCase:
         )
         revisions = [turn.revision for turn in turns]
         identity = CaseIdentity(*self.key, sum(revisions), revisions)
-        return identity, LandedCase(self.header, self.first, [turn.outlined for turn in turns])
+        case = LandedCase(self.header, [turn.outlined or _outlined(turn.line) for turn in turns])
+        for name, turn in self.turns.items():
+            self.turns[name] = turn._replace(outlined=None)
+        return identity, case
 
 
 class FreshCases:
@@ -93,7 +99,7 @@ class FreshCases:
             return
         case = self._cases.get(key)
         if case is None:
-            new = FreshCase(key, landed.header, landed.outlined) if begins else None
+            new = FreshCase(key, landed.header) if begins else None
             case = new or self._goes_on(key)
             if case is None:
                 return
@@ -124,7 +130,7 @@ class LandedCase(OutlinedCase):
 
     __slots__ = ("_header", "_turns")
 
-    def __init__(self, header: str, first: OutlinedCase, turns: Sequence[OutlinedCase]) -> None:
+    def __init__(self, header: str, turns: Sequence[OutlinedCase]) -> None:
         actual = [turn.outline.actualConversation[0] for turn in turns]
         expected = [(turn.outline.conversation or (None,))[0] for turn in turns]
         references: Any = UNSET
@@ -133,9 +139,8 @@ class LandedCase(OutlinedCase):
                 _placeholder(turn) if known is None else known
                 for known, turn in zip(expected, actual, strict=True)
             ]
-        outline = replace(
-            first.outline, actualConversation=actual, conversation=references, evalSetId=UNSET
-        )
+        outline = _outlined(header.encode()).outline
+        outline.actualConversation, outline.conversation = actual, references
         super().__init__(b"", outline)
         self._header = header
         self._turns = turns
@@ -144,6 +149,14 @@ class LandedCase(OutlinedCase):
         expected = [(turn.get("conversation") or (None,))[0] for turn in self._turns]
         actual = [turn["actualConversation"][0] for turn in self._turns]
         return with_turns(orjson.loads(self._header), actual, expected)
+
+
+def _outlined(line: bytes) -> OutlinedCase:
+    """Return the outline of what had one before."""
+    outlined = outline_case(line)
+    if outlined is None:
+        raise ValueError("a line whose outline was read has none")
+    return outlined
 
 
 def _placeholder(turn: Any) -> Any:

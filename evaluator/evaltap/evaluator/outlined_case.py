@@ -100,11 +100,11 @@ class OutlinedTurn(Turn, eq=False, gc=False, kw_only=True):
 class OutlinedCase(Mapping[str, Any]):
     """A case of JSON Lines; what the outline does not hold is decoded when it is asked for."""
 
-    __slots__ = ("_line", "_whole", "outline")
+    __slots__ = ("_whole", "line", "outline")
 
     def __init__(self, line: bytes, outline: Any) -> None:
         self.outline = outline
-        self._line = line
+        self.line = line
         self._whole: CaseData | None = None
 
     @property
@@ -152,7 +152,7 @@ class OutlinedCase(Mapping[str, Any]):
         return self._whole[key]
 
     def _decoded(self) -> CaseData:
-        return read_case(self._line)
+        return read_case(self.line)
 
     def __iter__(self) -> Iterator[str]:
         return (field for field in _CASE_FIELDS if getattr(self.outline, field) is not UNSET)

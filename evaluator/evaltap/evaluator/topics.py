@@ -7,10 +7,11 @@ that the broker did not confirm, so nothing may be taken for written, and it can
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from evaltap.schemas.errors import EvaltapError
-from evaltap.schemas.log_location import KafkaLocation, kafka_settings
+from evaltap.schemas.log_location import PRODUCER_BATCH_BYTES, KafkaLocation, kafka_settings
 from evaltap.schemas.record import WireRecord
 
 T = TypeVar("T")
@@ -77,6 +78,7 @@ class TopicWriter:
                     max_block_ms=int(CONNECT_SECONDS * 1000),
                     delivery_timeout_ms=int(ACK_SECONDS * 1000),
                     request_timeout_ms=10_000,
+                    batch_size=PRODUCER_BATCH_BYTES,
                     linger_ms=2,
                 ),
             )
@@ -201,8 +203,10 @@ def ask_offsets(
 
 def wire_record(message: Any) -> WireRecord:
     """Return a message of the client as the record that was written."""
-    headers = tuple([(name, value or b"") for name, value in message.headers])
-    return WireRecord(message.key, message.value, headers)
+    headers = message.headers
+    if None in chain.from_iterable(headers):
+        headers = [(name, value or b"") for name, value in headers]
+    return WireRecord(message.key, message.value, tuple(headers))
 
 
 def made(kind: Any, settings: Mapping[str, Any]) -> Any:

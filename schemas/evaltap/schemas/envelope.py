@@ -7,9 +7,9 @@ The recorder imports this module inside the agent's process, so it stays light.
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
@@ -59,8 +59,7 @@ class RecordError(InputError):
         return self.reason is Reason.SCHEMA_UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class WireRecord:
+class WireRecord(NamedTuple):
     """One record as it lies on the log: nothing is interpreted yet."""
 
     key: bytes | None
@@ -191,6 +190,7 @@ def _sha256(value: bytes) -> str:
     return digest.hexdigest()
 
 
+@lru_cache(maxsize=64)
 def _minor(schema: str, event_type: str) -> int:
     found = _SCHEMA.fullmatch(schema)
     major = int(found[2]) if found else 0

@@ -22,6 +22,9 @@ from evaltap.schemas.errors import ConfigurationError
 
 ENVIRONMENT_PREFIX = "EVALTAP_KAFKA_"
 FORM = "kafka://host:port[,host:port]/topic"
+PRODUCER_BATCH_BYTES = 256 << 10
+"""What a producer sends at once.  With kafka-python's 16 KB a batch holds a few turns, and its request
+costs more than their sending, and its reading more than their unpacking."""
 CASE, OTLP = FORMATS = ("case", "otlp")
 
 

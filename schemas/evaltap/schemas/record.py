@@ -67,7 +67,6 @@ class DecodedCase(NamedTuple):
     """An eval case with one turn, and the envelope that brought it."""
 
     case: dict[str, Any]
-    case_id: str
     event_id: str
     """`ce_id`: the same for every delivery of the same revision of the same turn."""
     app_name: str
@@ -77,7 +76,6 @@ class DecodedCase(NamedTuple):
     revision: int
     producer_id: str
     seq: int
-    time: datetime | None
     content_sha256: str
     minor: int = MINOR
 
@@ -224,7 +222,6 @@ def _case(record: WireRecord, body: Any, minor: int, digest: str) -> DecodedCase
     app_name, eval_set_id, eval_id, invocation_id, revision = identity
     return DecodedCase(
         case=body,
-        case_id=case_id(eval_set_id, eval_id),
         event_id=digest_of(*identity),
         app_name=app_name,
         eval_set_id=eval_set_id,
@@ -233,7 +230,6 @@ def _case(record: WireRecord, body: Any, minor: int, digest: str) -> DecodedCase
         revision=revision,
         producer_id=required(record, "producer_id"),
         seq=_number(required(record, "seq")),
-        time=time_of(record.header("ce_time")),
         content_sha256=digest,
         minor=minor,
     )

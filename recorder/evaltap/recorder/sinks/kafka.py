@@ -17,11 +17,9 @@ from evaltap.recorder.forwarder import ACK_SECONDS, Forwarder, RefusedError, is_
 from evaltap.recorder.sinks.base import SinkError
 from evaltap.recorder.sinks.local_log import DEFAULT_MAX_BYTES, LocalLogSink
 from evaltap.recorder.spool import new_spool, spool_folder
-from evaltap.schemas.log_location import KafkaLocation, kafka_settings
+from evaltap.schemas.log_location import PRODUCER_BATCH_BYTES, KafkaLocation, kafka_settings
 from evaltap.schemas.record import WireRecord
 
-BATCH_BYTES = 256 << 10
-"""With kafka-python's 16 KB a batch holds three turns, and a request costs more than their sending."""
 CLOSE_SECONDS = 0.5
 _INHERITED: list[Any] = []
 """What belongs to the parent of a forked process: closing it here could touch the parent's files."""
@@ -97,7 +95,7 @@ class TopicProducer:
             "bootstrap_servers": list(location.brokers),
             "client_id": "evaltap-recorder",
             "compression_type": _compression(),
-            "batch_size": BATCH_BYTES,
+            "batch_size": PRODUCER_BATCH_BYTES,
             "max_request_size": 2 << 20,
             "max_block_ms": 5_000,
             "bootstrap_timeout_ms": 5_000,
