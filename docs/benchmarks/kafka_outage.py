@@ -17,6 +17,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from resident import resident_mb
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 WARM_SECONDS = 10.0
@@ -85,13 +87,13 @@ def run(options: argparse.Namespace, folder: Path) -> int:
     log = broker.log() if options.apache else broker.log().replace(broker.address, network.address)
     agent = Agent(log, options.turns_per_second)
     time.sleep(WARM_SECONDS)
-    warm = memory()
+    warm = round(resident_mb())
     (broker.stop if options.apache else network.refuse)()
     time.sleep(options.outage)
-    behind, away = agent.recorder.counters().spooled, memory()
+    behind, away = agent.recorder.counters().spooled, round(resident_mb())
     (broker.start if options.apache else network.listen)()
     drained_in, produced = drain(agent)
-    highest = memory()
+    highest = round(resident_mb())
     agent.stop()
     complete = agent.recorder.close(30)
     counters = agent.recorder.counters()
@@ -140,12 +142,6 @@ def land(url: str) -> tuple[int, int]:
         (rows,) = store.rows("SELECT count(*) FROM turns")[0]
         assert rows == turns, f"{rows - turns} turns landed twice"
         return turns, landed.turns + landed.duplicates
-
-
-def memory() -> int:
-    """Return what this process holds, in megabytes."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
 if __name__ == "__main__":

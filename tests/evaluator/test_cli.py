@@ -587,6 +587,27 @@ def test_a_database_that_another_process_holds_is_explained(evaltap: Evaltap, st
     assert f"held by another process (process {holder.pid})" in err
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("TopicAuthorizationFailedError", "the broker refused"), ("KafkaTimeoutError", "do not answer")],
+)
+def test_what_the_kafka_client_raises_is_explained_by_whether_trying_again_can_help(
+    evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch, store: str, name: str, told: str
+) -> None:
+    errors = pytest.importorskip("kafka.errors")
+
+    def failing(options: object) -> int:
+        raise getattr(errors, name)()
+
+    monkeypatch.setattr("evaltap.evaluator.commands.report.run", failing)
+
+    code, _, err = evaltap("report", store)
+
+    assert code == 2
+    assert told in err
+    assert "Traceback" not in err
+
+
 def test_an_unknown_metric_may_be_skipped_on_request(evaltap: Evaltap) -> None:
     metrics = write("m.json", [TRAJECTORY, TRAJECTORY | {"metricName": "made_up"}])
     lines = write_lines("c.jsonl", case())

@@ -76,10 +76,15 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
-def _refused(error: Exception) -> EvaltapError | None:
-    """Return what a broker's refusal means for its user, None for an error that is none."""
+def _kafka_trouble(error: Exception) -> EvaltapError | None:
+    """Return what an error of the Kafka client means for its user, None for any other error."""
     if type(error).__module__ != "kafka.errors":
         return None
+    if getattr(error, "retriable", False):
+        return EvaltapError(
+            f"the brokers do not answer as they should ({error}); start again when they do: what was read"
+            " and is not landed is read again"
+        )
     return EvaltapError(
         f"the broker refused ({error}); check the user's rights on topics and groups, and the settings"
         " (EVALTAP_KAFKA_...): what was read and is not landed is read again"
@@ -126,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except Exception as error:
         # Errors of DuckDB and of Kafka are known by their module only: most commands load neither.
-        trouble = explained(error, getattr(options, "db", None)) or _refused(error)
+        trouble = explained(error, getattr(options, "db", None)) or _kafka_trouble(error)
         if trouble is None:
             raise
         print(f"evaltap {options.command}: {trouble}", file=sys.stderr)
