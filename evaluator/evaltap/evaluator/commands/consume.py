@@ -3,7 +3,6 @@
 import argparse
 import gc
 import json
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -29,6 +28,7 @@ from evaltap.evaluator.commands.options import (
     progress,
 )
 from evaltap.evaluator.commands.publishing import add_dlq_topic, add_scores_topic, outboxes
+from evaltap.evaluator.commands.stopping import stopped_by_signals
 
 if TYPE_CHECKING:
     from evaltap.evaluator.consumer import Consumer, Duty
@@ -133,7 +133,11 @@ def consume(
                 told.append(gap)
                 print(f"evaltap {options.command}: GAP {gap}", file=sys.stderr)
 
-        with _stopped_by_signals(consumer), _collecting_rarely(), _switching_often():
+        with (
+            stopped_by_signals(options.command, consumer.stop),
+            _collecting_rarely(),
+            _switching_often(),
+        ):
             report(consumer.run(until_idle=options.until_idle, report=report))
         tell_telemetry(source)
         with store.writing_much(LANDING_MEMORY):
@@ -167,19 +171,6 @@ def _switching_often() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
-
-
-@contextmanager
-def _stopped_by_signals(consumer: "Consumer") -> Iterator[None]:
-    """Let SIGTERM and SIGINT end the loop after its step, so that nothing is left half done."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    for number in before:
-        signal.signal(number, lambda *_: consumer.stop())
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _finish(

@@ -4,13 +4,13 @@ import argparse
 import json
 import logging
 import os
-import signal
 import socket
 import sys
 
 from evaltap.evaluator.commands.judging import add_judging, judging, worker_services
 from evaltap.evaluator.commands.options import add_json, positive
 from evaltap.evaluator.commands.scale_out import add_topics, kafka_location, topics_of
+from evaltap.evaluator.commands.stopping import stopped_by_signals
 
 _THREADS = 8
 
@@ -58,9 +58,10 @@ def run(options: argparse.Namespace) -> int:
     with judging(options):
         scorer = JobScorer(worker_services(options), worker=name)
         Cluster(location).make_topics(topics.partitions())
-        with joined(location, topics.of_worker(), member, scorer) as worker:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: worker.stop())
+        with (
+            joined(location, topics.of_worker(), member, scorer) as worker,
+            stopped_by_signals(options.command, worker.stop),
+        ):
             counts = worker.run()
     if options.json:
         data = {
