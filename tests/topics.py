@@ -1,7 +1,9 @@
 """What tests do with topics: consume them into a store, count what lies there, record to them."""
 
+from contextlib import suppress
 from typing import Any
 
+from broker import until
 from cases import make_case, make_turn
 from evaltap.evaluator.consumer import Consumed, Consumer
 from evaltap.evaluator.sources.kafka import KafkaSource
@@ -76,5 +78,21 @@ def delete_records(broker_address: str, topic: str, *, before: int) -> bool:
         return True
     except KafkaError:
         return False
+    finally:
+        admin.close()
+
+
+def make_anew(broker_address: str, topic: str) -> None:
+    """Delete a topic and make it again: its offsets begin at 0."""
+    from kafka import KafkaAdminClient
+    from kafka.admin import NewTopic
+    from kafka.errors import TopicAlreadyExistsError
+
+    admin = KafkaAdminClient(bootstrap_servers=broker_address)
+    try:
+        admin.delete_topics([topic])
+        until(lambda: topic not in admin.list_topics())
+        with suppress(TopicAlreadyExistsError):  # a reader may have asked for it in between
+            admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
     finally:
         admin.close()

@@ -120,7 +120,7 @@ class Consumer:
         """Tell what is gone from the log; return where to go on, with the gaps behind it."""
         positions = log_positions(self._source.bounds(), offsets)
         self.consumed.gaps += [position.gap for position in positions if position.gap]
-        passed = {one.partition: one.bounds.start for one in positions if one.is_behind}
+        passed = {one.partition: one.bounds.start for one in positions if one.gap}
         if passed:
             # Stored once it is told, so that the next start does not tell it again.
             report(self.consumed)

@@ -15,7 +15,7 @@ from evaltap.evaluator.asking import Asking, FleetSettings
 from evaltap.evaluator.context import Status
 from evaltap.evaluator.job_rows import from_wire
 from evaltap.evaluator.landed_rows import dead_letter_row
-from evaltap.evaluator.landing import stored_offsets
+from evaltap.evaluator.log_position import stored_offsets
 from evaltap.evaluator.pending import OLDEST, Begin, CaseKey, PendingCases, Touched
 from evaltap.evaluator.rows import PackedRows, ScoreRows
 from evaltap.evaluator.runs import Run

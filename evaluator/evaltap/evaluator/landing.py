@@ -21,6 +21,7 @@ from evaltap.evaluator.landed_rows import (
     landed_turn,
     manifest_row,
 )
+from evaltap.evaluator.log_position import stored_offsets
 from evaltap.evaluator.outlined_case import outline_case
 from evaltap.evaluator.pending import Begin, CaseKey
 from evaltap.evaluator.read_traces import ReadTraces
@@ -304,12 +305,6 @@ class Lander:
     def _write(self, table: str, rows: Sequence[Row]) -> None:
         if rows:
             self._store.append(table, rows)
-
-
-def stored_offsets(store: Store) -> dict[Partition, int]:
-    """Return where to go on reading each topic that was ever read into a store."""
-    rows = store.rows("SELECT topic, partition_number, max(next_offset) FROM offsets GROUP BY ALL")
-    return {Partition(topic, number): offset for topic, number, offset in rows}
 
 
 _KNOWN_LETTERS = """

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from evaltap.evaluator.sources.base import Bounds, Partition
+from evaltap.evaluator.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,16 @@ class LogPosition:
         if self.is_behind:
             return f"{self.name}: records {at} to {start - 1} are gone from the log and were never landed"
         if at is not None and at > end:
-            return (
-                f"{self.name}: ends at {end}, before what was landed ({at}); it was made anew and is"
-                " read from its start"
-            )
+            return made_anew(self.name, at, end)
         return ""
+
+
+def made_anew(name: str, landed: int, end: int) -> str:
+    """Return what to tell of a partition that ends before what was landed of it."""
+    return (
+        f"{name}: ends at {end}, before what was landed ({landed}); it was made anew and is read from its"
+        " start"
+    )
 
 
 def log_positions(
@@ -50,3 +57,17 @@ def log_positions(
 ) -> list[LogPosition]:
     """Return where a store with these offsets stands in each partition of a log, in their order."""
     return [LogPosition(one, bounds[one], offsets.get(one)) for one in sorted(bounds)]
+
+
+def stored_offsets(store: Store) -> dict[Partition, int]:
+    """Return where to go on reading each topic that was ever read into a store."""
+    return {
+        Partition(topic, number): offset for topic, number, offset in store.rows(LATEST_OFFSETS)
+    }
+
+
+LATEST_OFFSETS: Final = """
+SELECT topic, partition_number, arg_max(next_offset, landed_at) AS next_offset
+FROM offsets GROUP BY topic, partition_number
+"""
+"""Where to go on.  Not the highest offset: a topic that was made anew begins at 0 again."""

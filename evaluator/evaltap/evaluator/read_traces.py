@@ -8,6 +8,7 @@ were read; a row is of no use, and goes, once all of its trace lies before the o
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from evaltap.evaluator.log_position import LATEST_OFFSETS
 from evaltap.evaluator.sources.base import Partition, ReadTrace
 from evaltap.evaluator.sources.otlp import Progress
 from evaltap.evaluator.store import Store
@@ -60,13 +61,10 @@ def _widened(
     return places
 
 
-_OFFSETS = """
-SELECT topic, partition_number, max(next_offset) AS done FROM offsets GROUP BY ALL
-"""
-
 _BEYOND = f"""
-SELECT trace_id FROM read_traces LEFT JOIN ({_OFFSETS}) USING (topic, partition_number)
-WHERE next_offset > coalesce(done, 0)
+SELECT trace_id FROM read_traces
+LEFT JOIN ({LATEST_OFFSETS}) AS done USING (topic, partition_number)
+WHERE read_traces.next_offset > coalesce(done.next_offset, 0)
 """
 
 _ROWS = f"""
@@ -77,8 +75,8 @@ ORDER BY rowid
 
 _POISON = f"""
 SELECT topic, partition_number, record_offset
-FROM dead_letters LEFT JOIN ({_OFFSETS}) USING (topic, partition_number)
-WHERE record_offset >= coalesce(done, 0)
+FROM dead_letters LEFT JOIN ({LATEST_OFFSETS}) AS done USING (topic, partition_number)
+WHERE record_offset >= coalesce(done.next_offset, 0)
 """
 
 _CLEAN = f"DELETE FROM read_traces WHERE trace_id NOT IN ({_BEYOND})"

@@ -79,8 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _positions(location: KafkaLocation, db: Path | None) -> "list[LogPosition]":
     """Return how far the store has read the topics; nothing was read without a store."""
-    from evaltap.evaluator.landing import stored_offsets
-    from evaltap.evaluator.log_position import log_positions
+    from evaltap.evaluator.log_position import log_positions, stored_offsets
     from evaltap.evaluator.sources.kafka import KafkaSource
     from evaltap.evaluator.store import Store
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from evaltap.evaluator.log_position import LogPosition
+from evaltap.evaluator.log_position import LogPosition, made_anew
 from evaltap.evaluator.sources.base import BATCH_BYTES, Bounds, Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.topics import ask_offsets, made, patiently, wire_record
 from evaltap.schemas.errors import InputError
@@ -108,11 +108,14 @@ class KafkaSource:
     def _gap(self, place: Any, partition: Partition, found: int) -> list[str]:
         """Return what retention deleted between what was returned last and what was found now.
 
-        The client goes on at the start of the log without a word.  Offsets are also left out where
-        records were compacted or belong to transactions: then the log still holds the one before.
+        The client goes on at the start of the log without a word, also where a topic was made anew.
+        Offsets are also left out where records were compacted or belong to transactions: then the log
+        still holds the one before.
         """
         expected = self._next.get(partition, found)
-        if found <= expected:
+        if found < expected:
+            return [made_anew(f"{place.topic}[{place.partition}]", expected, found)]
+        if found == expected:
             return []
         start = self._ask(self._consumer.beginning_offsets, [place])[place]
         gap = LogPosition(partition, Bounds(start, max(start, found)), expected).gap
