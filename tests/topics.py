@@ -3,6 +3,8 @@
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from broker import until
 from cases import make_case, make_turn
 from evaltap.evaluator.consumer import Consumed, Consumer
@@ -96,3 +98,19 @@ def make_anew(broker_address: str, topic: str) -> None:
             admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
     finally:
         admin.close()
+
+
+def write_broken_batch(broker_address: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a batch of two records that says it is zstd and is not, as bad memory or a bad proxy may."""
+    from kafka import KafkaProducer
+    from kafka.record import default_records
+
+    with monkeypatch.context() as patched:
+        patched.setattr(default_records, "zstd_encode", lambda payload: b"\x00garbage" * 5)
+        producer = KafkaProducer(
+            bootstrap_servers=broker_address, compression_type="zstd", linger_ms=200
+        )
+        answers = [producer.send(topic, key=b"k", value=b"y" * 500) for _ in range(2)]
+        for answer in answers:
+            answer.get(10)
+        producer.close()

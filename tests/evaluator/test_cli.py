@@ -589,7 +589,11 @@ def test_a_database_that_another_process_holds_is_explained(evaltap: Evaltap, st
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("TopicAuthorizationFailedError", "the broker refused"), ("KafkaTimeoutError", "do not answer")],
+    [
+        ("TopicAuthorizationFailedError", "the broker refused"),
+        ("KafkaTimeoutError", "do not answer"),
+        ("UnsupportedCodecError", "pip install"),
+    ],
 )
 def test_what_the_kafka_client_raises_is_explained_by_whether_trying_again_can_help(
     evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch, store: str, name: str, told: str

@@ -19,7 +19,7 @@ from evaltap.evaluator.store import Store
 from evaltap.recorder import Recorder
 from evaltap.recorder.sinks.kafka import KafkaSink
 from evaltap.schemas.record import WireRecord
-from topics import cases, consume, delete_records, landed, location, make_anew, record, turns
+from topics import cases, consume, delete_records, landed, location, make_anew, record, turns, write_broken_batch
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -314,3 +314,25 @@ def test_a_topic_that_is_made_anew_while_it_is_read_is_told(broker: Broker) -> N
 
     assert offsets == [0, 1, 2, 3, 4]
     assert ["made anew" in gap for gap in gaps] == [True]
+
+
+@pytest.mark.parametrize("behind", [0, 3])
+def test_a_batch_that_cannot_be_unpacked_is_a_gap_between_good_turns(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, behind: int
+) -> None:
+    where = location(broker.log())
+    sink = KafkaSink(where)
+    sink.append(make_records(cases(5)))
+    assert sink.flush(20)
+    write_broken_batch(broker.address, where.topics[0], monkeypatch)
+    sink.append(make_records(cases(behind, 5), first_seq=6))
+    assert sink.flush(20)
+    sink.close()
+
+    with Store(":memory:") as store:
+        first, second = consume(broker.log(), store), consume(broker.log(), store)
+        found = turns(store)
+
+    (gap,) = first.gaps
+    assert gap.startswith(f"{where.topics[0]}[0]: records 5 to 6 cannot be unpacked (ZstdError")
+    assert (len(found), second.landed.records, second.gaps) == (5 + behind, 0, [])

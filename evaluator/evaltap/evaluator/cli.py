@@ -80,6 +80,11 @@ def _kafka_trouble(error: Exception) -> EvaltapError | None:
     """Return what an error of the Kafka client means for its user, None for any other error."""
     if type(error).__module__ != "kafka.errors":
         return None
+    if type(error).__name__ == "UnsupportedCodecError":
+        return EvaltapError(
+            f"records are compressed in a way that nothing here unpacks ({error}); install what does (pip"
+            " install python-snappy, lz4 or zstandard) and start again: nothing is passed over"
+        )
     if getattr(error, "retriable", False):
         return EvaltapError(
             f"the brokers do not answer as they should ({error}); start again when they do: what was read"

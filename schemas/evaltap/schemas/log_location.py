@@ -12,7 +12,7 @@ becomes `security_protocol`, and so on.  They may hold secrets, so they are neve
 
 import json
 import os
-from collections.abc import Container
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,17 +73,23 @@ def parse_log_location(text: str) -> LogLocation:
     return KafkaLocation(brokers, topics, form)
 
 
-def kafka_settings(known: Container[str]) -> dict[str, Any]:
-    """Return the client settings that the environment names, with numbers and booleans decoded.
+def kafka_settings(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the client settings that the environment names; numbers and booleans where such belong.
 
-    `known` are those of the client at hand: a producer's setting means nothing to a consumer.
+    `known` are those of the client at hand with their defaults: a producer's setting means nothing to a
+    consumer, and a password of digits is still a text.
     """
     found: dict[str, Any] = {}
     for variable, value in os.environ.items():
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
         if variable.startswith(ENVIRONMENT_PREFIX) and value and name in known:
-            found[name] = _decoded(value)
+            is_number = isinstance(known[name], bool | int | float) or name.endswith(_NUMBERS)
+            found[name] = _decoded(value) if is_number else value
     return found
+
+
+_NUMBERS = ("_bytes", "_ms")
+"""How settings end that are numbers, and by default none."""
 
 
 def _decoded(value: str) -> Any:

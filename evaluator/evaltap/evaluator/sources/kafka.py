@@ -10,6 +10,7 @@ from typing import Any
 
 from evaltap.evaluator.log_position import LogPosition, made_anew
 from evaltap.evaluator.sources.base import BATCH_BYTES, Bounds, Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.sources.unreadable import is_unreadable, unreadable_ranges
 from evaltap.evaluator.topics import ask_offsets, made, patiently, wire_record
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log_location import KafkaLocation, kafka_settings
@@ -37,10 +38,10 @@ class KafkaSource:
     def __init__(
         self, location: KafkaLocation, *, to_end: bool = False, timeout_seconds: float = 10.0
     ) -> None:
-        from kafka import KafkaConsumer
         from kafka.errors import KafkaError
 
         self._location = location
+        self._timeout_seconds = timeout_seconds
         self._to_end = to_end
         self._silent_since: float | None = None
         self._offsets: dict[Partition, int] = {}
@@ -48,24 +49,32 @@ class KafkaSource:
         self._next: dict[Partition, int] = {}
         """The offset that is to come next, by partition."""
         self._refresh_at = 0.0
-        settings: dict[str, Any] = {
-            "bootstrap_servers": list(location.brokers),
-            "client_id": "evaltap-evaluator",
-            "group_id": None,
-            "enable_auto_commit": False,
-            # Never `latest`: what was written before the first start would be lost in silence.
-            "auto_offset_reset": "earliest",
-            "bootstrap_timeout_ms": int(timeout_seconds * 1000),
-            "fetch_max_bytes": FETCH_BYTES,
-            "max_partition_fetch_bytes": FETCH_BYTES // 8,
-            **kafka_settings(KafkaConsumer.DEFAULT_CONFIG),
-        }
         try:
-            self._consumer: Any = made(KafkaConsumer, settings)
+            self._consumer = self._connect()
         except KafkaError as error:
             raise InputError(
                 f"{location}: no broker answers ({error}); check address and settings"
             ) from None
+
+    def _connect(self) -> Any:
+        """Return a client with nothing assigned; raise KafkaError when no broker answers."""
+        from kafka import KafkaConsumer
+
+        return made(
+            KafkaConsumer,
+            {
+                "bootstrap_servers": list(self._location.brokers),
+                "client_id": "evaltap-evaluator",
+                "group_id": None,
+                "enable_auto_commit": False,
+                # Never `latest`: what was written before the first start would be lost in silence.
+                "auto_offset_reset": "earliest",
+                "bootstrap_timeout_ms": int(self._timeout_seconds * 1000),
+                "fetch_max_bytes": FETCH_BYTES,
+                "max_partition_fetch_bytes": FETCH_BYTES // 8,
+                **kafka_settings(KafkaConsumer.DEFAULT_CONFIG),
+            },
+        )
 
     def seek(self, offsets: Mapping[Partition, int]) -> None:
         """Go on at these offsets; partitions that are not named are read from their start."""
@@ -90,9 +99,18 @@ class KafkaSource:
         gaps: list[str] = []
         wait = int(timeout_seconds * 1000)
         # One poll of the client returns records of one fetch at most; there may be others ready.
-        while found := self._consumer.poll(
-            timeout_ms=wait, max_records=min(RECORDS_PER_POLL, max_records - len(records))
-        ):
+        while True:
+            try:
+                found = self._consumer.poll(
+                    timeout_ms=wait, max_records=min(RECORDS_PER_POLL, max_records - len(records))
+                )
+            except Exception as error:
+                if not is_unreadable(error):
+                    raise
+                gaps += self._pass_unreadable(error, next_offsets)
+                break
+            if not found:
+                break
             wait = 0
             for place, messages in found.items():
                 partition = Partition(place.topic, place.partition)
@@ -104,6 +122,28 @@ class KafkaSource:
                 break
         more = self._to_end and not records and self._is_behind()
         return SourceBatch(tuple(records), next_offsets, gaps=tuple(gaps), more=more)
+
+    def _pass_unreadable(self, error: Exception, next_offsets: dict[Partition, int]) -> list[str]:
+        """Go past what the client cannot unpack, with a new client; return what to tell of it."""
+        from kafka.structs import TopicPartition
+
+        told = []
+        positions = {TopicPartition(*one): self._next[one] for one in self._known}
+        for place, (first, behind) in unreadable_ranges(self._connect, positions).items():
+            partition = Partition(*place)
+            next_offsets[partition] = self._next[partition] = positions[place] = behind
+            told.append(
+                f"{place.topic}[{place.partition}]: records {first} to {behind - 1} cannot be unpacked"
+                f" ({type(error).__name__}: {error}) and were never landed"
+            )
+        paused = self._consumer.paused()
+        self._consumer.close()
+        self._consumer = self._connect()
+        self._consumer.assign(list(positions))
+        for place, offset in positions.items():
+            self._consumer.seek(place, offset)
+        self._consumer.pause(*paused)
+        return told
 
     def _gap(self, place: Any, partition: Partition, found: int) -> list[str]:
         """Return what retention deleted between what was returned last and what was found now.

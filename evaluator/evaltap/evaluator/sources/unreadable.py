@@ -1,0 +1,67 @@
+"""Batches that the Kafka client cannot unpack: which records they hold.
+
+A batch with damaged compression or lengths stops the client at the same offset for ever, and it says
+neither which partition that was nor where the batch ends.  So each partition is asked by itself, by a
+client of its own: one that has failed returns to what it failed at.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import Any, Final
+
+PROBE_MS: Final = 5_000
+
+Connect = Callable[[], Any]
+"""Makes a client that has nothing assigned."""
+
+
+def is_unreadable(error: Exception) -> bool:
+    """Tell whether an error of the client's `poll` is about what records hold.
+
+    A codec that is not installed is another matter: with it they can be read.
+    """
+    from kafka.errors import CorruptRecordError, KafkaError
+
+    return isinstance(error, CorruptRecordError) or not isinstance(error, KafkaError)
+
+
+def unreadable_ranges(connect: Connect, positions: Mapping[Any, int]) -> dict[Any, tuple[int, int]]:
+    """Return the partitions whose record at their position cannot be unpacked: from there up to where.
+
+    The second offset is the next that can be read.  Raises what the client raises besides.
+    """
+    with closing(connect()) as client:
+        ends = client.end_offsets(list(positions))
+    return {
+        place: (first, _next_readable(connect, place, first, ends[place]))
+        for place, first in positions.items()
+        if first < ends[place] and not _reads(connect, place, first)
+    }
+
+
+def _next_readable(connect: Connect, place: Any, unreadable: int, end: int) -> int:
+    """Return the first offset behind `unreadable` that can be read, `end` when there is none."""
+    step = 1
+    while (readable := min(unreadable + step, end)) < end and not _reads(connect, place, readable):
+        unreadable, step = readable, step * 2
+    while readable - unreadable > 1:
+        middle = (unreadable + readable) // 2
+        if _reads(connect, place, middle):
+            readable = middle
+        else:
+            unreadable = middle
+    return readable
+
+
+def _reads(connect: Connect, place: Any, offset: int) -> bool:
+    """Tell whether the record at an offset comes; no answer at all is no proof that it cannot."""
+    with closing(connect()) as client:
+        client.assign([place])
+        client.seek(place, offset)
+        try:
+            client.poll(timeout_ms=PROBE_MS, max_records=1)
+        except Exception as error:  # whatever decoding damaged bytes comes to
+            if not is_unreadable(error):
+                raise
+            return False
+        return True
