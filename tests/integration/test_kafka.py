@@ -19,7 +19,7 @@ from evaltap.evaluator.store import Store
 from evaltap.recorder import Recorder
 from evaltap.recorder.sinks.kafka import KafkaSink
 from evaltap.schemas.record import WireRecord
-from topics import cases, consume, delete_records, landed, location, make_anew, record, turns, write_broken_batch
+from topics import cases, consume, delete_records, landed, location, record, turns
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -262,77 +262,3 @@ def test_what_retention_deletes_unread_while_a_consumer_runs_is_a_gap_with_its_o
     assert gaps == [
         f"{where.topics[0]}[0]: records {first} to 59 are gone from the log and were never landed"
     ]
-
-
-def test_a_topic_that_was_made_anew_is_read_from_its_start_and_then_on(broker: Broker) -> None:
-    """Its offsets are lower than those of what was landed before."""
-    where = location(broker.log())
-    written = 0
-
-    def more(count: int) -> None:
-        nonlocal written
-        sink = KafkaSink(where)
-        sink.append(make_records(cases(count, written), first_seq=written + 1))
-        assert sink.flush(20)
-        sink.close()
-        written += count
-
-    with Store(":memory:") as store:
-        more(50)
-        consume(broker.log(), store)
-        make_anew(broker.address, where.topics[0])
-        more(10)
-        told = consume(broker.log(), store).gaps
-        more(70)
-        later = consume(broker.log(), store).gaps
-        found = turns(store)
-
-    assert ["made anew" in gap for gap in told] == [True]
-    assert later == []
-    assert len(found) == written
-
-
-def test_a_topic_that_is_made_anew_while_it_is_read_is_told(broker: Broker) -> None:
-    where = location(broker.log())
-    sink, source = KafkaSink(where), KafkaSource(where)
-    sink.append(make_records(cases(20)))
-    assert sink.flush(20)
-    source.seek({})
-    assert len(source.poll(100, 10).records) == 20
-
-    make_anew(broker.address, where.topics[0])
-    sink.append(make_records(cases(5, 20), first_seq=21))
-    gaps: list[str] = []
-    offsets: list[int] = []
-    deadline = time.monotonic() + 30
-    while len(offsets) < 5 and time.monotonic() < deadline:
-        batch = source.poll(100, 0.2)
-        offsets += [record.offset for record in batch.records]
-        gaps += batch.gaps
-    sink.close()
-    source.close()
-
-    assert offsets == [0, 1, 2, 3, 4]
-    assert ["made anew" in gap for gap in gaps] == [True]
-
-
-@pytest.mark.parametrize("behind", [0, 3])
-def test_a_batch_that_cannot_be_unpacked_is_a_gap_between_good_turns(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, behind: int
-) -> None:
-    where = location(broker.log())
-    sink = KafkaSink(where)
-    sink.append(make_records(cases(5)))
-    assert sink.flush(20)
-    write_broken_batch(broker.address, where.topics[0], monkeypatch)
-    sink.append(make_records(cases(behind, 5), first_seq=6))
-    assert sink.flush(20)
-    sink.close()
-
-    with Store(":memory:") as store:
-        first, second = consume(broker.log(), store), consume(broker.log(), store)
-        found = turns(store)
-
-    (gap,) = first.gaps
-    assert gap.startswith(f"{where.topics[0]}[0]: records 5 to 6 cannot be unpacked (ZstdError")
-    assert (len(found), second.landed.records, second.gaps) == (5 + behind, 0, [])

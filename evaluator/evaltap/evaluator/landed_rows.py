@@ -18,6 +18,8 @@ from evaltap.schemas.feedback import Feedback
 from evaltap.schemas.record import DecodedCase, Manifest, RecordError
 
 LARGEST_WHOLE = (1 << 63) - 1
+LARGEST_LETTER = 8 << 20
+"""Bytes of a broken record that are kept; some kilobytes on the wire may unpack to hundreds of megabytes."""
 LARGEST_REVISION = 1_000_000
 """No turn grows so often; the sum over a case's turns must fit its column."""
 
@@ -187,15 +189,19 @@ def feedback_row(feedback: Feedback, source: SourceRecord) -> Row:
 def dead_letter_row(source: SourceRecord, error: RecordError) -> Row:
     """Return the row of a record that cannot be read, without the time of landing."""
     headers = [[name, value.decode("utf-8", "replace")] for name, value in source.record.headers]
+    value, detail = source.record.value, str(error)
+    if value is not None and len(value) > LARGEST_LETTER:
+        detail += f"; its first {LARGEST_LETTER} bytes are kept, the whole lies on the log"
+        value = value[:LARGEST_LETTER]
     return (
         *source.partition,
         source.offset,
         error.reason.value,
-        str(error),
+        detail,
         error.parked,
         source.record.key,
         _json(headers),
-        source.record.value,
+        value,
     )
 
 

@@ -46,7 +46,10 @@ def run(options: argparse.Namespace) -> int:
     away = False
     if isinstance(location, KafkaLocation):
         try:
-            positions = _positions(location, options.db)
+            positions, missing = _positions(location, options.db)
+            if missing:
+                found_out = f"the cluster has no topic {', '.join(missing)}"
+                sights.append(Sight("topics", found_out, "problem", "check the name in --log"))
         except InputError as error:
             # A broker that is away is when one wants to see what waits for it on the spools.
             away = True
@@ -77,8 +80,10 @@ def run(options: argparse.Namespace) -> int:
     return 1 if lost or gone or any(sight.verdict == "problem" for sight in sights) else 0
 
 
-def _positions(location: KafkaLocation, db: Path | None) -> "list[LogPosition]":
-    """Return how far the store has read the topics; nothing was read without a store."""
+def _positions(
+    location: KafkaLocation, db: Path | None
+) -> "tuple[list[LogPosition], Sequence[str]]":
+    """Return how far the store has read the topics (nothing, without a store), and missing topics."""
     from evaltap.evaluator.log_position import log_positions, stored_offsets
     from evaltap.evaluator.sources.kafka import KafkaSource
     from evaltap.evaluator.store import Store
@@ -89,7 +94,7 @@ def _positions(location: KafkaLocation, db: Path | None) -> "list[LogPosition]":
             offsets = stored_offsets(store)
     source = KafkaSource(location)
     try:
-        return log_positions(source.bounds(), offsets)
+        return log_positions(source.bounds(), offsets), source.missing_topics()
     finally:
         source.close()
 

@@ -4,6 +4,7 @@ No consumer group: one process owns the DuckDB file and remembers itself where t
 nothing to rebalance and nothing to commit.  A partition that appears later is read from its start.
 """
 
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -21,6 +22,8 @@ REFRESH_SECONDS = 30.0
 SILENT_SECONDS = 60.0
 """How long brokers may not say where a log begins or ends: leaders change, brokers are restarted."""
 
+_LOG = logging.getLogger("evaltap.kafka")
+
 RECORDS_PER_POLL = 250
 """What is taken from the client at a time, before the size of it is looked at."""
 
@@ -32,7 +35,8 @@ class KafkaSource:
     """Records of the topics of `location`, from the oldest on unless told otherwise by `seek`.
 
     With `to_end` an empty batch says whether there are `more` records, for which it asks the brokers.
-    Raises InputError when no broker answers within `timeout_seconds`.
+    Raises InputError when no broker answers within `timeout_seconds`, and with `to_end` for a topic that
+    is not there; else such a topic is told of in the log of this process, and waited for.
     """
 
     def __init__(
@@ -55,6 +59,12 @@ class KafkaSource:
             raise InputError(
                 f"{location}: no broker answers ({error}); check address and settings"
             ) from None
+        if missing := self.missing_topics():
+            named = f"{location}: no such topic: {', '.join(missing)}"
+            if to_end:
+                self.close()
+                raise InputError(f"{named}; check the name, or record to it first")
+            _LOG.warning("%s; it is read once it is there", named)
 
     def _connect(self) -> Any:
         """Return a client with nothing assigned; raise KafkaError when no broker answers."""
@@ -67,6 +77,8 @@ class KafkaSource:
                 "client_id": "evaltap-evaluator",
                 "group_id": None,
                 "enable_auto_commit": False,
+                # A misspelt name must not make a topic.
+                "allow_auto_create_topics": False,
                 # Never `latest`: what was written before the first start would be lost in silence.
                 "auto_offset_reset": "earliest",
                 "bootstrap_timeout_ms": int(self._timeout_seconds * 1000),
@@ -160,6 +172,14 @@ class KafkaSource:
         start = self._ask(self._consumer.beginning_offsets, [place])[place]
         gap = LogPosition(partition, Bounds(start, max(start, found)), expected).gap
         return [gap] if gap else []
+
+    def missing_topics(self) -> Sequence[str]:
+        """Return the topics that the cluster does not have, or does not show to this user."""
+        return [
+            topic
+            for topic in self._location.topics
+            if not self._consumer.partitions_for_topic(topic)
+        ]
 
     def bounds(self) -> Mapping[Partition, Bounds]:
         """Return the offsets that each partition holds now."""
