@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from broker import Broker, until
-from cases import make_case, make_records, make_turn
+from cases import make_case, make_records, make_turn, write_log
 from evaltap.evaluator.cli import main
 from evaltap.evaluator.sources.kafka import KafkaSource
 from evaltap.evaluator.store import Store
 from evaltap.recorder import Recorder
 from evaltap.recorder.sinks.kafka import KafkaSink
+from evaltap.recorder.spool import new_spool, spool_folder
 from evaltap.schemas.record import WireRecord
-from topics import cases, consume, delete_records, landed, location, record, turns
+from topics import cases, consume, delete_records, landed, location, messages, record, turns
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -112,6 +113,21 @@ def test_what_a_closed_recorder_could_not_send_the_next_one_sends(broker: Broker
     with Store(":memory:") as store:
         until(lambda: landed(broker.log(), store) == 21)
         assert store.rows("SELECT count(DISTINCT producer_id) FROM turns") == [(2,)]
+
+
+def test_what_waits_for_one_cluster_never_goes_to_the_same_topic_of_another(
+    broker: Broker,
+) -> None:
+    away = broker.log().replace(broker.address, "127.0.0.1:1")
+    left = new_spool(spool_folder(location(away)))
+    write_log(left.path, make_records(cases(5)))
+    left.release()
+
+    with closing(KafkaSink(location(broker.log()))) as sink:
+        sink.append(make_records(cases(2, first=10)))
+        assert sink.flush(30)
+
+    assert sorted((one.key or b"").decode() for one in messages(broker.log())) == ["s-10", "s-11"]
 
 
 def test_a_killed_process_leaves_its_turns_to_the_next(broker: Broker) -> None:

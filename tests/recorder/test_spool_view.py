@@ -10,7 +10,8 @@ import pytest
 from cases import make_case, make_records, write_log
 from evaltap.evaluator.cli import main
 from evaltap.recorder.spool import Spool, new_spool, spool_folder
-from evaltap.recorder.surroundings import Sight, log_sight
+from evaltap.recorder.surroundings import Sight, log_sight, log_sights
+from topics import location
 
 LOG = "kafka://127.0.0.1:9/cases"
 
@@ -18,7 +19,7 @@ LOG = "kafka://127.0.0.1:9/cases"
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
-    return spool_folder("cases")
+    return spool_folder(location(LOG))
 
 
 @pytest.fixture
@@ -80,3 +81,42 @@ def test_the_doctor_shows_it_also_while_the_broker_is_away(
     said = capsys.readouterr().out
     assert f"spool before {LOG}: 1 records wait for the broker" in said
     assert "PROBLEM topics: kafka://127.0.0.1:9/cases: no broker answers" in said
+
+
+def leave(folder: Path, count: int) -> None:
+    """Leave a spool behind, as a process does that ends while the broker is away."""
+    left = new_spool(folder)
+    write_log(left.path, make_records([make_case(f"s-{n}") for n in range(count)]))
+    left.release()
+
+
+def test_what_waits_for_other_brokers_is_told_with_their_log(folder: Path, living: Spool) -> None:
+    elsewhere = "kafka://10.0.0.1:9092/cases"
+    leave(spool_folder(location(elsewhere)), 2)
+
+    own, other = log_sights(LOG, 1 << 30)
+
+    assert own.found == "1 records wait for the broker", "those of others are not among them"
+    assert other.found == f"2 records wait that ended processes left for {elsewhere}"
+    assert other.verdict == "problem"
+    assert other.remedy.startswith(f"record to {elsewhere} once")
+    assert f"to {folder} if they are for {LOG}" in other.remedy
+
+
+def test_what_an_older_version_left_in_the_folder_of_the_topic_is_told(folder: Path) -> None:
+    leave(folder.parent, 3)
+
+    _, other = log_sights(LOG, 1 << 30)
+
+    assert other.about == f"spools in {folder.parent}"
+    assert other.found.startswith("3 records wait that ended processes left by an older evaltap")
+    assert f"move {folder.parent}/*.log.db* to {folder}" in other.remedy
+
+
+def test_a_cluster_is_the_same_in_whatever_order_its_brokers_are_named() -> None:
+    folders = {
+        spool_folder(location(f"kafka://{brokers}/cases"))
+        for brokers in ("a:9092,b:9092", "B:9092,a:9092", "a:9092", "a:9093")
+    }
+
+    assert len(folders) == 3

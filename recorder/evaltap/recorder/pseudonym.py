@@ -10,7 +10,7 @@ import os
 import secrets
 from pathlib import Path
 
-from evaltap.recorder.spool import spool_folder
+from evaltap.recorder.spool import topic_folder
 from evaltap.schemas.log_location import KafkaLocation, parse_log_location
 
 KEY_BYTES = 32
@@ -32,13 +32,13 @@ class Pseudonyms:
 
 
 def key_path(log: str | Path) -> Path:
-    """Return where the key of a log lies: beside its file, or beside the spools of its topic.
+    """Return where the key of a log lies: beside its file, or in the folder of its topic.
 
-    Raises OSError when the folder of the spools cannot be made.
+    Raises OSError when that folder cannot be made.
     """
     location = parse_log_location(str(log))
     if isinstance(location, KafkaLocation):
-        return spool_folder("-".join(location.topics)) / "redaction.key"
+        return topic_folder(location) / "redaction.key"
     return location.with_name(location.name + ".key")
 
 

@@ -5,6 +5,7 @@ that has ended; whoever finds it sends the rest of it.  Nothing here talks to a 
 """
 
 import fcntl
+import hashlib
 import os
 import sqlite3
 import threading
@@ -14,29 +15,55 @@ from pathlib import Path
 from typing import IO
 
 from evaltap.schemas.local_log import LocalLog, open_log
+from evaltap.schemas.log_location import KafkaLocation
 from evaltap.schemas.record import WireRecord
 
 SPOOL_VARIABLE = "EVALTAP_SPOOL_DIR"
 CURSOR = "kafka"
+LOCATION_FILE = "log.txt"
+"""Holds the URL of the log before which the spools of a folder lie."""
 WINDOW_RECORDS = 500
 WINDOW_BYTES = 8 << 20
 
 
-def spool_folder(name: str) -> Path:
-    """Return the folder of the spools for a destination, made when absent (mode 0700).
+def spool_folder(location: KafkaLocation) -> Path:
+    """Return the folder of the spools for a topic of a cluster, made when absent (mode 0700).
 
-    It lies below EVALTAP_SPOOL_DIR, or the user's state folder.  Raises OSError when it cannot be made.
+    It lies below EVALTAP_SPOOL_DIR, or the user's state folder.  A file in it names the location, for
+    whoever finds it later.  Raises OSError when it cannot be made.
     """
-    folder = spool_place(name)
+    topic_folder(location)
+    folder = spool_place(location)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    named = folder / LOCATION_FILE
+    if not named.exists():
+        named.write_text(f"{location}\n", "utf-8")
+    return folder
+
+
+def spool_place(location: KafkaLocation) -> Path:
+    """Return where the spools for a topic of a cluster lie, if there are any.
+
+    The cluster is known by its brokers as they were named, in any order: a spool must not go to the
+    topic of the same name elsewhere.
+    """
+    brokers = ",".join(sorted(broker.lower() for broker in location.brokers))
+    return topic_place(location) / hashlib.sha256(brokers.encode()).hexdigest()[:12]
+
+
+def topic_folder(location: KafkaLocation) -> Path:
+    """Return the folder of a topic, whatever its cluster, made when absent (mode 0700)."""
+    folder = topic_place(location)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
 
-def spool_place(name: str) -> Path:
-    """Return where the spools for a destination lie, if there are any."""
+def topic_place(location: KafkaLocation) -> Path:
+    """Return where the spools for topics of this name lie: a folder for each cluster."""
     given = os.environ.get(SPOOL_VARIABLE)
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return (Path(given) if given else Path(state) / "evaltap" / "spool") / name
+    place = Path(given) if given else Path(state) / "evaltap" / "spool"
+    return place / "-".join(location.topics)
 
 
 class Spool:

@@ -7,9 +7,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaltap.recorder.spool import CURSOR, lock_path
+from evaltap.recorder.spool import CURSOR, LOCATION_FILE, lock_path, spool_place, topic_place
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.local_log import open_log
+from evaltap.schemas.log_location import KafkaLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,24 @@ def spool_states(folder: Path) -> Sequence[SpoolState]:
     """Return the spools in a folder, and the logs of records that the broker never takes."""
     paths = [*folder.glob("*.log.db"), *folder.glob("*.rejected")] if folder.is_dir() else []
     return [_state(path) for path in sorted(paths)]
+
+
+def other_folders(location: KafkaLocation) -> Sequence[tuple[Path, str]]:
+    """Return the folders of spools for a topic of this name whose brokers were named differently.
+
+    With each the log that it was written for, empty where that is not known: before there was a folder
+    for each cluster.
+    """
+    topic, own = topic_place(location), spool_place(location)
+    folders = [path.parent for path in topic.glob("*/" + LOCATION_FILE) if path.parent != own]
+    return [(topic, ""), *((folder, _written_for(folder)) for folder in sorted(folders))]
+
+
+def _written_for(folder: Path) -> str:
+    try:
+        return (folder / LOCATION_FILE).read_text("utf-8", "replace").strip()
+    except OSError:
+        return ""
 
 
 def _state(path: Path) -> SpoolState:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.spool import spool_place
-from evaltap.recorder.spool_view import spool_states
+from evaltap.recorder.spool_view import other_folders, spool_states
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.local_log import open_log
 from evaltap.schemas.log_location import KafkaLocation, parse_log_location
@@ -201,8 +201,13 @@ def _settings(variables: Mapping[str, str]) -> list[Sight]:
     if not config.redaction:
         sights.append(Sight("EVALTAP_REDACTION", "is off: secrets are written as they are", "note"))
     if config.log is not None:
-        sights.append(log_sight(config.log, config.log_max_bytes))
+        sights += log_sights(config.log, config.log_max_bytes)
     return sights
+
+
+def log_sights(log: str, max_bytes: int) -> list[Sight]:
+    """Return what `log_sight` says, and which spools wait for topics of the same name elsewhere."""
+    return [log_sight(log, max_bytes), *other_spools(log)]
 
 
 def log_sight(log: str, max_bytes: int) -> Sight:
@@ -251,7 +256,7 @@ def _spool_sight(log: str) -> Sight:
     except ConfigurationError as error:
         return Sight(about, str(error), "problem", "correct EVALTAP_LOG")
     assert isinstance(location, KafkaLocation), "a URL names topics"
-    found = spool_states(spool_place("-".join(location.topics)))
+    found = spool_states(spool_place(location))
     waiting = [state for state in found if not state.set_aside]
     left = sum(state.records for state in waiting if not state.owned)
     records = sum(state.records for state in waiting)
@@ -271,3 +276,30 @@ def _spool_sight(log: str) -> Sight:
     if left:
         return Sight(about, said, "note", "the next process that records there sends them")
     return Sight(about, said)
+
+
+def other_spools(log: str) -> list[Sight]:
+    """Return what ended processes left for a topic of the same name of brokers named differently.
+
+    Nothing sends it by itself: it may be for another cluster.
+    """
+    try:
+        location = parse_log_location(log)
+    except ConfigurationError:
+        return []  # told already
+    if not isinstance(location, KafkaLocation):
+        return []
+    sights = []
+    for folder, written_for in other_folders(location):
+        records = sum(state.records for state in spool_states(folder) if not state.owned)
+        if not records:
+            continue
+        remedy = f"move {folder}/*.log.db* to {spool_place(location)} if they are for {log}"
+        if written_for:
+            remedy = f"record to {written_for} once, e.g. with evaltap record; or {remedy}"
+        whose = (
+            f"for {written_for}" if written_for else "by an older evaltap, which named no brokers"
+        )
+        said = f"{records:,} records wait that ended processes left {whose}"
+        sights.append(Sight(f"spools in {folder}", said, "problem", remedy))
+    return sights

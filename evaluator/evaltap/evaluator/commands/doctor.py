@@ -124,10 +124,10 @@ def _position_data(position: "LogPosition") -> dict[str, Any]:
 
 def _log_sight(log: str | None) -> list[Any]:  # Any: the recorder's Sight, loaded when called
     from evaltap.recorder.config import RecorderConfig
-    from evaltap.recorder.surroundings import log_sight
+    from evaltap.recorder.surroundings import log_sights
 
     config = RecorderConfig()
-    return [] if log is None or log == config.log else [log_sight(log, config.log_max_bytes)]
+    return [] if log is None or log == config.log else log_sights(log, config.log_max_bytes)
 
 
 def _print_accounts(found: "Sequence[Account]") -> None:

@@ -65,8 +65,7 @@ class KafkaSink:
             self._abandon()
         if self._local is None or self._forwarder is None:
             try:
-                folder = spool_folder("-".join(self._location.topics))
-                spool = new_spool(folder)
+                spool = new_spool(spool_folder(self._location))
             except OSError as error:
                 raise SinkError(f"cannot make a spool: {error}; set EVALTAP_SPOOL_DIR") from error
             self._pid = os.getpid()
