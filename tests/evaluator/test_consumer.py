@@ -14,6 +14,7 @@ from evaltap.evaluator.pending import References
 from evaltap.evaluator.scoring import CaseScorer
 from evaltap.evaluator.sources.local_log import LocalLogSource
 from evaltap.evaluator.store import Store
+from evaltap.schemas.errors import InputError
 from evaltap.schemas.local_log import open_log
 from evaltap.schemas.metric import EvalMetric
 
@@ -196,3 +197,18 @@ def test_what_could_not_be_evaluated_is_retried_only_on_request(tmp_path: Path) 
         assert run is not None
         assert cases == 1
         assert store.rows("SELECT status, score FROM scores") == [("not_evaluated", None)] * 2
+
+
+def test_what_lies_before_a_broken_page_is_landed_before_the_error(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "log.db", make_records([make_case(f"s-{n}") for n in range(200)]))
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 4096 // 2 * 4096)
+        file.write(b"\xee" * 4096)
+
+    with Store(":memory:") as store:
+        with pytest.raises(InputError, match="move it away"):
+            consume(path, store, metrics=())
+        landed = store.rows("SELECT eval_id FROM turns ORDER BY landed_seq")
+
+    assert 0 < len(landed) < 200
+    assert landed == [(f"s-{n}",) for n in range(len(landed))]

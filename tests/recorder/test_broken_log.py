@@ -2,15 +2,17 @@
 
 import sqlite3
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from cases import make_case, make_records, write_log
+from evaltap.recorder.forwarder import Forwarder
 from evaltap.recorder.sinks.base import SinkError
 from evaltap.recorder.sinks.local_log import LocalLogSink
 from evaltap.recorder.spool import SpoolReader, new_spool
+from evaltap.recorder.spool_view import damaged_spools
 from evaltap.schemas.local_log import open_log
 from evaltap.schemas.record import WireRecord
 
@@ -24,6 +26,14 @@ def break_pages(path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(PAGE)
         file.write(b"\xee" * (size - PAGE))
+
+
+def break_one_page(path: Path) -> None:
+    """Overwrite a page in the middle with what no page looks like."""
+    pages = path.stat().st_size // PAGE
+    with path.open("r+b") as file:
+        file.seek(pages // 2 * PAGE)
+        file.write(b"\xee" * PAGE)
 
 
 def append_somehow(sink: LocalLogSink) -> int:
@@ -103,5 +113,91 @@ def test_the_forwarder_goes_on_with_the_new_spool(tmp_path: Path) -> None:
     assert sent[-1] == RECORDS[0]
     assert all(record in RECORDS for record in sent)
     assert list(tmp_path.glob("*.bad-*"))
+    sink.close()
+    spool.release()
+
+
+def test_the_records_before_a_broken_page_are_read_before_the_error(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "log.db", RECORDS)
+    break_one_page(path)
+
+    with closing(open_log(path, mode="read")) as log:
+        before = log.read(0, 1_000)
+        with pytest.raises(sqlite3.DatabaseError):
+            log.read(before[-1][0] + 1, 1_000)
+
+    assert 0 < len(before) < len(RECORDS)
+    assert [record for _, record in before] == RECORDS[: len(before)]
+
+
+class Taken:
+    """A broker that takes everything, and remembers it."""
+
+    def __init__(self) -> None:
+        self.records: list[WireRecord] = []
+
+    def connect(self) -> "Taken":
+        return self
+
+    def send(self, record: WireRecord) -> "Taken":
+        self.records.append(record)
+        return self
+
+    def wait(self, timeout_seconds: float) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Have nothing to close."""
+
+
+@pytest.mark.parametrize("left_behind", [True, False])
+def test_one_broken_page_of_a_spool_costs_the_turns_on_it_and_no_others(
+    tmp_path: Path, left_behind: bool
+) -> None:
+    broken = new_spool(tmp_path)
+    write_log(broken.path, RECORDS)
+    break_one_page(broken.path)
+    taken = Taken()
+    if left_behind:
+        broken.release()
+    own = new_spool(tmp_path) if left_behind else broken
+    write_log(own.path, RECORDS[:1])
+    forwarder = Forwarder(taken.connect, own)
+    forwarder.added(1 if left_behind else len(RECORDS) + 1)
+    forwarder.start()
+
+    assert forwarder.drained(30), "nobody waits for what cannot be read"
+    unread = forwarder.waiting
+    forwarder.stop()
+
+    missing = [number for number, record in enumerate(RECORDS) if record not in taken.records]
+    assert 0 < len(missing) < 20
+    assert missing == list(range(missing[0], missing[-1] + 1)), "they lay on one page"
+    assert unread == (0 if left_behind else len(missing)), "they still count as waiting"
+    assert list(tmp_path.glob("*.log.db")) == []
+    (aside,) = damaged_spools(tmp_path)
+    assert aside.name.startswith(f"{broken.path.name}.bad-")
+    with closing(open_log(aside, mode="read")) as log:
+        kept = [record for _, record in log.read(0, 1_000)]
+    assert kept == RECORDS[: missing[0]], "nothing was deleted from it"
+
+
+def test_a_damaged_spool_is_set_aside_while_its_process_goes_on(tmp_path: Path) -> None:
+    spool = new_spool(tmp_path)
+    sink = LocalLogSink(spool.path, min_free_share=0)
+    write_log(spool.path, RECORDS)
+    break_one_page(spool.path)
+    sent: list[WireRecord] = []
+
+    with SpoolReader(spool, threading.Lock()) as reader:
+        while window := reader.next():
+            sent += [record for _, record in window]
+            reader.sent(window[-1][0])
+        sink.append(RECORDS[:1])
+        (last,) = reader.next()
+
+    assert last[1] == RECORDS[0]
+    assert len(RECORDS) - 20 < len(sent) < len(RECORDS)
+    assert len(damaged_spools(tmp_path)) == 1
     sink.close()
     spool.release()

@@ -11,6 +11,7 @@ from cases import make_case, make_records, write_log
 from evaltap.evaluator.cli import main
 from evaltap.recorder.spool import Spool, new_spool, spool_folder
 from evaltap.recorder.surroundings import Sight, log_sight, log_sights
+from evaltap.schemas.local_log import set_aside
 from topics import location
 
 LOG = "kafka://127.0.0.1:9/cases"
@@ -81,6 +82,17 @@ def test_the_doctor_shows_it_also_while_the_broker_is_away(
     said = capsys.readouterr().out
     assert f"spool before {LOG}: 1 records wait for the broker" in said
     assert "PROBLEM topics: kafka://127.0.0.1:9/cases: no broker answers" in said
+
+
+def test_a_spool_that_was_set_aside_as_damaged_is_a_problem_with_a_remedy(folder: Path) -> None:
+    left = new_spool(folder)
+    write_log(left.path, make_records([make_case("a")]))
+    aside = set_aside(left.path)
+    left.release()
+
+    assert seen().verdict == "problem"
+    assert seen().found.endswith("1 spools were damaged and set aside")
+    assert f"evaltap consume --log {aside}," in seen().remedy
 
 
 def leave(folder: Path, count: int) -> None:

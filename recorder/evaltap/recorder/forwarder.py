@@ -247,10 +247,15 @@ class Forwarder:
     def _forward(self, spool: SpoolReader, *, counted: bool = True) -> bool:
         """Carry a window; return whether the next one may follow at once."""
         moved = self._carrier.carry(spool)
-        if counted and moved.records:
+        skipped = spool.take_skipped()
+        if counted and (moved.records or skipped):
             with self._progress:
                 self._waiting -= moved.cases + moved.refused_cases
                 self._set_aside += moved.refused_cases
+                # What cannot be read is taken for turns: nobody can say what it was.
+                unreadable = min(skipped, max(0, self._waiting))
+                self._waiting -= unreadable
+                self._set_aside += unreadable
                 self._progress.notify_all()
         if moved.trouble is not None:
             self._failed(moved.trouble)

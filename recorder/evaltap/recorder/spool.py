@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from evaltap.schemas.local_log import LocalLog, open_log
+from evaltap.schemas.local_log import LocalLog, is_damage, open_log, set_aside
 from evaltap.schemas.log_location import KafkaLocation
 from evaltap.schemas.record import WireRecord
 
@@ -24,6 +24,8 @@ LOCATION_FILE = "log.txt"
 """Holds the URL of the log before which the spools of a folder lie."""
 WINDOW_RECORDS = 500
 WINDOW_BYTES = 8 << 20
+MOST_PROBES = 100_000
+"""Records that are tried one by one behind a damaged place: a broken inner page hides a few thousand."""
 
 
 def spool_folder(location: KafkaLocation) -> Path:
@@ -109,7 +111,9 @@ def orphans(folder: Path) -> Iterator[Spool]:
 class SpoolReader:
     """A spool as it is sent: windows of records, and a cursor that follows what was acknowledged.
 
-    `calm` is held while SQLite works, so that a fork can wait for a moment without.
+    `calm` is held while SQLite works, so that a fork can wait for a moment without.  Around a place
+    that the disk has broken it reads on; such a file is never trimmed or deleted: once all that can
+    be read of it is sent, it is set aside.
     """
 
     def __init__(self, spool: Spool, calm: threading.Lock) -> None:
@@ -119,6 +123,8 @@ class SpoolReader:
         self._file: tuple[int, int] | None = None
         self._aside: LocalLog | None = None
         self._next = 0
+        self._damaged = False
+        self._skipped = 0
 
     def __enter__(self) -> "SpoolReader":
         return self
@@ -133,17 +139,19 @@ class SpoolReader:
         Raises InputError for a spool that cannot be opened, sqlite3.Error for one that cannot be read.
         """
         with self._calm:
-            try:
-                window = self._read()
-            except sqlite3.DatabaseError:
-                if _identity(self._spool.path) == self._file:
-                    raise
-                window = []  # broken, and set aside by the sink already
-            if not window and self._log is not None and _identity(self._spool.path) != self._file:
+            window = self._read_on()
+            if window or self._log is None:
+                return window
+            if _identity(self._spool.path) != self._file:
                 # Somebody deleted the file and the sink made another: what the old one held is sent.
                 self._close()
-                window = self._read()
-            return window
+                return self._read_on()
+            if self._damaged and set_aside(self._spool.path) is None:
+                raise sqlite3.DatabaseError(
+                    f"{self._spool.path} is damaged and cannot be set aside"
+                )
+            # Open it stays until the next time: a sink may be in the middle of appending to it.
+            return []
 
     def sent(self, offset: int) -> None:
         """Remember that everything up to `offset` is dealt with, and free its space."""
@@ -151,8 +159,19 @@ class SpoolReader:
         self._next = offset + 1
         assert self._log is not None, "only what was read can have been sent"
         with self._calm:
-            self._log.move_cursor(CURSOR, offset + 1)
-            self._log.trim(offset + 1)
+            try:
+                self._log.move_cursor(CURSOR, offset + 1)
+                if not self._damaged:
+                    self._log.trim(offset + 1)
+            except sqlite3.DatabaseError as error:
+                if not is_damage(error):
+                    raise
+                self._damaged = True
+
+    def take_skipped(self) -> int:
+        """Return how many records were found unreadable since the last call."""
+        skipped, self._skipped = self._skipped, 0
+        return skipped
 
     def set_aside(self, record: WireRecord) -> None:
         """Keep a record that the broker will never take in a log of its own."""
@@ -164,6 +183,36 @@ class SpoolReader:
     def is_empty(self) -> bool:
         """Tell whether nothing is left to send; raises what `next` raises."""
         return not self.next()
+
+    def _read_on(self) -> list[tuple[int, WireRecord]]:
+        """Return the next window, also from behind a place that cannot be read."""
+        try:
+            return self._read()
+        except sqlite3.DatabaseError as error:
+            if _identity(self._spool.path) != self._file:
+                return []  # broken, and set aside by the sink already
+            if not is_damage(error) or self._log is None:
+                raise
+            return self._read_behind(self._log)
+
+    def _read_behind(self, log: LocalLog) -> list[tuple[int, WireRecord]]:
+        self._damaged = True
+        broken = self._next
+        end = max(log.end_offset(), broken + 1)
+        self._next = end
+        window: list[tuple[int, WireRecord]] = []
+        for offset in range(broken + 1, min(end, broken + MOST_PROBES)):
+            try:
+                window = log.read(offset, WINDOW_RECORDS, max_bytes=WINDOW_BYTES)
+            except sqlite3.DatabaseError as error:
+                if not is_damage(error):
+                    self._next = broken
+                    raise
+                continue
+            self._next = offset
+            break
+        self._skipped += self._next - broken
+        return window
 
     def _read(self) -> list[tuple[int, WireRecord]]:
         if self._log is None:
@@ -179,6 +228,8 @@ class SpoolReader:
             if log is not None:
                 log.close()
         self._log = self._aside = None
+        self._damaged = False
+        self._next = 0
 
 
 def _claim(path: Path) -> Spool | None:

@@ -30,6 +30,12 @@ def spool_states(folder: Path) -> Sequence[SpoolState]:
     return [_state(path) for path in sorted(paths)]
 
 
+def damaged_spools(folder: Path) -> Sequence[Path]:
+    """Return the spools in a folder that were set aside as the disk had broken them."""
+    found = folder.glob("*.bad-*") if folder.is_dir() else ()
+    return sorted(path for path in found if not path.name.endswith(("-wal", "-shm", ".lock")))
+
+
 def other_folders(location: KafkaLocation) -> Sequence[tuple[Path, str]]:
     """Return the folders of spools for a topic of this name whose brokers were named differently.
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.spool import spool_place
-from evaltap.recorder.spool_view import other_folders, spool_states
+from evaltap.recorder.spool_view import damaged_spools, other_folders, spool_states
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.local_log import open_log
 from evaltap.schemas.log_location import KafkaLocation, parse_log_location
@@ -256,7 +256,8 @@ def _spool_sight(log: str) -> Sight:
     except ConfigurationError as error:
         return Sight(about, str(error), "problem", "correct EVALTAP_LOG")
     assert isinstance(location, KafkaLocation), "a URL names topics"
-    found = spool_states(spool_place(location))
+    folder = spool_place(location)
+    found = spool_states(folder)
     waiting = [state for state in found if not state.set_aside]
     left = sum(state.records for state in waiting if not state.owned)
     records = sum(state.records for state in waiting)
@@ -273,6 +274,13 @@ def _spool_sight(log: str) -> Sight:
         lost = sum(state.records for state in aside)
         remedy = f"land them with evaltap consume --log {aside[0].path}"
         return Sight(about, f"{said}; {lost:,} the broker never took", "problem", remedy)
+    if damaged := damaged_spools(folder):
+        remedy = (
+            f"land what is left of them with evaltap consume --log {damaged[0]}, or delete them"
+        )
+        return Sight(
+            about, f"{said}; {len(damaged):,} spools were damaged and set aside", "problem", remedy
+        )
     if left:
         return Sight(about, said, "note", "the next process that records there sends them")
     return Sight(about, said)

@@ -70,7 +70,8 @@ class LocalLog:
     ) -> list[tuple[int, WireRecord]]:
         """Return up to `limit` records from `offset` on, each with its own offset.
 
-        With `max_bytes` no more than fit are loaded, one at the least.
+        With `max_bytes` no more than fit are loaded, one at the least.  In front of a damaged place it
+        returns what it found; only a first record that cannot be read is an error.
         """
         rows = self.connection.execute(
             'SELECT "offset", key, headers, value FROM records'
@@ -91,6 +92,9 @@ class LocalLog:
                 if found and max_bytes is not None and size > max_bytes:
                     break
                 found.append((number, record))
+        except sqlite3.Error:
+            if not found:
+                raise
         finally:
             rows.close()  # a statement in the middle would hold its snapshot of the file
         return found
@@ -191,8 +195,8 @@ def is_damage(error: BaseException | None) -> bool:
     """Tell whether an error means that the file itself is broken, not the disk or a lock."""
     if not isinstance(error, sqlite3.DatabaseError):
         return False
-    text = str(error)
-    return "malformed" in text or "not a database" in text or "corrupt" in text
+    signs = ("malformed", "not a database", "corrupt", "Could not decode")
+    return any(sign in str(error) for sign in signs)
 
 
 def set_aside(path: Path) -> Path | None:
