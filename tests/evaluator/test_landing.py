@@ -292,12 +292,49 @@ def test_what_can_be_read_and_not_be_stored_is_a_dead_letter_and_its_neighbours_
     ]  # fmt: skip
 
 
-def test_a_manifest_beyond_every_number_is_a_dead_letter(store: Store) -> None:
-    manifest = encode_manifest(Manifest("p", 1 << 63, NOON))
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        encode_manifest(Manifest("p", 1 << 63, NOON)),
+        encode_manifest(Manifest("p", (1 << 63) - 1, NOON)),
+        encode_manifest(Manifest("p", 1, NOON, {name: 1 << 62 for name in "abc"})),
+        encode_manifest(Manifest("p", 1, NOON, {name: 1 << 53 for name in "ab"})),
+    ],
+)
+def test_a_manifest_beyond_every_number_is_a_dead_letter_and_breaks_no_view(
+    store: Store, hostile: WireRecord
+) -> None:
+    good = encode_manifest(Manifest("q", 0, NOON, {"queue_full": 2}))
 
-    counts = Lander(store).land(batch([manifest]))
+    counts = Lander(store).land(batch([hostile, good]))
 
-    assert (counts.manifests, counts.dead_letters) == (0, 1)
+    assert (counts.manifests, counts.dead_letters) == (1, 1)
+    assert store.rows("SELECT producer_id, recorded FROM v_completeness") == [("q", 2)]
+
+
+def test_drops_that_many_manifests_add_up_break_no_view(store: Store) -> None:
+    manifests = [
+        encode_manifest(Manifest("p", 1, NOON, {f"reason {n}": 1 << 53})) for n in range(1_025)
+    ]
+
+    Lander(store).land(batch(manifests))
+
+    assert store.rows("SELECT dropped FROM v_completeness") == [(1 << 53,)]
+
+
+@pytest.mark.parametrize("seq", [b"9" * 5_000, b"%d" % ((1 << 63) - 1), b"%d" % ((1 << 53) + 1)])
+def test_a_bad_record_with_a_number_beyond_every_count_breaks_no_view(
+    store: Store, seq: bytes
+) -> None:
+    (record,) = make_records([make_case()])
+    headers = tuple((name, seq if name == "seq" else value) for name, value in record.headers)
+    hostile = WireRecord(record.key, record.value, headers)
+    drops = encode_manifest(Manifest("p", 0, NOON, {"queue_full": 2}))
+
+    counts = Lander(store).land(batch([hostile, drops]))
+
+    assert (counts.turns, counts.dead_letters) == (0, 1)
+    assert store.rows("SELECT recorded, missing FROM v_completeness") == [(2, 0)]
 
 
 def test_a_bad_record_that_is_read_again_is_one_dead_letter_and_another_at_its_place_a_second(

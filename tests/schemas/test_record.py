@@ -126,6 +126,7 @@ def test_the_time_is_written_in_utc_whatever_its_zone() -> None:
         (lambda r: with_header(r, "producer_id", None), Reason.MISSING_HEADER),
         (lambda r: with_header(r, "seq", None), Reason.MISSING_HEADER),
         (lambda r: with_header(r, "seq", "-1"), Reason.MISSING_HEADER),
+        (lambda r: with_header(r, "seq", str(2**53 + 1)), Reason.MISSING_HEADER),
         (lambda r: with_header(r, "seq", "9" * 40), Reason.MISSING_HEADER),
         (lambda r: with_header(r, "ce_type", "com.example.other"), Reason.WRONG_TYPE),
         (lambda r: with_header(r, "schema", "evaltap.case/2.0"), Reason.SCHEMA_UNKNOWN),
@@ -225,6 +226,8 @@ def test_a_manifest_is_read_back() -> None:
         {"producerId": "p", "highestSeq": -1},
         {"producerId": "p", "highestSeq": 1, "drops": {"x": "many"}},
         {"producerId": "p", "highestSeq": 1, "drops": [1]},
+        {"producerId": "p", "highestSeq": 2**53 + 1},
+        {"producerId": "p", "highestSeq": 1, "drops": {"x": 2**53, "y": 1}},
     ],
 )
 def test_a_broken_manifest_is_refused(body: Any) -> None:

@@ -13,7 +13,7 @@ import orjson
 from evaltap.evaluator.seq_ranges import Ranges, highest, merged, size, without
 from evaltap.evaluator.store import Store
 from evaltap.schemas.local_log import open_log
-from evaltap.schemas.record import Manifest, RecordError, decode_record
+from evaltap.schemas.record import Manifest, RecordError, counted, decode_record
 
 RECORDS_PER_READ = 500
 MERGE_AT = 10_000
@@ -100,7 +100,7 @@ def _read_log(path: Path, found: dict[str, Account]) -> None:
         offset = log.start_offset()
         while batch := log.read(offset, RECORDS_PER_READ):
             for _, record in batch:
-                seq = record.header("seq")
+                seq = counted(record.header("seq"))
                 producer_id = record.header("producer_id")
                 try:
                     decoded = decode_record(record)
@@ -109,8 +109,8 @@ def _read_log(path: Path, found: dict[str, Account]) -> None:
                 if isinstance(decoded, Manifest):
                     account = _account(found, decoded.producer_id)
                     _state(account, decoded.highest_seq, dict(decoded.drops), decoded.closing)
-                elif producer_id and seq and seq.isdecimal():
-                    _add(_account(found, producer_id).on_log, int(seq))
+                elif producer_id and seq is not None:
+                    _add(_account(found, producer_id).on_log, seq)
             offset = batch[-1][0] + 1
     finally:
         log.close()
@@ -136,8 +136,8 @@ def _read_store(store: Store, found: dict[str, Account]) -> None:
         _state(_account(found, producer_id), highest_seq, json.loads(drops), closing)
     for (headers,) in store.rows("SELECT record_headers FROM dead_letters"):
         named = {name: value for name, value in orjson.loads(headers or "[]")}
-        if named.get("producer_id") and str(named.get("seq", "")).isdecimal():
-            seq = int(named["seq"])
+        seq = counted(str(named.get("seq", "")))
+        if named.get("producer_id") and seq is not None:
             _account(found, named["producer_id"]).dead.append((seq, seq))
     for producer_id, seq in store.rows("SELECT producer_id, seq FROM erasures"):
         _account(found, producer_id).erased.append((seq, seq))

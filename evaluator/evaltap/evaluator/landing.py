@@ -13,7 +13,6 @@ from functools import partial
 
 from evaltap.evaluator.fresh_cases import FreshCases
 from evaltap.evaluator.landed_rows import (
-    LARGEST_WHOLE,
     LandedTurn,
     case_row,
     dead_letter_row,
@@ -38,6 +37,7 @@ from evaltap.schemas.record import (
     Reason,
     RecordError,
     WireRecord,
+    counted,
     decode_record,
 )
 
@@ -160,9 +160,6 @@ class Lander:
                 case LandedTurn() as landed:
                     turns.append((landed, len(record.record.value or b"")))
                     rows.consume(landed.producer_id, landed.seq)
-                case Manifest(highest_seq=highest) if highest > LARGEST_WHOLE:
-                    beyond = RecordError(Reason.INVALID_MANIFEST, f"highestSeq is {highest}")
-                    rows.dead_letters.append(dead_letter_row(record, beyond))
                 case Manifest() as manifest:
                     rows.manifests.append(manifest_row(manifest))
                 case Feedback() as feedback:
@@ -170,9 +167,8 @@ class Lander:
                     counts.feedback += 1
                 case RecordError() as error:
                     rows.dead_letters.append(dead_letter_row(record, error))
-                    seq = record.record.header("seq") or ""
-                    if seq.isdecimal() and int(seq) < 1 << 63:
-                        rows.consume(record.record.header("producer_id") or "", int(seq))
+                    if (seq := counted(record.record.header("seq"))) is not None:
+                        rows.consume(record.record.header("producer_id") or "", seq)
         self._recall({landed.key for landed, _ in turns})
         for landed, size in turns:
             counts.duplicates += not self._add(landed, size, rows)

@@ -36,6 +36,7 @@ __all__ = [
     "CASE_TYPE",
     "DEAD_LETTERS_TOPIC",
     "FEEDBACK_TYPE",
+    "LARGEST_COUNT",
     "MANIFEST_TYPE",
     "MAX_VALUE_BYTES",
     "MINOR",
@@ -47,6 +48,7 @@ __all__ = [
     "RecordError",
     "WireRecord",
     "case_id",
+    "counted",
     "decode_record",
     "encode_case",
     "encode_feedback",
@@ -60,6 +62,8 @@ SCORES_TOPIC = "evaltap.scores"
 CASE_TYPE = "evaltap.case"
 MANIFEST_TYPE = "evaltap.manifest"
 FEEDBACK_TYPE = "evaltap.feedback"
+LARGEST_COUNT = 1 << 53
+"""Beyond it JSON numbers are not exact everywhere, and sums of them leave the columns of a database."""
 TYPES = (CASE_TYPE, MANIFEST_TYPE, FEEDBACK_TYPE)
 
 
@@ -189,6 +193,13 @@ def case_id(eval_set_id: str, eval_id: str) -> str:
     return eval_id if eval_set_id == eval_id else f"{eval_set_id}/{eval_id}"
 
 
+def counted(text: str | None) -> int | None:
+    """Return the number that a header `seq` holds, None when it holds none up to LARGEST_COUNT."""
+    if not text or not text.isascii() or not text.isdigit() or len(text) > 16:
+        return None
+    return int(text) if int(text) <= LARGEST_COUNT else None
+
+
 def _identity(case: Any) -> tuple[str, str, str, str, int]:
     """Return app, eval set, eval id, invocation id, revision: they name a revision of a turn."""
     if not isinstance(case, dict):
@@ -245,6 +256,10 @@ def _manifest(record: WireRecord, body: Any) -> Manifest:
     counts = [highest, *drops.values()] if isinstance(drops, dict) else [None]
     if not isinstance(producer_id, str) or not all(type(n) is int and n >= 0 for n in counts):
         raise RecordError(Reason.INVALID_MANIFEST, f"a manifest without {expected}")
+    if max(int(counts[0] or 0), sum(drops.values())) > LARGEST_COUNT:
+        raise RecordError(
+            Reason.INVALID_MANIFEST, f"highestSeq or drops are beyond {LARGEST_COUNT}"
+        )
     return Manifest(producer_id, int(counts[0] or 0), time, drops, body.get("closing") is True)
 
 
@@ -258,9 +273,10 @@ def _feedback(record: WireRecord, body: Any) -> Feedback:
 
 
 def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
+    number = counted(text)
+    if number is None:
         raise RecordError(Reason.MISSING_HEADER, f"header seq is {text!r:.40}; expected a number")
-    return int(text)
+    return number
 
 
 def _invalid(found: str, expected: str) -> RecordError:

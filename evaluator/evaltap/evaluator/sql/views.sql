@@ -223,7 +223,7 @@ WITH stated AS (
 ),
 drops AS (
   SELECT producer_id, map_from_entries(list((reason, turns) ORDER BY reason)) AS dropped_by_reason,
-         sum(turns)::BIGINT AS dropped
+         least(sum(turns), 9007199254740992)::BIGINT AS dropped
   FROM (
     SELECT m.producer_id, d.key AS reason, max(d.value::BIGINT) AS turns
     FROM manifests m, json_each(m.drops) d
