@@ -105,13 +105,13 @@ class TopicProducer:
         }
         self._producer: Any = KafkaProducer(**settings)
 
-    def send(self, record: WireRecord) -> "_TopicAnswer":
+    def send(self, record: WireRecord) -> "TopicAnswer":
         """Begin to send a record."""
         from kafka.errors import MessageSizeTooLargeError
 
         headers = list(record.headers)
         try:
-            return _TopicAnswer(
+            return TopicAnswer(
                 self._producer.send(
                     self._topic, key=record.key, value=record.value, headers=headers
                 )
@@ -124,7 +124,7 @@ class TopicProducer:
         self._producer.close(timeout=CLOSE_SECONDS)
 
 
-class _TopicAnswer:
+class TopicAnswer:
     """The broker's answer for one record."""
 
     __slots__ = ("_future",)
@@ -135,6 +135,7 @@ class _TopicAnswer:
     def wait(self, timeout_seconds: float) -> bool:
         """Return whether the broker has acknowledged by then."""
         from kafka.errors import (
+            InvalidRecordError,
             KafkaTimeoutError,
             MessageSizeTooLargeError,
             RecordListTooLargeError,
@@ -142,7 +143,7 @@ class _TopicAnswer:
 
         try:
             self._future.get(timeout=timeout_seconds)
-        except (MessageSizeTooLargeError, RecordListTooLargeError) as error:
+        except (InvalidRecordError, MessageSizeTooLargeError, RecordListTooLargeError) as error:
             raise RefusedError(str(error)) from error
         except KafkaTimeoutError:
             # Its own time-out and that of this call are one exception.
