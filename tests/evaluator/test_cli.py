@@ -62,6 +62,19 @@ def case(eval_id: str = "s-1", wrong: bool = False) -> dict[str, Any]:
     return make_case(eval_id, conversation=[make_turn(tools=[tool])])
 
 
+# -- where turns are written -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [["record", "cases", "c.jsonl"], ["collect"]])
+def test_a_log_of_several_topics_is_not_written(evaltap: Evaltap, command: list[str]) -> None:
+    write_lines("c.jsonl", case())
+
+    code, _, err = evaltap(*command, "--log", "kafka://127.0.0.1:9/one,two")
+
+    assert code == 2
+    assert "names 2 topics, which only readers take; name the one to write to" in err
+
+
 # -- score -----------------------------------------------------------------------------------------
 
 

@@ -588,6 +588,7 @@ class TestConfiguration:
             {"redaction_key": "short"},
             {"nonsense": 1},
             {"log": "kafka://broker:9092/"},
+            {"log": "kafka://broker:9092/one,two"},
             {"log": "no/such/directory/log.db"},
             {"log": "."},
             {},

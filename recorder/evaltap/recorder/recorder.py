@@ -376,6 +376,11 @@ def log_sink(config: RecorderConfig) -> Sink:
                 f"log {config.log!r}: topics of format {location.format} are only read, by "
                 "`evaltap consume`; name a topic of turns to write to"
             )
+        if len(location.topics) > 1:
+            raise ConfigurationError(
+                f"log {config.log!r}: names {len(location.topics)} topics, which only readers take; name "
+                "the one to write to"
+            )
         from evaltap.recorder.sinks.kafka import KafkaSink
 
         return KafkaSink(location, max_bytes=config.log_max_bytes)

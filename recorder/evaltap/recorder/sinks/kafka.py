@@ -26,7 +26,7 @@ _INHERITED: list[Any] = []
 
 
 class KafkaSink:
-    """Append to a spool in front of the first topic of `location`; `max_bytes` bounds the spool."""
+    """Append to a spool in front of the topic of `location`; `max_bytes` bounds the spool."""
 
     def __init__(self, location: KafkaLocation, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self._location = location
@@ -84,7 +84,7 @@ class KafkaSink:
 
 
 class TopicProducer:
-    """A producer for the first topic of a location; made on the thread that uses it, as it blocks."""
+    """A producer for the topic of a location; made on the thread that uses it, as it blocks."""
 
     def __init__(self, location: KafkaLocation) -> None:
         from kafka import KafkaProducer
