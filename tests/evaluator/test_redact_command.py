@@ -160,3 +160,13 @@ def test_a_mistake_is_a_message(
     assert main(["redact", *arguments]) == 2
 
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("way", [["--check"], ["--out", "clean.json"]])
+def test_a_topic_is_refused_with_what_to_do(
+    capsys: pytest.CaptureFixture[str], way: list[str]
+) -> None:
+    code = main(["redact", "kafka://127.0.0.1:9/cases", *way])
+
+    assert code == 2
+    assert "kafka://127.0.0.1:9/cases: a topic is not read here" in capsys.readouterr().err

@@ -1,15 +1,20 @@
 """Why a case has no score: looked up in the store, and in the log that it should have come from."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from evaltap.evaluator.dead_letters import letters
 from evaltap.evaluator.store import Store
+from evaltap.schemas.errors import InputError
 from evaltap.schemas.local_log import open_log
-from evaltap.schemas.record import MANIFEST_TYPE
+from evaltap.schemas.log_location import OTLP, KafkaLocation, LogLocation
+from evaltap.schemas.record import MANIFEST_TYPE, WireRecord
 
 RECORDS_PER_READ = 500
+SILENT_SECONDS = 60.0
+"""How long brokers may hand out nothing of what they say they hold."""
 SHOWN_LETTERS = 5
 
 
@@ -39,8 +44,11 @@ class Answer:
         )
 
 
-def why(store: Store, case: str, log: Path | None = None) -> Answer:
-    """Return how a case stands; `case` is its eval id, or eval set id and eval id with a slash."""
+def why(store: Store, case: str, log: LogLocation | None = None) -> Answer:
+    """Return how a case stands; `case` is its eval id, or eval set id and eval id with a slash.
+
+    Raises InputError for a `log` that cannot be read, which is only looked at when nothing has landed.
+    """
     answer = Answer(case)
     key = {"case": case}
     answer.landed = bool(store.rows(f"SELECT 1 FROM cases WHERE {IS_CASE} LIMIT 1", key))
@@ -137,17 +145,66 @@ def _is_sampling(reason: str) -> bool:
     return reason.startswith("sampled_out") or reason == "rate_limited"
 
 
-def _on_log(path: Path, case: str) -> str:
+def _on_log(log: LogLocation, case: str) -> str:
+    place = _on_topics(log, case) if isinstance(log, KafkaLocation) else _in_file(log, case)
+    return (
+        f"{log} holds it at {place}: evaltap consume lands it"
+        if place
+        else f"{log} does not hold it"
+    )
+
+
+def _in_file(path: Path, case: str) -> str:
+    """Return where a local log holds the case, empty when it does not."""
     log = open_log(path, mode="read")
     try:
         offset = log.start_offset()
         while batch := log.read(offset, RECORDS_PER_READ):
             for number, record in batch:
-                key = (record.key or b"").decode("utf-8", "replace")
-                named = key == case or key.endswith(f"/{case}")
-                if named and record.header("ce_type") != MANIFEST_TYPE:
-                    return f"{path} holds it at offset {number}: evaltap consume lands it"
+                if _is_of(record, case):
+                    return f"offset {number}"
             offset = batch[-1][0] + 1
     finally:
         log.close()
-    return f"{path} does not hold it"
+    return ""
+
+
+def _on_topics(location: KafkaLocation, case: str) -> str:
+    """Return where topics hold the case, up to where they end now; empty when they do not."""
+    from evaltap.evaluator.sources.kafka import KafkaSource
+
+    if location.format == OTLP:
+        raise InputError(
+            f"{location}: raw telemetry names no cases; they are made by evaltap consume"
+        )
+    source = KafkaSource(location, to_end=True)
+    try:
+        bounds = source.bounds()
+        if not bounds:
+            raise InputError(f"{location}: the cluster has no such topic; check the name")
+        left = {partition: end for partition, (start, end) in bounds.items() if start < end}
+        source.seek({})
+        deadline = time.monotonic() + SILENT_SECONDS
+        while left:
+            batch = source.poll(RECORDS_PER_READ, 0.5)
+            for one in batch.records:
+                if _is_of(one.record, case):
+                    return f"offset {one.offset} of {one.partition.topic} {one.partition.number}"
+            for partition, next_offset in batch.next_offsets.items():
+                if next_offset >= left.get(partition, 0):
+                    left.pop(partition, None)
+            if batch.records:
+                deadline = time.monotonic() + SILENT_SECONDS
+            elif not batch.more:
+                break  # the last offsets hold no records, as those of a transaction's end
+            elif time.monotonic() > deadline:
+                raise InputError(f"{location}: its brokers hand out no records; try again later")
+    finally:
+        source.close()
+    return ""
+
+
+def _is_of(record: WireRecord, case: str) -> bool:
+    key = (record.key or b"").decode("utf-8", "replace")
+    named = key == case or key.endswith(f"/{case}")
+    return named and record.header("ce_type") != MANIFEST_TYPE

@@ -28,7 +28,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "files",
         nargs="+",
-        type=Path,
         metavar="FILE",
         help="eval sets, JSON Lines, any JSON or text; with --check also local logs",
     )
@@ -50,7 +49,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--log",
         metavar="LOG",
-        help="make pseudonyms with the key of this log (default: EVALTAP_REDACTION_KEY, else a new key)",
+        help="make pseudonyms with the key of this log, of a topic's the one on this machine; no record is"
+        " read (default: EVALTAP_REDACTION_KEY, else a new key)",
     )
     add_json(parser)
     parser.set_defaults(run=run)
@@ -58,6 +58,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check or redact; return the exit code."""
+    for path in options.files:
+        if "://" in path:
+            raise InputError(
+                f"{path}: a topic is not read here; what a recorder writes is redacted before, and"
+                " `evaltap consume` and `evaltap export` make a file of it to check"
+            )
+    options.files = [Path(path) for path in options.files]
     redactor = _redactor(options)
     if options.check:
         return _check(options, redactor)

@@ -3,10 +3,10 @@
 import argparse
 import json
 from dataclasses import asdict
-from pathlib import Path
 
 from evaltap.evaluator.commands.options import add_database, add_json, open_store
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.schemas.log_location import parse_log_location
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +18,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_database(parser)
     parser.add_argument("case", metavar="CASE")
-    parser.add_argument("--log", type=Path, metavar="LOG", help="a local log to look for it")
+    parser.add_argument(
+        "--log", metavar="LOG", help="a log to look for it: a file, or kafka://host:port/topic"
+    )
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -27,8 +29,9 @@ def run(options: argparse.Namespace) -> int:
     """Look for the case and say what is found."""
     from evaltap.evaluator.unscored import why
 
+    log = parse_log_location(options.log) if options.log else None
     with open_store(options.db, create=False) as store:
-        answer = why(store, options.case, options.log)
+        answer = why(store, options.case, log)
     if options.json:
         print(json.dumps({**asdict(answer), "complete": answer.complete}, ensure_ascii=False))
     else:
