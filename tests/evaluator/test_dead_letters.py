@@ -81,6 +81,8 @@ def test_what_can_be_read_after_an_upgrade_lands_and_is_no_letter_any_more(
     assert (code, "0 dead letters landed" in out) == (1, True), "nothing has changed yet"
 
     monkeypatch.setattr(wire, "MAJOR", 2)
+    # What it remembers of a schema would outlive the test.
+    monkeypatch.setattr(wire, "_minor", wire._minor.__wrapped__)
     assert "1 dead letter can be landed" in run("dlq", "replay", "x.duckdb", "--dry-run")[1]
     code, out, _ = run("dlq", "replay", "x.duckdb")
 
