@@ -125,6 +125,17 @@ def test_what_an_older_version_left_in_the_folder_of_the_topic_is_told(folder: P
     assert f"move {folder.parent}/*.log.db* to {folder}" in other.remedy
 
 
+def test_what_the_broker_never_took_of_an_older_version_is_told_too(folder: Path) -> None:
+    rejected = folder.parent / "1-a.log.db.rejected"
+    write_log(rejected, make_records([make_case("big")]))
+
+    _, other = log_sights(LOG, 1 << 30)
+
+    assert other.found.startswith("0 records wait")
+    assert other.found.endswith("1 the broker never took")
+    assert other.remedy.endswith(f"land those with evaltap consume --log {rejected}")
+
+
 def test_a_cluster_is_the_same_in_whatever_order_its_brokers_are_named() -> None:
     folders = {
         spool_folder(location(f"kafka://{brokers}/cases"))

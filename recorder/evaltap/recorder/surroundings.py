@@ -297,17 +297,26 @@ def other_spools(log: str) -> list[Sight]:
         return []  # told already
     if not isinstance(location, KafkaLocation):
         return []
-    sights = []
-    for folder, written_for in other_folders(location):
-        records = sum(state.records for state in spool_states(folder) if not state.owned)
-        if not records:
-            continue
-        remedy = f"move {folder}/*.log.db* to {spool_place(location)} if they are for {log}"
-        if written_for:
-            remedy = f"record to {written_for} once, e.g. with evaltap record; or {remedy}"
-        whose = (
-            f"for {written_for}" if written_for else "by an older evaltap, which named no brokers"
-        )
-        said = f"{records:,} records wait that ended processes left {whose}"
-        sights.append(Sight(f"spools in {folder}", said, "problem", remedy))
-    return sights
+    sights = [_other_sight(location, *other) for other in other_folders(location)]
+    return [sight for sight in sights if sight is not None]
+
+
+def _other_sight(location: KafkaLocation, folder: Path, written_for: str) -> Sight | None:
+    """Return what a folder of other brokers holds, None when that is nothing."""
+    left = [state for state in spool_states(folder) if not state.owned]
+    waiting = sum(state.records for state in left if not state.set_aside)
+    aside = [state for state in left if state.set_aside and state.records]
+    unreadable = [state for state in left if state.trouble]
+    if not (waiting or aside or unreadable):
+        return None
+    whose = f"for {written_for}" if written_for else "by an older evaltap, which named no brokers"
+    said = f"{waiting:,} records wait that ended processes left {whose}"
+    remedy = f"move {folder}/*.log.db* to {spool_place(location)} if they are for {location}"
+    if written_for:
+        remedy = f"record to {written_for} once, e.g. with evaltap record; or {remedy}"
+    if aside:
+        said += f"; {sum(state.records for state in aside):,} the broker never took"
+        remedy += f"; land those with evaltap consume --log {aside[0].path}"
+    if unreadable:
+        said += f"; {unreadable[0].trouble}"
+    return Sight(f"spools in {folder}", said, "problem", remedy)
