@@ -49,8 +49,9 @@ def publish(url: str, records: Iterable[WireRecord]) -> None:
     """Write records to the topic of a URL and wait for the broker."""
     place = location(url)
     writer = TopicWriter(place, client_id="test")
-    writer.write(place.topics[0], list(records))
+    places = writer.write(place.topics[0], list(records))
     writer.close()
+    assert None not in places, "a record is larger than the topic takes"
 
 
 def record_sessions(broker: Broker, count: int, turns: int = 2) -> None:

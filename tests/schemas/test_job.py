@@ -19,6 +19,7 @@ from evaltap.schemas.job import (
     decode_result,
     encode_job,
     encode_result,
+    encode_score,
 )
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -64,6 +65,23 @@ def test_every_attempt_is_the_same_job_and_a_record_of_its_own() -> None:
 
     assert first.job_id == second.job_id
     assert len(ids) == 2
+
+
+@pytest.mark.parametrize("letter", ["x", "ä", "\0"], ids=["plain", "two bytes", "escaped"])
+def test_a_score_that_no_record_holds_has_its_reason_cut_and_says_so(letter: str) -> None:
+    record = encode_score(
+        OF, {"reason": letter * 1_040_000, "score": 1.0}, event_id="i", producer_id="p", time=NOON
+    )
+
+    body = orjson.loads(record.value or b"")
+    assert body["reason"] == letter * 2_000 + "… (1038000 characters cut)"
+    assert body["score"] == 1.0
+
+
+def test_a_score_that_a_record_holds_keeps_its_reason() -> None:
+    record = encode_score(OF, {"reason": "x" * 900_000}, event_id="i", producer_id="p", time=NOON)
+
+    assert orjson.loads(record.value or b"")["reason"] == "x" * 900_000
 
 
 def test_a_job_that_no_record_holds_says_so() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import NOON, make_case, make_turn
-from evaltap.schemas.dead_letter import encode_dead_letter
+from evaltap.schemas.dead_letter import cut_letter, encode_dead_letter
 from evaltap.schemas.feedback import Feedback
 from evaltap.schemas.job import (
     JOBS_SUFFIX,
@@ -338,6 +338,10 @@ class TestAsyncApi:
             jsonschema.validate(self.headers(record), self.schema("envelope"))
             jsonschema.validate(orjson.loads(record.value or b""), self.schema(name))
         jsonschema.validate(self.headers(letter), self.schema("deadLetterHeaders"))
+        cut = cut_letter(letter._replace(value=b"x" * 70_000))
+        assert cut is not None
+        described = self.schema("deadLetterHeaders")["components"]["schemas"]["deadLetterHeaders"]
+        assert set(self.headers(cut)) == set(described["properties"]), "each one is described"
 
     def test_it_lists_every_reason_of_a_dead_letter(self) -> None:
         headers = self.document["components"]["schemas"]["deadLetterHeaders"]

@@ -33,7 +33,7 @@ class FleetSettings:
 
 
 class Asking:
-    """Publishes jobs for pending cases; a case that no record can hold is scored here instead."""
+    """Publishes jobs for pending cases; a case that no record or topic can hold is scored here instead."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Asking:
 
     def ask(self, begins: Mapping[CaseKey, Begin], asked: AskedJobs) -> int:
         """Ask for what these cases lack; return for how many.  Raises TopicsAway when nobody took it."""
-        jobs: list[Job] = []
+        jobs: list[tuple[PendingCase, Job]] = []
         records: list[WireRecord] = []
         too_large: list[PendingCase] = []
         for one, job in self._jobs(begins, asked):
@@ -65,22 +65,23 @@ class Asking:
                 records.append(
                     encode_job(job, producer_id=self._settings.producer_id, time=datetime.now(UTC))
                 )
-                jobs.append(job)
+                jobs.append((one, job))
             except RecordError:
                 too_large.append(one)
-        if jobs:
-            places = self._writer.write(self._settings.jobs_topic, records)
-            asked.note(
-                [
-                    (job, Place(*place), begins[job.of.key])
-                    for job, place in zip(jobs, places, strict=True)
-                ]
-            )
+        noted: list[tuple[Job, Place, Begin]] = []
+        places = self._writer.write(self._settings.jobs_topic, records) if records else []
+        for (one, job), place in zip(jobs, places, strict=True):
+            if place is None:
+                too_large.append(one)
+            else:
+                noted.append((job, place, begins[job.of.key]))
+        if noted:
+            asked.note(noted)
         for one in too_large:
             scorer = self._scorer.only(one.indexes)
             rows = score_cases(scorer, [(one.identity, one.case)], one.indexes)
             self._scores.write([rows.packed()])
-        return len(jobs)
+        return len(noted)
 
     def _jobs(
         self, begins: Mapping[CaseKey, Begin], asked: AskedJobs

@@ -1,13 +1,14 @@
 """The rows of a job's result on the wire and back: what a worker says is checked before it is stored."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import NoneType
 from typing import Any, Final, TypeAlias
 
 from evaltap.evaluator.context import Status
 from evaltap.evaluator.rows import PackedRows, ScoreRows
 from evaltap.schemas.envelope import Reason, RecordError
-from evaltap.schemas.job import Result
+from evaltap.schemas.job import Result, cut_text
 
 Kinds: TypeAlias = tuple[tuple[type, ...], ...]
 
@@ -32,6 +33,13 @@ _CALL: Final[Kinds] = (
     (int, NoneType), (int, NoneType), _REAL, _REAL, _REAL,
 )  # fmt: skip
 
+_TOLD: Final[Mapping[str, tuple[int, ...]]] = {
+    "scores": (7,),
+    "turnScores": (10,),
+    "votes": (9, 10),
+}
+"""Where a row has text that somebody wrote freely: reasons, and the evidence of a vote."""
+
 
 def to_wire(rows: ScoreRows) -> dict[str, Sequence[Sequence[Any]]]:
     """Return rows as a result carries them."""
@@ -41,6 +49,22 @@ def to_wire(rows: ScoreRows) -> dict[str, Sequence[Sequence[Any]]]:
         "votes": rows.votes,
         "calls": rows.calls,
     }
+
+
+def with_short_reasons(result: Result) -> Result:
+    """Return a result with long reasons and evidence cut, for one that fits no record as it is."""
+    rows = {
+        kind: [
+            tuple(
+                cut_text(value) if at in _TOLD[kind] and value else value
+                for at, value in enumerate(row)
+            )
+            for row in found
+        ]
+        for kind, found in result.rows.items()
+        if kind in _TOLD
+    }
+    return replace(result, rows={**result.rows, **rows})
 
 
 def from_wire(result: Result, wanted: Mapping[int, str]) -> PackedRows:

@@ -16,7 +16,7 @@ from evaltap.evaluator.pending import Touched
 from evaltap.evaluator.store import Store
 from evaltap.evaluator.topics import TopicsAway, TopicWriter
 from evaltap.schemas.dead_letter import encode_dead_letter
-from evaltap.schemas.envelope import WireRecord
+from evaltap.schemas.envelope import RecordError, WireRecord
 from evaltap.schemas.job import CaseRevision, encode_score
 
 log = logging.getLogger(__name__)
@@ -27,11 +27,11 @@ AWAY_SECONDS = 2.0
 
 
 class Item(NamedTuple):
-    """A row to publish, and its place in the order of all."""
+    """A row to publish, and its place in the order of all; no record holds a row without one."""
 
     at: datetime
     key: str
-    record: WireRecord
+    record: WireRecord | None
 
 
 Reader: TypeAlias = Callable[[Store, datetime, str], list[Item]]
@@ -80,16 +80,19 @@ class Outbox:
         self._not_before = self._clock() + (LOOK_SECONDS if self.idle else 0)
         if not items:
             return False
+        ready = [(one.key, one.record) for one in items if one.record is not None]
         try:
-            self._writer.write(self._topic, [item.record for item in items])
+            refused = self._writer.write_or_cut(self._topic, [record for _, record in ready])
         except TopicsAway as problem:
             log.warning("%s; trying again", problem)
             self._not_before = self._clock() + AWAY_SECONDS
             return False
+        for number in refused:
+            log.warning("%s: %s is larger than the topic takes", self._name, ready[number][0])
         self._until = items[-1][:2]
         with self._store.transaction():
             self._store.append("outbox", [(self._name, *self._until, self._store.now())])
-        self.published += len(items)
+        self.published += len(ready) - len(refused)
         return True
 
 
@@ -122,10 +125,14 @@ def scores(store: Store, at: datetime, key: str) -> list[Item]:
 def _score(row: dict[str, Any]) -> Item:
     of = CaseRevision(row["app_name"], row["eval_set_id"], row["eval_id"], row["revision"])
     body = {name: row[column] for name, column in _SCORE_FIELDS.items()}
-    record = encode_score(
-        of, body, event_id=row["score_id"], producer_id="evaltap-evaluator",
-        time=row["scored_at"].replace(tzinfo=UTC),
-    )  # fmt: skip
+    record = None
+    try:
+        record = encode_score(
+            of, body, event_id=row["score_id"], producer_id="evaltap-evaluator",
+            time=row["scored_at"].replace(tzinfo=UTC),
+        )  # fmt: skip
+    except RecordError as error:
+        log.warning("the score %s is not published: %s", row["score_id"], error)
     return Item(row["scored_at"], row["score_id"], record)
 
 

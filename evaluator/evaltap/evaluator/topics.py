@@ -1,7 +1,8 @@
 """Topics of a Kafka cluster that the evaluator writes: made when they are missing, written with acks.
 
-One thread uses a writer.  The client's own faults are told apart in one way only: `TopicsAway` means
-that the broker did not confirm, so nothing may be taken for written, and it can be tried again.
+One thread uses a writer.  The client's own faults are told apart in two ways: `TopicsAway` means that
+the broker did not confirm, so nothing may be taken for written, and it can be tried again; a record that
+is refused for its size has no place, and would be refused each time.
 """
 
 import time
@@ -10,6 +11,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
+from evaltap.schemas.dead_letter import cut_letter
 from evaltap.schemas.errors import EvaltapError
 from evaltap.schemas.log_location import PRODUCER_BATCH_BYTES, KafkaLocation, kafka_settings
 from evaltap.schemas.record import WireRecord
@@ -17,6 +19,8 @@ from evaltap.schemas.record import WireRecord
 T = TypeVar("T")
 
 ACK_SECONDS = 30.0
+MAX_REQUEST_BYTES = 8 << 20
+"""What the largest topics of deploy/topics.sh take; a topic that takes less says so itself."""
 CONNECT_SECONDS = 10.0
 ASK_AGAIN_SECONDS = 0.5
 
@@ -40,22 +44,47 @@ class TopicWriter:
         self._client_id = client_id
         self._producer: Any = None
 
-    def write(self, topic: str, records: Sequence[WireRecord]) -> list[Place]:
-        """Return where the records lie; raise TopicsAway when any is not confirmed."""
+    def write(self, topic: str, records: Sequence[WireRecord]) -> list[Place | None]:
+        """Return where each record lies, None for one that is larger than client or topic takes.
+
+        Raises TopicsAway when any other is not confirmed.
+        """
+        places = self._write(topic, records)
+        if len(records) > 1:
+            # A refusal takes the neighbours in the producer with it: by itself each has its own answer.
+            for number in _refused(places):
+                (places[number],) = self._write(topic, [records[number]])
+        return places
+
+    def write_or_cut(self, topic: str, records: Sequence[WireRecord]) -> list[int]:
+        """Write records, those dead letters cut that are too large; return which nobody takes.
+
+        Raises TopicsAway as `write` does.
+        """
+        refused = _refused(self.write(topic, records))
+        cut = {number: cut_letter(records[number]) for number in refused}
+        shorter = {number: letter for number, letter in cut.items() if letter is not None}
+        if shorter:
+            places = self.write(topic, list(shorter.values()))
+            written = {number for number, place in zip(shorter, places, strict=True) if place}
+            refused = [number for number in refused if number not in written]
+        return refused
+
+    def _write(self, topic: str, records: Sequence[WireRecord]) -> list[Place | None]:
+        """Return the places; None says that a record, or another of them, was refused for its size."""
         from kafka.errors import KafkaError
 
         try:
             producer = self._connected()
-            answers = [
-                producer.send(topic, key=one.key, value=one.value, headers=list(one.headers))
-                for one in records
-            ]
-            written = [answer.get(timeout=ACK_SECONDS) for answer in answers]
+            answers = [_begun(producer, topic, one) for one in records]
+            places = [_place(answer) for answer in answers]
         except KafkaError as error:
             # Whatever state the producer is in, the next try starts with a new one.
             self.close()
             raise TopicsAway(f"{self._location}: {topic} was not written ({error})") from None
-        return [Place(one.partition, one.offset) for one in written]
+        if None in places:
+            self.close()  # an idempotent producer of kafka-python 3 writes nothing after a refusal
+        return places
 
     def close(self) -> None:
         """Let go of the connection; what was not confirmed is the caller's to repeat."""
@@ -79,6 +108,7 @@ class TopicWriter:
                     delivery_timeout_ms=int(ACK_SECONDS * 1000),
                     request_timeout_ms=10_000,
                     batch_size=PRODUCER_BATCH_BYTES,
+                    max_request_size=MAX_REQUEST_BYTES,
                     linger_ms=2,
                 ),
             )
@@ -166,6 +196,35 @@ class Cluster:
                 enable_auto_commit=False,
             ),
         )
+
+
+def _begun(producer: Any, topic: str, record: WireRecord) -> Any:
+    """Begin to send a record; return the client's future, None when it is larger than that sends."""
+    from kafka.errors import MessageSizeTooLargeError
+
+    try:
+        return producer.send(
+            topic, key=record.key, value=record.value, headers=list(record.headers)
+        )
+    except MessageSizeTooLargeError:
+        return None
+
+
+def _place(answer: Any) -> Place | None:
+    """Wait for the broker's answer; None when the record is larger than the topic takes."""
+    from kafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
+
+    if answer is None:
+        return None
+    try:
+        written = answer.get(timeout=ACK_SECONDS)
+    except (MessageSizeTooLargeError, RecordListTooLargeError):
+        return None
+    return Place(written.partition, written.offset)
+
+
+def _refused(places: Sequence[Place | None]) -> list[int]:
+    return [number for number, place in enumerate(places) if place is None]
 
 
 def patiently(ask: Callable[[], T], seconds: float) -> T:

@@ -13,11 +13,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from evaltap.evaluator.job_progress import MOST_TRIES, JobProgress
+from evaltap.evaluator.job_rows import with_short_reasons
 from evaltap.evaluator.job_scoring import JobScorer
 from evaltap.evaluator.topics import TopicsAway, TopicWriter, wire_record
 from evaltap.schemas.dead_letter import encode_dead_letter
@@ -72,6 +74,8 @@ class _Answer(NamedTuple):
     offset: int
     topic: str
     record: WireRecord
+    job: Job | None = None
+    """What it answers; None for a dead letter."""
 
 
 class Worker:
@@ -108,6 +112,8 @@ class Worker:
         self._alone = False
         self._finished: queue.SimpleQueue[Future[_Answer]] = queue.SimpleQueue()
         self._unsent: list[_Answer] = []
+        self._not_before: dict[str, float] = {}
+        """By topic: when it may be written again."""
         self._dirty: set[Partition] = set()
         self._stopped = threading.Event()
         self.counts = WorkerCounts()
@@ -240,16 +246,23 @@ class Worker:
         return self._answer(one, job, result)
 
     def _answer(self, one: _Waiting, job: Job, result: Result) -> _Answer:
-        try:
-            record = encode_result(result, time=datetime.now(UTC))
-        except RecordError as error:
-            result = self._scorer.give_up(job, f"the result cannot be written: {error}")
-            record = encode_result(result, time=datetime.now(UTC))
+        record = self._encoded(job, result)
         if result.refusal:
             self.counts.refused += 1
             self._tell(result.refusal)
         self.counts.jobs += 1
-        return _Answer(one.partition, one.offset, self._topics.results, record)
+        return _Answer(one.partition, one.offset, self._topics.results, record, job)
+
+    def _encoded(self, job: Job, result: Result) -> WireRecord:
+        """Return a result as a record: with its reasons cut, or without scores, when it fits none."""
+        try:
+            return encode_result(result, time=datetime.now(UTC))
+        except RecordError as error:
+            problem = error
+        with suppress(RecordError):
+            return encode_result(with_short_reasons(result), time=datetime.now(UTC))
+        result = self._scorer.give_up(job, f"the result cannot be written: {problem}")
+        return encode_result(result, time=datetime.now(UTC))
 
     def _give_up(self, one: _Waiting) -> None:
         """Answer a job that has ended too many workers without trying it again."""
@@ -281,24 +294,37 @@ class Worker:
             return
 
     def _send(self) -> None:
-        """Write answers; only what the broker has taken counts as done."""
-        if not self._unsent:
-            return
+        """Write answers; only what the broker has taken counts as done.
+
+        A topic that cannot be written is tried again after a while; the others do not wait for it.
+        """
         by_topic: dict[str, list[_Answer]] = {}
         for one in self._unsent:
-            by_topic.setdefault(one.topic, []).append(one)
+            if self._clock() >= self._not_before.get(one.topic, 0.0):
+                by_topic.setdefault(one.topic, []).append(one)
         for topic, answers in by_topic.items():
             try:
-                self._writer.write(topic, [one.record for one in answers])
+                refused = self._writer.write_or_cut(topic, [one.record for one in answers])
             except TopicsAway as problem:
                 log.warning("%s; trying again", problem)
-                self._stopped.wait(AWAY_SECONDS)
-                return
-            for one in answers:
+                self._not_before[topic] = self._clock() + AWAY_SECONDS
+                continue
+            for number, one in enumerate(answers):
                 self._unsent.remove(one)
+                if number in refused and one.job is not None:
+                    self._unsent.append(self._without_scores(one, one.job))
+                    continue
+                if number in refused:
+                    self._tell(f"{topic} takes no answer to the record at {one.offset}: too large")
                 if (progress := self._progress.get(one.partition)) is not None:
                     progress.done(one.offset)
                     self._dirty.add(one.partition)
+
+    def _without_scores(self, one: _Answer, job: Job) -> _Answer:
+        """Return another answer to a job whose result is larger than the topic takes."""
+        reason = f"the result is {one.record.size} bytes, more than {one.topic} takes"
+        result = self._scorer.give_up(job, reason)
+        return one._replace(record=encode_result(result, time=datetime.now(UTC)), job=None)
 
     def _commit(self) -> bool:
         """Commit what has changed; False when the group did not take it."""

@@ -7,6 +7,10 @@ from evaltap.schemas.envelope import WireRecord, digest_of, rfc3339
 
 PREFIX = "dead_letter_"
 """Of the headers that are added; what the record brought keeps its names."""
+CUT_FROM = PREFIX + "cut_from"
+"""The header of a letter whose value was cut: how many bytes the value had."""
+CUT_BYTES = 64 << 10
+"""What a cut letter keeps of its value: any topic takes it, and it shows what the record was."""
 
 
 def encode_dead_letter(
@@ -33,3 +37,15 @@ def encode_dead_letter(
     }
     added = tuple((PREFIX + name, text.encode()) for name, text in told.items())
     return WireRecord(record.key, record.value, record.headers + added)
+
+
+def cut_letter(letter: WireRecord) -> WireRecord | None:
+    """Return a letter with the beginning of its value only, and a header that says so.
+
+    None for a record that is no dead letter, and for a value that is no longer than that.
+    """
+    value = letter.value or b""
+    if letter.header(PREFIX + "id") is None or len(value) <= CUT_BYTES:
+        return None
+    cut_from = (CUT_FROM, str(len(value)).encode())
+    return WireRecord(letter.key, value[:CUT_BYTES], (*letter.headers, cut_from))

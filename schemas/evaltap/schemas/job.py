@@ -30,6 +30,8 @@ RESULTS_SUFFIX = ".results"
 """What the names of topics beside that of the cases end with."""
 ROW_KINDS = ("scores", "turnScores", "votes", "calls")
 """The tables that a result has rows for."""
+SHORT_TEXT = 2_000
+"""Characters that are left of a text which has to be cut for its record to fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +134,24 @@ def encode_result(result: Result, *, time: datetime) -> WireRecord:
 def encode_score(
     of: CaseRevision, body: Mapping[str, Any], *, event_id: str, producer_id: str, time: datetime
 ) -> WireRecord:
-    """Return the record of one stored score, keyed by its case."""
-    return _record(SCORE_TYPE, event_id, of, {**_named(of), **body}, producer_id, time)
+    """Return the record of one stored score, keyed by its case; where it does not fit, its reason is cut.
+
+    RecordError `too_large` when it does not fit even so.
+    """
+    whole = {**_named(of), **body}
+    try:
+        return _record(SCORE_TYPE, event_id, of, whole, producer_id, time)
+    except RecordError as error:
+        if error.reason is not Reason.TOO_LARGE:
+            raise
+        short = {**whole, "reason": cut_text(body.get("reason") or "")}
+        return _record(SCORE_TYPE, event_id, of, short, producer_id, time)
+
+
+def cut_text(text: str) -> str:
+    """Return the beginning of a long text, and behind it how much was cut."""
+    left_out = len(text) - SHORT_TEXT
+    return f"{text[:SHORT_TEXT]}… ({left_out} characters cut)" if left_out > 0 else text
 
 
 def decode_job(record: WireRecord) -> Job:
