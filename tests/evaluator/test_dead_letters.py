@@ -1,7 +1,8 @@
 """Dead letters can be seen, and landed again once they can be read; and a case says why it has no score."""
 
 import json
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from cases import NOON, TRAJECTORY, make_case, make_records, make_turn, write_log
 from evaltap.evaluator.cli import main
+from evaltap.evaluator.dead_letters import replay
 from evaltap.evaluator.landing import Lander
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store import Store
@@ -29,6 +31,14 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
         return code, said.out, said.err
 
     return called
+
+
+@pytest.fixture(autouse=True)
+def _schemas_are_looked_at_anew() -> Iterator[None]:
+    """A test that knows another version leaves no schema of it remembered as known."""
+    wire._minor.cache_clear()
+    yield
+    wire._minor.cache_clear()
 
 
 def of_version(record: WireRecord, version: str) -> WireRecord:
@@ -94,6 +104,55 @@ def test_what_can_be_read_after_an_upgrade_lands_and_is_no_letter_any_more(
         assert store.rows("SELECT reason FROM dead_letters") == [("hash_mismatch",)]
         assert Lander(store).offsets() == {LOG: 14}, "replaying moves no offset"
     assert run("dlq", "replay", "x.duckdb", "--reason", "schema_unknown")[0] == 0
+
+
+def test_letters_of_many_pages_land_and_those_that_cannot_be_read_stay(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = make_records([make_case(f"s-{number}") for number in range(250)])
+    land(
+        "x.duckdb",
+        *(of_version(one, "3.0" if number % 5 == 0 else "2.0") for number, one in enumerate(good)),
+    )
+    monkeypatch.setattr(wire, "MAJOR", 2)
+
+    code, out, _ = run("dlq", "replay", "x.duckdb", "--json")
+
+    said = json.loads(out)
+    assert (code, said["records"], said["turns"]) == (1, 200, 200)
+    assert said["unreadable"] == {"schema_unknown": 50}
+    with Store("x.duckdb") as store:
+        assert store.rows("SELECT count(*), count(DISTINCT eval_id) FROM turns") == [(200, 200)]
+        assert store.rows("SELECT count(*), min(record_offset % 5 = 0) FROM dead_letters") == [
+            (50, True)
+        ]
+
+
+def test_a_letter_that_fails_again_is_a_letter_again_and_is_tried_once(run: Run) -> None:
+    beyond = [encode_manifest(Manifest(f"p-{n}", 1 << 63, NOON, {})) for n in range(250)]
+    land("x.duckdb", *beyond)
+
+    said = json.loads(run("dlq", "replay", "x.duckdb", "--json")[1])
+
+    assert (said["records"], said["unreadable"]) == (250, {})
+    with Store("x.duckdb") as store:
+        assert store.rows("SELECT count(*) FROM dead_letters") == [(250,)]
+
+
+def test_replaying_holds_a_page_of_letters_in_memory(tmp_path: Path) -> None:
+    letters = [WireRecord(b"k", b"{" * 40_000) for _ in range(2_000)]
+    land(str(tmp_path / "x.duckdb"), *letters)
+
+    with Store(tmp_path / "x.duckdb") as store:
+        tracemalloc.start()
+        try:
+            found = replay(store)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert found.unreadable.total() == 2_000
+    assert peak < 2_000 * 40_000 / 2
 
 
 def test_a_line_of_a_file_is_mended_in_the_file(run: Run) -> None:

@@ -7,6 +7,7 @@ readable (its schema was too new, its reader was mended) lands, and its letter g
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import orjson
@@ -17,6 +18,8 @@ from evaltap.evaluator.store import Store
 from evaltap.schemas.record import WireRecord
 
 LETTERS_PER_READ = 500
+LETTERS_PER_PAGE = 100
+"""Letters in memory while they are replayed; one may be as large as a topic takes."""
 FILE_PREFIX = "file:"
 
 
@@ -80,12 +83,11 @@ def replay(store: Store, *, reason: str = "", dry_run: bool = False) -> Replayed
     """Land the letters that can be read by now, and take them off the list."""
     found = Replayed()
     lander = Lander(store)
-    for batch in list(_batches(store, reason)):
+    ((found.of_files,),) = store.rows(_OF_FILES, {"reason": reason})
+    for batch in _pages(store, reason):
         ready = []
         for letter in batch:
-            if letter.is_of_a_file:
-                found.of_files += 1
-            elif (why := readable(letter.record)) is not None:
+            if (why := readable(letter.record)) is not None:
                 found.unreadable[why] += 1
             else:
                 ready.append(letter)
@@ -97,11 +99,40 @@ def replay(store: Store, *, reason: str = "", dry_run: bool = False) -> Replayed
     return found
 
 
-def _batches(store: Store, reason: str) -> Iterator[Sequence[DeadLetter]]:
-    after = 0
-    while batch := letters(store, reason=reason, after=after):
+def _pages(store: Store, reason: str) -> Iterator[Sequence[DeadLetter]]:
+    """Yield the letters of topics that are there now, a page in memory at a time.
+
+    By time and place, not by number: numbers move up as letters go.  A letter that fails again comes
+    back with a later time, so it is not met a second time.
+    """
+    ((until,),) = store.rows("SELECT max(landed_at) FROM dead_letters")
+    after: tuple[Any, ...] = (datetime.min, "", 0, 0)
+    while until is not None:
+        names = ("at", "topic", "partition", "offset")
+        parameters = {"reason": reason, "until": until, "limit": LETTERS_PER_PAGE}
+        rows = store.rows(_PAGE, {**parameters, **dict(zip(names, after, strict=True))})
+        batch = [DeadLetter(*row) for row in rows]
+        if not batch:
+            return
+        last = batch[-1]
+        after = (last.landed_at, last.topic, last.partition, last.offset)
         yield batch
-        after = batch[-1].number
+
+
+_OF_FILES = f"""
+SELECT count(*) FROM dead_letters
+WHERE ($reason = '' OR reason = $reason) AND starts_with(topic, '{FILE_PREFIX}')
+"""
+
+_PAGE = f"""
+SELECT 0, topic, partition_number, record_offset, reason, detail, parked, record_key,
+       record_headers::VARCHAR, record_value, landed_at
+FROM dead_letters
+WHERE ($reason = '' OR reason = $reason) AND NOT starts_with(topic, '{FILE_PREFIX}')
+  AND landed_at <= $until
+  AND (landed_at, topic, partition_number, record_offset) > ($at, $topic, $partition, $offset)
+ORDER BY landed_at, topic, partition_number, record_offset LIMIT $limit
+"""
 
 
 def _as_batch(ready: Sequence[DeadLetter]) -> SourceBatch:
