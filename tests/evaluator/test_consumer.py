@@ -80,6 +80,24 @@ def test_the_file_is_opened_anew_at_times_and_nothing_is_lost_or_doubled(
         assert (consumed.landed.turns, consumed.cases_scored) == (100, 100)
         assert store.rows("SELECT count(*), count(DISTINCT eval_id) FROM turns") == [(100, 100)]
         assert store.rows("SELECT count(*), count(DISTINCT eval_id) FROM scores") == [(100, 100)]
+        # Three batches of ten came after the last time; what those before left has become one row.
+        assert store.rows("SELECT count(*) FROM consumed_ranges") <= [(4,)]
+        assert store.rows("SELECT count(*) FROM offsets") <= [(4,)]
+
+
+def test_a_start_leaves_one_offset_of_a_log_and_numbers_without_gaps_as_one_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "RECORDS_PER_BATCH", 10)
+    cases = [with_reference(make_case(f"s-{number}")) for number in range(50)]
+    path = write_log(tmp_path / "log.db", make_records(cases))
+
+    with Store(tmp_path / "x.duckdb") as store:
+        for _ in range(2):
+            consume(path, store)
+
+        assert store.rows("SELECT count(*) FROM offsets") == [(1,)]
+        assert store.rows("SELECT first_seq, last_seq FROM consumed_ranges") == [(1, 50)]
 
 
 def test_a_second_consumer_finds_nothing_to_do(log: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from evaltap.evaluator.compaction import compact
 from evaltap.evaluator.fresh_cases import FreshCases
 from evaltap.evaluator.landing import LandedCounts, Lander
 from evaltap.evaluator.log_position import log_positions
@@ -104,6 +105,7 @@ class Consumer:
 
     def run(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> Consumed:
         """Consume until `stop`, or until the log has nothing new and everything is scored."""
+        compact(self._store)
         offsets = self._lander.offsets()
         self._source.seek(self._pass_gaps(offsets, report))
         with self._store.writing_much(LANDING_MEMORY):
@@ -167,6 +169,7 @@ class Consumer:
         self._landed_since_opening += landed
         if self._landed_since_opening >= REOPEN_AFTER:
             self._landed_since_opening = 0
+            compact(self._store)
             self._store.reopen()
 
     def _score(self, touched: Touched | None) -> None:
