@@ -128,17 +128,6 @@ def test_letters_of_many_pages_land_and_those_that_cannot_be_read_stay(
         ]
 
 
-def test_a_letter_that_fails_again_is_a_letter_again_and_is_tried_once(run: Run) -> None:
-    beyond = [encode_manifest(Manifest(f"p-{n}", 1 << 63, NOON, {})) for n in range(250)]
-    land("x.duckdb", *beyond)
-
-    said = json.loads(run("dlq", "replay", "x.duckdb", "--json")[1])
-
-    assert (said["records"], said["unreadable"]) == (250, {})
-    with Store("x.duckdb") as store:
-        assert store.rows("SELECT count(*) FROM dead_letters") == [(250,)]
-
-
 def test_replaying_holds_a_page_of_letters_in_memory(tmp_path: Path) -> None:
     letters = [WireRecord(b"k", b"{" * 40_000) for _ in range(2_000)]
     land(str(tmp_path / "x.duckdb"), *letters)
