@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from evaltap.evaluator.consumer import Consumer
 from evaltap.evaluator.sources.kafka import KafkaSource
 from evaltap.evaluator.store import Store
 from evaltap.recorder.sinks.kafka import KafkaSink, TopicProducer
+from evaltap.schemas.log_location import KafkaLocation
 from topics import cases, consume, location, make_anew, turns, write_broken_batch
 
 pytestmark = pytest.mark.timeout(60)
@@ -24,55 +26,60 @@ def _own_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
 
 
+def write(where: KafkaLocation, count: int, first: int = 0) -> None:
+    """Write turns to a topic, by a recorder of their own."""
+    sink = KafkaSink(where)
+    sink.append(make_records(cases(count, first), first_seq=first + 1))
+    assert sink.flush(20)
+    sink.close()
+
+
 def test_a_topic_that_was_made_anew_is_read_from_its_start_and_then_on(broker: Broker) -> None:
     """Its offsets are lower than those of what was landed before."""
     where = location(broker.log())
-    written = 0
-
-    def more(count: int) -> None:
-        nonlocal written
-        sink = KafkaSink(where)
-        sink.append(make_records(cases(count, written), first_seq=written + 1))
-        assert sink.flush(20)
-        sink.close()
-        written += count
-
     with Store(":memory:") as store:
-        more(50)
+        write(where, 50)
         consume(broker.log(), store)
         make_anew(broker.address, where.topics[0])
-        more(10)
+        write(where, 10, first=50)
         told = consume(broker.log(), store).gaps
-        more(70)
+        write(where, 70, first=60)
         later = consume(broker.log(), store).gaps
         found = turns(store)
 
     assert ["made anew" in gap for gap in told] == [True]
     assert later == []
-    assert len(found) == written
+    assert len(found) == 130
 
 
-def test_a_topic_that_is_made_anew_while_it_is_read_is_told(broker: Broker) -> None:
+@pytest.mark.parametrize("looked", [False, True])
+def test_a_topic_that_is_made_anew_while_it_is_read_is_told(broker: Broker, looked: bool) -> None:
+    """One that nobody looked at before it outgrew the old one cannot be told from it."""
     where = location(broker.log())
-    sink, source = KafkaSink(where), KafkaSource(where)
-    sink.append(make_records(cases(20)))
-    assert sink.flush(20)
+    write(where, 20)
+    source = KafkaSource(where)
     source.seek({})
     assert len(source.poll(100, 10).records) == 20
-
-    make_anew(broker.address, where.topics[0])
-    sink.append(make_records(cases(5, 20), first_seq=21))
     gaps: list[str] = []
     offsets: list[int] = []
-    deadline = time.monotonic() + 30
-    while len(offsets) < 5 and time.monotonic() < deadline:
-        batch = source.poll(100, 0.2)
-        offsets += [record.offset for record in batch.records]
-        gaps += batch.gaps
-    sink.close()
+
+    def polled(done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 30
+        while not done() and time.monotonic() < deadline:
+            batch = source.poll(100, 0.2)
+            offsets.extend(record.offset for record in batch.records)
+            gaps.extend(batch.gaps)
+
+    make_anew(broker.address, where.topics[0])
+    count = 5
+    if looked:
+        polled(lambda: bool(gaps))
+        count = 40
+    write(where, count, first=20)
+    polled(lambda: len(offsets) >= count)
     source.close()
 
-    assert offsets == [0, 1, 2, 3, 4]
+    assert offsets == [*range(count)]
     assert ["made anew" in gap for gap in gaps] == [True]
 
 
@@ -81,13 +88,9 @@ def test_a_batch_that_cannot_be_unpacked_is_a_gap_between_good_turns(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, behind: int
 ) -> None:
     where = location(broker.log())
-    sink = KafkaSink(where)
-    sink.append(make_records(cases(5)))
-    assert sink.flush(20)
+    write(where, 5)
     write_broken_batch(broker.address, where.topics[0], monkeypatch)
-    sink.append(make_records(cases(behind, 5), first_seq=6))
-    assert sink.flush(20)
-    sink.close()
+    write(where, behind, first=5)
 
     with Store(":memory:") as store:
         first, second = consume(broker.log(), store), consume(broker.log(), store)
@@ -120,10 +123,7 @@ def test_a_consumer_waits_for_a_topic_that_is_made_later(broker: Broker) -> None
             target=lambda: consumer.run(until_idle=False, report=lambda _: None)
         )
         thread.start()
-        sink = KafkaSink(location(broker.log()))
-        sink.append(make_records(cases(3)))
-        assert sink.flush(20)
-        sink.close()
+        write(location(broker.log()), 3)
         until(lambda: consumer.consumed.landed.turns == 3)
         consumer.stop()
         thread.join()

@@ -77,8 +77,6 @@ class KafkaSource:
                 "client_id": "evaltap-evaluator",
                 "group_id": None,
                 "enable_auto_commit": False,
-                # A misspelt name must not make a topic.
-                "allow_auto_create_topics": False,
                 # Never `latest`: what was written before the first start would be lost in silence.
                 "auto_offset_reset": "earliest",
                 "bootstrap_timeout_ms": int(self._timeout_seconds * 1000),
@@ -122,10 +120,14 @@ class KafkaSource:
                 gaps += self._pass_unreadable(error, next_offsets)
                 break
             if not found:
+                gaps += self._cut_short(next_offsets)
                 break
             wait = 0
             for place, messages in found.items():
                 partition = Partition(place.topic, place.partition)
+                if messages[0].offset < self._next.get(partition, 0):
+                    gaps.append(self._begin_anew(place, messages[0].offset, next_offsets))
+                    continue
                 gaps += self._gap(place, partition, messages[0].offset)
                 records += [_record(partition, message) for message in messages]
                 size += sum(len(message.value or b"") for message in messages)
@@ -157,17 +159,38 @@ class KafkaSource:
         self._consumer.pause(*paused)
         return told
 
+    def _cut_short(self, next_offsets: dict[Partition, int]) -> list[str]:
+        """Look for partitions that end before what was returned; return what to tell of them.
+
+        To the client a topic that was made anew is a log that was cut: it goes on at the new end.
+        """
+        from kafka.structs import TopicPartition
+
+        told = []
+        for partition, expected in self._next.items():
+            place = TopicPartition(*partition)
+            position = self._consumer.position(place, timeout_ms=0)
+            if position is not None and position < expected:
+                told.append(self._begin_anew(place, position, next_offsets))
+        return told
+
+    def _begin_anew(self, place: Any, end: int, next_offsets: dict[Partition, int]) -> str:
+        """Go to the start of a partition that was made anew; return what to tell of it."""
+        partition = Partition(place.topic, place.partition)
+        told = made_anew(f"{place.topic}[{place.partition}]", self._next[partition], end)
+        start = self._ask(self._consumer.beginning_offsets, [place])[place]
+        self._consumer.seek(place, start)
+        next_offsets[partition] = self._next[partition] = start
+        return told
+
     def _gap(self, place: Any, partition: Partition, found: int) -> list[str]:
         """Return what retention deleted between what was returned last and what was found now.
 
-        The client goes on at the start of the log without a word, also where a topic was made anew.
-        Offsets are also left out where records were compacted or belong to transactions: then the log
-        still holds the one before.
+        The client goes on at the start of the log without a word.  Offsets are also left out where
+        records were compacted or belong to transactions: then the log still holds the one before.
         """
         expected = self._next.get(partition, found)
-        if found < expected:
-            return [made_anew(f"{place.topic}[{place.partition}]", expected, found)]
-        if found == expected:
+        if found <= expected:
             return []
         start = self._ask(self._consumer.beginning_offsets, [place])[place]
         gap = LogPosition(partition, Bounds(start, max(start, found)), expected).gap
