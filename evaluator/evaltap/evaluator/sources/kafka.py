@@ -19,6 +19,9 @@ from evaltap.schemas.log_location import KafkaLocation, kafka_settings
 REFRESH_SECONDS = 30.0
 """How often new partitions are looked for."""
 
+LOOK_SECONDS = 1.0
+"""How often an idle source looks whether a topic was made anew."""
+
 SILENT_SECONDS = 60.0
 """How long brokers may not say where a log begins or ends: leaders change, brokers are restarted."""
 
@@ -52,7 +55,7 @@ class KafkaSource:
         self._known: set[Partition] = set()
         self._next: dict[Partition, int] = {}
         """The offset that is to come next, by partition."""
-        self._refresh_at = 0.0
+        self._refresh_at = self._look_at = 0.0
         try:
             self._consumer = self._connect()
         except KafkaError as error:
@@ -120,7 +123,9 @@ class KafkaSource:
                 gaps += self._pass_unreadable(error, next_offsets)
                 break
             if not found:
-                gaps += self._cut_short(next_offsets)
+                if not records and time.monotonic() >= self._look_at:
+                    self._look_at = time.monotonic() + LOOK_SECONDS
+                    gaps += self._cut_short(next_offsets)
                 break
             wait = 0
             for place, messages in found.items():
