@@ -99,3 +99,22 @@ def test_a_process_that_stays_in_the_file_is_named(
         store.writing_much(),
     ):
         reopen_for_ever(store)
+
+
+def test_what_does_not_fit_into_memory_lies_beside_the_file_and_goes_with_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+
+    with Store(tmp_path / "x.duckdb") as store, store.writing_much("64MB"):
+        store.execute(
+            "CREATE TEMP TABLE large AS SELECT repeat('x', 100) || range AS text FROM range(1_000_000)"
+        )
+        store.execute("CREATE TEMP TABLE sorted AS SELECT * FROM large ORDER BY text DESC")
+        spilled = list((tmp_path / "x.duckdb.tmp").iterdir())
+
+    assert spilled
+    assert list(elsewhere.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir() if path != elsewhere] == ["x.duckdb"]

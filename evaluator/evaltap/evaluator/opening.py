@@ -3,7 +3,7 @@
 import logging
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 
@@ -29,7 +29,11 @@ class StoreHeld(StoreError):
 
 
 def _attached(path: Path) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
+    settings: dict[str, Any] = {"autoinstall_known_extensions": "false"}
+    if str(path) != ":memory:":
+        # What does not fit into memory goes beside the file, not to where the process happens to stand.
+        settings["temp_directory"] = f"{path}.tmp"
+    connection = duckdb.connect(config=settings)
     try:
         file = str(path).replace("'", "''")
         connection.execute(f"ATTACH '{file}' AS {_NAME} (ROW_GROUP_SIZE {ROWS_PER_GROUP})")
