@@ -283,7 +283,7 @@ class Simulation:
     def _crash_consumer(self) -> str:
         if self.rng.random() < 0.2:
             return self._consumer(crash_at=None, crash_at_poll=self.rng.randint(0, 3))
-        return self._consumer(crash_at=self.rng.randint(1, 22), crash_at_poll=None)
+        return self._consumer(crash_at=self.rng.randint(1, 30), crash_at_poll=None)
 
     def _consumer(self, *, crash_at: int | None, crash_at_poll: int | None) -> str:
         """Live the life of a consumer's process."""

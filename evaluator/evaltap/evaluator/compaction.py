@@ -21,7 +21,7 @@ DELETE FROM offsets WHERE rowid NOT IN (
 
 # A range opens where nothing before it reaches up to its first number.
 _MERGE_RANGES = """
-CREATE TEMP TABLE merged_ranges AS
+CREATE OR REPLACE TEMP TABLE merged_ranges AS
 WITH marked AS (
   SELECT *, coalesce(first_seq - 1 > max(last_seq) OVER (
     PARTITION BY producer_id ORDER BY first_seq, last_seq
