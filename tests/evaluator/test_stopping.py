@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-STUBBORN = """
-import time
+STUBBORN = r"""
+import os, time
 from evaltap.evaluator.commands.stopping import stopped_by_signals
 
-with stopped_by_signals("consume", lambda: print("asked", flush=True)):
-    print("ready", flush=True)
+with stopped_by_signals("consume", lambda: os.write(1, b"asked\n")):
+    os.write(1, b"ready\n")
     time.sleep(60)
 """
 
