@@ -290,3 +290,40 @@ def test_a_consumer_goes_on_after_trouble_on_the_network(
 def _stop_when(consumer: Consumer, turns: int) -> None:
     until(lambda: consumer.consumed.landed.turns >= turns, 90)
     consumer.stop()
+
+
+def test_a_broker_that_dies_while_a_log_is_opened_is_asked_again(
+    broker: Broker, network: Proxy, url: str
+) -> None:
+    asked = itertools.count(1)
+
+    def die_after_the_first(way: Way, kind: int) -> Fate:
+        dies = way == "request" and kind == METADATA and next(asked) in (2, 3, 4)
+        return Fate.CUT if dies else Fate.PASS
+
+    network.rule = die_after_the_first
+    with closing(KafkaSource(location(url))) as source:
+        assert source.missing_topics() == [broker.name("evaltap.cases")]
+    assert next(asked) > 5, "it died, and then it answered"
+
+
+def test_who_waits_for_a_topic_waits_through_an_outage_too(
+    broker: Broker, network: Proxy, url: str
+) -> None:
+    with closing(KafkaSource(location(url))) as source:
+        source.seek({})
+        network.refuse()
+        assert [len(source.poll(100, 0.2).records) for _ in range(5)] == [0] * 5
+        assert source.behind(), "nobody can say that this is the end"
+        network.listen()
+        with closing(KafkaSink(location(broker.log()))) as sink:
+            sink.append(make_records(cases(3)))
+            assert sink.flush(60)
+        found = 0
+
+        def read() -> int:
+            nonlocal found
+            found += len(source.poll(100, 0.2).records)
+            return found
+
+        until(lambda: read() == 3)

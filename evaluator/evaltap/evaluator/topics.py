@@ -260,6 +260,22 @@ def ask_offsets(
         raise LeaderNotAvailableError(f"{error} has no leader") from None
 
 
+def polled(consumer: Any, timeout_ms: int, max_records: int) -> Mapping[Any, Sequence[Any]]:
+    """Return what a client's `poll` finds: nothing while a broker answers that it is to be tried again."""
+    from kafka.errors import KafkaError
+
+    try:
+        found: Mapping[Any, Sequence[Any]] = consumer.poll(
+            timeout_ms=timeout_ms, max_records=max_records
+        )
+    except KafkaError as error:
+        if not error.retriable:
+            raise
+        time.sleep(min(ASK_AGAIN_SECONDS, timeout_ms / 1000))
+        return {}
+    return found
+
+
 def wire_record(message: Any) -> WireRecord:
     """Return a message of the client as the record that was written."""
     headers = message.headers

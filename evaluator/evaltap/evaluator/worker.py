@@ -21,7 +21,14 @@ from typing import Any, NamedTuple
 from evaltap.evaluator.job_progress import MOST_TRIES, JobProgress
 from evaltap.evaluator.job_rows import with_short_reasons
 from evaltap.evaluator.job_scoring import JobScorer
-from evaltap.evaluator.topics import TopicsAway, TopicWriter, wire_record
+from evaltap.evaluator.topics import (
+    CONNECT_SECONDS,
+    TopicsAway,
+    TopicWriter,
+    patiently,
+    polled,
+    wire_record,
+)
 from evaltap.schemas.dead_letter import encode_dead_letter
 from evaltap.schemas.envelope import RecordError, WireRecord
 from evaltap.schemas.job import Job, Result, decode_job, encode_result
@@ -175,7 +182,7 @@ class Worker:
         else:
             self._consumer.pause(*assigned)
         wait = 0 if self._under_way or self._waiting else int(POLL_SECONDS * 1000)
-        found = self._consumer.poll(timeout_ms=wait, max_records=max(1, room))
+        found = polled(self._consumer, wait, max(1, room))
         for partition, messages in found.items():
             progress = self._progress_of(partition, messages[0].offset)
             for message in messages:
@@ -186,7 +193,9 @@ class Worker:
         with self._lock:
             found = self._progress.get(partition)
         if found is None:
-            committed = self._consumer.committed(partition, metadata=True)
+            committed = patiently(
+                lambda: self._consumer.committed(partition, metadata=True), CONNECT_SECONDS
+            )
             found = JobProgress.restored(offset, committed.metadata if committed else "")
             with self._lock:
                 self._progress[partition] = found

@@ -7,14 +7,16 @@ nothing to rebalance and nothing to commit.  A partition that appears later is r
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from evaltap.evaluator.log_position import LogPosition, made_anew
 from evaltap.evaluator.sources.base import BATCH_BYTES, Bounds, Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.sources.unreadable import is_unreadable, unreadable_ranges
-from evaltap.evaluator.topics import ask_offsets, made, patiently, wire_record
+from evaltap.evaluator.topics import ask_offsets, made, patiently, polled, wire_record
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log_location import KafkaLocation, kafka_settings
+
+T = TypeVar("T")
 
 REFRESH_SECONDS = 30.0
 """How often new partitions are looked for."""
@@ -62,10 +64,16 @@ class KafkaSource:
             raise InputError(
                 f"{location}: no broker answers ({error}); check address and settings"
             ) from None
+        try:
+            self._tell_missing()
+        except InputError:
+            self.close()
+            raise
+
+    def _tell_missing(self) -> None:
         if missing := self.missing_topics():
-            named = f"{location}: no such topic: {', '.join(missing)}"
-            if to_end:
-                self.close()
+            named = f"{self._location}: no such topic: {', '.join(missing)}"
+            if self._to_end:
                 raise InputError(f"{named}; check the name, or record to it first")
             _LOG.warning("%s; it is read once it is there", named)
 
@@ -114,8 +122,8 @@ class KafkaSource:
         # One poll of the client returns records of one fetch at most; there may be others ready.
         while True:
             try:
-                found = self._consumer.poll(
-                    timeout_ms=wait, max_records=min(RECORDS_PER_POLL, max_records - len(records))
+                found = polled(
+                    self._consumer, wait, min(RECORDS_PER_POLL, max_records - len(records))
                 )
             except Exception as error:
                 if not is_unreadable(error):
@@ -203,15 +211,12 @@ class KafkaSource:
 
     def missing_topics(self) -> Sequence[str]:
         """Return the topics that the cluster does not have, or does not show to this user."""
-        return [
-            topic
-            for topic in self._location.topics
-            if not self._consumer.partitions_for_topic(topic)
-        ]
+        there = {place.topic for place in self._asked(self._places)}
+        return [topic for topic in self._location.topics if topic not in there]
 
     def bounds(self) -> Mapping[Partition, Bounds]:
         """Return the offsets that each partition holds now."""
-        places = self._places()
+        places = self._asked(self._places)
         starts = self._ask(self._consumer.beginning_offsets, places)
         ends = self._ask(self._consumer.end_offsets, places)
         return {
@@ -226,8 +231,8 @@ class KafkaSource:
         try:
             return self._unread()
         except KafkaError:
-            # Nobody can say: then none of them is at its end.
-            return [Partition(place.topic, place.partition) for place in self._places()]
+            # Nobody can say: then no topic is at its end, and each has a first partition.
+            return self._known.union(Partition(topic, 0) for topic in self._location.topics)
 
     def _is_behind(self) -> bool:
         from kafka.errors import KafkaError
@@ -256,11 +261,14 @@ class KafkaSource:
     def _ask(
         self, ask: Callable[[Sequence[Any]], Mapping[Any, int]], places: Sequence[Any]
     ) -> Mapping[Any, int]:
-        """Return offsets, also where the brokers choose new leaders at this moment."""
+        return self._asked(lambda: ask_offsets(ask, places))
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        """Return the answer, also where brokers die or choose new leaders at this moment."""
         from kafka.errors import KafkaError
 
         try:
-            return patiently(lambda: ask_offsets(ask, places), SILENT_SECONDS)
+            return patiently(ask, SILENT_SECONDS)
         except KafkaError as error:
             raise self._silence(error) from None
 
@@ -282,6 +290,7 @@ class KafkaSource:
         self._consumer.close()
 
     def _places(self) -> list[Any]:
+        """Return the partitions of the topics; raise KafkaError where nobody can be asked for them."""
         from kafka.structs import TopicPartition
 
         return [
@@ -291,9 +300,19 @@ class KafkaSource:
         ]
 
     def _refresh(self) -> None:
-        """Assign partitions that are new; known ones keep their position."""
+        """Assign partitions that are new; known ones keep their position.
+
+        Unless the end is waited for, brokers that do not answer have none that is new.
+        """
+        from kafka.errors import KafkaError
+
         self._refresh_at = time.monotonic() + REFRESH_SECONDS
-        places = self._places()
+        try:
+            places = self._asked(self._places) if self._to_end else self._places()
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            return
         fresh = [p for p in places if Partition(p.topic, p.partition) not in self._known]
         if not fresh:
             return
