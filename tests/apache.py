@@ -11,6 +11,8 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from broker import Broker, free_port
 from cached import cache_folder, kept
 
@@ -126,6 +128,12 @@ def missing() -> str | None:
     if not shutil.which("mvn") and not cache_folder(_NAME).is_dir():
         return "Apache Kafka is fetched with Maven, which is not here"
     return None
+
+
+def skip_where_missing() -> None:
+    """Skip the test that asks where Apache Kafka cannot run, and say why."""
+    if reason := missing():
+        pytest.skip(reason)
 
 
 def java_version() -> int | None:

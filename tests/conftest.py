@@ -23,9 +23,7 @@ _APACHE = pytest.param("apache", marks=[pytest.mark.slow, pytest.mark.timeout(30
 @pytest.fixture(scope="session")
 def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One Apache Kafka for all tests: it takes seconds to start."""
-    reason = apache.missing()
-    if reason is not None:
-        pytest.skip(reason)
+    apache.skip_where_missing()
     broker = Broker(tmp_path_factory.mktemp("apache") / "kafka", apache.ApacheKafka())
     yield broker
     broker.stop()

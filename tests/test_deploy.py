@@ -172,9 +172,7 @@ def test_the_example_agent_records_what_the_evaluator_scores(
 @pytest.fixture(scope="module")
 def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Kafka with the settings of compose.yaml; only names of hosts, ports and folders are others."""
-    reason = apache.missing()
-    if reason is not None:
-        pytest.skip(reason)
+    apache.skip_where_missing()
     folder = tmp_path_factory.mktemp("composed") / "kafka"
     broker = Broker(folder, _Composed())
     broker.start()

@@ -42,7 +42,6 @@ def test_what_waits_on_a_topic_is_told_apart_from_what_is_lost(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
     consume = ["consume", "--log", broker.log(), "--db", "x.duckdb", "--until-idle"]
     send(broker, 1, 40)
     assert main(consume) == 0

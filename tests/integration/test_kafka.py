@@ -25,11 +25,6 @@ from topics import cases, consume, delete_records, landed, location, messages, r
 pytestmark = pytest.mark.timeout(60)
 
 
-@pytest.fixture(autouse=True)
-def _own_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
-
-
 def test_cases_go_to_a_topic_and_come_back_equal(broker: Broker, tmp_path: Path) -> None:
     lines = tmp_path / "c.jsonl"
     lines.write_text("".join(json.dumps(case) + "\n" for case in cases(300)))

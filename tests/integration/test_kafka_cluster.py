@@ -30,9 +30,7 @@ def together(do: str, nodes: Sequence[Broker]) -> None:
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
-    reason = apache.missing()
-    if reason is not None:
-        pytest.skip(reason)
+    apache.skip_where_missing()
     nodes = apache.three_nodes(tmp_path_factory.mktemp("cluster"))
     together("start", nodes)
     yield nodes
@@ -40,9 +38,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
 
 
 @pytest.fixture
-def cluster(nodes: list[Broker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broker:
+def cluster(nodes: list[Broker]) -> Broker:
     """The cluster as clients know it, by all of its addresses."""
-    monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
     together("start", nodes)
     cluster = GivenCluster(",".join(node.address for node in nodes))
     Cluster(location(cluster.log())).make_topics({cluster.name("evaltap.cases"): 3})

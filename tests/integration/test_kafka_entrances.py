@@ -43,11 +43,6 @@ CONFIGURED = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _own_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
-
-
 def test_record_cases_returns_when_all_is_acknowledged_also_through_an_outage(
     broker: Broker, tmp_path: Path
 ) -> None:

@@ -39,11 +39,6 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(autouse=True)
-def _own_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
-
-
-@pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give a silent broker up after a second, where users' clients wait for ten."""
     for name in ("REQUEST_TIMEOUT_MS", "BOOTSTRAP_TIMEOUT_MS", "MAX_BLOCK_MS"):

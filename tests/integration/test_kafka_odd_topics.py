@@ -21,11 +21,6 @@ from topics import cases, consume, location, make_anew, turns, write_broken_batc
 pytestmark = pytest.mark.timeout(60)
 
 
-@pytest.fixture(autouse=True)
-def _own_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
-
-
 def write(where: KafkaLocation, count: int, first: int = 0) -> None:
     """Write turns to a topic, by a recorder of their own."""
     sink = KafkaSink(where)

@@ -33,9 +33,7 @@ JAAS = (
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the broker's key and, in PEM, the certificate that clients trust."""
-    reason = apache.missing()
-    if reason is not None:
-        pytest.skip(reason)
+    apache.skip_where_missing()
     folder = tmp_path_factory.mktemp("certificate")
     store = ["-keystore", str(folder / "broker.p12"), "-storepass", PASSWORD, "-alias", "broker"]
     _keytool("-genkeypair", *store, "-keyalg", "EC", "-storetype", "PKCS12", "-dname", "CN=broker",
@@ -69,11 +67,8 @@ def cluster(certificate: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture
-def broker(
-    cluster: Broker, certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Broker:
+def broker(cluster: Broker, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Broker:
     cluster.renew_names()
-    monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
     monkeypatch.setenv("EVALTAP_KAFKA_SECURITY_PROTOCOL", "SASL_SSL")
     monkeypatch.setenv("EVALTAP_KAFKA_SSL_CAFILE", str(certificate / "ca.pem"))
     monkeypatch.setenv("EVALTAP_KAFKA_SASL_MECHANISM", "PLAIN")

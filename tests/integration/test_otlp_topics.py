@@ -35,8 +35,7 @@ NOTHING_DELETED = {
 
 
 @pytest.fixture(autouse=True)
-def _as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
+def _as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVALTAP_REDACTION", "off")
 
 

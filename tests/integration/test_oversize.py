@@ -4,8 +4,11 @@ import json
 import random
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -14,7 +17,7 @@ from broker import Broker, until
 from cases import NOON, RESPONSE, make_case, make_records, make_turn
 from evaltap.evaluator.job_scoring import JobScorer
 from evaltap.evaluator.topics import Cluster, Place, TopicsAway, TopicWriter
-from evaltap.evaluator.worker import Worker, WorkerTopics
+from evaltap.evaluator.worker import JOBS_AHEAD, MOST_UNSENT, Worker, WorkerTopics
 from evaltap.schemas.dead_letter import CUT_BYTES
 from evaltap.schemas.job import CaseRevision, Job, encode_job
 from evaltap.schemas.record import WireRecord
@@ -94,46 +97,78 @@ def test_oversize_junk_among_jobs_goes_to_the_dead_letters_and_holds_up_no_resul
 
 
 class Letterless(TopicWriter):
-    """Writes to all topics but that of the dead letters, whose brokers are away."""
+    """Writes to all topics but that of the dead letters, whose brokers are `away`."""
+
+    away = True
 
     def write(self, topic: str, records: Sequence[WireRecord]) -> list[Place | None]:
-        if topic.endswith(".dlq"):
+        if self.away and topic.endswith(".dlq"):
             raise TopicsAway(f"{topic} is away")
         return super().write(topic, records)
 
 
-def test_results_do_not_wait_for_dead_letters_that_cannot_be_written(broker: Broker) -> None:
+@contextmanager
+def letterless_worker(broker: Broker) -> Iterator[tuple[Worker, Letterless, Callable[[], Any]]]:
+    """Run a worker whose dead letters cannot be written; give it, its writer and what it committed."""
     from kafka import KafkaConsumer
 
     cases = broker.name("evaltap.cases")
     topics = WorkerTopics(f"{cases}.jobs", f"{cases}.results", f"{cases}.dlq")
-    Cluster(location(broker.log())).make_topics({topics.jobs: 1, topics.results: 1})
+    cluster = Cluster(location(broker.log()))
+    cluster.make_topics({topics.jobs: 1, topics.results: 1, topics.dead_letters: 1})
+    consumer = KafkaConsumer(
+        topics.jobs, bootstrap_servers=broker.address, group_id=broker.name("workers"),
+        enable_auto_commit=False, auto_offset_reset="earliest",
+    )  # fmt: skip
+    writer = Letterless(location(broker.log()), client_id="test")
+    worker = Worker(
+        consumer, writer, JobScorer(None, worker="w"), topics, cluster.consumer, name="w", threads=1
+    )
+    thread = threading.Thread(target=worker.run)
+
+    def stop() -> Any:
+        worker.stop()
+        thread.join()
+        (partition,) = consumer.assignment()
+        return consumer.committed(partition)
+
+    thread.start()
+    try:
+        yield worker, writer, stop
+    finally:
+        worker.stop()
+        thread.join()
+        consumer.close()
+        writer.close()
+
+
+def test_results_do_not_wait_for_dead_letters_that_cannot_be_written(broker: Broker) -> None:
     of = [CaseRevision("app", "set", f"case-{number}", 1) for number in range(3)]
     asked = [
         encode_job(Job("run", one, (1,), (), make_case(one.eval_id)), producer_id="p", time=NOON)
         for one in of
     ]
     publish(f"{broker.log()}.jobs", [WireRecord(b"k", b"{"), *asked])
-    consumer = KafkaConsumer(
-        topics.jobs, bootstrap_servers=broker.address, group_id=broker.name("workers"),
-        enable_auto_commit=False, auto_offset_reset="earliest",
-    )  # fmt: skip
-    writer = Letterless(location(broker.log()), client_id="test")
-    worker = Worker(consumer, writer, JobScorer(None, worker="w"), topics, name="w", threads=1)
-    thread = threading.Thread(target=worker.run)
 
-    thread.start()
-    try:
+    with letterless_worker(broker) as (_, _, stop):
         until(lambda: len(messages(f"{broker.log()}.results")) == 3)
-    finally:
-        worker.stop()
-        thread.join()
-        (partition,) = consumer.assignment()
-        committed = consumer.committed(partition)
-        consumer.close()
-        writer.close()
+        committed = stop()
 
     assert not committed, "the unreadable job is left to whoever can write its letter"
+
+
+def test_a_worker_takes_no_more_jobs_than_it_can_keep_the_letters_of(broker: Broker) -> None:
+    publish(f"{broker.log()}.jobs", [WireRecord(b"k", b"{")] * 3 * MOST_UNSENT)
+
+    with letterless_worker(broker) as (worker, writer, stop):
+        until(lambda: worker.counts.dead_letters >= MOST_UNSENT)
+        time.sleep(2)  # time to take more of them, wrongly
+        assert worker.counts.dead_letters <= MOST_UNSENT + JOBS_AHEAD
+        writer.away = False
+        until(lambda: len(messages(f"{broker.log()}.dlq")) == 3 * MOST_UNSENT)
+        committed = stop()
+
+    assert committed == 3 * MOST_UNSENT
 
 
 TALKATIVE = {

@@ -31,7 +31,7 @@ from scale_out import (
     scale_out,
     sessions,
 )
-from topics import location, messages
+from topics import location, messages, write_broken_batch
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -275,6 +275,22 @@ def test_a_record_that_is_no_job_goes_to_the_dead_letters_and_holds_up_nobody(
             "wrong_type",
         ]
         assert found[0].value == b"{}"
+        each_scored_once(fleet, 3)
+
+
+def test_jobs_that_cannot_be_unpacked_hold_up_nobody(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = f"{broker.name('evaltap.cases')}.jobs"
+    record_sessions(broker, 3)
+    Cluster(location(broker.log())).make_topics({jobs: 1})
+    write_broken_batch(broker.address, jobs, monkeypatch)
+    with scale_out(broker, tmp_path, [RESPONSE]) as fleet:
+        worker = fleet.work()
+
+        assert fleet.sink("--send", EVERYTHING).wait() == 1
+        assert worker.stop() == 0
+        assert f"{jobs}[0]: jobs 0 to 1 cannot be unpacked (ZstdError" in worker.output
         each_scored_once(fleet, 3)
 
 

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
     monkeypatch.chdir(tmp_path)
     Store("x.duckdb").close()
 

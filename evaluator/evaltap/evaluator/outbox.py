@@ -73,7 +73,7 @@ class Outbox:
 
     def step(self, touched: Touched | None) -> bool:
         """Publish the next rows; return whether there may be more."""
-        written = self.idle and touched is not None  # there may be something new since the last look
+        written = self.idle and touched is not None  # something may be new since the last look
         if self._clock() < self._not_before and not written:
             return False
         items = self._read(self._store, *self._until)

@@ -157,7 +157,7 @@ class Cluster:
 
         numbers = sorted({place.partition for place in places})
         try:
-            consumer = self._consumer(group)
+            consumer = self.consumer(group)
             try:
                 partitions = [TopicPartition(topic, number) for number in numbers]
                 starts = ask_offsets(consumer.beginning_offsets, partitions)
@@ -184,7 +184,8 @@ class Cluster:
                 f"{self._location}: no broker answers ({error}); check address and settings"
             ) from None
 
-    def _consumer(self, group: str) -> Any:
+    def consumer(self, group: str | None = None) -> Any:
+        """Return a client with nothing assigned; raise KafkaError when no broker answers."""
         from kafka import KafkaConsumer
 
         return made(

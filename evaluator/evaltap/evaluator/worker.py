@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from evaltap.evaluator.job_progress import MOST_TRIES, JobProgress
 from evaltap.evaluator.job_rows import with_short_reasons
 from evaltap.evaluator.job_scoring import JobScorer
+from evaltap.evaluator.sources.unreadable import Connect, is_unreadable, unreadable_ranges
 from evaltap.evaluator.topics import (
     CONNECT_SECONDS,
     TopicsAway,
@@ -41,6 +42,8 @@ POLL_SECONDS = 1.0
 FINISH_SECONDS = 20.0
 """How long jobs under way may take to finish when the worker is stopped."""
 AWAY_SECONDS = 1.0
+MOST_UNSENT = 100
+"""Answers that wait for their topic, from which on no more jobs are taken."""
 
 Partition = Any
 """The client's TopicPartition."""
@@ -88,8 +91,8 @@ class _Answer(NamedTuple):
 class Worker:
     """Works until `stop`, which may be called from a signal handler.
 
-    `consumer` is a subscribed kafka-python consumer without auto-commit; `listen` makes it tell of
-    partitions that come and go.
+    `consumer` is a subscribed kafka-python consumer without auto-commit, whose listener tells of
+    partitions that come and go; `outside` makes one that belongs to no group.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class Worker:
         writer: TopicWriter,
         scorer: JobScorer,
         topics: WorkerTopics,
+        outside: Connect,
         *,
         name: str,
         threads: int = 8,
@@ -107,6 +111,7 @@ class Worker:
         self._writer = writer
         self._scorer = scorer
         self._topics = topics
+        self._outside = outside
         self._name = name
         self._room = threads * JOBS_AHEAD
         self._clock = clock
@@ -176,18 +181,36 @@ class Worker:
     def _poll(self) -> None:
         """Read jobs when there is room for them, and show the group that this worker lives."""
         room = self._room - len(self._under_way) - len(self._waiting)
+        if len(self._unsent) >= MOST_UNSENT:
+            room = 0
         assigned = self._consumer.assignment()
         if room > 0:
             self._consumer.resume(*self._consumer.paused())
         else:
             self._consumer.pause(*assigned)
         wait = 0 if self._under_way or self._waiting else int(POLL_SECONDS * 1000)
-        found = polled(self._consumer, wait, max(1, room))
+        try:
+            found = polled(self._consumer, wait, max(1, room))
+        except Exception as error:  # whatever decoding damaged bytes comes to
+            if not is_unreadable(error):
+                raise
+            self._pass_unreadable(error)
+            return
         for partition, messages in found.items():
             progress = self._progress_of(partition, messages[0].offset)
             for message in messages:
                 progress.read(message.offset)
                 self._waiting.append(_Waiting(partition, message.offset, wire_record(message)))
+
+    def _pass_unreadable(self, error: Exception) -> None:
+        """Go past what the client cannot unpack; what was asked there the sink asks again."""
+        positions = {one: self._consumer.position(one) for one in self._consumer.assignment()}
+        for place, (first, behind) in unreadable_ranges(self._outside, positions).items():
+            self._consumer.seek(place, behind)
+            log.warning(
+                "%s[%s]: jobs %s to %s cannot be unpacked (%s: %s); the sink asks again for them",
+                *place, first, behind - 1, type(error).__name__, error,
+            )  # fmt: skip
 
     def _progress_of(self, partition: Partition, offset: int) -> JobProgress:
         with self._lock:

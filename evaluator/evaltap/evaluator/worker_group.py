@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaltap.evaluator.job_scoring import JobScorer
-from evaltap.evaluator.topics import CONNECT_SECONDS, TopicWriter, made
+from evaltap.evaluator.topics import CONNECT_SECONDS, Cluster, TopicWriter, made
 from evaltap.evaluator.worker import JOBS_AHEAD, Worker, WorkerTopics
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log_location import KafkaLocation, kafka_settings
@@ -41,7 +41,10 @@ def joined(
 
     consumer = _consumer(location, member)
     writer = TopicWriter(location, client_id="evaltap-worker")
-    worker = Worker(consumer, writer, scorer, topics, name=member.name, threads=member.threads)
+    worker = Worker(
+        consumer, writer, scorer, topics, Cluster(location).consumer,
+        name=member.name, threads=member.threads,
+    )  # fmt: skip
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types here
         def on_partitions_revoked(self, revoked: Collection[Any]) -> None:
