@@ -96,6 +96,21 @@ def test_oversize_junk_among_jobs_goes_to_the_dead_letters_and_holds_up_no_resul
     assert [len(one.value or b"") for one in letters] == [1_500_000, CUT_BYTES]
 
 
+def test_dead_letters_that_do_not_fit_into_memory_together_are_published_all_the_same(
+    broker: Broker, tmp_path: Path
+) -> None:
+    large = [WireRecord(b"k", noise(900_000 + number)) for number in range(80)]
+    for first in range(0, len(large), 8):
+        publish(broker.log(), large[first : first + 8])
+
+    with scale_out(broker, tmp_path, [RESPONSE]) as fleet:
+        fleet.consume(tmp_path / "x.duckdb").wait()  # lands them all, and publishes none
+
+    letters = letters_of(broker, tmp_path)
+
+    assert [letter.value for letter in letters] == [record.value for record in large]
+
+
 class Letterless(TopicWriter):
     """Writes to all topics but that of the dead letters, whose brokers are `away`."""
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import orjson
 
 from evaltap.evaluator.pending import Touched
-from evaltap.evaluator.store import Store
+from evaltap.evaluator.store import NoMemoryError, Store
 from evaltap.evaluator.topics import TopicsAway, TopicWriter
 from evaltap.schemas.dead_letter import encode_dead_letter
 from evaltap.schemas.envelope import RecordError, WireRecord
@@ -22,6 +22,8 @@ from evaltap.schemas.job import CaseRevision, encode_score
 log = logging.getLogger(__name__)
 
 ROWS_PER_WRITE = 500
+LARGE_ROWS_PER_WRITE = 16
+"""When more do not fit into the memory that landing leaves: one may be as large as a topic takes."""
 LOOK_SECONDS = 0.5
 AWAY_SECONDS = 2.0
 
@@ -34,8 +36,8 @@ class Item(NamedTuple):
     record: WireRecord | None
 
 
-Reader: TypeAlias = Callable[[Store, datetime, str], list[Item]]
-"""Returns the next rows behind a time and key, at most ROWS_PER_WRITE."""
+Reader: TypeAlias = Callable[[Store, datetime, str, int], list[Item]]
+"""Returns the next rows behind a time and key, at most so many."""
 
 
 class Outbox:
@@ -76,7 +78,7 @@ class Outbox:
         written = self.idle and touched is not None  # something may be new since the last look
         if self._clock() < self._not_before and not written:
             return False
-        items = self._read(self._store, *self._until)
+        items = self._next()
         self.idle = not items
         self._not_before = self._clock() + (LOOK_SECONDS if self.idle else 0)
         if not items:
@@ -96,6 +98,13 @@ class Outbox:
         self.published += len(ready) - len(refused)
         return True
 
+    def _next(self) -> list[Item]:
+        try:
+            return self._read(self._store, *self._until, ROWS_PER_WRITE)
+        except NoMemoryError:
+            with self._store.reading_much():
+                return self._read(self._store, *self._until, LARGE_ROWS_PER_WRITE)
+
 
 _CURSOR = """
 SELECT published_until, published_key FROM outbox WHERE name = $name
@@ -103,10 +112,10 @@ ORDER BY published_until DESC, published_key DESC LIMIT 1
 """
 
 
-def dead_letters(store: Store, at: datetime, key: str) -> list[Item]:
+def dead_letters(store: Store, at: datetime, key: str, limit: int) -> list[Item]:
     """Return the next dead letters as records, byte for byte with the reason in headers."""
     items = []
-    for row in store.rows(_DEAD_LETTERS, _behind(at, key)):
+    for row in store.rows(_DEAD_LETTERS, {"at": at, "key": key, "limit": limit}):
         landed_at, place, topic, partition, offset, reason, detail, key_, headers, value = row
         kept = tuple((name, text.encode()) for name, text in orjson.loads(headers or "[]"))
         record = encode_dead_letter(
@@ -118,9 +127,10 @@ def dead_letters(store: Store, at: datetime, key: str) -> list[Item]:
     return items
 
 
-def scores(store: Store, at: datetime, key: str) -> list[Item]:
+def scores(store: Store, at: datetime, key: str, limit: int) -> list[Item]:
     """Return the next scores of live runs as records, one for each row."""
-    return [_score(row) for row in store.records(_SCORES, _behind(at, key))]
+    parameters = {"at": at, "key": key, "limit": limit}
+    return [_score(row) for row in store.records(_SCORES, parameters)]
 
 
 def _score(row: dict[str, Any]) -> Item:
@@ -135,10 +145,6 @@ def _score(row: dict[str, Any]) -> Item:
     except RecordError as error:
         log.warning("the score %s is not published: %s", row["score_id"], error)
     return Item(row["scored_at"], row["score_id"], record)
-
-
-def _behind(at: datetime, key: str) -> dict[str, Any]:
-    return {"at": at, "key": key, "limit": ROWS_PER_WRITE}
 
 
 _SCORE_FIELDS = {
