@@ -15,6 +15,7 @@ import pytest
 
 from broker import Broker, until
 from cases import NOON, RESPONSE, make_case, make_records, make_turn
+from evaltap.evaluator.cli import main
 from evaltap.evaluator.job_scoring import JobScorer
 from evaltap.evaluator.topics import Cluster, Place, TopicsAway, TopicWriter
 from evaltap.evaluator.worker import JOBS_AHEAD, MOST_UNSENT, Worker, WorkerTopics
@@ -109,6 +110,23 @@ def test_dead_letters_that_do_not_fit_into_memory_together_are_published_all_the
     letters = letters_of(broker, tmp_path)
 
     assert [letter.value for letter in letters] == [record.value for record in large]
+
+
+def test_cases_that_do_not_fit_into_memory_together_are_sent_to_workers_all_the_same(
+    broker: Broker, tmp_path: Path
+) -> None:
+    cases = [make_case(f"s-{n}", [make_turn(answer=noise(450_000 + n).hex())]) for n in range(90)]
+    for first in range(0, len(cases), 10):
+        publish(broker.log(), make_records(cases[first : first + 10]))
+    with scale_out(broker, tmp_path, [RESPONSE]) as fleet:
+        land = ["consume", "--log", broker.log(), "--db", str(fleet.db), "--until-idle"]
+        assert main(land) == 0  # what a sink finds at its start it reads from the file
+        worker = fleet.work()
+
+        assert fleet.sink("--send", "free").wait(100) == 0
+        assert worker.stop() == 0
+        assert worker.told["jobs"] == 90
+        assert fleet.query("SELECT count(*) FROM scores") == [(90,)]
 
 
 class Letterless(TopicWriter):

@@ -55,12 +55,14 @@ class Asking:
             for index, one in enumerate(run.metrics)
         ]
 
-    def ask(self, begins: Mapping[CaseKey, Begin], asked: AskedJobs) -> int:
+    def ask(
+        self, cases: Sequence[PendingCase], begins: Mapping[CaseKey, Begin], asked: AskedJobs
+    ) -> int:
         """Ask for what these cases lack; return for how many.  Raises TopicsAway when nobody took it."""
         jobs: list[tuple[PendingCase, Job]] = []
         records: list[WireRecord] = []
         too_large: list[PendingCase] = []
-        for one, job in self._jobs(begins, asked):
+        for one, job in self._jobs(cases, min(begins.values()), asked):
             try:
                 records.append(
                     encode_job(job, producer_id=self._settings.producer_id, time=datetime.now(UTC))
@@ -84,14 +86,14 @@ class Asking:
         return len(noted)
 
     def _jobs(
-        self, begins: Mapping[CaseKey, Begin], asked: AskedJobs
+        self, pending: Sequence[PendingCase], since: Begin, asked: AskedJobs
     ) -> Sequence[tuple[PendingCase, Job]]:
         groups: dict[tuple[int, ...], list[PendingCase]] = {}
-        for one in self._pending.of(begins):
+        for one in pending:
             groups.setdefault(one.indexes, []).append(one)
         found = []
         for indexes, cases in groups.items():
-            known = self._pending.known(indexes, cases, min(begins.values()))
+            known = self._pending.known(indexes, cases, since)
             for one in cases:
                 found.append((one, self._job(one, known(one.identity), asked)))
         return found

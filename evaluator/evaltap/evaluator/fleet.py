@@ -7,8 +7,9 @@ the first answer is stored, the second is left out.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from evaltap.evaluator.asked import Asked, AskedJobs
 from evaltap.evaluator.asking import Asking, FleetSettings
@@ -132,7 +133,7 @@ class Fleet:
     def step(self, touched: Touched | None) -> bool:
         """Store results, ask for what is pending; return whether more may lie ready."""
         batch = self._results.poll(RESULTS_PER_READ, 0)
-        if batch.records:
+        if batch.records or batch.next_offsets:
             self._take(batch)
         if touched is not None:
             self._add(touched)
@@ -144,6 +145,9 @@ class Fleet:
             except TopicsAway as problem:
                 log.warning("%s; trying again", problem)
                 self._ask_at = self._clock() + AWAY_SECONDS
+                self._waiting = {
+                    key: at for key, at in self._waiting.items() if key not in self._asked
+                }
         return bool(batch.records or asked)
 
     # -- asking --------------------------------------------------------------------------------
@@ -164,10 +168,15 @@ class Fleet:
         chosen = dict(list(self._waiting.items())[: max(0, room)])
         if not chosen:
             return 0
-        self.counts.asked += self._asking.ask(chosen, self._asked)
+        self._ask_for(chosen)
         for key in chosen:
             del self._waiting[key]
         return len(chosen)
+
+    def _ask_for(self, begins: Mapping[CaseKey, Begin]) -> None:
+        """Ask for cases, for fewer at a time where they are large."""
+        for cases, _ in self._pending.read(begins, JOBS_PER_WRITE):
+            self.counts.asked += self._asking.ask(cases, begins, self._asked)
 
     def _ask_again(self) -> None:
         """Ask once more for what a worker took and did not answer; give it up after some times."""
@@ -188,7 +197,7 @@ class Fleet:
         again = [one for one in gone if one.attempt < MOST_ATTEMPTS]
         if again:
             begins = {one.of.key: one.begin for one in again}
-            self.counts.asked += self._asking.ask(begins, self._asked)
+            self._ask_for(begins)
             # What was not asked for anew has its scores by now.
             self._done([one.of.key for one in again if self._asked.get(one.of.key) is one])
 
@@ -217,6 +226,8 @@ class Fleet:
 
     def _take(self, batch: SourceBatch) -> None:
         taken = _Taken()
+        for gap in batch.gaps:
+            log.warning("GAP %s; what is missing is asked for again", gap)
         for record in batch.records:
             try:
                 self._take_one(decode_result(record.record), taken)
@@ -263,7 +274,8 @@ class Fleet:
         if result.run_id != self._run.run_id or result.refusal:
             return None
         # Asked for, and killed before that was remembered?  Then it is pending, and this is its score.
-        for one in self._pending.of({result.of.key: OLDEST}):
+        found = self._pending.read({result.of.key: OLDEST}, 1)
+        for one in chain.from_iterable(cases for cases, _ in found):
             if one.identity.revision == result.of.revision:
                 return Asked(result.job_id, result.of, one.indexes, 1, _NOWHERE, self._store.now())
         return None

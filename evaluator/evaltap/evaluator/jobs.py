@@ -25,7 +25,7 @@ from evaltap.evaluator.runs import Run, RunKind, RunMetric, end_run, run_metric,
 from evaltap.evaluator.scores import ScoreWriter
 from evaltap.evaluator.scoring import CaseScore, CaseScorer
 from evaltap.evaluator.selection import Selection
-from evaltap.evaluator.store import NoMemoryError, Store, utc_now
+from evaltap.evaluator.store import Store, utc_now
 
 Progress: TypeAlias = Callable[[int], None]
 """Called with the number of cases scored so far."""
@@ -232,7 +232,7 @@ class PendingScorer:
             after = -1
             while names := self._pending.names(NAMES_PER_READ, after=after, retry=retry):
                 after = max(begin.landed_seq for begin in names.values())
-                yield from self._read(names, retry=retry)
+                yield from self._pending.read(names, CASES_PER_READ, retry=retry)
             return
         whole = [fresh[key] for key in touched if key in fresh]
         for first in range(0, len(whole), FRESH_AT_A_TIME):
@@ -240,26 +240,8 @@ class PendingScorer:
             indexes = self._pending.indexes
             begin = min(touched[case.key] for case in cases)
             yield [PendingCase(*case.named(), indexes) for case in cases], begin
-        yield from self._read({key: at for key, at in touched.items() if key not in fresh})
-
-    def _read(
-        self, touched: Touched, *, retry: bool = False
-    ) -> Iterator[tuple[list[PendingCase], Begin]]:
-        """Yield those of the cases that are pending, the oldest first."""
-        oldest_first = sorted(touched.items(), key=lambda item: item[1])
-        first, size = 0, CASES_PER_READ
-        while first < len(oldest_first):
-            some = dict(oldest_first[first : first + size])
-            try:
-                with self._store.reading_much() if size == 1 else nullcontext():
-                    read = self._pending.of(some, retry=retry)
-            except NoMemoryError:
-                if size == 1:
-                    raise
-                size = max(1, size // 4)  # large cases
-                continue
-            first += len(some)
-            yield read, min(some.values())
+        others = {key: at for key, at in touched.items() if key not in fresh}
+        yield from self._pending.read(others, CASES_PER_READ)
 
     def _scored(self, chunk: Sequence[PendingCase], since: Begin) -> Iterator[ScoreRows]:
         suspected = self._guard.suspects

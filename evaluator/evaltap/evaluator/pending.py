@@ -5,7 +5,8 @@ back in the file than where those cases begin.  So a look costs what is new, not
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -16,7 +17,7 @@ from evaltap.evaluator.batch import CaseIdentity, Known
 from evaltap.evaluator.context import Status, TurnScore
 from evaltap.evaluator.runs import RunMetric
 from evaltap.evaluator.scoring import KnownScores
-from evaltap.evaluator.store import Store, sql
+from evaltap.evaluator.store import NoMemoryError, Store, sql
 from evaltap.schemas.case import CaseData
 from evaltap.schemas.documents import iter_cases
 from evaltap.schemas.errors import FormatError
@@ -31,6 +32,9 @@ class Begin(NamedTuple):
     landed_seq: int
     landed_at: datetime
 
+
+LARGE_CASES = 8
+"""So few are read whatever memory is allowed: DuckDB looks at the rows around them in any case."""
 
 OLDEST = Begin(0, datetime.min)
 Touched: TypeAlias = Mapping[CaseKey, Begin]
@@ -96,6 +100,28 @@ class PendingCases:
         kinds = {kind for (kind,) in store.rows("SELECT DISTINCT kind FROM runs")}
         self.scored_after_landing = kinds <= {"live", "landed"}
         """Whether no case has a score that is older than it; one of a file, or one gated, may have."""
+
+    def read(
+        self, touched: Touched, at_a_time: int, *, retry: bool = False
+    ) -> Iterator[tuple[list[PendingCase], Begin]]:
+        """Yield those of these cases that are pending, the oldest first, and where each lot begins.
+
+        A lot is made of at most `at_a_time` names, of fewer where they do not fit into memory together.
+        """
+        oldest_first = sorted(touched.items(), key=lambda item: item[1])
+        first, size = 0, at_a_time
+        while first < len(oldest_first):
+            some = dict(oldest_first[first : first + size])
+            try:
+                with self._store.reading_much() if size <= LARGE_CASES else nullcontext():
+                    found = self.of(some, retry=retry)
+            except NoMemoryError:
+                if size <= LARGE_CASES:
+                    raise
+                size = max(LARGE_CASES, size // 4)
+                continue
+            first += len(some)
+            yield found, min(some.values())
 
     def of(self, touched: Touched, *, retry: bool = False) -> list[PendingCase]:
         """Return those of these cases that are pending, in the order of landing; `retry` as in `names`."""
