@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from cases import NOON, TRAJECTORY, make_case, make_records, make_turn, write_log
@@ -200,3 +201,21 @@ def test_a_case_that_is_not_there_is_looked_for_where_it_may_have_stopped(run: R
     assert "log.db does not hold it" in said["notes"]
     assert "sampling left out 90 turns as sampled_out; which ones is not kept" in said["notes"]
     assert "the recorder dropped 2 turns as queue_full; which ones is not kept" in said["notes"]
+
+
+@pytest.mark.parametrize("case", ["s-2", "größe", 'say "hi"', "back\\slash", "line\nbreak"])
+def test_a_letter_names_a_case_by_its_key_or_by_what_it_holds_readable_or_not(
+    run: Run, case: str
+) -> None:
+    land(
+        "x.duckdb",
+        WireRecord(f"app/set/{case}".encode(), b"\xff"),
+        WireRecord(b"other", b"\xfe" + orjson.dumps({"evalId": case}) + b"\x00"),
+        WireRecord(f"app/set/{case}2".encode(), orjson.dumps({"evalId": case + "2"})),
+        WireRecord(case.encode(), None),
+    )
+
+    _, said = why(run, "x.duckdb", case)
+
+    names = [note.split(" (")[0] for note in said["notes"] if " names it" in note]
+    assert names == ["dead letter 1", "dead letter 2", "dead letter 4"]

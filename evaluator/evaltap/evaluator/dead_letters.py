@@ -59,24 +59,58 @@ class Replayed:
     of_files: int = 0
 
 
-_LETTERS = """
-SELECT number, topic, partition_number, record_offset, reason, detail, parked, record_key,
-       record_headers::VARCHAR, record_value, landed_at
-FROM (
-  SELECT *, row_number() OVER (ORDER BY landed_at, topic, partition_number, record_offset) AS number
+# Counted without their values, which may be large.
+_NUMBERED = """
+numbered AS (
+  SELECT rowid AS id, reason,
+         row_number() OVER (ORDER BY landed_at, topic, partition_number, record_offset) AS number
   FROM dead_letters
 )
-WHERE ($reason = '' OR reason = $reason) AND number > $after AND ($only = 0 OR number = $only)
-ORDER BY number LIMIT $limit
+"""
+
+_LETTERS = f"""
+WITH {_NUMBERED},
+chosen AS (
+  SELECT id, number FROM numbered
+  WHERE ($reason = '' OR reason = $reason) AND ($only = 0 OR number = $only)
+  ORDER BY number LIMIT $limit
+)
+SELECT number, topic, partition_number, record_offset, reason, detail, parked, record_key,
+       record_headers::VARCHAR, record_value, landed_at
+FROM dead_letters JOIN chosen ON dead_letters.rowid = chosen.id ORDER BY number
 """
 
 
 def letters(
-    store: Store, *, reason: str = "", after: int = 0, only: int = 0, limit: int = LETTERS_PER_READ
+    store: Store, *, reason: str = "", only: int = 0, limit: int = LETTERS_PER_READ
 ) -> list[DeadLetter]:
     """Return dead letters in their order, of one reason or all; `only` picks one by its number."""
-    parameters = {"reason": reason, "after": after, "only": only, "limit": limit}
+    parameters = {"reason": reason, "only": only, "limit": limit}
     return [DeadLetter(*row) for row in store.rows(_LETTERS, parameters)]
+
+
+def naming(store: Store, case: str, limit: int) -> list[tuple[int, str, str]]:
+    """Return number, reason and detail of the first letters whose key or value names a case."""
+    parameters = {
+        "key": case.encode(),
+        "end": f"/{case}".encode(),
+        "name": orjson.dumps(case),
+        "limit": limit,
+    }
+    return [(number, *told) for number, *told in store.rows(_NAMING, parameters)]
+
+
+# As text a blob has its quotes, backslashes and other bytes escaped: what one holds, its text holds.
+_NAMING = f"""
+WITH {_NUMBERED},
+found AS (
+  SELECT rowid AS id, reason, detail FROM dead_letters
+  WHERE record_key = $key::BLOB
+     OR ends_with(record_key::VARCHAR, $end::BLOB::VARCHAR)
+     OR contains(record_value::VARCHAR, $name::BLOB::VARCHAR)
+)
+SELECT number, found.reason, detail FROM found JOIN numbered USING (id) ORDER BY number LIMIT $limit
+"""
 
 
 def replay(store: Store, *, reason: str = "", dry_run: bool = False) -> Replayed:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evaltap.evaluator.dead_letters import letters
+from evaltap.evaluator.dead_letters import naming
 from evaltap.evaluator.store import Store
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.local_log import open_log
@@ -124,15 +124,8 @@ GROUP BY dropped.key ORDER BY dropped.key
 
 def _dead(store: Store, case: str) -> Iterator[str]:
     """Yield the first dead letters that name the case, by their key or in what they hold."""
-    found, after = 0, 0
-    named = f'"{case}"'.encode()
-    while found < SHOWN_LETTERS and (batch := letters(store, after=after)):
-        for letter in batch:
-            key = (letter.key or b"").decode("utf-8", "replace")
-            if key == case or key.endswith(f"/{case}") or named in (letter.value or b""):
-                found += 1
-                yield f"dead letter {letter.number} ({letter.reason}) names it: {letter.detail}"
-        after = batch[-1].number
+    for number, reason, detail in naming(store, case, SHOWN_LETTERS):
+        yield f"dead letter {number} ({reason}) names it: {detail}"
 
 
 def _left_out(store: Store) -> Iterator[str]:
