@@ -1,6 +1,8 @@
 """Rows come out of a store as they went in, however many of them are appended at once."""
 
+import random
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 import duckdb
@@ -8,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaltap.evaluator.store import Store
+from cases import NOON
+from evaltap.evaluator.store import NoMemoryError, Store
 
 TEXT: Final = st.text(st.characters(codec="utf-8"), max_size=5)
 VALUES: Final[dict[str, st.SearchStrategy[Any]]] = {
@@ -59,3 +62,22 @@ def test_many_rows_of_which_one_lacks_what_it_must_have_are_refused_as_a_whole()
             store.append("consumed_ranges", [good] * Store.FEWEST_AS_COLUMNS + [bad])
 
         assert store.rows("FROM consumed_ranges") == []
+
+
+def test_rows_too_large_for_the_memory_that_is_allowed_are_read_once_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    with Store(tmp_path / "x.duckdb") as store:
+        for number in range(100):
+            value = random.Random(number).randbytes(1_000_000)
+            store.append(
+                "dead_letters", [("t", 0, number, "r", "d", False, None, None, value, NOON)]
+            )
+    query = "SELECT record_value FROM dead_letters WHERE record_offset = 7"
+
+    with Store(tmp_path / "x.duckdb") as store, store.writing_much("64MB"):
+        ((found,),) = store.large_rows(query)
+        with pytest.raises(NoMemoryError):
+            store.rows(query)
+
+    assert found == random.Random(7).randbytes(1_000_000)

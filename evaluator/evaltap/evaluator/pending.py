@@ -175,7 +175,7 @@ class PendingCases:
             "digests": digests,
             "scored_at": self._scored_since(since),
         }
-        for *key, score, status, reason in self._store.rows(_KNOWN, parameters):
+        for *key, score, status, reason in self._store.large_rows(_KNOWN, parameters):
             found[tuple(key)] = TurnScore(Status(status), score, reason or "", score)
         turns = {id(one.identity): one.case["actualConversation"] for one in cases}
 

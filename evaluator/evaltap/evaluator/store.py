@@ -315,6 +315,17 @@ class Store:
         self.settle()
         return self._connection.execute(query, parameters).fetchall()
 
+    def large_rows(self, query: str, parameters: Any = None) -> list[tuple[Any, ...]]:
+        """Return rows as `rows` does, with more memory than is allowed when it cannot do without.
+
+        DuckDB reads 2,048 values at a time, however few are asked for and however large they are.
+        """
+        try:
+            return self.rows(query, parameters)
+        except NoMemoryError:
+            with self.reading_much():
+                return self.rows(query, parameters)
+
     def records(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
         """Return all rows of a query as dicts by column name."""
         self.settle()
