@@ -41,3 +41,20 @@ def test_large_turns_are_landed_and_scored(
     with Store("x.duckdb") as store:
         assert store.rows("SELECT count(*) FROM turns") == [(TURNS,)]
         assert store.rows("SELECT count(*) FROM scores") == [(2 * TURNS,)]
+
+
+def test_reasons_that_do_not_fit_into_memory_together_are_summed_up_and_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cases = [make_case(f"s-{number}") for number in range(300)]
+    write_log(tmp_path / "log.db", make_records(cases))
+    Path("m.json").write_text(json.dumps([RESPONSE]))
+    consume = ["consume", "--log", "log.db", "--db", "x.duckdb", "--metrics", "m.json"]
+    code = main([*consume, "--until-idle"])
+    with Store("x.duckdb") as store:
+        store.execute("UPDATE scores SET reason = repeat(md5(eval_id), 10_000)")
+
+    assert main([*consume, "--until-idle", "--report", "report.json"]) == code
+
+    assert len(json.loads(Path("report.json").read_text())["cases"]) == 300

@@ -33,7 +33,7 @@ from evaltap.evaluator.commands.stopping import stopped_by_signals
 if TYPE_CHECKING:
     from evaltap.evaluator.consumer import Consumer, Duty
     from evaltap.evaluator.jobs import PendingScorer
-    from evaltap.evaluator.report import Difference
+    from evaltap.evaluator.report import Difference, Summary
     from evaltap.evaluator.scoring import CaseScorer
     from evaltap.evaluator.store import Store
 
@@ -109,6 +109,7 @@ def consume(
 ) -> int:
     """Land a log and score it until stopped, or until it is idle; return the exit code."""
     from evaltap.evaluator.consumer import LANDING_MEMORY, Consumed, Consumer
+    from evaltap.evaluator.store import NoMemoryError
 
     with (
         closing(open_source(options.log, until_idle=options.until_idle)) as source,
@@ -140,8 +141,15 @@ def consume(
         ):
             report(consumer.run(until_idle=options.until_idle, report=report))
         tell_telemetry(source)
-        with store.writing_much(LANDING_MEMORY):
-            return _finish(options, store, consumer, pending, beside.tell())
+        verdict = Verdict()
+        if pending is not None:
+            with store.writing_much(LANDING_MEMORY):
+                try:
+                    verdict = _verdict(options, store, pending)
+                except NoMemoryError:  # large reasons
+                    with store.reading_much():
+                        verdict = _verdict(options, store, pending)
+        return _finish(options, consumer, verdict, beside.tell())
 
 
 @contextmanager
@@ -173,24 +181,34 @@ def _switching_often() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the store says of the cases at the end; without metrics nothing."""
+
+    summary: "Summary | None" = None
+    exit_code: int = 0
+    differences: "Sequence[Difference]" = ()
+
+
+def _verdict(options: argparse.Namespace, store: "Store", pending: "PendingScorer") -> Verdict:
+    """Write the reports that are asked for, and return the verdict."""
+    from evaltap.evaluator.report import summarise
+
+    digests = [metric.digest for metric in pending.metrics]
+    summary = summarise(store, metrics=digests)
+    write_reports(options, store, digests=digests)
+    code = guarded_exit(options, store, summary, digests=digests)
+    return Verdict(summary, code, worst_differences(options, store, summary, digests=digests))
+
+
 def _finish(
-    options: argparse.Namespace,
-    store: "Store",
-    consumer: "Consumer",
-    pending: "PendingScorer | None",
-    told: Mapping[str, object],
+    options: argparse.Namespace, consumer: "Consumer", verdict: Verdict, told: Mapping[str, object]
 ) -> int:
-    from evaltap.evaluator.report import console, counted, print_summary, summarise
+    """Say what was landed and scored; return the exit code."""
+    from evaltap.evaluator.report import console, counted, print_summary
 
     consumed, landed = consumer.consumed, consumer.consumed.landed
-    summary, code = None, 0
-    differences: list[Difference] = []
-    if pending is not None:
-        digests = [metric.digest for metric in pending.metrics]
-        summary = summarise(store, metrics=digests)
-        write_reports(options, store, digests=digests)
-        code = guarded_exit(options, store, summary, digests=digests)
-        differences = worst_differences(options, store, summary, digests=digests)
+    summary, code = verdict.summary, verdict.exit_code
     if options.json:
         data = {
             "records": landed.records,
@@ -210,5 +228,5 @@ def _finish(
             f" {counted(consumed.cases_scored, 'case')} scored"
         )
         if summary:
-            print_summary(summary, console(), differences)
+            print_summary(summary, console(), verdict.differences)
     return code if options.until_idle else 0
