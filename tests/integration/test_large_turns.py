@@ -1,4 +1,4 @@
-"""Turns near the largest that a record may hold are landed and scored like any other."""
+"""What is nearly as large as a record may be is landed, scored and summed up like anything else."""
 
 import json
 import random
@@ -9,7 +9,11 @@ import pytest
 
 from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
 from evaltap.evaluator.cli import main
+from evaltap.evaluator.consumer import LANDING_MEMORY
+from evaltap.evaluator.landing import Lander
+from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store import Store
+from evaltap.schemas.record import WireRecord
 
 TURNS, TURN_BYTES = 160, 450_000
 
@@ -58,3 +62,25 @@ def test_reasons_that_do_not_fit_into_memory_together_are_summed_up_and_reported
     assert main([*consume, "--until-idle", "--report", "report.json"]) == code
 
     assert len(json.loads(Path("report.json").read_text())["cases"]) == 300
+
+
+def test_bad_records_that_come_again_are_known_among_letters_that_do_not_fit_into_memory(
+    tmp_path: Path,
+) -> None:
+    log = Partition("topic")
+
+    def junk(offset: int, seed: int) -> SourceBatch:
+        value = random.Random(seed).randbytes(1_000_000)
+        return SourceBatch((SourceRecord(log, offset, WireRecord(b"k", value)),), {})
+
+    with Store(tmp_path / "x.duckdb") as store:
+        lander = Lander(store)
+        for offset in range(100):
+            lander.land(junk(offset, offset))
+
+    with Store(tmp_path / "x.duckdb") as store, store.writing_much(LANDING_MEMORY):
+        lander = Lander(store)
+        same, other = lander.land(junk(7, 7)), lander.land(junk(7, 700))
+
+    assert (same.duplicates, same.dead_letters) == (1, 0)
+    assert (other.duplicates, other.dead_letters) == (0, 1)

@@ -5,8 +5,9 @@ offset.  What cannot be decoded becomes a dead letter with its reason and raw by
 already there in that revision is a re-delivery and is counted, not stored again.
 """
 
+import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -201,9 +202,14 @@ class Lander:
         """Leave out bad records that lie where they lay: a log that was put back is read again."""
         if not letters:
             return letters
-        topics, numbers, offsets = (list(column) for column in list(zip(*letters, strict=True))[:3])
-        known = set(self._store.rows(_KNOWN_LETTERS, [topics, numbers, offsets]))
-        return [row for row in letters if (*row[:3], row[8]) not in known]
+        again = {row[:3] for row in letters}
+        again &= set(self._store.rows(_LETTERS_AT.format(what=_PLACE), _columns(again)))
+        if not again:
+            return letters
+        # Only now: reading values costs memory, as they may be large.
+        query = _LETTERS_AT.format(what=f"{_PLACE}, sha256(record_value)")
+        known = set(self._store.large_rows(query, _columns(again)))
+        return [row for row in letters if (*row[:3], _digest(row[8])) not in known]
 
     def _recall(self, keys: set[CaseKey]) -> None:
         """Load what the store knows of cases that are not remembered."""
@@ -215,7 +221,7 @@ class Lander:
                 unknown.append(key)
         if not unknown:
             return
-        names = [list(column) for column in zip(*unknown, strict=True)]
+        names = _columns(unknown)
         for app, eval_set, eval_id, header, ids, revisions, *begin in self._store.rows(
             _RECALL, names
         ):
@@ -303,12 +309,21 @@ class Lander:
             self._store.append(table, rows)
 
 
-_KNOWN_LETTERS = """
+def _columns(places: Iterable[Row]) -> list[list[object]]:
+    return [list(column) for column in zip(*places, strict=True)]
+
+
+def _digest(value: bytes | None) -> str | None:
+    return None if value is None else hashlib.sha256(value).hexdigest()
+
+
+_PLACE = "topic, partition_number, record_offset"
+
+_LETTERS_AT = """
 WITH places AS (
   SELECT unnest(?) AS topic, unnest(?) AS partition_number, unnest(?) AS record_offset
 )
-SELECT topic, partition_number, record_offset, record_value
-FROM dead_letters SEMI JOIN places USING (topic, partition_number, record_offset)
+SELECT {what} FROM dead_letters SEMI JOIN places USING (topic, partition_number, record_offset)
 """
 
 _TAKE_LETTER = """
