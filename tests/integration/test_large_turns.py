@@ -84,3 +84,25 @@ def test_bad_records_that_come_again_are_known_among_letters_that_do_not_fit_int
 
     assert (same.duplicates, same.dead_letters) == (1, 0)
     assert (other.duplicates, other.dead_letters) == (0, 1)
+
+
+def test_sessions_whose_input_is_large_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    consume = ["consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle"]
+    for first_seq, turn in ((1, "t-1"), (301, "t-2")):
+        for first in range(0, 300, 20):
+            sessions = [session(number, turn) for number in range(first, first + 20)]
+            write_log(Path("log.db"), make_records(sessions, first_seq=first_seq + first))
+        assert main(consume) == 0
+
+    with Store("x.duckdb") as store:
+        assert store.rows("SELECT count(*), max(turn_count) FROM latest_cases") == [(300, 2)]
+
+
+def session(number: int, turn: str) -> dict[str, Any]:
+    """Return a turn of a session that was given much to know."""
+    state = {"text": random.Random(number).randbytes(150_000).hex()}
+    given = {"appName": "app", "userId": "u", "state": state}
+    return make_case(f"s-{number}", [make_turn(turn)]) | {"sessionInput": given}

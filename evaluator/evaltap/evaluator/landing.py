@@ -222,7 +222,7 @@ class Lander:
         if not unknown:
             return
         names = _columns(unknown)
-        for app, eval_set, eval_id, header, ids, revisions, *begin in self._store.rows(
+        for app, eval_set, eval_id, header, ids, revisions, *begin in self._store.large_rows(
             _RECALL, names
         ):
             turns = dict(zip(ids, revisions, strict=True))
