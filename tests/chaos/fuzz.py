@@ -31,6 +31,7 @@ RAW: tuple[bytes, ...] = (
 HEADERS: tuple[bytes, ...] = (
     b"", b"\xff", b"evaltap.case/9.0", b"evaltap.case/0.9", b"evaltap.case/1.999999", b"case", b"-1",
     b"1" * 18, b"1" * 30, b"1.5", b"\x00", b"evaltap.unknown", b"x" * 70_000, b"2026-13-99T99:99:99Z",
+    b"0001-01-01T00:00:00+14:00", b"9999-12-31T23:59:59-14:00",
 )  # fmt: skip
 
 

@@ -349,3 +349,23 @@ def test_a_bad_record_that_is_read_again_is_one_dead_letter_and_another_at_its_p
     assert (again.duplicates, again.dead_letters) == (1, 0)
     assert (other.duplicates, other.dead_letters) == (0, 1)
     assert store.rows("SELECT count(*) FROM dead_letters") == [(2,)]
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_that_utc_does_not_have_ends_no_consumer(store: Store, time: str) -> None:
+    stated = encode_manifest(Manifest("p", 7, NOON, {}))
+    given = encode_feedback(Feedback("f-1", "s-1", "s-1", NOON), producer_id="p")
+
+    counts = Lander(store).land(
+        batch([*make_records([make_case()]), *(at(time, one) for one in (stated, given))])
+    )
+
+    assert (counts.turns, counts.feedback, counts.dead_letters) == (1, 1, 1), "no manifest"
+
+
+def at(time: str, record: WireRecord) -> WireRecord:
+    """Return a record that says it was written at another time."""
+    headers = tuple(
+        (name, time.encode() if name == "ce_time" else value) for name, value in record.headers
+    )
+    return record._replace(headers=headers)

@@ -1,5 +1,6 @@
 """Topics that are not as they should be: missing, made anew, with batches that nothing can unpack."""
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -9,14 +10,23 @@ from pathlib import Path
 import pytest
 
 from broker import Broker, until
-from cases import make_records
+from cases import RESPONSE, make_records
 from evaltap.evaluator.cli import main
 from evaltap.evaluator.consumer import Consumer
 from evaltap.evaluator.sources.kafka import KafkaSource
 from evaltap.evaluator.store import Store
+from evaltap.evaluator.topics import Cluster
 from evaltap.recorder.sinks.kafka import KafkaSink, TopicProducer
 from evaltap.schemas.log_location import KafkaLocation
-from topics import cases, consume, location, make_anew, turns, write_broken_batch
+from topics import (
+    cases,
+    consume,
+    delete_records,
+    location,
+    make_anew,
+    turns,
+    write_broken_batch,
+)
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -143,3 +153,74 @@ def test_a_record_that_unpacks_to_a_hundred_megabytes_is_a_dead_letter_of_bounde
         )
 
     assert (consumed.landed.turns, reason, size) == (2, "too_large", 8 << 20)
+
+
+def test_records_of_aborted_transactions_are_no_turns(broker: Broker) -> None:
+    from kafka import KafkaProducer
+
+    if not broker.is_apache:
+        pytest.skip("noida-db has no transactions; Kafka itself runs it")
+    where = location(broker.log())
+    producer = KafkaProducer(
+        bootstrap_servers=broker.address, transactional_id=broker.name("writer")
+    )
+    producer.init_transactions()
+    for first, end in ((0, producer.commit_transaction), (3, producer.abort_transaction)):
+        producer.begin_transaction()
+        for record in make_records(cases(3, first=first), first_seq=first + 1):
+            producer.send(
+                where.topics[0], record.value, key=record.key, headers=list(record.headers)
+            )
+        producer.flush()
+        end()
+    producer.close()
+
+    with Store(":memory:") as store:
+        consumed = consume(broker.log(), store)
+        assert [session for session, _ in turns(store)] == ["s-0", "s-1", "s-2"]
+        assert consumed.gaps == []
+
+
+def test_what_is_deleted_from_a_partition_that_was_empty_is_a_gap(broker: Broker) -> None:
+    where = location(broker.log())
+    topic = where.topics[0]
+    Cluster(where).make_topics({topic: 1})
+    with Store(":memory:") as store:
+        first = consume(broker.log(), store)
+        write(where, 10)
+        if not delete_records(broker.address, topic, before=7):
+            pytest.skip("this broker deletes no records on request")
+        second = consume(broker.log(), store)
+
+    assert (first.gaps, second.landed.turns) == ([], 3)
+    assert second.gaps == [
+        f"{topic}[0]: records 0 to 6 are gone from the log and were never landed"
+    ]
+
+
+@pytest.mark.parametrize("option", ["--dlq-topic", "--scores-topic"])
+def test_what_is_published_does_not_go_to_a_topic_that_is_read(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    write(location(broker.log()), 1)
+    topic = broker.name("evaltap.cases")
+    command = ["consume", "--log", broker.log(), "--db", str(tmp_path / "x.duckdb"), "--until-idle"]
+
+    codes = [main([*command, option, place]) for place in (topic, broker.log())]
+
+    assert codes == [2, 2]
+    assert capsys.readouterr().err.count("would be read again without end") == 2
+
+
+@pytest.mark.parametrize("command", ["sink", "work"])
+def test_no_topic_of_a_scale_out_serves_two_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    Path(tmp_path / "m.json").write_text(json.dumps([RESPONSE]))
+    more = ["--db", str(tmp_path / "x.duckdb"), "--metrics", str(tmp_path / "m.json")]
+    log = "kafka://127.0.0.1:9/evaltap.cases,evaltap.cases.dlq"
+
+    code = main([command, "--log", log, *(more if command == "sink" else [])])
+
+    assert code == 2
+    assert "evaltap.cases.dlq is to serve two ends" in capsys.readouterr().err

@@ -132,6 +132,8 @@ def test_a_result_comes_back_as_it_was() -> None:
         {"scores": [(*SCORE[:5], "1.0", *SCORE[6:])]},
         {"scores": [(*SCORE[:6], "great", *SCORE[7:])]},
         {"scores": [(*SCORE[:8], 2**80)]},
+        {"scores": [(*SCORE[:8], 2**31)]},
+        {"scores": [(*SCORE[:8], -2)]},
         {"scores": [SCORE], "turnScores": [[1, 2]]},
         {"scores": [SCORE], "votes": [list(SCORE)]},
         {"scores": [SCORE], "calls": [[]]},

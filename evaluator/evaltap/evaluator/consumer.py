@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from evaltap.evaluator.compaction import compact
 from evaltap.evaluator.fresh_cases import FreshCases
 from evaltap.evaluator.landing import LandedCounts, Lander
-from evaltap.evaluator.log_position import log_positions
+from evaltap.evaluator.log_position import log_positions, partly_read
 from evaltap.evaluator.pending import Touched
 from evaltap.evaluator.sources.base import CaseSource, Partition, SourceBatch
 from evaltap.evaluator.store import Store
@@ -119,13 +119,21 @@ class Consumer:
     def _pass_gaps(
         self, offsets: Mapping[Partition, int], report: Callable[[Consumed], None]
     ) -> Mapping[Partition, int]:
-        """Tell what is gone from the log; return where to go on, with the gaps behind it."""
-        positions = log_positions(self._source.bounds(), offsets)
+        """Tell what is gone from the log; return where to go on, with the gaps behind it.
+
+        Where a partition that is new begins is stored too: what is deleted there from now on is a gap.
+        """
+        positions = log_positions(self._source.bounds(), offsets, partly_read(self._store))
         self.consumed.gaps += [position.gap for position in positions if position.gap]
-        passed = {one.partition: one.bounds.start for one in positions if one.gap}
+        passed = {
+            one.partition: one.bounds.start
+            for one in positions
+            if one.gap or one.next_offset is None
+        }
+        if self.consumed.gaps:
+            report(self.consumed)
         if passed:
             # Stored once it is told, so that the next start does not tell it again.
-            report(self.consumed)
             self._lander.land(SourceBatch(next_offsets=passed))
         return {**offsets, **passed}
 

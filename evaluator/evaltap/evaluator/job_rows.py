@@ -18,6 +18,8 @@ _REAL: Final = (float, int, NoneType)
 _TEXT_OR_NONE: Final = (str, NoneType)
 _CASE: Final = (_TEXT, _TEXT, _TEXT)
 _TURN: Final = (*_CASE, _TEXT, _WHOLE, _TEXT)
+_LARGEST: Final = (1 << 31) - 1
+"""What the columns of counts and places hold."""
 _STATUSES: Final = frozenset(status.value for status in Status)
 
 # In the order of the rows in `rows.py`.
@@ -108,7 +110,7 @@ def _checked(result: Result, kind: str, kinds: Kinds) -> list[Any]:
 
 
 def _fits(value: Any, kinds: tuple[type, ...]) -> bool:
-    return type(value) in kinds
+    return type(value) in kinds and (kinds is not _WHOLE or -1 <= value <= _LARGEST)
 
 
 def _wrong(what: str) -> RecordError:

@@ -20,7 +20,7 @@ from evaltap.schemas.record import DecodedCase, Manifest, RecordError
 LARGEST_WHOLE = (1 << 63) - 1
 LARGEST_LETTER = 8 << 20
 """Bytes of a broken record that are kept; some kilobytes on the wire may unpack to hundreds of megabytes."""
-LARGEST_REVISION = 1_000_000
+LARGEST_REVISION = 100_000
 """No turn grows so often; the sum over a case's turns must fit its column."""
 
 
@@ -163,7 +163,7 @@ def manifest_row(manifest: Manifest) -> Row:
         manifest.highest_seq,
         _json(dict(manifest.drops)),
         manifest.closing,
-        manifest.time.astimezone(UTC).replace(tzinfo=None),
+        manifest.time.replace(tzinfo=None),
     )
 
 
@@ -182,7 +182,7 @@ def feedback_row(feedback: Feedback, source: SourceRecord) -> Row:
         feedback.correction or None,
         feedback.given_by or None,
         source.record.header("producer_id") or "",
-        feedback.time.astimezone(UTC).replace(tzinfo=None),
+        feedback.time.replace(tzinfo=None),
     )
 
 

@@ -1,6 +1,6 @@
 """How far a store has read a log: what waits on each partition, and what was gone before it was read."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,8 @@ class LogPosition:
     partition: Partition
     bounds: Bounds
     next_offset: int | None
+    partly_read: bool = False
+    """Whether some of what lies behind `next_offset` was read: traces of raw telemetry are."""
 
     @property
     def name(self) -> str:
@@ -38,7 +40,12 @@ class LogPosition:
         """What was deleted or made anew before it was read; empty when nothing was."""
         at, (start, end) = self.next_offset, self.bounds
         if self.is_behind:
-            return f"{self.name}: records {at} to {start - 1} are gone from the log and were never landed"
+            landed = (
+                "; traces of them that were landed stay as they are, the others are lost"
+                if self.partly_read
+                else " and were never landed"
+            )
+            return f"{self.name}: records {at} to {start - 1} are gone from the log{landed}"
         if at is not None and at > end:
             return made_anew(self.name, at, end)
         return ""
@@ -53,10 +60,21 @@ def made_anew(name: str, landed: int, end: int) -> str:
 
 
 def log_positions(
-    bounds: Mapping[Partition, Bounds], offsets: Mapping[Partition, int]
+    bounds: Mapping[Partition, Bounds],
+    offsets: Mapping[Partition, int],
+    partly_read: Collection[Partition] = (),
 ) -> list[LogPosition]:
     """Return where a store with these offsets stands in each partition of a log, in their order."""
-    return [LogPosition(one, bounds[one], offsets.get(one)) for one in sorted(bounds)]
+    return [
+        LogPosition(one, bounds[one], offsets.get(one), one in partly_read)
+        for one in sorted(bounds)
+    ]
+
+
+def partly_read(store: Store) -> set[Partition]:
+    """Return the partitions of which traces were read beyond the offset to go on at."""
+    rows = store.rows("SELECT DISTINCT topic, partition_number FROM read_traces")
+    return {Partition(*row) for row in rows}
 
 
 def stored_offsets(store: Store) -> dict[Partition, int]:

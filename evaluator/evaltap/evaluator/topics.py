@@ -19,6 +19,8 @@ from evaltap.schemas.record import WireRecord
 T = TypeVar("T")
 
 ACK_SECONDS = 30.0
+COMMITTED = "read_committed"
+"""Of records of transactions, those that were aborted were never meant for anybody."""
 MAX_REQUEST_BYTES = 8 << 20
 """What the largest topics of deploy/topics.sh take; a topic that takes less says so itself."""
 CONNECT_SECONDS = 10.0
@@ -195,6 +197,7 @@ class Cluster:
                 self._location,
                 group_id=group,
                 enable_auto_commit=False,
+                isolation_level=COMMITTED,
             ),
         )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaltap.evaluator.job_scoring import JobScorer
-from evaltap.evaluator.topics import CONNECT_SECONDS, Cluster, TopicWriter, made
+from evaltap.evaluator.topics import COMMITTED, CONNECT_SECONDS, Cluster, TopicWriter, made
 from evaltap.evaluator.worker import JOBS_AHEAD, Worker, WorkerTopics
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log_location import KafkaLocation, kafka_settings
@@ -78,6 +78,7 @@ def _consumer(location: KafkaLocation, member: Membership) -> Any:
         "group_instance_id": member.worker_id,
         "enable_auto_commit": False,
         "auto_offset_reset": "earliest",
+        "isolation_level": COMMITTED,
         "max_poll_records": member.threads * JOBS_AHEAD,
         "session_timeout_ms": session * 1000,
         # A topic that was made a moment ago, or has got partitions, is seen soon.

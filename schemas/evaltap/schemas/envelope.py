@@ -170,12 +170,12 @@ def rfc3339(time: datetime) -> str:
 
 
 def time_of(text: str | None) -> datetime | None:
-    """Return the envelope's time; a missing or odd one is unknown, no reason to lose the case."""
+    """Return the envelope's time in UTC; a missing or odd one is unknown, no reason to lose the case."""
     try:
         time = datetime.fromisoformat(text or "")
-    except ValueError:
+        return time.astimezone(UTC) if time.tzinfo is not None else None
+    except (ValueError, OverflowError):  # in UTC it may lie before the year 1 or behind 9999
         return None
-    return time if time.tzinfo is not None else None
 
 
 def _sha256(value: bytes) -> str:

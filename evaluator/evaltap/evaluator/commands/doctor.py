@@ -84,17 +84,17 @@ def _positions(
     location: KafkaLocation, db: Path | None
 ) -> "tuple[list[LogPosition], Sequence[str]]":
     """Return how far the store has read the topics (nothing, without a store), and missing topics."""
-    from evaltap.evaluator.log_position import log_positions, stored_offsets
+    from evaltap.evaluator.log_position import log_positions, partly_read, stored_offsets
     from evaltap.evaluator.sources.kafka import KafkaSource
     from evaltap.evaluator.store import Store
 
-    offsets = {}
+    offsets, partly = {}, set()
     if db is not None:
         with Store(db, create=False) as store:
-            offsets = stored_offsets(store)
+            offsets, partly = stored_offsets(store), partly_read(store)
     source = KafkaSource(location)
     try:
-        return log_positions(source.bounds(), offsets), source.missing_topics()
+        return log_positions(source.bounds(), offsets, partly), source.missing_topics()
     finally:
         source.close()
 

@@ -49,5 +49,14 @@ def _outbox(option: str, place: str, log: str, store: "Store", read: "Reader") -
     if not isinstance(location, KafkaLocation) or ("://" in place and len(location.topics) != 1):
         raise ConfigurationError(f"{option} {place}: names no cluster; expected {_WHERE}")
     topic = location.topics[0] if "://" in place else place
+    read_from = parse_log_location(log)
+    if (
+        isinstance(read_from, KafkaLocation)
+        and topic in read_from.topics
+        and set(location.brokers) & set(read_from.brokers)
+    ):
+        raise ConfigurationError(
+            f"{option} {place}: is a topic of --log, and would be read again without end; name another"
+        )
     Cluster(location).make_topics({topic: 1})
     return Outbox(store, TopicWriter(location, client_id="evaltap-outbox"), topic, read)

@@ -71,9 +71,16 @@ def kafka_location(options: argparse.Namespace) -> KafkaLocation:
 
 def topics_of(options: argparse.Namespace) -> ScaleOutTopics:
     """Return the names of the topics, given or made from the first topic of the log."""
-    first = kafka_location(options).topics[0]
-    return ScaleOutTopics(
-        jobs=options.jobs_topic or first + JOBS_SUFFIX,
-        results=options.results_topic or first + RESULTS_SUFFIX,
-        dead_letters=options.dlq_topic or f"{first}.dlq",
+    read = kafka_location(options).topics
+    found = ScaleOutTopics(
+        jobs=options.jobs_topic or read[0] + JOBS_SUFFIX,
+        results=options.results_topic or read[0] + RESULTS_SUFFIX,
+        dead_letters=options.dlq_topic or f"{read[0]}.dlq",
     )
+    names = [*read, found.jobs, found.results, found.dead_letters]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigurationError(
+            f"the topic {twice[0]} is to serve two ends; cases, jobs ({found.jobs}), results"
+            f" ({found.results}) and dead letters ({found.dead_letters}) each need one of their own"
+        )
+    return found

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     """Land, ask and store until stopped; return the exit code."""
     logging.basicConfig(format="evaltap sink: %(message)s", stream=sys.stderr)
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    kafka_location(options)
+    topics_of(options)
     with judging(options):
         return consume(options, case_scorer(options), equip)
 

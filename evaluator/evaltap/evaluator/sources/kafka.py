@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from evaltap.evaluator.log_position import LogPosition, made_anew
 from evaltap.evaluator.sources.base import BATCH_BYTES, Bounds, Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.sources.unreadable import is_unreadable, unreadable_ranges
-from evaltap.evaluator.topics import ask_offsets, made, patiently, polled, wire_record
+from evaltap.evaluator.topics import COMMITTED, ask_offsets, made, patiently, polled, wire_record
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log_location import KafkaLocation, kafka_settings
 
@@ -90,6 +90,7 @@ class KafkaSource:
                 "enable_auto_commit": False,
                 # Never `latest`: what was written before the first start would be lost in silence.
                 "auto_offset_reset": "earliest",
+                "isolation_level": COMMITTED,
                 "bootstrap_timeout_ms": int(self._timeout_seconds * 1000),
                 "fetch_max_bytes": FETCH_BYTES,
                 "max_partition_fetch_bytes": FETCH_BYTES // 8,
