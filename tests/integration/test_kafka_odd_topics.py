@@ -15,7 +15,7 @@ from evaltap.evaluator.cli import main
 from evaltap.evaluator.consumer import Consumer
 from evaltap.evaluator.sources.kafka import KafkaSource
 from evaltap.evaluator.store import Store
-from evaltap.evaluator.topics import Cluster
+from evaltap.evaluator.topics import Cluster, Place
 from evaltap.recorder.sinks.kafka import KafkaSink, TopicProducer
 from evaltap.schemas.log_location import KafkaLocation
 from topics import (
@@ -224,3 +224,13 @@ def test_no_topic_of_a_scale_out_serves_two_ends(
 
     assert code == 2
     assert "evaltap.cases.dlq is to serve two ends" in capsys.readouterr().err
+
+
+def test_a_job_waits_while_its_topic_holds_it_and_nobody_has_read_it(broker: Broker) -> None:
+    where = location(broker.log())
+    write(where, 3)
+    places = {Place(0, offset) for offset in (0, 2, 3, 700)}
+
+    taken = Cluster(where).taken(broker.name("group"), where.topics[0], places)
+
+    assert taken == {Place(0, 3), Place(0, 700)}, "a topic that was made anew holds them no more"

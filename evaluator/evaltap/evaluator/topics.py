@@ -153,7 +153,7 @@ class Cluster:
             admin.close()
 
     def taken(self, group: str, topic: str, places: Collection[Place]) -> set[Place]:
-        """Return those places that the group has read past, or that the topic no longer holds."""
+        """Return those places that the group has read past, or that the topic does not hold (any more)."""
         from kafka.errors import KafkaError
         from kafka.structs import TopicPartition
 
@@ -163,15 +163,16 @@ class Cluster:
             try:
                 partitions = [TopicPartition(topic, number) for number in numbers]
                 starts = ask_offsets(consumer.beginning_offsets, partitions)
-                past = {
-                    one.partition: max(consumer.committed(one) or 0, starts[one])
+                ends = ask_offsets(consumer.end_offsets, partitions)
+                waiting = {
+                    one.partition: range(max(consumer.committed(one) or 0, starts[one]), ends[one])
                     for one in partitions
                 }
             finally:
                 consumer.close()
         except KafkaError as error:
             raise TopicsAway(f"{self._location}: {topic} cannot be read ({error})") from None
-        return {place for place in places if place.offset < past[place.partition]}
+        return {place for place in places if place.offset not in waiting[place.partition]}
 
     def _admin(self) -> Any:
         from kafka import KafkaAdminClient

@@ -117,7 +117,7 @@ def consume(
         progress("turns landed") as show,
         ExitStack() as opened,
     ):
-        remember(source, store)
+        moved = remember(options.log, source, store)
         beside = equip(options, store, scorer)
         for duty in beside.duties:
             opened.callback(duty.close)
@@ -126,6 +126,7 @@ def consume(
         )
         consumer = Consumer(source, store, scorer=pending, duties=beside.duties, log=options.log)
 
+        consumer.consumed.gaps += moved
         told: list[str] = []
 
         def report(consumed: Consumed) -> None:

@@ -32,13 +32,25 @@ def open_source(log: str, *, until_idle: bool) -> "CaseSource":
     return LocalLogSource(location, must_exist=until_idle)
 
 
-def remember(source: "CaseSource", store: "Store") -> None:
-    """Let a source of raw telemetry know what `store`, where it lands, remembers of traces."""
+def remember(log: str, source: "CaseSource", store: "Store") -> list[str]:
+    """Let a source know what `store`, where it lands, remembers: of traces, and of the cluster.
+
+    Returns what to tell of topics that are read from their start, since they are another cluster's.
+    """
     from evaltap.evaluator.read_traces import progress
     from evaltap.evaluator.sources.otlp import OtlpSource
 
+    location, records = parse_log_location(log), source
     if isinstance(source, OtlpSource):
         source.progress = lambda: progress(store)
+        records = source.source
+    if not isinstance(location, KafkaLocation):
+        return []
+    from evaltap.evaluator.clusters import moved_topics
+    from evaltap.evaluator.sources.kafka import KafkaSource
+
+    assert isinstance(records, KafkaSource)
+    return moved_topics(store, location.topics, records.cluster_id)
 
 
 def _assembler(location: KafkaLocation) -> "TraceAssembler":

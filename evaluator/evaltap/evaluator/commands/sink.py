@@ -107,6 +107,7 @@ def _fleet(
     writer: "TopicWriter",
 ) -> "Fleet":
     from evaltap.evaluator.asking import FleetSettings
+    from evaltap.evaluator.clusters import moved_topics
     from evaltap.evaluator.fleet import Fleet
     from evaltap.evaluator.jobs import run_metrics
     from evaltap.evaluator.pending import PendingCases, References
@@ -126,13 +127,16 @@ def _fleet(
         max_outstanding=options.max_outstanding,
         ask_again=timedelta(seconds=options.ask_again_seconds),
     )
+    results = KafkaSource(KafkaLocation(location.brokers, (topics.results,)))
+    for told in moved_topics(store, [topics.results], results.cluster_id):
+        print(f"evaltap sink: GAP {told}", file=sys.stderr)
     return Fleet(
         store,
         start_run(store, "live", options.log, metrics),
         PendingCases(store, metrics, references=references, only=sent),
         settings,
         scorer=scorer,
-        results=KafkaSource(KafkaLocation(location.brokers, (topics.results,))),
+        results=results,
         writer=writer,
         cluster=Cluster(location),
     )

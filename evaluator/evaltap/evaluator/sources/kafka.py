@@ -98,6 +98,12 @@ class KafkaSource:
             },
         )
 
+    @property
+    def cluster_id(self) -> str | None:
+        """What the cluster calls itself; None when it does not say."""
+        found = getattr(self._consumer._cluster, "cluster_id", None)
+        return str(found) if found else None
+
     def seek(self, offsets: Mapping[Partition, int]) -> None:
         """Go on at these offsets; partitions that are not named are read from their start."""
         self._offsets = dict(offsets)

@@ -84,7 +84,7 @@ class OtlpSource:
         wall_clock: Callable[[], float] = time.time,
         offsets_every_seconds: float = OFFSETS_EVERY_SECONDS,
     ) -> None:
-        self._source = source
+        self.source = source
         self.assembler = assembler
         self._log = LogTimeReader(source, clock=clock, wall_clock=wall_clock)
         self.progress = progress
@@ -133,12 +133,12 @@ class OtlpSource:
 
     def bounds(self) -> Mapping[Partition, Bounds]:
         """Return the offsets that each partition holds now."""
-        return self._source.bounds()
+        return self.source.bounds()
 
     def close(self) -> None:
         """Leave the log; what is open is read again by the next process."""
         self._closed = True
-        self._source.close()
+        self.source.close()
 
     def _draw(self, max_records: int) -> bool:
         """Draw readings; return True when all that was fetched is taken, False when it is enough."""

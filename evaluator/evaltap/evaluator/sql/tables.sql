@@ -3,7 +3,7 @@
 -- written, and readers use the latest_* views.  All times are UTC.
 
 CREATE TABLE IF NOT EXISTS meta (
-  key   VARCHAR NOT NULL,             -- schema_version: the layout of this file
+  key   VARCHAR NOT NULL,             -- schema_version: the layout of this file; cluster:<topic>: where it was read
   value VARCHAR NOT NULL
 );
 
