@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from evaltap.evaluator.landing import LandedCounts, Lander, readable
+from evaltap.evaluator.letter_headers import read_headers
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store import Store
 from evaltap.schemas.record import WireRecord
@@ -41,8 +42,7 @@ class DeadLetter(NamedTuple):
     @property
     def record(self) -> WireRecord:
         """The record as it lay on the log."""
-        headers = tuple((name, text.encode()) for name, text in orjson.loads(self.headers or "[]"))
-        return WireRecord(self.key, self.value, headers)
+        return WireRecord(self.key, self.value, read_headers(self.headers))
 
     @property
     def is_of_a_file(self) -> bool:
