@@ -174,6 +174,23 @@ def test_letters_of_many_pages_land_and_those_that_cannot_be_read_stay(
         ]
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (1, 2, 0)])
+def test_a_letter_that_cannot_be_read_stays_when_others_at_its_place_land(
+    run: Run, monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...]
+) -> None:
+    one, other = (of_version(one, "2.0") for one in make_records([make_case("a"), make_case("b")]))
+    at_one_place = [WireRecord(b"s", b"{broken", one.headers), one, other]
+    for number in order:
+        land("x.duckdb", at_one_place[number])
+    monkeypatch.setattr(wire, "MAJOR", 2)
+
+    code, out, _ = run("dlq", "replay", "x.duckdb", "--json")
+
+    assert (code, json.loads(out)["turns"]) == (1, 2)
+    with Store("x.duckdb") as store:
+        assert store.rows("SELECT record_value FROM dead_letters") == [(b"{broken",)]
+
+
 def test_replaying_holds_a_page_of_letters_in_memory(tmp_path: Path) -> None:
     letters = [WireRecord(b"k", b"{" * 40_000) for _ in range(2_000)]
     land(str(tmp_path / "x.duckdb"), *letters)

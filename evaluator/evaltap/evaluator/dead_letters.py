@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from evaltap.evaluator.landing import LandedCounts, Lander, readable
+from evaltap.evaluator.landing import LandedCounts, Lander, LetterName, readable
 from evaltap.evaluator.letter_headers import read_headers
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store import Store
@@ -43,6 +43,12 @@ class DeadLetter(NamedTuple):
     def record(self) -> WireRecord:
         """The record as it lay on the log."""
         return WireRecord(self.key, self.value, read_headers(self.headers))
+
+    @property
+    def name(self) -> LetterName:
+        """What tells it from other letters, also from those at its place."""
+        place = (self.topic, self.partition, self.offset)
+        return LetterName(*place, self.reason, self.detail, self.landed_at)
 
     @property
     def is_of_a_file(self) -> bool:
@@ -128,8 +134,8 @@ def replay(store: Store, *, reason: str = "", dry_run: bool = False) -> Replayed
         if dry_run:
             found.landed.records += len(ready)
         elif ready:
-            places = [letter[1:4] for letter in ready]
-            found.landed.add(lander.land(_as_batch(ready), instead_of=places))
+            names = [letter.name for letter in ready]
+            found.landed.add(lander.land(_as_batch(ready), instead_of=names))
     return found
 
 
