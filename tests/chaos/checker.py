@@ -172,7 +172,7 @@ def _numbers(look: _Look) -> Iterator[Finding]:
         if len(values) > 1:
             yield Finding(UNACCOUNTED, f"number {number} of {producer} was given to several turns")
     for row in look.tables.get("dead_letters", ()):
-        named = dict(json.loads(row["record_headers"] or "[]"))
+        named = {name: text for name, text, *_ in json.loads(row["record_headers"] or "[]")}
         if str(named.get("seq", "")).isdecimal():
             numbers[named.get("producer_id", "")].add(int(named["seq"]))
     for row in look.turns.values():

@@ -5,8 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import orjson
+import pyarrow
+import pyarrow.parquet
 import pytest
 
+from cases import TRAJECTORY, make_case
 from evaltap.evaluator import CaseScorer, ScriptedJudge, Services, Status
 from evaltap.evaluator.cli import main
 from evaltap.evaluator.datasets.columns import Columns, parse_columns, row_case
@@ -403,7 +407,51 @@ def test_a_data_set_may_be_scored_as_it_is(
             ("hf-parquet", "q1", 1), ("hf-parquet", "q2", 0), ("rows", "row-1", 1), ("rows", "row-2", 0)
         ]  # fmt: skip
         sources = store.execute("SELECT source FROM runs ORDER BY started_at").fetchall()
-    assert sources == [("rows.csv",), (str(DATA / "hf-parquet"),)]
+    assert sources == [("rows.csv",), ("rows.csv",), (str(DATA / "hf-parquet"),)]
+
+
+def test_rows_that_are_no_cases_are_dead_letters_and_the_others_are_scored(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("m.json").write_bytes(orjson.dumps([TRAJECTORY]))
+    good = [orjson.dumps(make_case(f"s-{number}")).decode() for number in range(3)]
+    cells = [good[0], None, good[1], '{"broken', good[2], ""]
+    pyarrow.parquet.write_table(pyarrow.table({"eval_case": cells}), "p.parquet")
+    Path("rows.csv").write_text("id,colour\n7,red\n")
+
+    assert main(["score", "p.parquet", "rows.csv", "--metrics", "m.json", "--db", "x.duckdb"]) == 2
+
+    said = capsys.readouterr().err
+    assert "not an eval case and not scored: 4 lines" in said
+    with duckdb.connect("x.duckdb", read_only=True) as store:
+        scored = store.execute("SELECT eval_set_id, eval_id FROM scores ORDER BY ALL").fetchall()
+        letters = store.execute(
+            "SELECT topic, record_offset, reason, detail, record_value FROM dead_letters"
+            " ORDER BY topic, record_offset"
+        ).fetchall()
+    assert scored == [("p", "s-0"), ("p", "s-1"), ("p", "s-2")]
+    assert [(topic, offset, reason, value) for topic, offset, reason, _, value in letters] == [
+        ("file:p.parquet", 1, "invalid_case", b'{"eval_case":null}'),
+        ("file:p.parquet", 3, "invalid_case", b'{"eval_case":"{\\"broken"}'),
+        ("file:p.parquet", 5, "invalid_case", b'{"eval_case":""}'),
+        ("file:rows.csv", 0, "invalid_case", b'{"id":"7","colour":"red"}'),
+    ]
+    for place, (_, _, _, detail, _) in zip(
+        ("p.parquet: row 1", "p.parquet: row 3", "p.parquet: row 5", "rows.csv: line 2"),
+        letters,
+        strict=True,
+    ):
+        assert detail.startswith(f"{place}: ")
+        assert detail in said
+
+
+def test_a_table_without_a_row_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("m.json").write_bytes(orjson.dumps([TRAJECTORY]))
+    Path("rows.csv").write_text("id,input\n")
+
+    assert main(["score", "rows.csv", "--metrics", "m.json", "--db", "x.duckdb"]) == 2
+    assert "no row; expected at least one" in capsys.readouterr().err
+    assert not Path("x.duckdb").exists()
 
 
 def test_goldens_become_an_eval_set(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 import json
 import tracemalloc
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 
 from cases import NOON, TRAJECTORY, make_case, make_records, make_turn, write_log
 from evaltap.evaluator.cli import main
-from evaltap.evaluator.dead_letters import replay
+from evaltap.evaluator.dead_letters import letters, replay
 from evaltap.evaluator.landing import Lander
+from evaltap.evaluator.outbox import dead_letters as published
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store import Store
 from evaltap.schemas import envelope as wire
@@ -84,6 +86,49 @@ def test_letters_are_listed_and_shown_with_their_bytes(run: Run) -> None:
     assert "header   ce_type: evaltap.case" in out
 
 
+ODD_HEADERS = (("ü", b"\xff\x00"), ("text", "größe".encode()), ("none", b""), ("ü", b"\xff"))
+
+
+def test_headers_of_a_letter_keep_their_bytes_in_the_store_and_on_its_topic(tmp_path: Path) -> None:
+    broken = WireRecord(b"\xfe", b"{broken", ODD_HEADERS)
+    land(str(tmp_path / "x.duckdb"), broken)
+
+    with Store(tmp_path / "x.duckdb") as store:
+        (letter,) = letters(store)
+        (item,) = published(store, datetime.min, "", 10)
+        ((column,),) = store.rows("SELECT record_headers FROM dead_letters")
+
+    assert letter.record == broken
+    assert item.record is not None
+    assert item.record._replace(headers=item.record.headers[: len(ODD_HEADERS)]) == broken
+    assert json.loads(column) == [
+        ["ü", None, "/wA="],
+        ["text", "größe"],
+        ["none", ""],
+        ["ü", None, "/w=="],
+    ]
+
+
+def test_json_gives_bytes_that_are_not_utf8_in_base64_and_nothing_more_for_text(run: Run) -> None:
+    land(
+        "x.duckdb", WireRecord(b"k\xff", b"\xfe{", ODD_HEADERS[:2]), WireRecord("ü".encode(), b"{")
+    )
+
+    _, out, _ = run("dlq", "list", "x.duckdb", "--json")
+    odd, text = json.loads(out)["letters"]
+
+    assert (odd["key"], odd["key_base64"]) == ("k\ufffd", "a/8=")
+    assert (odd["value"], odd["value_base64"]) == ("\ufffd{", "/ns=")
+    assert odd["headers"] == [["ü", None, "/wA="], ["text", "größe"]]
+    assert json.loads(run("dlq", "show", "x.duckdb", "1", "--json")[1]) == odd
+    assert (text["key"], text["value"], text["headers"]) == ("ü", "{", [])
+    assert "key_base64" not in text
+    assert "value_base64" not in text
+    code, out, _ = run("dlq", "show", "x.duckdb", "1")
+    assert code == 0
+    assert "header   ü: \ufffd" in out
+
+
 def test_what_can_be_read_after_an_upgrade_lands_and_is_no_letter_any_more(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +172,23 @@ def test_letters_of_many_pages_land_and_those_that_cannot_be_read_stay(
         assert store.rows("SELECT count(*), min(record_offset % 5 = 0) FROM dead_letters") == [
             (50, True)
         ]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (1, 2, 0)])
+def test_a_letter_that_cannot_be_read_stays_when_others_at_its_place_land(
+    run: Run, monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...]
+) -> None:
+    one, other = (of_version(one, "2.0") for one in make_records([make_case("a"), make_case("b")]))
+    at_one_place = [WireRecord(b"s", b"{broken", one.headers), one, other]
+    for number in order:
+        land("x.duckdb", at_one_place[number])
+    monkeypatch.setattr(wire, "MAJOR", 2)
+
+    code, out, _ = run("dlq", "replay", "x.duckdb", "--json")
+
+    assert (code, json.loads(out)["turns"]) == (1, 2)
+    with Store("x.duckdb") as store:
+        assert store.rows("SELECT record_value FROM dead_letters") == [(b"{broken",)]
 
 
 def test_replaying_holds_a_page_of_letters_in_memory(tmp_path: Path) -> None:

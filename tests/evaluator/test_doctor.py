@@ -83,7 +83,7 @@ def test_dead_letters_and_records_that_brought_nothing_new_are_no_gaps(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     first, second, third = make_records([make_case("s", [make_turn(f"t-{n}")]) for n in range(3)])
-    broken = WireRecord(second.key, b"{", second.headers)
+    broken = WireRecord(second.key, b"{", (*second.headers, ("odd", b"\xff")))
     (again,) = make_records([make_case("s", [make_turn("t-0")])], first_seq=4)
     write_log(Path("log.db"), [first, broken, third, again])
     consume()
@@ -141,7 +141,7 @@ def test_a_producer_without_a_gap_has_none_and_one_without_a_manifest_is_known_b
 
 def test_a_file_of_an_older_layout_tells_what_its_rows_still_know() -> None:
     records = make_records([make_case(f"s-{n}") for n in range(6)])
-    broken = WireRecord(records[4].key, b"{", records[4].headers)
+    broken = WireRecord(records[4].key, b"{", (*records[4].headers, ("odd", b"\xff")))
     closing = encode_manifest(Manifest("p", 6, NOON, {}, True))
     write_log(Path("log.db"), [*records[:2], records[3], broken, closing])
     consume()

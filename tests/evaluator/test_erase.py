@@ -80,6 +80,19 @@ def test_no_byte_of_the_subject_stays_and_the_others_keep_everything(
     assert len(Path("c.jsonl").read_text().splitlines()) == 300
 
 
+def test_a_dead_letter_that_names_the_subject_in_a_header_of_any_bytes_goes() -> None:
+    mine = WireRecord(b"k", b"{", (("who", b"\xff" + USER.encode()),))
+    other = WireRecord(b"k", b"{", (("who", b"\xffbob"),))
+    write_log(Path("log.db"), [mine, other])
+    main(["consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle"])
+
+    assert main(["erase", "--subject", USER, "--db", "x.duckdb"]) == 0
+
+    with duckdb.connect("x.duckdb") as connection:
+        left = connection.execute("SELECT record_offset FROM dead_letters").fetchall()
+    assert left == [(2,)]
+
+
 def test_what_was_erased_can_be_written_and_consumed_on(capsys: pytest.CaptureFixture[str]) -> None:
     fill(*MINE, *OTHERS[:3])
     erase(capsys, "--subject", USER)

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cases import make_case
-from evaltap.evaluator.file_scoring import BadLine, part_cases, parts
+from evaltap.evaluator.bad_line import BadLine
+from evaltap.evaluator.file_scoring import part_cases, parts
 
 LINES = st.lists(
     st.one_of(

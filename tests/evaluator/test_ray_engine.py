@@ -116,26 +116,45 @@ def test_a_cluster_gives_the_rows_of_one_process_for_json_lines_documents_and_pa
 
 @pytest.mark.slow
 @pytest.mark.timeout(280)
-def test_lines_that_are_no_cases_are_dead_letters_with_their_place() -> None:
+def test_lines_and_rows_that_are_no_cases_are_the_same_dead_letters_as_in_one_process(
+    tmp_path: Path,
+) -> None:
     write_metrics()
     write_cases(Path("a.jsonl"), 0, 3)
+    texts: list[str | None] = [
+        line.decode() for line in Path("a.jsonl").read_bytes().replace(b"s-", b"c-").splitlines()
+    ]
     with Path("a.jsonl").open("ab") as file:
         file.write(b'{"broken\n')
     pyarrow.parquet.write_table(pyarrow.table({"colour": ["red"]}), "p.parquet")
+    cells = [None, texts[0], '{"broken', texts[1], "", texts[2]]
+    pyarrow.parquet.write_table(pyarrow.table({"eval_case": cells}), "c.parquet", row_group_size=2)
+    # A cluster's nodes name files by their whole path.
+    files = [str(tmp_path / name) for name in ("a.jsonl", "c.parquet", "p.parquet")]
 
-    code, said = score(
-        "a.jsonl", "p.parquet", "--metrics", "m.json", "--engine", "ray", "--db", "r.duckdb"
-    )
+    code, said = score(*files, "--metrics", "m.json", "--engine", "ray", "--db", "r.duckdb")
+    local_code, local_said = score(*files, "--metrics", "m.json", "--db", "local.duckdb")
 
-    assert code == 2
+    assert code == local_code == 2
+    assert sorted(said.splitlines()) == sorted(local_said.splitlines())
+    assert_same_rows("r.duckdb", "local.duckdb")
+    letters_of = "SELECT * EXCLUDE landed_at FROM dead_letters ORDER BY ALL"
+    found = []
+    for path in ("r.duckdb", "local.duckdb"):
+        with duckdb.connect(path, read_only=True) as connection:
+            found.append(connection.execute(letters_of).fetchall())
+    assert found[0] == found[1]
     assert "a.jsonl: line 4" in said
     assert "p.parquet: row 0: no column for the input" in said
     with duckdb.connect("r.duckdb", read_only=True) as connection:
         letters = connection.execute(
-            "SELECT topic, record_value FROM dead_letters ORDER BY topic"
+            "SELECT topic, record_value FROM dead_letters ORDER BY topic, record_offset"
         ).fetchall()
     assert [(Path(topic).name, value) for topic, value in letters] == [
         ("a.jsonl", b'{"broken\n'),
+        ("c.parquet", b'{"eval_case":null}'),
+        ("c.parquet", b'{"eval_case":"{\\"broken"}'),
+        ("c.parquet", b'{"eval_case":""}'),
         ("p.parquet", b'{"colour":"red"}'),
     ]
 

@@ -8,12 +8,11 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import orjson
-
+from evaltap.evaluator.letter_headers import read_headers
 from evaltap.evaluator.seq_ranges import Ranges, highest, merged, size, without
 from evaltap.evaluator.store import Store
 from evaltap.schemas.local_log import open_log
-from evaltap.schemas.record import Manifest, RecordError, counted, decode_record
+from evaltap.schemas.record import Manifest, RecordError, WireRecord, counted, decode_record
 
 RECORDS_PER_READ = 500
 MERGE_AT = 10_000
@@ -135,9 +134,9 @@ def _read_store(store: Store, found: dict[str, Account]) -> None:
     ):
         _state(_account(found, producer_id), highest_seq, json.loads(drops), closing)
     for (headers,) in store.rows("SELECT record_headers FROM dead_letters"):
-        named = {name: value for name, value in orjson.loads(headers or "[]")}
-        seq = counted(str(named.get("seq", "")))
-        if named.get("producer_id") and seq is not None:
-            _account(found, named["producer_id"]).dead.append((seq, seq))
+        letter = WireRecord(None, None, read_headers(headers))
+        producer_id, seq = letter.header("producer_id"), counted(letter.header("seq"))
+        if producer_id and seq is not None:
+            _account(found, producer_id).dead.append((seq, seq))
     for producer_id, seq in store.rows("SELECT producer_id, seq FROM erasures"):
         _account(found, producer_id).erased.append((seq, seq))

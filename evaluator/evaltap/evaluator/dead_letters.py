@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from evaltap.evaluator.landing import LandedCounts, Lander, readable
+from evaltap.evaluator.landing import LandedCounts, Lander, LetterName, readable
+from evaltap.evaluator.letter_headers import read_headers
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store import Store
 from evaltap.schemas.record import WireRecord
@@ -41,8 +42,13 @@ class DeadLetter(NamedTuple):
     @property
     def record(self) -> WireRecord:
         """The record as it lay on the log."""
-        headers = tuple((name, text.encode()) for name, text in orjson.loads(self.headers or "[]"))
-        return WireRecord(self.key, self.value, headers)
+        return WireRecord(self.key, self.value, read_headers(self.headers))
+
+    @property
+    def name(self) -> LetterName:
+        """What tells it from other letters, also from those at its place."""
+        place = (self.topic, self.partition, self.offset)
+        return LetterName(*place, self.reason, self.detail, self.landed_at)
 
     @property
     def is_of_a_file(self) -> bool:
@@ -128,8 +134,8 @@ def replay(store: Store, *, reason: str = "", dry_run: bool = False) -> Replayed
         if dry_run:
             found.landed.records += len(ready)
         elif ready:
-            places = [letter[1:4] for letter in ready]
-            found.landed.add(lander.land(_as_batch(ready), instead_of=places))
+            names = [letter.name for letter in ready]
+            found.landed.add(lander.land(_as_batch(ready), instead_of=names))
     return found
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import duckdb
 import orjson
 
+from evaltap.evaluator.letter_headers import read_headers
 from evaltap.evaluator.store import Store
 from evaltap.schemas import canonical
 from evaltap.schemas.documents import is_json_lines, read_bytes, write_bytes
@@ -138,8 +139,8 @@ def erase_from_store(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
     with Store(path, create=False) as store:
         letters = [
             (topic, number, offset)
-            for topic, number, offset, *texts in store.rows(_DEAD_LETTERS)
-            if any(subject.is_mentioned(_bytes(text)) for text in texts)
+            for topic, number, offset, headers, *texts in store.rows(_DEAD_LETTERS)
+            if any(subject.is_mentioned(one) for one in (*_parts(headers), *map(_bytes, texts)))
         ]
         mentions = _mentions(store, subject, sessions)
         for table in _session_tables(store):
@@ -159,7 +160,7 @@ def erase_from_store(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
 
 
 _DEAD_LETTERS = """
-SELECT topic, partition_number, record_offset, record_key, record_headers, record_value, detail
+SELECT topic, partition_number, record_offset, record_headers, record_key, record_value, detail
 FROM dead_letters
 """
 
@@ -300,6 +301,13 @@ def _replace(path: Path, content: bytes) -> None:
 
 def _count(kept: Iterable[Any], subject: Subject, text: Callable[[Any], bytes]) -> int:
     return sum(subject.is_mentioned(text(one)) for one in kept)
+
+
+def _parts(headers: str | None) -> Iterator[bytes]:
+    """Yield the names and the values of a dead letter's headers."""
+    for name, value in read_headers(headers):
+        yield name.encode()
+        yield value
 
 
 def _bytes(value: Any) -> bytes:

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from evaltap.evaluator.bad_line import BadLine
 from evaltap.evaluator.batch import (
     NamedCase,
     Observer,
@@ -43,15 +44,6 @@ PARALLEL_FROM_BYTES = 8 << 20
 """Smaller files are scored in this process: starting workers would take longer."""
 
 
-class BadLine(NamedTuple):
-    """A line of a file that holds no usable case."""
-
-    path: str
-    offset: int
-    message: str
-    raw: bytes
-
-
 @dataclass(slots=True)
 class ScoredBatch:
     """The rows of some cases, and the lines that were not cases."""
@@ -73,7 +65,8 @@ class FileScorer:
 
     Make it before anything starts a thread or opens a database: on Linux the workers are forked.
     `workers=1` scores in this process; so do judged metrics, which wait on `concurrency` threads, and
-    `observe`, which is called with each case and its score, and `selection`.
+    `observe`, which is called with each case and its score, and `selection`.  `bad_lines` were found
+    already, when files were made of tables; they come before all others.
     """
 
     def __init__(
@@ -85,8 +78,10 @@ class FileScorer:
         concurrency: int = 1,
         observe: Observer | None = None,
         selection: Selection | None = None,
+        bad_lines: Sequence[BadLine] = (),
     ) -> None:
         self._scorer = scorer
+        self._bad_lines = list(bad_lines)
         self._observe = observe
         self._selection = selection
         self._parts = parts(paths)
@@ -108,6 +103,8 @@ class FileScorer:
 
     def batches(self) -> Iterator[ScoredBatch]:
         """Yield scored batches in the order of the files; raises InputError for an unreadable file."""
+        if self._bad_lines:
+            yield ScoredBatch(ScoreRows().packed(), self._bad_lines)
         if self._pool is None:
             for part in self._parts:
                 if self._selection is not None and self._selection.full:

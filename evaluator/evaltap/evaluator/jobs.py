@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
+from evaltap.evaluator.bad_line import BadLine
 from evaltap.evaluator.batch import BATCH_SECONDS, CASES_AHEAD, add_rows, score_batches
 from evaltap.evaluator.context import Status
 from evaltap.evaluator.crash_guard import CrashGuard
-from evaltap.evaluator.file_scoring import BadLine, FileScorer
+from evaltap.evaluator.file_scoring import FileScorer
 from evaltap.evaluator.fresh_cases import FreshCase
 from evaltap.evaluator.pending import (
     Begin,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from evaltap.evaluator.letter_headers import headers_json
 from evaltap.evaluator.outlined_case import OutlinedCase
 from evaltap.evaluator.pending import CaseKey
 from evaltap.evaluator.sources.base import SourceRecord
@@ -188,7 +189,6 @@ def feedback_row(feedback: Feedback, source: SourceRecord) -> Row:
 
 def dead_letter_row(source: SourceRecord, error: RecordError) -> Row:
     """Return the row of a record that cannot be read, without the time of landing."""
-    headers = [[name, value.decode("utf-8", "replace")] for name, value in source.record.headers]
     value, detail = source.record.value, str(error)
     if value is not None and len(value) > LARGEST_LETTER:
         detail += f"; its first {LARGEST_LETTER} bytes are kept, the whole lies on the log"
@@ -200,7 +200,7 @@ def dead_letter_row(source: SourceRecord, error: RecordError) -> Row:
         detail,
         error.parked,
         source.record.key,
-        _json(headers),
+        headers_json(source.record.headers),
         value,
     )
 

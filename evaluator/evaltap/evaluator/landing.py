@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from typing import NamedTuple
 
 from evaltap.evaluator.fresh_cases import FreshCases
 from evaltap.evaluator.landed_rows import (
@@ -44,6 +45,20 @@ from evaltap.schemas.record import (
 
 REMEMBERED_CASES = 10_000
 """Cases whose turns are kept in memory, so that the next turn of a live session needs no query."""
+
+
+class LetterName(NamedTuple):
+    """What tells a dead letter from others at its place, which a topic that was made anew gives again.
+
+    Not its value, which may be large: finding it would read those around it as well.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    detail: str
+    landed_at: datetime
 
 
 @dataclass(slots=True)
@@ -145,12 +160,10 @@ class Lander:
         taken, self._touched = self._touched, {}
         return taken
 
-    def land(
-        self, batch: SourceBatch, *, instead_of: Sequence[tuple[str, int, int]] = ()
-    ) -> LandedCounts:
+    def land(self, batch: SourceBatch, *, instead_of: Sequence[LetterName] = ()) -> LandedCounts:
         """Write a batch and its offsets in one transaction; return what became of its records.
 
-        `instead_of` are dead letters, by topic, partition and offset, that go in the same transaction.
+        `instead_of` are dead letters that go in the same transaction.
         """
         counts = LandedCounts(records=len(batch.records))
         rows = _Rows()
@@ -250,7 +263,7 @@ class Lander:
         self,
         rows: _Rows,
         batch: SourceBatch,
-        instead_of: Sequence[tuple[str, int, int]],
+        instead_of: Sequence[LetterName],
     ) -> None:
         first_seq = self._landed_seq - len(rows.turns) + 1
         try:
@@ -276,7 +289,7 @@ class Lander:
         rows: _Rows,
         cases: Sequence[Row],
         batch: SourceBatch,
-        instead_of: Sequence[tuple[str, int, int]],
+        instead_of: Sequence[LetterName],
         first_seq: int,
         now: datetime,
     ) -> None:
@@ -327,7 +340,8 @@ SELECT {what} FROM dead_letters SEMI JOIN places USING (topic, partition_number,
 """
 
 _TAKE_LETTER = """
-DELETE FROM dead_letters WHERE (topic, partition_number, record_offset) = (?, ?, ?)
+DELETE FROM dead_letters
+WHERE (topic, partition_number, record_offset, reason, detail, landed_at) = (?, ?, ?, ?, ?, ?)
 """
 
 _NAMES = "SELECT DISTINCT app_name, eval_set_id, eval_id FROM cases"

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
 
-import orjson
-
+from evaltap.evaluator.letter_headers import read_headers
 from evaltap.evaluator.pending import Touched
 from evaltap.evaluator.store import NoMemoryError, Store
 from evaltap.evaluator.topics import TopicsAway, TopicWriter
@@ -117,9 +116,8 @@ def dead_letters(store: Store, at: datetime, key: str, limit: int) -> list[Item]
     items = []
     for row in store.rows(_DEAD_LETTERS, {"at": at, "key": key, "limit": limit}):
         landed_at, place, topic, partition, offset, reason, detail, key_, headers, value = row
-        kept = tuple((name, text.encode()) for name, text in orjson.loads(headers or "[]"))
         record = encode_dead_letter(
-            WireRecord(key_, value, kept), reason=reason, detail=detail, topic=topic,
+            WireRecord(key_, value, read_headers(headers)), reason=reason, detail=detail, topic=topic,
             partition=partition, offset=offset, producer_id="evaltap-evaluator",
             time=landed_at.replace(tzinfo=UTC),
         )  # fmt: skip

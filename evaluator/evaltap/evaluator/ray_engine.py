@@ -16,17 +16,18 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from evaltap.evaluator.bad_line import BadLine
 from evaltap.evaluator.batch import NamedCase, case_identity, score_batches
-from evaltap.evaluator.datasets.columns import Columns, row_case
+from evaltap.evaluator.datasets.columns import Columns, case_or_bad_line
 from evaltap.evaluator.datasets.tables import row_group, row_group_starts
-from evaltap.evaluator.file_scoring import BadLine, Part, part_cases, parts
+from evaltap.evaluator.file_scoring import Part, part_cases, parts
 from evaltap.evaluator.parquet_results import drop_unfinished, write_part
 from evaltap.evaluator.runs import Run, write_run
 from evaltap.evaluator.scores import ScoreWriter
 from evaltap.evaluator.scoring import CaseScorer
 from evaltap.evaluator.store import Store
 from evaltap.schemas.documents import eval_set_name
-from evaltap.schemas.errors import ConfigurationError, EvaltapError, FormatError, InputError
+from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
 
 PART_BYTES = 8 << 20
 """Bytes of JSON Lines in a part: a few seconds of work, so that little is done again after a fault."""
@@ -207,12 +208,8 @@ def _row_group_cases(part: Part, columns: Columns, bad_lines: list[BadLine]) -> 
     path = Path(part.path)
     name = eval_set_name(path.with_suffix(""))
     for number, row in row_group(path, part.start, part.end):
-        try:
-            case = row_case(
-                row, columns, number=number + 1, app_name="", path=part.path, place=f"row {number}"
-            )
-        except FormatError as error:
-            raw = orjson.dumps(row, default=str, option=orjson.OPT_NON_STR_KEYS)
-            bad_lines.append(BadLine(part.path, number, str(error), raw))
+        found = case_or_bad_line(row, columns, number=number, path=part.path, place=f"row {number}")
+        if isinstance(found, BadLine):
+            bad_lines.append(found)
         else:
-            yield case_identity(case, name), case
+            yield case_identity(found, name), found

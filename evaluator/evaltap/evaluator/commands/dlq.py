@@ -22,6 +22,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap dlq list cases.duckdb --reason schema_unknown\n"
         "  evaltap dlq show cases.duckdb 3\n"
         "  evaltap dlq replay cases.duckdb      # after an upgrade: land what can be read by now\n\n"
+        "--json shows text; bytes that are not UTF-8 stand whole in key_base64 and value_base64, and a\n"
+        "header with such a value is [name, null, base64]\n\n"
         "exit code of replay: 0 nothing is left, 1 something cannot be read still"
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -85,7 +87,7 @@ def _show(options: argparse.Namespace) -> int:
     )
     print(f"key      {visible((letter.key or b'').decode('utf-8', 'replace'))}")
     for name, text in letter.record.headers:
-        print(f"header   {visible(name)}: {visible(text.decode())}")
+        print(f"header   {visible(name)}: {visible(text.decode('utf-8', 'replace'))}")
     print(f"value    {len(value):,} bytes")
     print(visible(value[:SHOWN_BYTES].decode("utf-8", "replace")))
     if len(value) > SHOWN_BYTES:
@@ -128,6 +130,7 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def _data(letter: "DeadLetter") -> dict[str, Any]:
+    key, value = letter.key or b"", letter.value or b""
     return {
         "number": letter.number,
         "reason": letter.reason,
@@ -136,8 +139,18 @@ def _data(letter: "DeadLetter") -> dict[str, Any]:
         "topic": letter.topic,
         "partition": letter.partition,
         "offset": letter.offset,
-        "key": (letter.key or b"").decode("utf-8", "replace"),
-        "headers": [[name, text.decode()] for name, text in letter.record.headers],
-        "value": (letter.value or b"").decode("utf-8", "replace"),
+        "key": key.decode("utf-8", "replace"),
+        **_base64("key_base64", key),
+        "headers": json.loads(letter.headers or "[]"),
+        "value": value.decode("utf-8", "replace"),
+        **_base64("value_base64", value),
         "landed_at": str(letter.landed_at),
     }
+
+
+def _base64(name: str, value: bytes) -> dict[str, str]:
+    """Return the bytes of what its text does not hold faithfully, nothing for what is UTF-8."""
+    from evaltap.evaluator.letter_headers import text_or_base64
+
+    _, encoded = text_or_base64(value)
+    return {name: encoded} if encoded else {}

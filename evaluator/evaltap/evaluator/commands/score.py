@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -33,6 +34,7 @@ from evaltap.schemas.documents import write_document
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
+    from evaltap.evaluator.bad_line import BadLine
     from evaltap.evaluator.batch import CaseIdentity
     from evaltap.evaluator.jobs import FilesScored
     from evaltap.evaluator.report import Difference, Summary
@@ -119,11 +121,17 @@ def run(options: argparse.Namespace) -> int:
         from evaltap.evaluator.datasets.columns import parse_columns
 
         source = ", ".join(map(str, options.cases))
-        with as_case_files(options.cases, parse_columns(options.map)) as options.cases:
-            return _score_files(options, scorer, source)
+        with as_case_files(options.cases, parse_columns(options.map)) as files:
+            options.cases = files.paths
+            return _score_files(options, scorer, source, files.bad_lines)
 
 
-def _score_files(options: argparse.Namespace, scorer: "CaseScorer", source: str) -> int:
+def _score_files(
+    options: argparse.Namespace,
+    scorer: "CaseScorer",
+    source: str,
+    bad_lines: "Sequence[BadLine]" = (),
+) -> int:
     from evaltap.evaluator.batch import compares
 
     if options.references:
@@ -135,8 +143,10 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer", source: str)
                 f"{path}: {found}; expected a file with eval cases"
                 " (`evaltap convert` makes one of a data set)"
             )
-    score = _on_ray if options.engine == "ray" else _here
-    scored, summary, code, differences = score(options, scorer, source)
+    if options.engine == "ray":
+        scored, summary, code, differences = _on_ray(options, scorer, source)
+    else:
+        scored, summary, code, differences = _here(options, scorer, source, bad_lines)
     _print(options, summary, code, differences, len(scored.bad_lines))
     comparing = [metric.metric_name for metric in scorer.metrics if compares(metric)]
     if scored.without_reference and comparing:
@@ -151,8 +161,13 @@ def _score_files(options: argparse.Namespace, scorer: "CaseScorer", source: str)
     return _bad_input_exit(scored) or code
 
 
-def _here(options: argparse.Namespace, scorer: "CaseScorer", source: str) -> "_Scored":
-    """Score in this process and its workers."""
+def _here(
+    options: argparse.Namespace,
+    scorer: "CaseScorer",
+    source: str,
+    bad_lines: "Sequence[BadLine]",
+) -> "_Scored":
+    """Score in this process and its workers; `bad_lines` are rows of tables that make no case."""
     from evaltap.evaluator.file_scoring import FileScorer
 
     kept = _KeptResults() if options.result else None
@@ -164,6 +179,7 @@ def _here(options: argparse.Namespace, scorer: "CaseScorer", source: str) -> "_S
         concurrency=options.concurrency,
         observe=kept.add if kept else None,
         selection=selection,
+        bad_lines=bad_lines,
     )
     try:
         # Loaded while the workers score: they need no database.
@@ -172,7 +188,7 @@ def _here(options: argparse.Namespace, scorer: "CaseScorer", source: str) -> "_S
         with open_store(options.db) as store, progress("cases scored") as report:
             scored = score_files(store, files, scorer, source, report)
             tell_selection(options, selection)
-            judged = _judged(options, store, scored)
+            judged = _judged(options, store, scored, options.cases)
     finally:
         files.close()
     if kept:
@@ -183,20 +199,26 @@ def _here(options: argparse.Namespace, scorer: "CaseScorer", source: str) -> "_S
 def _on_ray(options: argparse.Namespace, scorer: "CaseScorer", source: str) -> "_Scored":
     """Score on a Ray cluster; the results are Parquet files, which the DuckDB file reads."""
     from evaltap.evaluator.commands.engine import score_on_ray
+    from evaltap.evaluator.datasets.cases import SUFFIXES
 
     with open_store(options.db) as store, progress("cases scored") as report:
-        return _judged(options, store, score_on_ray(options, store, scorer, source, report))
+        scored = score_on_ray(options, store, scorer, source, report)
+        # The tables themselves, whose rows are no eval cases yet, are not read again.
+        readable = [path for path in options.cases if path.suffix.lower() not in SUFFIXES]
+        return _judged(options, store, scored, readable)
 
 
-def _judged(options: argparse.Namespace, store: "Store", scored: "FilesScored") -> "_Scored":
-    """Return the verdict on a run over files, with its reports written."""
+def _judged(
+    options: argparse.Namespace, store: "Store", scored: "FilesScored", case_files: Sequence[Path]
+) -> "_Scored":
+    """Return the verdict on a run over files, with its reports written; `case_files` are read again."""
     from evaltap.evaluator.report import summarise
 
     run_id = scored.run.run_id
     summary = summarise(store, run_id=run_id)
-    write_reports(options, store, run_id=run_id, case_files=options.cases)
-    code = guarded_exit(options, store, summary, case_files=options.cases)
-    differences = worst_differences(options, store, summary, case_files=options.cases)
+    write_reports(options, store, run_id=run_id, case_files=case_files)
+    code = guarded_exit(options, store, summary, case_files=case_files)
+    differences = worst_differences(options, store, summary, case_files=case_files)
     return scored, summary, code, differences
 
 

@@ -6,9 +6,10 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from evaltap.evaluator.datasets.columns import Columns, row_case
+from evaltap.evaluator.bad_line import BadLine
+from evaltap.evaluator.datasets.columns import Columns, case_or_bad_line, row_case
 from evaltap.evaluator.datasets.tables import read_rows
 from evaltap.schemas.case import CaseData
 from evaltap.schemas.errors import InputError
@@ -24,26 +25,46 @@ def dataset_cases(
 
     Raises InputError or FormatError for what is no data set, and for a row that makes no case.
     """
+    yield from _with_own_ids(_cases(paths, columns, split, app_name))
+
+
+def _cases(
+    paths: Sequence[Path], columns: Columns, split: str, app_name: str
+) -> Iterator[CaseData]:
+    rows = ((path, *row) for path in paths for row in read_rows(path, split=split))
+    for number, (path, place, row) in enumerate(rows, start=1):
+        yield row_case(row, columns, number=number, app_name=app_name, path=str(path), place=place)
+
+
+def _cases_and_bad_lines(
+    path: Path, columns: Columns, bad_lines: list[BadLine]
+) -> Iterator[CaseData]:
+    """Yield the eval cases of a data set; rows that make none are added to `bad_lines`."""
+    for number, (place, row) in enumerate(read_rows(path)):
+        found = case_or_bad_line(row, columns, number=number, path=str(path), place=place)
+        if isinstance(found, BadLine):
+            bad_lines.append(found)
+        else:
+            yield found
+
+
+def _with_own_ids(cases: Iterable[CaseData]) -> Iterator[CaseData]:
     seen: dict[str, int] = {}
-    number = 0
-    for path in paths:
-        for place, row in read_rows(path, split=split):
-            number += 1
-            case = row_case(
-                row, columns, number=number, app_name=app_name, path=str(path), place=place
-            )
-            name = case["evalId"]
-            seen[name] = seen.get(name, 0) + 1
-            if seen[name] > 1:
-                # A name that several rows share (a source file, a topic) is no id by itself.
-                case["evalId"] = f"{name}-{seen[name]}"
-            yield case
+    for case in cases:
+        name = case["evalId"]
+        seen[name] = seen.get(name, 0) + 1
+        if seen[name] > 1:
+            # A name that several rows share (a source file, a topic) is no id by itself.
+            case["evalId"] = f"{name}-{seen[name]}"
+        yield case
 
 
-def write_case_lines(path: Path, cases: Iterable[CaseData]) -> int:
-    """Write cases as JSON Lines, one after the other, and return their number; no case is no file.
+def write_case_lines(
+    path: Path, cases: Iterable[CaseData], bad_lines: Sequence[BadLine] = ()
+) -> int:
+    """Write cases as JSON Lines, one after the other, and return their number; no row is no file.
 
-    Raises InputError when there is none, or the file cannot be written.
+    Raises InputError when there is neither a case nor a bad line by then, or the file cannot be written.
     """
     temporary, count = path.with_name(path.name + ".tmp"), 0
     try:
@@ -52,7 +73,7 @@ def write_case_lines(path: Path, cases: Iterable[CaseData]) -> int:
             for case in cases:
                 file.write(json.dumps(case, ensure_ascii=False).encode() + b"\n")
                 count += 1
-        if not count:
+        if not count and not bad_lines:
             raise InputError("no row; expected at least one")
         os.replace(temporary, path)
     except OSError as error:
@@ -62,21 +83,30 @@ def write_case_lines(path: Path, cases: Iterable[CaseData]) -> int:
     return count
 
 
+class CaseFiles(NamedTuple):
+    """Files of eval cases, and the rows of the data sets they were made of that make none."""
+
+    paths: list[Path]
+    bad_lines: list[BadLine]
+
+
 @contextmanager
-def as_case_files(paths: Sequence[Path], columns: Columns) -> Iterator[list[Path]]:
+def as_case_files(paths: Sequence[Path], columns: Columns) -> Iterator[CaseFiles]:
     """Yield the paths with a file of eval cases in the place of each data set, while they are needed."""
     if not any(map(_is_dataset, paths)):
-        yield [*paths]
+        yield CaseFiles([*paths], [])
         return
     with tempfile.TemporaryDirectory(prefix="evaltap-") as folder:
-        made = []
+        made = CaseFiles([], [])
         for number, path in enumerate(paths):
             if _is_dataset(path):
-                cases = dataset_cases([path], columns)
+                bad_lines: list[BadLine] = []
+                cases = _with_own_ids(_cases_and_bad_lines(path, columns, bad_lines))
                 # The name is that of the eval set.
                 path = Path(folder) / str(number) / f"{path.resolve().stem}.jsonl"
-                write_case_lines(path, cases)
-            made.append(path)
+                write_case_lines(path, cases, bad_lines)
+                made.bad_lines.extend(bad_lines)
+            made.paths.append(path)
         yield made
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import orjson
 
+from evaltap.evaluator.bad_line import BadLine
 from evaltap.schemas.case import CaseData
 from evaltap.schemas.documents import case_data, describe
 from evaltap.schemas.errors import FormatError, InputError
@@ -101,6 +102,17 @@ def row_case(
     }
     case["sessionInput"] = {"appName": app_name, "userId": "dataset", "state": state}
     return case_data(case, path=path, place=place)
+
+
+def case_or_bad_line(
+    row: Mapping[str, Any], columns: Columns, *, number: int, path: str, place: str
+) -> CaseData | BadLine:
+    """Return the eval case of a row, or what the row holds instead; rows are numbered from 0."""
+    try:
+        return row_case(row, columns, number=number + 1, app_name="", path=path, place=place)
+    except FormatError as error:
+        raw = orjson.dumps(row, default=str, option=orjson.OPT_NON_STR_KEYS)
+        return BadLine(path, number, str(error), raw)
 
 
 def _one_turn(

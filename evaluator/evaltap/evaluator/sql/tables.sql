@@ -106,7 +106,7 @@ CREATE TABLE IF NOT EXISTS dead_letters (
   detail            VARCHAR NOT NULL,
   parked            BOOLEAN NOT NULL,  -- not broken but too new: replay it after an upgrade
   record_key        BLOB,
-  record_headers    JSON,
+  record_headers    JSON,  -- [name, text] each; [name, null, base64] for a value that is not UTF-8
   record_value      BLOB,
   landed_at         TIMESTAMP NOT NULL
 );
