@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.log_location import kafka_settings
 
 KNOWN: dict[str, Any] = {
@@ -21,6 +22,7 @@ KNOWN: dict[str, Any] = {
         ("sasl_plain_username", "1e5", "1e5"),
         ("ssl_password", "0", "0"),
         ("security_protocol", "SASL_SSL", "SASL_SSL"),
+        ("security_protocol", "sasl_ssl", "SASL_SSL"),
         ("linger_ms", "20", 20),
         ("receive_buffer_bytes", "65536", 65536),
         ("enable_auto_commit", "false", False),
@@ -39,3 +41,13 @@ def test_what_this_client_does_not_know_is_left_out(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("EVALTAP_KAFKA_MAX_POLL_RECORDS", "5")
 
     assert kafka_settings(KNOWN) == {}
+
+
+@pytest.mark.parametrize("given", ["TLS", "SASL_SSLX", "sasl-ssl", "false"])
+def test_a_protocol_that_nobody_knows_is_never_taken_for_plaintext(
+    monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setenv("EVALTAP_KAFKA_SECURITY_PROTOCOL", given)
+
+    with pytest.raises(ConfigurationError, match=f"'{given}'; expected one of PLAINTEXT, SSL, "):
+        kafka_settings(KNOWN)

@@ -25,6 +25,7 @@ FORM = "kafka://host:port[,host:port]/topic"
 PRODUCER_BATCH_BYTES = 256 << 10
 """What a producer sends at once.  With kafka-python's 16 KB a batch holds a few turns, and its request
 costs more than their sending, and its reading more than their unpacking."""
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 CASE, OTLP = FORMATS = ("case", "otlp")
 
 
@@ -77,7 +78,8 @@ def kafka_settings(known: Mapping[str, Any]) -> dict[str, Any]:
     """Return the client settings that the environment names; numbers and booleans where such belong.
 
     `known` are those of the client at hand with their defaults: a producer's setting means nothing to a
-    consumer, and a password of digits is still a text.
+    consumer, and a password of digits is still a text.  Raises ConfigurationError for a value that
+    cannot be meant.
     """
     found: dict[str, Any] = {}
     for variable, value in os.environ.items():
@@ -85,7 +87,19 @@ def kafka_settings(known: Mapping[str, Any]) -> dict[str, Any]:
         if variable.startswith(ENVIRONMENT_PREFIX) and value and name in known:
             is_number = isinstance(known[name], bool | int | float) or name.endswith(_NUMBERS)
             found[name] = _decoded(value) if is_number else value
+    if "security_protocol" in found:
+        found["security_protocol"] = _security_protocol(found["security_protocol"])
     return found
+
+
+def _security_protocol(given: str) -> str:
+    """Return the protocol as the client knows it: what it does not know it takes for plaintext."""
+    if given.upper() not in SECURITY_PROTOCOLS:
+        raise ConfigurationError(
+            f"{ENVIRONMENT_PREFIX}SECURITY_PROTOCOL is {given!r};"
+            f" expected one of {', '.join(SECURITY_PROTOCOLS)}"
+        )
+    return given.upper()
 
 
 _NUMBERS = ("_bytes", "_ms")
