@@ -8,6 +8,7 @@ import sys
 import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -22,6 +23,7 @@ from evaltap.evaluator.store import Store
 from evaltap.recorder import CaseSpanProcessor, Recorder
 from evaltap.recorder.sinks.kafka import KafkaSink
 from faulty_network import PRODUCE, proxied
+from span_facts import files_of
 from topics import cases, landed, location, messages, record, turns
 
 pytestmark = pytest.mark.timeout(120)
@@ -63,6 +65,47 @@ def test_record_cases_returns_when_all_is_acknowledged_also_through_an_outage(
     assert not list(tmp_path.rglob("*.log.db")), "nothing is left on the spool"
     with Store(":memory:") as store:
         assert landed(broker.log(), store) == 500
+
+
+@pytest.mark.parametrize("source", ["cases", "claude-code", "otlp"])
+def test_record_says_which_turns_a_broker_refused_and_where_they_are(
+    broker: Broker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    source: str,
+) -> None:
+    monkeypatch.setenv("EVALTAP_KAFKA_MAX_REQUEST_SIZE", "200")
+
+    code = main(
+        ["record", source, str(_one_turn(source, tmp_path)), "--log", broker.log(), "--json"]
+    )
+
+    (aside,) = tmp_path.rglob("*.rejected")
+    said = capsys.readouterr()
+    assert code == 3
+    assert "the broker refused 1 turn," in said.err
+    assert said.err.rstrip().endswith(f"evaltap consume --log {aside}")
+    assert json.loads(said.out)["refused"] == 1
+
+
+def _one_turn(source: str, tmp_path: Path) -> Path:
+    """Return a file with one turn, of the kind that `evaltap record SOURCE` reads."""
+    if source == "otlp":
+        (path,) = files_of("pydantic-ai-v5/single_tool")
+        return path
+    path = tmp_path / "given.jsonl"
+    lines = cases(1) if source == "cases" else [_line("user", "hi"), _line("assistant", "hello")]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def _line(role: str, text: str) -> dict[str, Any]:
+    """Return a line of a transcript of Claude Code."""
+    message = {"role": role, "id": "m", "content": [{"type": "text", "text": text}]}
+    return {"type": role, "uuid": role, "sessionId": "s-1", "isSidechain": False,
+            "parentUuid": None if role == "user" else "user",
+            "timestamp": "2026-04-01T00:00:00.000Z", "message": message}  # fmt: skip
 
 
 def test_a_consumer_goes_on_through_an_outage(broker: Broker) -> None:

@@ -242,7 +242,26 @@ def test_records_set_aside_still_count_as_waiting(tmp_path: Path, topic: Topic) 
     assert forwarder.drained(30), "nobody waits for what will never be taken"
 
     assert forwarder.waiting == 1
+    assert forwarder.refused == {spool.rejected_path: 1}
     forwarder.stop()
+
+
+def test_what_is_refused_of_an_ended_process_is_told_with_its_own_file(
+    tmp_path: Path, topic: Topic
+) -> None:
+    topic.mood = lambda record: RefusedError() if record.key in (b"s-1", b"s-10") else None
+    left, mine = new_spool(tmp_path), new_spool(tmp_path)
+    write(left, records(3))
+    left.release()
+    write(mine, records(2, first=10))
+
+    forwarder = Forwarder(topic.connect, mine)
+    forwarder.added(2)
+    forwarder.start()
+    assert forwarder.drained(30)
+    forwarder.stop()
+
+    assert forwarder.refused == {left.rejected_path: 1, mine.rejected_path: 1}
 
 
 def test_trouble_is_retried_sooner_while_somebody_waits(tmp_path: Path, topic: Topic) -> None:

@@ -7,8 +7,10 @@ the answers and nothing else.  So what may reach the topic twice is one window, 
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from evaltap.recorder.errors import Faults
@@ -163,6 +165,7 @@ class Forwarder:
         self._progress = threading.Condition()
         self._waiting = 0
         self._set_aside = 0
+        self._refused: Counter[Path] = Counter()
         self._awaited = 0
         self._carrier = Carrier(connect, self._stopping.is_set)
         self._faults = Faults("turns wait on the spool until the broker takes them")
@@ -177,6 +180,12 @@ class Forwarder:
         """How many cases were added and are not acknowledged; those set aside are among them."""
         with self._progress:
             return max(0, self._waiting) + self._set_aside
+
+    @property
+    def refused(self) -> Mapping[Path, int]:
+        """How many cases were set aside as the broker refused them, by file; also of ended processes."""
+        with self._progress:
+            return dict(self._refused)
 
     def start(self) -> None:
         """Start the thread."""
@@ -248,6 +257,9 @@ class Forwarder:
         """Carry a window; return whether the next one may follow at once."""
         moved = self._carrier.carry(spool)
         skipped = spool.take_skipped()
+        if moved.refused_cases:
+            with self._progress:
+                self._refused[spool.rejected_path] += moved.refused_cases
         if counted and (moved.records or skipped):
             with self._progress:
                 self._waiting -= moved.cases + moved.refused_cases

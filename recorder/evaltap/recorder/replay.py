@@ -5,9 +5,10 @@ raises: nobody's agent is at stake.  Redaction is the recorder's own and is on u
 """
 
 import uuid
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.finishing import Dropped, Finisher, configured_redactor
 from evaltap.recorder.recorder import log_sink
 from evaltap.recorder.sinks.base import SinkError
+from evaltap.recorder.sinks.kafka import KafkaSink
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.record import Manifest, WireRecord, encode_manifest
 
@@ -26,18 +28,20 @@ CaseData = dict[str, Any]
 
 @dataclass(slots=True)
 class ReplayCounts:
-    """What was appended."""
+    """What was appended; and, by the file that holds them, the turns that a broker refused for ever."""
 
     cases: int = 0
     turns: int = 0
+    refused: Mapping[Path, int] = field(default_factory=dict)
 
 
 class Replay:
     """Appends cases to the log at `log`; use it in a `with` statement.
 
-    Its end waits until a broker has acknowledged everything, however long that takes; interrupted, the
-    rest stays on the spool for the next process.  Raises ConfigurationError for a URL that names no
-    log, InputError for a case that cannot be recorded and for a log that cannot be written.  What was
+    Its end waits until a broker has answered for everything, however long that takes; `counts` says
+    then what it refused, which may include turns that ended processes left.  Interrupted, the rest
+    stays on the spool for the next process.  Raises ConfigurationError for a URL that names no log,
+    InputError for a case that cannot be recorded and for a log that cannot be written.  What was
     appended before stays: it is whole turns.
     """
 
@@ -77,6 +81,8 @@ class Replay:
                     pass
         finally:
             self._sink.close()
+            if isinstance(self._sink, KafkaSink):
+                self.counts.refused = self._sink.refused()
 
     def add(self, cases: Iterable[CaseData]) -> None:
         """Append every turn of the cases."""

@@ -10,7 +10,8 @@ only the forwarder touches it, with its own bound, and a child makes its own.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from evaltap.recorder.forwarder import ACK_SECONDS, Forwarder, RefusedError, is_case
@@ -48,6 +49,10 @@ class KafkaSink:
     def backlog(self) -> int:
         """Return how many cases were taken and are not acknowledged, those set aside included."""
         return self._forwarder.waiting if self._forwarder is not None else 0
+
+    def refused(self) -> Mapping[Path, int]:
+        """Return how many cases the broker refused for ever, by the file that holds them now."""
+        return self._forwarder.refused if self._forwarder is not None else {}
 
     def close(self) -> None:
         """Stop forwarding; what was not sent stays on the spool for the next process."""
