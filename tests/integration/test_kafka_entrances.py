@@ -89,6 +89,41 @@ def test_record_says_which_turns_a_broker_refused_and_where_they_are(
     assert json.loads(said.out)["refused"] == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        (
+            "REQUEST_TIMEOUT_MS",
+            "abc",
+            "EVALTAP_KAFKA_REQUEST_TIMEOUT_MS is 'abc'; expected a number",
+        ),
+        ("SECURITY_PROTOCOL", "TLS", "EVALTAP_KAFKA_SECURITY_PROTOCOL is 'TLS'; expected one of"),
+        ("CLIENT_DNS_LOOKUP", "x", "client_dns_lookup must be one of"),
+        ("KEY_SERIALIZER", "x", "the Kafka client cannot work with its settings ("),
+    ],
+)
+def test_a_wrong_setting_ends_record_with_what_is_wrong_and_what_waits(
+    broker: Broker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    value: str,
+    said: str,
+) -> None:
+    command = ["record", "cases", str(_one_turn("cases", tmp_path)), "--log", broker.log()]
+    monkeypatch.setenv(f"EVALTAP_KAFKA_{name}", value)
+
+    assert main(command) == 2
+
+    found = capsys.readouterr().err
+    assert said in found.split("evaltap record: ")[1]
+    assert "1 turn waits on the spool: the next `evaltap record`" in found
+    monkeypatch.delenv(f"EVALTAP_KAFKA_{name}")
+    assert main(command) == 0
+    assert not list(tmp_path.rglob("*.log.db")), "the next one sends what waited"
+
+
 def _one_turn(source: str, tmp_path: Path) -> Path:
     """Return a file with one turn, of the kind that `evaltap record SOURCE` reads."""
     if source == "otlp":

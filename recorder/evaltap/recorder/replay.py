@@ -17,7 +17,7 @@ from evaltap.recorder.finishing import Dropped, Finisher, configured_redactor
 from evaltap.recorder.recorder import log_sink
 from evaltap.recorder.sinks.base import SinkError
 from evaltap.recorder.sinks.kafka import KafkaSink
-from evaltap.schemas.errors import InputError
+from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.record import Manifest, WireRecord, encode_manifest
 
 RECORDS_PER_APPEND = 200
@@ -40,9 +40,9 @@ class Replay:
 
     Its end waits until a broker has answered for everything, however long that takes; `counts` says
     then what it refused, which may include turns that ended processes left.  Interrupted, the rest
-    stays on the spool for the next process.  Raises ConfigurationError for a URL that names no log,
-    InputError for a case that cannot be recorded and for a log that cannot be written.  What was
-    appended before stays: it is whole turns.
+    stays on the spool for the next process.  Raises ConfigurationError for a URL that names no log and
+    for settings that the client of a broker cannot work with, InputError for a case that cannot be
+    recorded and for a log that cannot be written.  What was appended before stays: it is whole turns.
     """
 
     def __init__(self, log: str, *, redaction: bool = True) -> None:
@@ -77,8 +77,7 @@ class Replay:
                     encode_manifest(Manifest(self._producer_id, self._seq, now, closing=True))
                 )
                 self._flush()
-                while not self._sink.flush(ACKNOWLEDGED_EVERY_SECONDS):
-                    pass
+                self._await_broker()
         finally:
             self._sink.close()
             if isinstance(self._sink, KafkaSink):
@@ -106,12 +105,34 @@ class Replay:
         if len(self._records) >= RECORDS_PER_APPEND:
             self._flush()
 
+    def _await_broker(self) -> None:
+        while not self._sink.flush(ACKNOWLEDGED_EVERY_SECONDS):
+            if isinstance(self._sink, KafkaSink):
+                _check_hope(self._sink)
+
     def _flush(self) -> None:
         try:
             self._sink.append(self._records)
         except SinkError as error:
             raise InputError(f"{error}") from error
         self._records = []
+
+
+def _check_hope(sink: KafkaSink) -> None:
+    """Raise what keeps turns on the spool however long anybody waits, if anything does."""
+    trouble = sink.hopeless()
+    if isinstance(trouble, ConfigurationError):
+        raise ConfigurationError(f"{trouble}; {_left(sink.unsent())}") from trouble
+    if trouble is not None:
+        raise trouble
+
+
+def _left(turns: int) -> str:
+    """Say that turns wait on the spool, and what sends them."""
+    return (
+        f"{turns:,} turn{'s wait' if turns != 1 else ' waits'} on the spool:"
+        " the next `evaltap record` or recorder with this log sends them"
+    )
 
 
 def one_turn_cases(case: CaseData) -> Iterator[CaseData]:
