@@ -23,6 +23,8 @@ KNOWN: dict[str, Any] = {
         ("sasl_plain_password", "true", "true"),
         ("sasl_plain_username", "1e5", "1e5"),
         ("ssl_password", "0", "0"),
+        ("sasl_plain_password", " from a file \r\n", " from a file "),
+        ("linger_ms", "20\n", 20),
         ("security_protocol", "SASL_SSL", "SASL_SSL"),
         ("security_protocol", "sasl_ssl", "SASL_SSL"),
         ("linger_ms", "20", 20),
@@ -46,10 +48,24 @@ def test_only_what_the_client_counts_with_is_a_number(
     assert kafka_settings(KNOWN) == {name: taken}
 
 
-def test_what_this_client_does_not_know_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_this_client_does_not_know_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("EVALTAP_KAFKA_MAX_POLL_RECORDS", "5")
 
     assert kafka_settings(KNOWN) == {}
+    assert caplog.text == "", "a consumer knows it"
+
+
+def test_what_no_client_knows_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("EVALTAP_KAFKA_FOO_BAR", "secret")
+
+    assert kafka_settings(KNOWN) == kafka_settings({}) == {}
+    (told,) = caplog.messages
+    assert told.startswith("EVALTAP_KAFKA_FOO_BAR sets nothing")
+    assert "secret" not in told
 
 
 @pytest.mark.parametrize("given", ["TLS", "SASL_SSLX", "sasl-ssl", "false"])

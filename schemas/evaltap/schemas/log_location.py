@@ -11,17 +11,21 @@ becomes `security_protocol`, and so on.  They may hold secrets, so they are neve
 """
 
 import json
+import logging
 import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from evaltap.schemas.errors import ConfigurationError
+
+_LOG = logging.getLogger("evaltap.kafka")
 
 ENVIRONMENT_PREFIX = "EVALTAP_KAFKA_"
 FORM = "kafka://host:port[,host:port]/topic"
@@ -117,13 +121,17 @@ def kafka_settings(known: Mapping[str, Any]) -> dict[str, Any]:
     cannot be meant.
     """
     found: dict[str, Any] = {}
-    for variable, value in os.environ.items():
+    for variable, text in os.environ.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
-        if variable.startswith(ENVIRONMENT_PREFIX) and name in known:
-            if name == "compression_type":
-                found[name] = _compression(variable, value)
-            elif value:
-                found[name] = _setting(variable, name, value, known[name])
+        value = text.rstrip("\r\n")  # what is read from a file often ends a line
+        if name not in known:
+            _tell_unknown(variable, name)
+        elif name == "compression_type":
+            found[name] = _compression(variable, value)
+        elif value:
+            found[name] = _setting(variable, name, value, known[name])
     logs_in = found.get("security_protocol", "").startswith("SASL")
     if logs_in and "sasl_mechanism" in known and "sasl_mechanism" not in found:
         raise ConfigurationError(
@@ -152,6 +160,16 @@ def settings_blamed() -> Iterator[None]:
             f"the Kafka client cannot work with its settings ({type(error).__name__}: {error});"
             f" correct the variables {ENVIRONMENT_PREFIX}..."
         ) from error
+
+
+@cache
+def _tell_unknown(variable: str, name: str) -> None:
+    """Warn, once in a process, of a variable that sets nothing: no client has such a setting."""
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+
+    clients = (KafkaProducer, KafkaConsumer, KafkaAdminClient)
+    if not any(name in client.DEFAULT_CONFIG for client in clients):
+        _LOG.warning("%s sets nothing: kafka-python has no such setting; check its name", variable)
 
 
 _NUMBERS = ("_bytes", "_ms")
