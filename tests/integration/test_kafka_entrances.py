@@ -22,6 +22,8 @@ from evaltap.evaluator.sources.kafka import KafkaSource
 from evaltap.evaluator.store import Store
 from evaltap.recorder import CaseSpanProcessor, Recorder
 from evaltap.recorder.sinks.kafka import KafkaSink
+from evaltap.recorder.spool import spool_place
+from evaltap.recorder.spool_view import spool_states
 from faulty_network import PRODUCE, proxied
 from span_facts import files_of
 from topics import cases, landed, location, messages, record, turns
@@ -65,6 +67,35 @@ def test_record_cases_returns_when_all_is_acknowledged_also_through_an_outage(
     assert not list(tmp_path.rglob("*.log.db")), "nothing is left on the spool"
     with Store(":memory:") as store:
         assert landed(broker.log(), store) == 500
+
+
+def test_record_that_is_interrupted_says_how_many_turns_wait_and_the_next_one_sends_them(
+    broker: Broker, tmp_path: Path
+) -> None:
+    broker.must_be_ours()
+    lines = tmp_path / "c.jsonl"
+    lines.write_text("".join(json.dumps(case) + "\n" for case in cases(300)))
+    broker.stop()
+    handled = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    command = [sys.executable, "-c", handled + EVALTAP, "record", "cases", str(lines),
+               "--log", broker.log()]  # fmt: skip
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    folder = spool_place(location(broker.log()))
+
+    # The last record is the manifest.
+    until(lambda: sum(state.records for state in spool_states(folder)) == 301)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+
+    assert running.returncode == 130
+    assert said.splitlines()[-1] == (
+        "evaltap record: interrupted; 300 turns wait on the spool:"
+        " the next `evaltap record` or recorder with this log sends them"
+    )
+    broker.start()
+    assert main(["record", "cases", str(_one_turn("cases", tmp_path)), "--log", broker.log()]) == 0
+    with Store(":memory:") as store:
+        assert landed(broker.log(), store) == 300 + 1
 
 
 @pytest.mark.parametrize("source", ["cases", "claude-code", "otlp"])

@@ -40,9 +40,10 @@ class Replay:
 
     Its end waits until a broker has answered for everything, however long that takes; `counts` says
     then what it refused, which may include turns that ended processes left.  Interrupted, the rest
-    stays on the spool for the next process.  Raises ConfigurationError for a URL that names no log and
-    for settings that the client of a broker cannot work with, InputError for a case that cannot be
-    recorded and for a log that cannot be written.  What was appended before stays: it is whole turns.
+    stays on the spool for the next process; the text of the KeyboardInterrupt says so.  Raises
+    ConfigurationError for a URL that names no log and for settings that the client of a broker cannot
+    work with, InputError for a case that cannot be recorded and for a log that cannot be written.
+    What was appended before stays: it is whole turns.
     """
 
     def __init__(self, log: str, *, redaction: bool = True) -> None:
@@ -70,18 +71,16 @@ class Replay:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
         try:
             if kind is None:
-                now = datetime.now(UTC)
-                self._records.append(
-                    encode_manifest(Manifest(self._producer_id, self._seq, now, closing=True))
-                )
-                self._flush()
-                self._await_broker()
+                self._finish()
+        except KeyboardInterrupt:
+            interrupted = True
         finally:
-            self._sink.close()
-            if isinstance(self._sink, KafkaSink):
-                self.counts.refused = self._sink.refused()
+            self._close()
+        if interrupted:
+            raise KeyboardInterrupt(*self._unsent()) from None
 
     def add(self, cases: Iterable[CaseData]) -> None:
         """Append every turn of the cases."""
@@ -104,6 +103,23 @@ class Replay:
         self.counts.turns += 1
         if len(self._records) >= RECORDS_PER_APPEND:
             self._flush()
+
+    def _finish(self) -> None:
+        now = datetime.now(UTC)
+        manifest = Manifest(self._producer_id, self._seq, now, closing=True)
+        self._records.append(encode_manifest(manifest))
+        self._flush()
+        self._await_broker()
+
+    def _close(self) -> None:
+        self._sink.close()
+        if isinstance(self._sink, KafkaSink):
+            self.counts.refused = self._sink.refused()
+
+    def _unsent(self) -> list[str]:
+        """Return what is to be said of turns that wait for a broker, nothing when none does."""
+        turns = self._sink.unsent() if isinstance(self._sink, KafkaSink) else 0
+        return [_left(turns)] if turns else []
 
     def _await_broker(self) -> None:
         while not self._sink.flush(ACKNOWLEDGED_EVERY_SECONDS):
