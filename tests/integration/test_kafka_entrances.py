@@ -8,6 +8,7 @@ import sys
 import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -21,7 +22,10 @@ from evaltap.evaluator.sources.kafka import KafkaSource
 from evaltap.evaluator.store import Store
 from evaltap.recorder import CaseSpanProcessor, Recorder
 from evaltap.recorder.sinks.kafka import KafkaSink
+from evaltap.recorder.spool import spool_place
+from evaltap.recorder.spool_view import spool_states
 from faulty_network import PRODUCE, proxied
+from span_facts import files_of
 from topics import cases, landed, location, messages, record, turns
 
 pytestmark = pytest.mark.timeout(120)
@@ -63,6 +67,111 @@ def test_record_cases_returns_when_all_is_acknowledged_also_through_an_outage(
     assert not list(tmp_path.rglob("*.log.db")), "nothing is left on the spool"
     with Store(":memory:") as store:
         assert landed(broker.log(), store) == 500
+
+
+def test_record_that_is_interrupted_says_how_many_turns_wait_and_the_next_one_sends_them(
+    broker: Broker, tmp_path: Path
+) -> None:
+    broker.must_be_ours()
+    lines = tmp_path / "c.jsonl"
+    lines.write_text("".join(json.dumps(case) + "\n" for case in cases(300)))
+    broker.stop()
+    handled = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    command = [sys.executable, "-c", handled + EVALTAP, "record", "cases", str(lines),
+               "--log", broker.log()]  # fmt: skip
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    folder = spool_place(location(broker.log()))
+
+    # The last record is the manifest.
+    until(lambda: sum(state.records for state in spool_states(folder)) == 301)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+
+    assert running.returncode == 130
+    assert said.splitlines()[-1] == (
+        "evaltap record: interrupted; 300 turns wait on the spool:"
+        " the next `evaltap record` or recorder with this log sends them"
+    )
+    broker.start()
+    assert main(["record", "cases", str(_one_turn("cases", tmp_path)), "--log", broker.log()]) == 0
+    with Store(":memory:") as store:
+        assert landed(broker.log(), store) == 300 + 1
+
+
+@pytest.mark.parametrize("source", ["cases", "claude-code", "otlp"])
+def test_record_says_which_turns_a_broker_refused_and_where_they_are(
+    broker: Broker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    source: str,
+) -> None:
+    monkeypatch.setenv("EVALTAP_KAFKA_MAX_REQUEST_SIZE", "200")
+
+    code = main(
+        ["record", source, str(_one_turn(source, tmp_path)), "--log", broker.log(), "--json"]
+    )
+
+    (aside,) = tmp_path.rglob("*.rejected")
+    said = capsys.readouterr()
+    assert code == 3
+    assert "the broker refused 1 turn," in said.err
+    assert said.err.rstrip().endswith(f"evaltap consume --log {aside}")
+    assert json.loads(said.out)["refused"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        (
+            "REQUEST_TIMEOUT_MS",
+            "abc",
+            "EVALTAP_KAFKA_REQUEST_TIMEOUT_MS is 'abc'; expected a number",
+        ),
+        ("SECURITY_PROTOCOL", "TLS", "EVALTAP_KAFKA_SECURITY_PROTOCOL is 'TLS'; expected one of"),
+        ("CLIENT_DNS_LOOKUP", "x", "client_dns_lookup must be one of"),
+        ("KEY_SERIALIZER", "x", "the Kafka client cannot work with its settings ("),
+    ],
+)
+def test_a_wrong_setting_ends_record_with_what_is_wrong_and_what_waits(
+    broker: Broker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    value: str,
+    said: str,
+) -> None:
+    command = ["record", "cases", str(_one_turn("cases", tmp_path)), "--log", broker.log()]
+    monkeypatch.setenv(f"EVALTAP_KAFKA_{name}", value)
+
+    assert main(command) == 2
+
+    found = capsys.readouterr().err
+    assert said in found.split("evaltap record: ")[1]
+    assert "1 turn waits on the spool: the next `evaltap record`" in found
+    monkeypatch.delenv(f"EVALTAP_KAFKA_{name}")
+    assert main(command) == 0
+    assert not list(tmp_path.rglob("*.log.db")), "the next one sends what waited"
+
+
+def _one_turn(source: str, tmp_path: Path) -> Path:
+    """Return a file with one turn, of the kind that `evaltap record SOURCE` reads."""
+    if source == "otlp":
+        (path,) = files_of("pydantic-ai-v5/single_tool")
+        return path
+    path = tmp_path / "given.jsonl"
+    lines = cases(1) if source == "cases" else [_line("user", "hi"), _line("assistant", "hello")]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def _line(role: str, text: str) -> dict[str, Any]:
+    """Return a line of a transcript of Claude Code."""
+    message = {"role": role, "id": "m", "content": [{"type": "text", "text": text}]}
+    return {"type": role, "uuid": role, "sessionId": "s-1", "isSidechain": False,
+            "parentUuid": None if role == "user" else "user",
+            "timestamp": "2026-04-01T00:00:00.000Z", "message": message}  # fmt: skip
 
 
 def test_a_consumer_goes_on_through_an_outage(broker: Broker) -> None:

@@ -14,7 +14,7 @@ from broker import until
 from cases import make_case, make_records, make_turn
 from evaltap.recorder.forwarder import Carrier, Forwarder, RefusedError
 from evaltap.recorder.spool import WINDOW_BYTES, WINDOW_RECORDS, Spool, SpoolReader, new_spool
-from evaltap.schemas.errors import InputError
+from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.local_log import open_log
 from evaltap.schemas.record import WireRecord
 
@@ -242,6 +242,49 @@ def test_records_set_aside_still_count_as_waiting(tmp_path: Path, topic: Topic) 
     assert forwarder.drained(30), "nobody waits for what will never be taken"
 
     assert forwarder.waiting == 1
+    assert forwarder.refused == {spool.rejected_path: 1}
+    forwarder.stop()
+
+
+def test_what_is_refused_of_an_ended_process_is_told_with_its_own_file(
+    tmp_path: Path, topic: Topic
+) -> None:
+    topic.mood = lambda record: RefusedError() if record.key in (b"s-1", b"s-10") else None
+    left, mine = new_spool(tmp_path), new_spool(tmp_path)
+    write(left, records(3))
+    left.release()
+    write(mine, records(2, first=10))
+
+    forwarder = Forwarder(topic.connect, mine)
+    forwarder.added(2)
+    forwarder.start()
+    assert forwarder.drained(30)
+    forwarder.stop()
+
+    assert forwarder.refused == {left.rejected_path: 1, mine.rejected_path: 1}
+
+
+def test_whoever_waits_is_told_at_once_of_a_setting_that_no_waiting_mends(
+    tmp_path: Path, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = ConfigurationError("LINGER_MS is 'soon'")
+    topic.mood = lambda record: wrong
+    spool = new_spool(tmp_path)
+    forwarder = Forwarder(topic.connect, spool)
+    forwarder.start()
+    write(spool, records(2))
+    forwarder.added(2)
+
+    began = time.monotonic()
+    assert not forwarder.drained(30)
+    assert time.monotonic() - began < 10
+    assert forwarder.hopeless is wrong
+    assert forwarder.unsent == 2
+    assert "LINGER_MS is 'soon'" in caplog.text
+
+    topic.mood = lambda record: None
+    assert forwarder.drained(30), "mended, it goes on"
+    assert forwarder.hopeless is None
     forwarder.stop()
 
 

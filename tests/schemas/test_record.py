@@ -126,6 +126,7 @@ def test_the_time_is_written_in_utc_whatever_its_zone() -> None:
         (lambda r: with_header(r, "producer_id", None), Reason.MISSING_HEADER),
         (lambda r: with_header(r, "seq", None), Reason.MISSING_HEADER),
         (lambda r: with_header(r, "seq", "-1"), Reason.MISSING_HEADER),
+        (lambda r: with_header(r, "seq", "0"), Reason.MISSING_HEADER),
         (lambda r: with_header(r, "seq", str(2**53 + 1)), Reason.MISSING_HEADER),
         (lambda r: with_header(r, "seq", "9" * 40), Reason.MISSING_HEADER),
         (lambda r: with_header(r, "ce_type", "com.example.other"), Reason.WRONG_TYPE),
@@ -179,6 +180,11 @@ def test_a_case_without_one_identified_turn_is_neither_written_nor_read(
         decode_record(with_value(record_of(make_case()), orjson.dumps(case)))
 
     assert writing.value.reason is reading.value.reason is Reason.INVALID_CASE
+
+
+def test_the_only_major_version_that_is_known_is_named_once() -> None:
+    with pytest.raises(RecordError, match=r"this reader knows evaltap\.case/1\.x: upgrade evaltap"):
+        decode_record(with_header(record_of(make_case()), "schema", "evaltap.case/2.0"))
 
 
 def test_a_newer_minor_version_and_unknown_headers_are_accepted() -> None:

@@ -127,8 +127,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    except KeyboardInterrupt:
-        print(f"evaltap {options.command}: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        said = f"; {error}" if str(error) else ""
+        print(f"evaltap {options.command}: interrupted{said}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # The reader of our output (head, less) has gone; say nothing more to it.

@@ -13,7 +13,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from evaltap.schemas.dead_letter import cut_letter
 from evaltap.schemas.errors import EvaltapError
-from evaltap.schemas.log_location import PRODUCER_BATCH_BYTES, KafkaLocation, kafka_settings
+from evaltap.schemas.log_location import (
+    PRODUCER_BATCH_BYTES,
+    KafkaLocation,
+    kafka_settings,
+    settings_blamed,
+)
 from evaltap.schemas.record import WireRecord
 
 T = TypeVar("T")
@@ -290,7 +295,10 @@ def wire_record(message: Any) -> WireRecord:
 
 
 def made(kind: Any, settings: Mapping[str, Any]) -> Any:
-    """Return a client of kafka-python; one that cannot be made leaves no thread behind."""
+    """Return a client of kafka-python; one that cannot be made leaves no thread behind.
+
+    Raises ConfigurationError for settings that it cannot work with.
+    """
     from kafka.net.compat import KafkaNetClient
 
     inner: list[Any] = []
@@ -300,7 +308,8 @@ def made(kind: Any, settings: Mapping[str, Any]) -> Any:
         return inner[-1]
 
     try:
-        return kind(**{"kafka_client": client, **settings})
+        with settings_blamed():
+            return kind(**{"kafka_client": client, **settings})
     except Exception:
         for left in inner:
             left.close()

@@ -9,6 +9,8 @@ import logging
 from collections import Counter, deque
 from types import TracebackType
 
+from evaltap.schemas.errors import ConfigurationError
+
 _LOG = logging.getLogger("evaltap.recorder")
 LOG_INTERVAL_SECONDS = 60.0
 
@@ -27,8 +29,8 @@ class Faults:
         self._last_logged = float("-inf")
 
     def report(self, where: str, error: BaseException | None = None) -> None:
-        """Count a fault; keeps the kind of the error, never its text, which may hold content."""
-        self._fresh.append(f"{where}: {type(error).__name__}" if error is not None else where)
+        """Count a fault; keeps the kind of the error, and no text that may hold content."""
+        self._fresh.append(f"{where}: {_said(error)}" if error is not None else where)
         self.total = next(self._numbers)
 
     def log(self, now: float) -> None:
@@ -41,6 +43,11 @@ class Faults:
             seen[self._fresh.popleft()] += 1
         details = ", ".join(f"{where} ({count} times)" for where, count in seen.most_common(5))
         _LOG.warning("the recorder had %d faults; %s: %s", seen.total(), self._meaning, details)
+
+
+def _said(error: BaseException) -> str:
+    """Return the text of an error about settings, of any other its kind."""
+    return f"{error}" if isinstance(error, ConfigurationError) else type(error).__name__
 
 
 class guard:

@@ -7,14 +7,17 @@ the answers and nothing else.  So what may reach the topic twice is one window, 
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from evaltap.recorder.errors import Faults
 from evaltap.recorder.lifecycle import hold_over_forks
 from evaltap.recorder.pacing import REST_SECONDS, Pace, breathe, keep
 from evaltap.recorder.spool import Spool, SpoolReader, orphans
+from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.record import CASE_TYPE, WireRecord
 
 ACK_SECONDS = 30.0
@@ -27,6 +30,9 @@ LONGEST_BACKOFF_SECONDS = 5.0
 AWAITED_BACKOFF_SECONDS = 0.2
 STOP_SECONDS = 1.0
 ABANDON_SECONDS = 0.2
+
+HOPELESS = (ConfigurationError, ImportError)
+"""Trouble that no waiting ends, as far as anybody can tell: whoever waits is told at once."""
 
 Result = TypeVar("Result")
 
@@ -163,8 +169,10 @@ class Forwarder:
         self._progress = threading.Condition()
         self._waiting = 0
         self._set_aside = 0
+        self._refused: Counter[Path] = Counter()
         self._awaited = 0
         self._carrier = Carrier(connect, self._stopping.is_set)
+        self._hopeless: list[Exception] = []
         self._faults = Faults("turns wait on the spool until the broker takes them")
         self._backoff = 0.0
         self._look_at = 0.0
@@ -178,6 +186,24 @@ class Forwarder:
         with self._progress:
             return max(0, self._waiting) + self._set_aside
 
+    @property
+    def unsent(self) -> int:
+        """How many cases were added and wait on the spool; those set aside are not among them."""
+        with self._progress:
+            return max(0, self._waiting)
+
+    @property
+    def refused(self) -> Mapping[Path, int]:
+        """How many cases were set aside as the broker refused them, by file; also of ended processes."""
+        with self._progress:
+            return dict(self._refused)
+
+    @property
+    def hopeless(self) -> Exception | None:
+        """What only other settings or packages end, where the last `drained` met it."""
+        with self._progress:
+            return self._hopeless[-1] if self._hopeless else None
+
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
@@ -189,13 +215,20 @@ class Forwarder:
         self._woken.set()
 
     def drained(self, timeout_seconds: float) -> bool:
-        """Wait until everything added is dealt with, at most so long; trouble is retried sooner."""
+        """Wait until everything added is dealt with, at most so long; trouble is retried sooner.
+
+        It returns False at once for trouble that only other settings end, which `hopeless` tells.
+        """
         with self._progress:
             self._awaited += 1
+            self._hopeless.clear()
             self._hurry.set()
             self._woken.set()
             try:
-                return self._progress.wait_for(lambda: self._waiting <= 0, timeout_seconds)
+                self._progress.wait_for(
+                    lambda: self._waiting <= 0 or bool(self._hopeless), timeout_seconds
+                )
+                return self._waiting <= 0
             finally:
                 self._awaited -= 1
 
@@ -248,6 +281,9 @@ class Forwarder:
         """Carry a window; return whether the next one may follow at once."""
         moved = self._carrier.carry(spool)
         skipped = spool.take_skipped()
+        if moved.refused_cases:
+            with self._progress:
+                self._refused[spool.rejected_path] += moved.refused_cases
         if counted and (moved.records or skipped):
             with self._progress:
                 self._waiting -= moved.cases + moved.refused_cases
@@ -273,6 +309,10 @@ class Forwarder:
 
     def _failed(self, error: Exception) -> None:
         """Note a failure and wait longer after each in a row, unless somebody waits."""
+        if isinstance(error, HOPELESS):
+            with self._progress:
+                self._hopeless[:] = [error]
+                self._progress.notify_all()
         self._faults.report("kafka", error)
         self._faults.log(time.monotonic())
         self._backoff = min(LONGEST_BACKOFF_SECONDS, self._backoff * 2 or 0.1)

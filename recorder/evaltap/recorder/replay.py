@@ -5,9 +5,10 @@ raises: nobody's agent is at stake.  Redaction is the recorder's own and is on u
 """
 
 import uuid
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,7 +16,8 @@ from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.finishing import Dropped, Finisher, configured_redactor
 from evaltap.recorder.recorder import log_sink
 from evaltap.recorder.sinks.base import SinkError
-from evaltap.schemas.errors import InputError
+from evaltap.recorder.sinks.kafka import KafkaSink
+from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.record import Manifest, WireRecord, encode_manifest
 
 RECORDS_PER_APPEND = 200
@@ -26,19 +28,22 @@ CaseData = dict[str, Any]
 
 @dataclass(slots=True)
 class ReplayCounts:
-    """What was appended."""
+    """What was appended; and, by the file that holds them, the turns that a broker refused for ever."""
 
     cases: int = 0
     turns: int = 0
+    refused: Mapping[Path, int] = field(default_factory=dict)
 
 
 class Replay:
     """Appends cases to the log at `log`; use it in a `with` statement.
 
-    Its end waits until a broker has acknowledged everything, however long that takes; interrupted, the
-    rest stays on the spool for the next process.  Raises ConfigurationError for a URL that names no
-    log, InputError for a case that cannot be recorded and for a log that cannot be written.  What was
-    appended before stays: it is whole turns.
+    Its end waits until a broker has answered for everything, however long that takes; `counts` says
+    then what it refused, which may include turns that ended processes left.  Interrupted, the rest
+    stays on the spool for the next process; the text of the KeyboardInterrupt says so.  Raises
+    ConfigurationError for a URL that names no log and for settings that the client of a broker cannot
+    work with, InputError for a case that cannot be recorded and for a log that cannot be written.
+    What was appended before stays: it is whole turns.
     """
 
     def __init__(self, log: str, *, redaction: bool = True) -> None:
@@ -66,17 +71,16 @@ class Replay:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
         try:
             if kind is None:
-                now = datetime.now(UTC)
-                self._records.append(
-                    encode_manifest(Manifest(self._producer_id, self._seq, now, closing=True))
-                )
-                self._flush()
-                while not self._sink.flush(ACKNOWLEDGED_EVERY_SECONDS):
-                    pass
+                self._finish()
+        except KeyboardInterrupt:
+            interrupted = True
         finally:
-            self._sink.close()
+            self._close()
+        if interrupted:
+            raise KeyboardInterrupt(*self._unsent()) from None
 
     def add(self, cases: Iterable[CaseData]) -> None:
         """Append every turn of the cases."""
@@ -100,12 +104,51 @@ class Replay:
         if len(self._records) >= RECORDS_PER_APPEND:
             self._flush()
 
+    def _finish(self) -> None:
+        now = datetime.now(UTC)
+        manifest = Manifest(self._producer_id, self._seq, now, closing=True)
+        self._records.append(encode_manifest(manifest))
+        self._flush()
+        self._await_broker()
+
+    def _close(self) -> None:
+        self._sink.close()
+        if isinstance(self._sink, KafkaSink):
+            self.counts.refused = self._sink.refused()
+
+    def _unsent(self) -> list[str]:
+        """Return what is to be said of turns that wait for a broker, nothing when none does."""
+        turns = self._sink.unsent() if isinstance(self._sink, KafkaSink) else 0
+        return [_left(turns)] if turns else []
+
+    def _await_broker(self) -> None:
+        while not self._sink.flush(ACKNOWLEDGED_EVERY_SECONDS):
+            if isinstance(self._sink, KafkaSink):
+                _check_hope(self._sink)
+
     def _flush(self) -> None:
         try:
             self._sink.append(self._records)
         except SinkError as error:
             raise InputError(f"{error}") from error
         self._records = []
+
+
+def _check_hope(sink: KafkaSink) -> None:
+    """Raise what keeps turns on the spool however long anybody waits, if anything does."""
+    trouble = sink.hopeless()
+    if isinstance(trouble, ConfigurationError):
+        raise ConfigurationError(f"{trouble}; {_left(sink.unsent())}") from trouble
+    if trouble is not None:
+        raise trouble
+
+
+def _left(turns: int) -> str:
+    """Say that turns wait on the spool, and what sends them."""
+    return (
+        f"{turns:,} turn{'s wait' if turns != 1 else ' waits'} on the spool:"
+        " the next `evaltap record` or recorder with this log sends them"
+    )
 
 
 def one_turn_cases(case: CaseData) -> Iterator[CaseData]:

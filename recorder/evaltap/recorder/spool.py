@@ -173,6 +173,11 @@ class SpoolReader:
         skipped, self._skipped = self._skipped, 0
         return skipped
 
+    @property
+    def rejected_path(self) -> Path:
+        """Where `set_aside` keeps records."""
+        return self._spool.rejected_path
+
     def set_aside(self, record: WireRecord) -> None:
         """Keep a record that the broker will never take in a log of its own."""
         with self._calm:

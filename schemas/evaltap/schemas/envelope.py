@@ -197,10 +197,15 @@ def _minor(schema: str, event_type: str) -> int:
     if found is None or found[1] != event_type or not OLDEST_MAJOR <= major <= MAJOR:
         raise RecordError(
             Reason.SCHEMA_UNKNOWN,
-            f"schema is {schema!r:.80}; this reader knows {event_type}/{OLDEST_MAJOR}.x to "
-            f"{event_type}/{MAJOR}.x: upgrade evaltap, then replay the dead letters",
+            f"schema is {schema!r:.80}; this reader knows {_known(event_type, OLDEST_MAJOR, MAJOR)}:"
+            " upgrade evaltap, then replay the dead letters",
         )
     return int(found[3])
+
+
+def _known(event_type: str, oldest: int, newest: int) -> str:
+    """Return the versions that a reader accepts, said once when both ends are the same."""
+    return " to ".join(f"{event_type}/{major}.x" for major in sorted({oldest, newest}))
 
 
 def _load(value: bytes) -> Any:

@@ -194,10 +194,10 @@ def case_id(eval_set_id: str, eval_id: str) -> str:
 
 
 def counted(text: str | None) -> int | None:
-    """Return the number that a header `seq` holds, None when it holds none up to LARGEST_COUNT."""
+    """Return the number that a header `seq` holds, None when it holds none from 1 to LARGEST_COUNT."""
     if not text or not text.isascii() or not text.isdigit() or len(text) > 16:
         return None
-    return int(text) if int(text) <= LARGEST_COUNT else None
+    return int(text) if 1 <= int(text) <= LARGEST_COUNT else None
 
 
 def _identity(case: Any) -> tuple[str, str, str, str, int]:
@@ -275,7 +275,10 @@ def _feedback(record: WireRecord, body: Any) -> Feedback:
 def _number(text: str) -> int:
     number = counted(text)
     if number is None:
-        raise RecordError(Reason.MISSING_HEADER, f"header seq is {text!r:.40}; expected a number")
+        raise RecordError(
+            Reason.MISSING_HEADER,
+            f"header seq is {text!r:.40}; expected a number from 1 to {LARGEST_COUNT}",
+        )
     return number
 
 

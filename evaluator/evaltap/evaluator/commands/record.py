@@ -3,24 +3,28 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from evaltap.schemas.errors import InputError
 
-CASES_EXAMPLE = """example:
-  evaltap record cases support.evalset.json --log agent.log.db
+INCOMPLETE = 3
+EXIT_CODES = """
+exit codes: 0 all recorded, 2 bad input or configuration, 3 the broker of a kafka:// log refused turns
 """
-CLAUDE_CODE_EXAMPLE = """examples:
+CASES_EXAMPLE = f"""example:
+  evaltap record cases support.evalset.json --log agent.log.db
+{EXIT_CODES}"""
+CLAUDE_CODE_EXAMPLE = f"""examples:
   evaltap record claude-code ~/.claude/projects/my-project --out claude.evalset.json
   evaltap record claude-code session.jsonl --log agent.log.db
-"""
-OTLP_EXAMPLE = """examples:
+{EXIT_CODES}"""
+OTLP_EXAMPLE = f"""examples:
   evaltap record otlp traces.otlp.json logs.otlp.json --out support.evalset.json
   evaltap record otlp traces.jsonl --log log.db
   evaltap record otlp traces.otlp.json --explain     # look only
-"""
+{EXIT_CODES}"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -116,10 +120,9 @@ def record_otlp(options: argparse.Namespace) -> int:
             print(line, file=sys.stderr)
     if options.out:
         write_eval_set(Path(options.out), eval_set_of(cases, _eval_set_id(options.out)))
-    elif options.log:
-        _append(options.log, cases)
-    _summarise(report, len({case["evalId"] for case in cases}), options)
-    return 0
+    refused = _append(options.log, cases) if options.log and not options.out else {}
+    _summarise(report, len({case["evalId"] for case in cases}), options, refused)
+    return _told(refused)
 
 
 def explain(cases: Sequence[dict[str, Any]]) -> list[str]:
@@ -141,13 +144,16 @@ def explain(cases: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _summarise(report: Any, sessions: int, options: argparse.Namespace) -> None:
+def _summarise(
+    report: Any, sessions: int, options: argparse.Namespace, refused: Mapping[Path, int]
+) -> None:
     target = options.out or options.log or "nowhere"
     if options.json:
         import orjson
 
         fields = {name: getattr(report, name) for name in type(report).__slots__}
-        print(orjson.dumps({**fields, "sessions": sessions, "target": target}).decode())
+        found = {**fields, "sessions": sessions, "target": target, "refused": _number(refused)}
+        print(orjson.dumps(found).decode())
         return
     unused = (
         f", {report.traces_without_runs} without an agent run" if report.traces_without_runs else ""
@@ -168,11 +174,28 @@ def _eval_set_id(path: str) -> str:
     return name
 
 
-def _append(log: str, cases: Sequence[dict[str, Any]]) -> None:
+def _append(log: str, cases: Sequence[dict[str, Any]]) -> Mapping[Path, int]:
+    """Append the turns to a log; return how many of them its broker refused, by file."""
     from evaltap.recorder.replay import Replay
 
     with Replay(log) as replay:
         replay.add(cases)
+    return replay.counts.refused
+
+
+def _number(refused: Mapping[Path, int]) -> int:
+    return sum(refused.values())
+
+
+def _told(refused: Mapping[Path, int]) -> int:
+    """Say which turns the broker never takes, and where they are; return the exit code."""
+    for path, number in refused.items():
+        print(
+            f"evaltap record: the broker refused {number:,} turn{'s'[: number != 1]}, too large for it or"
+            f" invalid; set aside, to be landed with evaltap consume --log {path}",
+            file=sys.stderr,
+        )
+    return INCOMPLETE if refused else 0
 
 
 def record_claude_code(options: argparse.Namespace) -> int:
@@ -189,12 +212,11 @@ def record_claude_code(options: argparse.Namespace) -> int:
     )
     if options.out:
         write_eval_set(Path(options.out), eval_set_of(cases, _eval_set_id(options.out)))
-    else:
-        _append(options.log, cases)
+    refused = _append(options.log, cases) if options.log else {}
     target = options.out or options.log
     if options.json:
         fields = {name: getattr(report, name) for name in type(report).__slots__}
-        print(json.dumps({**fields, "target": target}))
+        print(json.dumps({**fields, "target": target, "refused": _number(refused)}))
     else:
         print(
             f"{report.turns:,} turn{'s'[: report.turns != 1]} in {report.sessions:,}"
@@ -202,7 +224,7 @@ def record_claude_code(options: argparse.Namespace) -> int:
             f" file{'s'[: report.files != 1]} ({report.lines_skipped:,} unreadable) -> {target}",
             file=sys.stderr,
         )
-    return 0
+    return _told(refused)
 
 
 def record_cases(options: argparse.Namespace) -> int:
@@ -222,8 +244,10 @@ def record_cases(options: argparse.Namespace) -> int:
                 show(replay.counts.cases)
     counts = replay.counts
     if options.json:
-        print(json.dumps({"cases": counts.cases, "turns": counts.turns, "log": options.log}))
+        refused = _number(counts.refused)
+        found = {"cases": counts.cases, "turns": counts.turns, "refused": refused}
+        print(json.dumps({**found, "log": options.log}))
     else:
         turns, cases = counted(counts.turns, "turn"), counted(counts.cases, "case")
         print(f"{turns} of {cases} -> {options.log}", file=sys.stderr)
-    return 0
+    return _told(counts.refused)

@@ -10,14 +10,20 @@ only the forwarder touches it, with its own bound, and a child makes its own.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from evaltap.recorder.forwarder import ACK_SECONDS, Forwarder, RefusedError, is_case
 from evaltap.recorder.sinks.base import SinkError
 from evaltap.recorder.sinks.local_log import DEFAULT_MAX_BYTES, LocalLogSink
 from evaltap.recorder.spool import new_spool, spool_folder
-from evaltap.schemas.log_location import PRODUCER_BATCH_BYTES, KafkaLocation, kafka_settings
+from evaltap.schemas.log_location import (
+    PRODUCER_BATCH_BYTES,
+    KafkaLocation,
+    kafka_settings,
+    settings_blamed,
+)
 from evaltap.schemas.record import WireRecord
 
 CLOSE_SECONDS = 0.5
@@ -48,6 +54,18 @@ class KafkaSink:
     def backlog(self) -> int:
         """Return how many cases were taken and are not acknowledged, those set aside included."""
         return self._forwarder.waiting if self._forwarder is not None else 0
+
+    def unsent(self) -> int:
+        """Return how many cases wait on the spool, those set aside not included."""
+        return self._forwarder.unsent if self._forwarder is not None else 0
+
+    def refused(self) -> Mapping[Path, int]:
+        """Return how many cases the broker refused for ever, by the file that holds them now."""
+        return self._forwarder.refused if self._forwarder is not None else {}
+
+    def hopeless(self) -> Exception | None:
+        """Return what kept the last `flush` from its end and no waiting ends: a setting, a package."""
+        return self._forwarder.hopeless if self._forwarder is not None else None
 
     def close(self) -> None:
         """Stop forwarding; what was not sent stays on the spool for the next process."""
@@ -103,7 +121,8 @@ class TopicProducer:
             "linger_ms": 5,
             **kafka_settings(KafkaProducer.DEFAULT_CONFIG),
         }
-        self._producer: Any = KafkaProducer(**settings)
+        with settings_blamed():
+            self._producer: Any = KafkaProducer(**settings)
 
     def send(self, record: WireRecord) -> "TopicAnswer":
         """Begin to send a record."""
@@ -111,11 +130,11 @@ class TopicProducer:
 
         headers = list(record.headers)
         try:
-            return TopicAnswer(
-                self._producer.send(
+            with settings_blamed():
+                future = self._producer.send(
                     self._topic, key=record.key, value=record.value, headers=headers
                 )
-            )
+            return TopicAnswer(future)
         except MessageSizeTooLargeError as error:
             raise RefusedError(str(error)) from error
 
