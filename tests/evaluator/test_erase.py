@@ -85,12 +85,14 @@ def test_a_dead_letter_that_names_the_subject_in_a_header_of_any_bytes_goes() ->
     other = WireRecord(b"k", b"{", (("who", b"\xffbob"),))
     write_log(Path("log.db"), [mine, other])
     main(["consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle"])
+    with duckdb.connect("x.duckdb") as connection:  # as a log that was made anew may have it
+        connection.execute("UPDATE dead_letters SET record_offset = 1")
 
     assert main(["erase", "--subject", USER, "--db", "x.duckdb"]) == 0
 
     with duckdb.connect("x.duckdb") as connection:
-        left = connection.execute("SELECT record_offset FROM dead_letters").fetchall()
-    assert left == [(2,)]
+        left = connection.execute("SELECT record_headers::VARCHAR FROM dead_letters").fetchall()
+    assert ["bob" in headers for (headers,) in left] == [True]
 
 
 def test_what_was_erased_can_be_written_and_consumed_on(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ KNOWN: dict[str, Any] = {
     "linger_ms": 0, "retry_backoff_max_ms": 1000, "enable_auto_commit": True, "ssl_password": None,
     "sasl_plain_password": None, "sasl_plain_username": None, "receive_buffer_bytes": None,
     "security_protocol": "PLAINTEXT", "acks": -1, "compression_type": None, "ssl_cafile": None,
-    "socket_options": [],
+    "socket_options": [], "bootstrap_servers": "localhost", "check_crcs": True,
 }  # fmt: skip
 
 
@@ -29,7 +29,7 @@ KNOWN: dict[str, Any] = {
         ("security_protocol", "sasl_ssl", "SASL_SSL"),
         ("linger_ms", "20", 20),
         ("receive_buffer_bytes", "65536", 65536),
-        ("enable_auto_commit", "false", False),
+        ("check_crcs", "false", False),
         ("retry_backoff_max_ms", "0.5", 0.5),
         ("acks", "1", 1),
         ("acks", "all", "all"),
@@ -37,7 +37,7 @@ KNOWN: dict[str, Any] = {
         ("compression_type", "none", None),
         ("compression_type", "null", None),
         ("compression_type", "", None),
-        ("enable_auto_commit", "False", False),
+        ("check_crcs", "False", False),
     ],
 )
 def test_only_what_the_client_counts_with_is_a_number(
@@ -84,7 +84,9 @@ def test_a_protocol_that_nobody_knows_is_never_taken_for_plaintext(
         ("RETRY_BACKOFF_MAX_MS", "soon", "is 'soon'; expected a number"),
         ("LINGER_MS", "true", "is 'true'; expected a number"),
         ("ACKS", "NaN", "is 'NaN'; expected a number"),
-        ("ENABLE_AUTO_COMMIT", "no", "is 'no'; expected true or false"),
+        ("CHECK_CRCS", "no", "is 'no'; expected true or false"),
+        ("ENABLE_AUTO_COMMIT", "true", "cannot be set: what is done is committed once it is"),
+        ("BOOTSTRAP_SERVERS", "other:9092", "cannot be set: the brokers are those of the log's"),
         ("COMPRESSION_TYPE", "zip", "is 'zip'; expected one of gzip, snappy, lz4, zstd, none"),
         ("SOCKET_OPTIONS", "x", "cannot be set: no text stands for such a value"),
         ("SASL_MECHANISM", "SCRAM", "is 'SCRAM'; expected one of PLAIN, SCRAM-SHA-256, "),

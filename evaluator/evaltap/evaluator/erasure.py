@@ -24,6 +24,7 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.local_log import LocalLog, open_log
 
 RECORDS_PER_READ = 500
+LETTERS_PER_READ = 100
 
 _LISTS = ("evalCases", "eval_cases", "evalCaseResults", "eval_case_results")
 _USER_NAMES = ("userId", "user_id")
@@ -138,8 +139,9 @@ def erase_from_store(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
     removed: dict[str, int] = {}
     with Store(path, create=False) as store:
         letters = [
-            (topic, number, offset)
-            for topic, number, offset, headers, *texts in store.rows(_DEAD_LETTERS)
+            letter
+            for chunk in store.stream(_DEAD_LETTERS, size=LETTERS_PER_READ)
+            for letter, headers, *texts in chunk
             if any(subject.is_mentioned(one) for one in (*_parts(headers), *map(_bytes, texts)))
         ]
         mentions = _mentions(store, subject, sessions)
@@ -160,8 +162,7 @@ def erase_from_store(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
 
 
 _DEAD_LETTERS = """
-SELECT topic, partition_number, record_offset, record_headers, record_key, record_value, detail
-FROM dead_letters
+SELECT rowid, record_headers, record_key, record_value, detail FROM dead_letters
 """
 
 
@@ -185,7 +186,7 @@ def _delete(
     store: Store,
     tables: Collection[str],
     sessions: list[str],
-    letters: list[tuple[str, int, int]],
+    letters: list[int],
 ) -> None:
     with store.transaction():
         # The numbers stay, so that a gap in them is known for what it is.
@@ -200,11 +201,7 @@ def _delete(
                 store.execute(
                     f"DELETE FROM {table} WHERE eval_id IN $sessions", {"sessions": sessions}
                 )
-        for topic, number, offset in letters:
-            store.execute(
-                "DELETE FROM dead_letters WHERE (topic, partition_number, record_offset) = (?, ?, ?)",
-                (topic, number, offset),
-            )
+        store.execute("DELETE FROM dead_letters WHERE rowid IN $letters", {"letters": letters})
 
 
 def _mentions(store: Store, subject: Subject, sessions: list[str]) -> int:

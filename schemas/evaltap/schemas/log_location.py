@@ -176,11 +176,20 @@ _NUMBERS = ("_bytes", "_ms")
 """How settings end that are numbers, and by default none."""
 _WORDS = {"security_protocol": SECURITY_PROTOCOLS, "sasl_mechanism": MECHANISMS}
 """What the client takes as something else, plaintext, or tries for ever, when it does not know it."""
+_OURS = {
+    "bootstrap_servers": "the brokers are those of the log's URL",
+    "group_id": "workers take --group, and nobody else is in a group",
+    "enable_auto_commit": "what is done is committed once it is stored",
+    "auto_offset_reset": "what was written before the first start would be lost",
+}
+"""What evaltap decides, since turns or jobs would be lost else, or sent to others."""
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 
 
 def _setting(variable: str, name: str, value: str, default: Any) -> Any:
     """Return a value of the kind that its default is of."""
+    if name in _OURS:
+        raise ConfigurationError(f"{variable} cannot be set: {_OURS[name]}; unset it")
     if name in _WORDS:
         return _word(variable, value, _WORDS[name])
     if callable(default) or isinstance(default, list | tuple):
