@@ -13,6 +13,7 @@ from broker import Broker, until
 from cases import RESPONSE, make_records
 from evaltap.evaluator.cli import main
 from evaltap.evaluator.consumer import Consumer
+from evaltap.evaluator.log_position import log_positions, stored_offsets
 from evaltap.evaluator.sources.kafka import KafkaSource
 from evaltap.evaluator.store import Store
 from evaltap.evaluator.topics import Cluster, Place
@@ -179,6 +180,9 @@ def test_records_of_aborted_transactions_are_no_turns(broker: Broker) -> None:
         consumed = consume(broker.log(), store)
         assert [session for session, _ in turns(store)] == ["s-0", "s-1", "s-2"]
         assert consumed.gaps == []
+        with closing(KafkaSource(where)) as source:
+            (position,) = log_positions(source.bounds(), stored_offsets(store))
+        assert position.waiting == 0, "marks of transactions are nothing to read"
 
 
 def test_what_is_deleted_from_a_partition_that_was_empty_is_a_gap(broker: Broker) -> None:

@@ -140,7 +140,7 @@ class KafkaSource:
             if not found:
                 if not records and time.monotonic() >= self._look_at:
                     self._look_at = time.monotonic() + LOOK_SECONDS
-                    gaps += self._cut_short(next_offsets)
+                    gaps += self._look(next_offsets)
                 break
             wait = 0
             for place, messages in found.items():
@@ -179,10 +179,11 @@ class KafkaSource:
         self._consumer.pause(*paused)
         return told
 
-    def _cut_short(self, next_offsets: dict[Partition, int]) -> list[str]:
-        """Look for partitions that end before what was returned; return what to tell of them.
+    def _look(self, next_offsets: dict[Partition, int]) -> list[str]:
+        """Look where the client stands beside what was returned; return what to tell of it.
 
-        To the client a topic that was made anew is a log that was cut: it goes on at the new end.
+        To the client a topic that was made anew is a log that was cut: it goes on at the new end.  It
+        is further where there is nothing to return: marks and aborted records of transactions.
         """
         from kafka.structs import TopicPartition
 
@@ -192,6 +193,9 @@ class KafkaSource:
             position = self._consumer.position(place, timeout_ms=0)
             if position is not None and position < expected:
                 told.append(self._begin_anew(place, position, next_offsets))
+            elif position is not None and position > expected:
+                told += self._gap(place, partition, position)
+                next_offsets[partition] = self._next[partition] = position
         return told
 
     def _begin_anew(self, place: Any, end: int, next_offsets: dict[Partition, int]) -> str:
