@@ -15,7 +15,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 from broker import Broker, GivenCluster, free_port, listens, until
-from cases import make_records
+from cases import make_case, make_records, make_turn
 from evaltap.evaluator.cli import main
 from evaltap.evaluator.consumer import Consumer
 from evaltap.evaluator.sources.kafka import KafkaSource
@@ -66,7 +66,7 @@ def test_record_cases_returns_when_all_is_acknowledged_also_through_an_outage(
     assert codes == [0]
     assert not list(tmp_path.rglob("*.log.db")), "nothing is left on the spool"
     with Store(":memory:") as store:
-        assert landed(broker.log(), store) == 500
+        assert landed(broker.log(), store) == 420
 
 
 def test_record_that_is_interrupted_says_how_many_turns_wait_and_the_next_one_sends_them(
@@ -118,6 +118,25 @@ def test_record_says_which_turns_a_broker_refused_and_where_they_are(
     assert "the broker refused 1 turn," in said.err
     assert said.err.rstrip().endswith(f"evaltap consume --log {aside}")
     assert json.loads(said.out)["refused"] == 1
+
+
+def test_record_waits_for_the_broker_where_the_spool_is_full(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if isinstance(broker, GivenCluster):
+        pytest.skip("a given cluster is not made slow")
+    monkeypatch.setenv("EVALTAP_LOG_MAX_BYTES", "1048576")
+    file = tmp_path / "cases.jsonl"
+    large = [make_case(f"s-{n}", [make_turn(answer="x" * 20_000)]) for n in range(420)]
+    file.write_text("".join(json.dumps(case) + "\n" for case in large))
+
+    with proxied(broker.port) as slow:
+        slow.delay_seconds = 0.1
+        log = broker.log().replace(broker.address, slow.address)
+        assert main(["record", "cases", str(file), "--log", log]) == 0
+
+    with Store(":memory:") as store:
+        assert landed(broker.log(), store) == 420
 
 
 @pytest.mark.parametrize(

@@ -128,10 +128,20 @@ class Replay:
 
     def _flush(self) -> None:
         try:
-            self._sink.append(self._records)
+            self._append()
         except SinkError as error:
             raise InputError(f"{error}") from error
         self._records = []
+
+    def _append(self) -> None:
+        try:
+            self._sink.append(self._records)
+        except SinkError:
+            if not (isinstance(self._sink, KafkaSink) and self._sink.unsent()):
+                raise
+            # A spool that is full is emptied by waiting: nobody's agent is held up.
+            self._await_broker()
+            self._sink.append(self._records)
 
 
 def _check_hope(sink: KafkaSink) -> None:
