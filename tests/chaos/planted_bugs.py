@@ -155,14 +155,18 @@ def gap_kept_quiet(patch: Patch) -> None:
 
 
 def begin_at_the_end(patch: Patch) -> Planted:
-    """Begin with what comes from now on, where there is no offset yet."""
+    """Begin with what comes from now on, where nothing was read yet."""
 
     def latest(source: CaseSource) -> CaseSource:
         seek = source.seek
 
         def at_the_end(offsets: Mapping[Partition, int]) -> None:
-            ends = {place: bounds.end for place, bounds in source.bounds().items()}
-            seek({**ends, **offsets})
+            ends = {
+                place: bounds.end
+                for place, bounds in source.bounds().items()
+                if offsets.get(place, 0) <= bounds.start
+            }
+            seek({**offsets, **ends})
 
         patch.setattr(source, "seek", at_the_end)
         return source

@@ -27,7 +27,7 @@ class Killed:
         self.folder = folder
         self.ledger: Ledger = write_input(folder, SESSIONS)
         # A first life that ends in order leaves data in the main file, a second one in its journal.
-        self.killed_at(28)
+        self.killed_at(32)
         self.journal = folder / "x.duckdb.wal"
         assert self.journal.stat().st_size > 1_000
 
