@@ -66,7 +66,7 @@ def test_record_cases_returns_when_all_is_acknowledged_also_through_an_outage(
     assert codes == [0]
     assert not list(tmp_path.rglob("*.log.db")), "nothing is left on the spool"
     with Store(":memory:") as store:
-        assert landed(broker.log(), store) == 420
+        assert landed(broker.log(), store) == 500
 
 
 def test_record_that_is_interrupted_says_how_many_turns_wait_and_the_next_one_sends_them(
