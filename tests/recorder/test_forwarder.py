@@ -94,6 +94,16 @@ def write(spool: Spool, some: Sequence[WireRecord]) -> None:
         log.append(some)
 
 
+def forwarded(topic: Topic, spool: Spool, count: int) -> Forwarder:
+    """Have a forwarder send what a spool of so many records holds, and what others left beside it."""
+    forwarder = Forwarder(topic.connect, spool)
+    forwarder.added(count)
+    forwarder.start()
+    assert forwarder.drained(30)
+    forwarder.stop()
+    return forwarder
+
+
 def kept(spool: Spool) -> list[str]:
     with closing(open_log(spool.path, mode="read")) as log:
         return [(record.key or b"").decode() for _, record in log.read(0, 10_000)]
@@ -255,11 +265,7 @@ def test_what_is_refused_of_an_ended_process_is_told_with_its_own_file(
     left.release()
     write(mine, records(2, first=10))
 
-    forwarder = Forwarder(topic.connect, mine)
-    forwarder.added(2)
-    forwarder.start()
-    assert forwarder.drained(30)
-    forwarder.stop()
+    forwarder = forwarded(topic, mine, 2)
 
     assert forwarder.refused == {left.rejected_path: 1, mine.rejected_path: 1}
 
@@ -318,11 +324,7 @@ def test_what_ended_processes_left_is_sent_first_and_a_damaged_spool_is_kept(
     mine = new_spool(tmp_path)
     write(mine, records(2, first=10))
 
-    forwarder = Forwarder(topic.connect, mine)
-    forwarder.added(2)
-    forwarder.start()
-    assert forwarder.drained(30)
-    forwarder.stop()
+    forwarded(topic, mine, 2)
 
     assert topic.sessions == ["s-0", "s-1", "s-2", "s-10", "s-11"]
     assert list(tmp_path.glob("*.log.db")) == [newer.path]
@@ -334,11 +336,7 @@ def test_a_living_process_keeps_its_spool_to_itself(tmp_path: Path, topic: Topic
     mine = new_spool(tmp_path)
     write(mine, records(1, first=10))
 
-    forwarder = Forwarder(topic.connect, mine)
-    forwarder.added(1)
-    forwarder.start()
-    assert forwarder.drained(30)
-    forwarder.stop()
+    forwarded(topic, mine, 1)
 
     assert topic.sessions == ["s-10"]
     assert kept(theirs) == ["s-0", "s-1", "s-2"]
