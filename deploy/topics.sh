@@ -6,7 +6,7 @@ set -eu
 
 BOOTSTRAP=${BOOTSTRAP:-localhost:9092}
 PREFIX=${PREFIX:-evaltap}
-PARTITIONS=${PARTITIONS:-6}          # the most workers that can share the jobs
+PARTITIONS=${PARTITIONS:-6}          # as many as the agents' throughput wants
 REPLICATION=${REPLICATION:-1}
 MIN_INSYNC=${MIN_INSYNC:-1}          # 2 of 3 replicas: an acknowledged turn survives the loss of one
 RETENTION_DAYS=${RETENTION_DAYS:-7}  # longer than the evaluator may ever be down
@@ -24,9 +24,6 @@ topic() {
 
 topic "$PREFIX.cases" "max.message.bytes=$MAX_BYTES"
 topic "$PREFIX.cases.dlq" "max.message.bytes=$MAX_BYTES"
-# Jobs and results hold whole cases and their evidence.
-topic "$PREFIX.cases.jobs" "max.message.bytes=$((MAX_BYTES * 4))"
-topic "$PREFIX.cases.results" "max.message.bytes=$((MAX_BYTES * 4))"
 topic "$PREFIX.scores"
 # What a Collector writes: the broker's clock tells when a trace is complete.
 topic otlp_spans message.timestamp.type=LogAppendTime

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from evaltap.schemas.local_log import open_log
-from evaltap.schemas.record import WireRecord, encode_case
+from evaltap.schemas.log.local import open_log
+from evaltap.schemas.wire.record import WireRecord, encode_case
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -1,5 +1,6 @@
 """What holds for all tests: nothing of the user's own files is used, no example is timed, brokers."""
 
+import atexit
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,10 @@ import apache
 from broker import Broker, GivenCluster
 
 os.environ.setdefault("EVALTAP_JUDGE_CACHE", "off")
+
+# DuckDB's binding calls all that lives at exit leaked, and pytest's rewritten modules live that long:
+# eighty lines that a newcomer takes for a fault.  Nothing else writes to stderr so late.
+atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
 
 settings.register_profile("evaltap", deadline=None)
 settings.load_profile("evaltap")

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from evaltap.recorder.assembler import Assembler
-from evaltap.recorder.intake import take
+from evaltap.recorder.assembly.assembler import Assembler
+from evaltap.recorder.delivery.snapshot import snapshot
 from evaltap.recorder.observation import Observation, RunStarted, ToolCalled, ToolReturned
 from evaltap.recorder.payload import thaw
-from evaltap.recorder.recording import ItemSource
+from evaltap.recorder.protocols import ItemSource
 
 LATER_NS = 4_000_000_000_000_000_000
 """A time after every time in these tests (the year 2096)."""
@@ -36,7 +36,11 @@ class InlineRecorder:
 
     def observe(self, observation: Observation) -> None:
         """Take one observation, copied at once as the recorder does."""
-        self._feed([_thawed(take(observation, FIELD_MAX_BYTES)[0])])
+        self._feed([_thawed(snapshot(observation, FIELD_MAX_BYTES)[0])])
+
+    def feedback(self, session_id: str, **given: Any) -> str:
+        """Return the id of feedback; nothing keeps it."""
+        return session_id
 
     def report_fault(self, where: str, error: BaseException | None = None) -> None:
         """Note a fault that a callback swallowed."""

@@ -6,14 +6,14 @@ from typing import Any
 
 import orjson
 
-from evaltap.evaluator.context import Services
-from evaltap.evaluator.file_scoring import FileScorer
-from evaltap.evaluator.jobs import score_files
-from evaltap.evaluator.judge import ScriptedJudge
+from evaltap.evaluator.batch.files import FileScorer
+from evaltap.evaluator.batch.run import score_files
+from evaltap.evaluator.contract.context import Services
+from evaltap.evaluator.contract.judge import ScriptedJudge
 from evaltap.evaluator.reports.model import Limits, Report
-from evaltap.evaluator.reports.reading import read_report
-from evaltap.evaluator.scoring import CaseScorer
-from evaltap.evaluator.store import Store
+from evaltap.evaluator.reports.reader import read_report
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.store.database import Store
 from evaltap.schemas import EvalMetric
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from evaltap.recorder.assembler import Assembler
-from evaltap.recorder.telemetry import LogRecord, Span, SpanEvent
-from evaltap.recorder.trace import observe_trace
+from evaltap.recorder.assembly.assembler import Assembler
+from evaltap.recorder.telemetry.spans import LogRecord, Span, SpanEvent
+from evaltap.recorder.traces.reader import observe_trace
 
 TRACE = "ab" * 16
 MILLISECOND = 1_000_000

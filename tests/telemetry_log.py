@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from evaltap.evaluator.sources.base import Bounds, Partition, SourceBatch, SourceRecord
-from evaltap.schemas.record import WireRecord
+from evaltap.schemas.wire.record import WireRecord
 
 COLLECTOR_RECORDS = Path(__file__).parent / "data" / "collector_records.jsonl.gz"
 START_MS = 1_700_000_000_000

@@ -24,16 +24,15 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 import apache
 import otel_collector
 from broker import Broker, free_port
-from evaltap.evaluator.cli import build_parser, main
-from evaltap.schemas.documents import read_metrics
+from evaltap.cli.main import build_parser, main
+from evaltap.schemas.files.documents import read_metrics
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 COMPOSE = sorted(DEPLOY.glob("compose*.yaml"))
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 KUBERNETES = "1.32"
-TOPICS = {"evaltap.cases", "evaltap.cases.dlq", "evaltap.cases.jobs", "evaltap.cases.results",
-          "evaltap.scores", "otlp_spans", "otlp_logs"}  # fmt: skip
+TOPICS = {"evaltap.cases", "evaltap.cases.dlq", "evaltap.scores", "otlp_spans", "otlp_logs"}
 
 
 def documents() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -100,7 +99,7 @@ def test_files_that_containers_mount_are_there(path: Path) -> None:
 def test_no_container_is_root_or_can_become_it() -> None:
     found = list(containers())
 
-    assert len(found) >= 3
+    assert len(found) >= 2
     for name, pod, container in found:
         assert pod["securityContext"]["runAsNonRoot"], name
         assert not container["securityContext"]["allowPrivilegeEscalation"], name
@@ -116,6 +115,54 @@ def test_images_are_pinned() -> None:
 
     assert len(images) > 3
     assert not [image for image in images if not re.search(r":\d+\.\d+", image)]
+
+
+def ray_cluster() -> dict[str, Any]:
+    """Return the manifest of the Ray cluster."""
+    found: dict[str, Any] = next(
+        yaml.safe_load_all((DEPLOY / "ray" / "raycluster.yaml").read_text())
+    )
+    assert (found["apiVersion"], found["kind"]) == ("ray.io/v1", "RayCluster")
+    return found
+
+
+def test_pods_of_the_ray_cluster_follow_the_schemas_and_the_rules_of_the_others() -> None:
+    spec = ray_cluster()["spec"]
+    groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
+
+    assert len(groups) == 2
+    for group in groups:
+        template = group["template"]
+        metadata = {**template["metadata"], "name": "pod"}
+        pod = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata}
+        kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+        assert template["spec"]["securityContext"]["runAsNonRoot"]
+        (container,) = template["spec"]["containers"]
+        assert container["image"] == "evaltap"
+        assert not container["securityContext"]["allowPrivilegeEscalation"]
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        assert container["resources"]["limits"]["memory"]
+
+
+def test_other_objects_beside_the_ray_cluster_follow_the_schemas_of_kubernetes() -> None:
+    _, *others = yaml.safe_load_all((DEPLOY / "ray" / "raycluster.yaml").read_text())
+
+    assert others
+    for one in others:
+        kubernetes_validate.validate(one, KUBERNETES, strict=True)
+
+
+def test_the_evaluator_finds_the_ray_cluster_and_its_command_is_one() -> None:
+    overlay = yaml.safe_load((DEPLOY / "ray" / "kustomization.yaml").read_text())
+    (patch,) = overlay["patches"]
+    added = [step["value"] for step in yaml.safe_load(patch["patch"])]
+    base = next(pod for name, _, pod in containers() if "evaluator" in name)
+    options = build_parser("consume").parse_args([*base["args"], *added])
+    most = sum(group["maxReplicas"] for group in ray_cluster()["spec"]["workerGroupSpecs"])
+
+    assert options.engine == "ray"
+    assert options.ray_address == f"ray://{ray_cluster()['metadata']['name']}-head-svc:10001"
+    assert options.ray_workers == most, "one processor each: more would wait for ever"
 
 
 def test_kustomize_puts_the_manifests_together() -> None:
@@ -158,7 +205,7 @@ def test_the_example_agent_records_what_the_evaluator_scores(
     arguments = ["consume", "--log", broker.log(), "--db", db, "--metrics", metrics]
     code = main([*arguments, "--until-idle", "--fail-on", "never"])
 
-    from evaltap.evaluator.store import Store
+    from evaltap.evaluator.store.database import Store
 
     with Store(db) as store:
         scored = store.rows("SELECT metric_name, count(*) FROM scores GROUP BY ALL ORDER BY ALL")
@@ -274,7 +321,7 @@ def test_the_steps_of_the_dockerfile_make_an_evaltap(tmp_path: Path) -> None:
             subprocess.run(command, shell=True, cwd=source, env=environment, check=True)
 
     evaltap = place / "evaltap/bin/evaltap"
-    for arguments in ("consume", "sink", "work", "collect"):
+    for arguments in ("consume", "collect"):
         said = subprocess.run([evaltap, arguments, "--help"], env=environment, cwd=tmp_path,
                               capture_output=True, text=True, timeout=60)  # fmt: skip
         assert (said.returncode, said.stderr) == (0, "")

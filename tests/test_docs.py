@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from evaltap.evaluator import reference
-from evaltap.evaluator.cli import COMMANDS, build_parser
+from evaltap.cli import reference
+from evaltap.cli.main import COMMANDS, build_parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -44,7 +44,7 @@ def test_the_readme_names_the_two_commands_that_work_anywhere() -> None:
 
 
 def test_every_table_of_the_store_is_described_column_by_column() -> None:
-    sql = (ROOT / "evaluator/evaltap/evaluator/sql/tables.sql").read_text()
+    sql = (ROOT / "evaluator/evaltap/evaluator/store/sql/tables.sql").read_text()
     columns = re.findall(r"^  (\w+) +[A-Z]+", sql, re.MULTILINE)
     page = reference.tables_page()
 

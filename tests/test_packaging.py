@@ -1,6 +1,7 @@
-"""The rules of the house: rooms that do not know each other, a light recorder, an exact public list."""
+"""The packaging: typed parts without an `__init__` above them, light imports, an exact public surface."""
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -10,60 +11,65 @@ from pathlib import Path
 
 import pytest
 
+from evaltap.cli.main import COMMANDS
+
 ROOT = Path(__file__).parents[1]
-ROOMS = ("schemas", "recorder", "evaluator")
-MAY_IMPORT = {
-    "schemas": {"schemas"},
-    "recorder": {"schemas", "recorder"},
-    "evaluator": {"schemas", "evaluator"},
+PARTS = ("schemas", "recorder", "evaluator")
+FOLDERS = {
+    **{part: ROOT / part / "evaltap" / part for part in PARTS},
+    "cli": ROOT / "evaluator/evaltap/cli",
 }
-MOUNTS_BOTH = ROOT / "evaluator/evaltap/evaluator/commands"
-"""The command line is the one place where both rooms meet, inside functions."""
-
-
-def sources(room: str) -> list[Path]:
-    return sorted((ROOT / room / "evaltap" / room).rglob("*.py"))
-
-
-def imported_rooms(tree: ast.AST) -> set[str]:
-    """Return the rooms that a piece of code imports."""
-    names: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names += (
-                [node.module]
-                if node.module != "evaltap"
-                else [f"evaltap.{a.name}" for a in node.names]
-            )
-    return {name.split(".")[1] for name in names if name.startswith("evaltap.")}
-
-
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_imports_only_what_it_may(room: str) -> None:
-    for path in sources(room):
-        tree = ast.parse(path.read_text())
-        if MOUNTS_BOTH in path.parents:
-            at_the_top = ast.Module(
-                [
-                    node
-                    for node in tree.body
-                    if not isinstance(node, ast.FunctionDef | ast.ClassDef)
-                ],
-                [],
-            )
-            tree = at_the_top
-        assert imported_rooms(tree) <= MAY_IMPORT[room], path
+PLUGINS = (
+    "adk",
+    "claude_agent",
+    "langchain",
+    "openai_agents",
+    "openai_run_hooks",
+    "pydantic_ai",
+    "strands",
+)
+SURFACE = ROOT / "tests/data/public_surface.json"
+"""Every name that users import, call or configure; a change here is a change of the public interface."""
 
 
 def test_the_namespace_has_no_init_file_and_each_room_is_typed() -> None:
-    for room in ROOMS:
-        assert not (ROOT / room / "evaltap/__init__.py").exists()
-        assert (ROOT / room / "evaltap" / room / "py.typed").exists()
+    for folder in FOLDERS.values():
+        assert not (folder.parent / "__init__.py").exists()
+        assert (folder / "py.typed").exists()
 
 
-@pytest.mark.parametrize("room", ROOMS)
+def public_surface() -> dict[str, list[str]]:
+    """Return the public names of each part, the plugins, entry points and commands."""
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    points = {
+        f"entry points: {group}": sorted(names) for group, names in stated["entry-points"].items()
+    }
+    plugins = FOLDERS["recorder"] / "plugins"
+    return {
+        **{f"evaltap.{part}": import_module(f"evaltap.{part}").__all__ for part in PARTS},
+        **{
+            f"evaltap.recorder.plugins.{name}": public_definitions(plugins / f"{name}.py")
+            for name in PLUGINS
+        },
+        **points,
+        "commands": sorted(COMMANDS),
+        "scripts": sorted(stated["scripts"]),
+        "extras": sorted(stated["optional-dependencies"]),
+    }
+
+
+def public_definitions(path: Path) -> list[str]:
+    """Return the classes and functions of a module that no underscore marks as private."""
+    kinds = (ast.ClassDef, ast.FunctionDef)
+    found = [node.name for node in ast.parse(path.read_text()).body if isinstance(node, kinds)]
+    return sorted(name for name in found if not name.startswith("_"))
+
+
+def test_the_public_surface_is_the_one_on_record() -> None:
+    assert public_surface() == json.loads(SURFACE.read_text())
+
+
+@pytest.mark.parametrize("room", PARTS)
 def test_the_public_list_is_sorted_and_every_name_of_it_resolves(room: str) -> None:
     module = import_module(f"evaltap.{room}")
 
@@ -89,7 +95,7 @@ def test_importing_a_room_loads_none_of_its_heavy_libraries(room: str) -> None:
 def test_help_loads_no_heavy_library() -> None:
     heavy = {"duckdb", "openai", "rich", "google", "opentelemetry"}
     program = (
-        "import sys\nfrom evaltap.evaluator.cli import main\n"
+        "import sys\nfrom evaltap.cli.main import main\n"
         "try: main(['--help'])\nexcept SystemExit: pass\n"
         f"print('HEAVY', *sorted({heavy!r} & set(sys.modules)))"
     )

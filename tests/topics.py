@@ -1,18 +1,20 @@
 """What tests do with topics: consume them into a store, count what lies there, record to them."""
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from broker import until
-from cases import make_case, make_turn
-from evaltap.evaluator.consumer import Consumed, Consumer
+from broker import Broker, until
+from cases import make_case, make_records, make_turn
+from evaltap.evaluator.live.consumer import Consumed, Consumer
 from evaltap.evaluator.sources.kafka import KafkaSource
-from evaltap.evaluator.store import Store
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.topics.writer import TopicWriter
 from evaltap.recorder import Recorder
-from evaltap.schemas.log_location import KafkaLocation, parse_log_location
-from evaltap.schemas.record import WireRecord
+from evaltap.schemas.log.location import KafkaLocation, parse_log_location
+from evaltap.schemas.wire.record import WireRecord
 
 
 def location(url: str) -> KafkaLocation:
@@ -59,6 +61,33 @@ def landed(url: str, store: Store) -> int:
 def cases(count: int, first: int = 0) -> list[dict[str, Any]]:
     """Return cases of one turn each, all different."""
     return [make_case(f"s-{i}", [make_turn(f"t-{i}")]) for i in range(first, first + count)]
+
+
+def sessions(count: int, turns: int = 2) -> list[dict[str, Any]]:
+    """Return one-turn cases, interleaved over sessions; every third session has no idea."""
+    return [
+        make_case(
+            f"s-{number}",
+            [make_turn(f"t-{turn}", answer="no idea" if number % 3 == 0 else f"answer {number}")],
+            conversation=[make_turn(f"t-{turn}", answer=f"answer {number}")],
+        )
+        for turn in range(turns)
+        for number in range(count)
+    ]
+
+
+def publish(url: str, records: Iterable[WireRecord]) -> None:
+    """Write records to the topic of a URL and wait for the broker."""
+    place = location(url)
+    writer = TopicWriter(place, client_id="test")
+    refused = writer.write(place.topics[0], list(records))
+    writer.close()
+    assert not refused, "a record is larger than the topic takes"
+
+
+def record_sessions(broker: Broker, count: int, turns: int = 2) -> None:
+    """Put sessions on the topic of the test."""
+    publish(broker.log(), make_records(sessions(count, turns)))
 
 
 def record(recorder: Recorder, count: int, first: int = 0, answer: str = "hello") -> None:

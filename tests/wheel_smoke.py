@@ -24,6 +24,11 @@ with recorder.turn(session_id="s-1", user="Where is order A-100?") as turn:
 assert recorder.close(), recorder.counters()
 """
 
+CASE = (
+    '{"evalId": "c-1", "evalMode": "trace", "actualConversation": [{"invocationId": "i-1",'
+    ' "userContent": {"role": "user", "content": "hi"}}]}\n'
+)
+
 METRICS = """[{"metricName": "rule_avg_score", "threshold": 1, "criterion": {"rules": {"rules": [
   {"id": "names-order", "type": "contains", "values": ["A-100"]}]}}}]"""
 
@@ -64,8 +69,13 @@ def environment(path: Path, requirement: str) -> Path:
 
 
 def check_core(bin_: Path, work: Path) -> None:
-    """The recorder works alone; a command that needs the evaluator says so."""
+    """The recorder works alone, with its commands; one that needs the evaluator says so."""
     call(str(bin_ / "python"), "-c", RECORD, cwd=work)
+    evaltap = str(bin_ / "evaltap")
+    (work / "case.jsonl").write_text(CASE)
+    call(evaltap, "doctor", "--log", "agent.log.db", cwd=work)
+    call(evaltap, "redact", "--check", "agent.log.db", cwd=work)
+    call(evaltap, "record", "cases", "case.jsonl", "--log", "replayed.log.db", cwd=work)
     said = subprocess.run(
         [bin_ / "evaltap", "report", "x.duckdb"],
         cwd=work,

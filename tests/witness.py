@@ -1,11 +1,11 @@
 """Sees every run twice: through a plugin and through the spans of the same run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from opentelemetry.sdk.trace import TracerProvider
 
-from evaltap.recorder.spans import CaseSpanProcessor
+from evaltap.recorder.sources.span_processor import CaseSpanProcessor
 from inline_recorder import InlineRecorder
 from span_builders import intermediate, tools, words
 
@@ -13,12 +13,12 @@ from span_builders import intermediate, tools, words
 class Witness:
     """Two recorders; the test gives `by_plugin` to a plugin and `provider` to an instrumentation.
 
-    Without `exact_errors` both must only agree on what failed: some spans tell little of why; and
-    without `agents` not on who made a call.
+    Without `exact_errors` both must only agree on what failed: some spans tell little of why.  On the
+    facts named in `differ` they need not agree at all.
     """
 
-    def __init__(self, *, exact_errors: bool = True, agents: bool = True) -> None:
-        self._exact_errors, self._agents = exact_errors, agents
+    def __init__(self, *, exact_errors: bool = True, differ: Collection[str] = ()) -> None:
+        self._exact_errors, self._differ = exact_errors, differ
         self.by_plugin, self.by_spans = InlineRecorder(), InlineRecorder()
         self.processor = CaseSpanProcessor(recorder=self.by_spans)
         self.provider = TracerProvider()
@@ -27,14 +27,11 @@ class Witness:
     def turns(self, *, parallel: bool = False) -> list[dict[str, Any]]:
         """Return the facts of the plugin's turns, after comparing them with those of the spans.
 
-        Calls in `parallel` threads begin in any order, and the two may see another one.
+        What is done in `parallel` begins in any order, and the two may see another one.
         """
         self.by_spans.flush()
-        seen = facts_of(self.by_plugin.cases)
-        told = facts_of(self.by_spans.cases)
-        if parallel:
-            for turn in (*seen, *told):
-                _sort_calls(turn)
+        seen = facts_of(self.by_plugin.cases, parallel=parallel)
+        told = facts_of(self.by_spans.cases, parallel=parallel)
         assert self._comparable(seen) == self._comparable(told), f"plugin: {seen}\n spans: {told}"
         assert self.by_plugin.faults == self.by_spans.faults == []
         return seen
@@ -45,8 +42,8 @@ class Witness:
             if not self._exact_errors:
                 turn["errors"] = [error is not None for error in turn["errors"]]
                 turn["error"] = turn["error"] is not None
-            if not self._agents:
-                del turn["agents"]
+            for fact in self._differ:
+                del turn[fact]
         return found
 
     def turn(self, *, parallel: bool = False) -> dict[str, Any]:
@@ -62,9 +59,17 @@ def _sort_calls(turn: dict[str, Any]) -> None:
         turn[fact] = [turn[fact][place] for place in order]
 
 
-def facts_of(cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what both ways must agree on, for each case in order of time."""
-    return [facts(case) for case in sorted(cases, key=lambda case: case["creationTimestamp"])]
+def facts_of(cases: Sequence[Mapping[str, Any]], *, parallel: bool = False) -> list[dict[str, Any]]:
+    """Return what both ways must agree on, for each case in order of time.
+
+    Of what happened in `parallel` only the sessions and the ids of the calls give an order.
+    """
+    found = [facts(case) for case in sorted(cases, key=lambda case: case["creationTimestamp"])]
+    if parallel:
+        found.sort(key=lambda turn: str(turn["session"]))
+        for turn in found:
+            _sort_calls(turn)
+    return found
 
 
 def facts(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,4 +87,5 @@ def facts(case: Mapping[str, Any]) -> dict[str, Any]:
         "intermediate": intermediate(turn),
         "status": turn["telemetry"]["status"],
         "error": turn["telemetry"].get("error"),
+        "tokens": tuple(turn["telemetry"].get(key) for key in ("inputTokens", "outputTokens")),
     }

@@ -23,9 +23,10 @@ from pathlib import Path
 from score_files import EVALTAP
 
 from evaltap.evaluator import CaseScorer, Services
-from evaltap.evaluator.judge import JudgeReply, ScriptedJudge, judge_settings
+from evaltap.evaluator.contract.judge import JudgeReply, ScriptedJudge
 from evaltap.evaluator.judges.cache import CachedJudge, JudgeCache
-from evaltap.schemas.documents import iter_cases, read_metrics
+from evaltap.evaluator.judges.settings import judge_settings
+from evaltap.schemas.files.documents import iter_cases, read_metrics
 
 WORDS = [
     "the",

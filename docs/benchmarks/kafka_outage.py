@@ -133,7 +133,7 @@ def drain(agent: Agent) -> tuple[float, int]:
 
 def land(url: str) -> tuple[int, int]:
     """Land the topic; return turns in the store and case records on the topic."""
-    from evaltap.evaluator.store import Store
+    from evaltap.evaluator.store.database import Store
     from topics import consume
 
     with Store(":memory:") as store:

@@ -1,5 +1,8 @@
 """How fast `evaltap consume` lands and scores a topic, and whether that depends on what is stored.
 
+Beside it, in the same run, the floor: decode each of these turns with orjson and compare calls and answer as
+dictionaries, on one thread, without a broker or a database.  Start-up is taken off both.
+
 Broker, topic and consumer share one machine.  The cases have two turns of 4 tool calls (2.5 KB a turn
 with its reference) that come one after the other, and are scored by two deterministic metrics.
 
@@ -26,11 +29,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from resident import resident_mb
-from score_files import EVALTAP, METRICS, tool_call
+from score_files import EVALTAP, FLOOR, METRICS, tool_call
+from score_files import measure as run_floor
 
-from evaltap.evaluator.topics import Cluster, TopicWriter
-from evaltap.schemas.log_location import KafkaLocation
-from evaltap.schemas.record import WireRecord, encode_case
+from evaltap.evaluator.topics.clients import make_topics
+from evaltap.evaluator.topics.writer import TopicWriter
+from evaltap.schemas.log.location import KafkaLocation
+from evaltap.schemas.wire.record import WireRecord, encode_case
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 TOPIC = "evaltap.cases"
@@ -98,6 +103,8 @@ class Consumption(NamedTuple):
     peak_mb: float
     mean_mb: list[float]
     """Resident memory in each tenth of the run."""
+    processor: float
+    """Processor time in seconds."""
 
 
 def consume(location: KafkaLocation, work: Path) -> Consumption:
@@ -109,15 +116,20 @@ def consume(location: KafkaLocation, work: Path) -> Consumption:
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
     resident = []
+    used = os.times()
     while process.poll() is None:
         resident.append(resident_mb(process.pid))
         time.sleep(0.1)
     seconds = time.perf_counter() - began
     if process.returncode not in (0, 1):
         raise SystemExit(f"consume ended with {process.returncode}")
+    now = os.times()
+    processor = now.children_user + now.children_system - used.children_user - used.children_system
     tenth = max(1, len(resident) // 10)
     tenths = [resident[first : first + tenth] for first in range(0, len(resident), tenth)]
-    return Consumption(seconds, max(resident), [sum(part) / len(part) for part in tenths[:10]])
+    return Consumption(
+        seconds, max(resident), [sum(part) / len(part) for part in tenths[:10]], processor
+    )
 
 
 def measure(turns: int, stored: int, *, apache: bool) -> tuple[float, Consumption, Consumption]:
@@ -129,13 +141,39 @@ def measure(turns: int, stored: int, *, apache: bool) -> tuple[float, Consumptio
         work = Path(folder)
         (work / "metrics.json").write_text(json.dumps(METRICS))
         location = KafkaLocation((address,), (f"{TOPIC}-{stored}-{os.getpid()}",))
-        Cluster(location).make_topics({location.topics[0]: 4})
+        make_topics(location, {location.topics[0]: 4})
         fill(location, 0, stored)
         filling = consume(location, work)
-        start_up = consume(location, work).seconds
+        start_up = consume(location, work)
         fill(location, stored, turns)
         consumed = consume(location, work)
-    return turns / (consumed.seconds - start_up), filling, consumed
+    own = consumed._replace(processor=consumed.processor - start_up.processor)
+    return turns / (consumed.seconds - start_up.seconds), filling, own
+
+
+def floor(first: int, count: int) -> tuple[float, float]:
+    """Return what the floor takes for these turns, in seconds and processor seconds: the best of three."""
+    with tempfile.TemporaryDirectory() as folder:
+        lines, one = Path(folder, "turns.jsonl"), Path(folder, "one.jsonl")
+        with lines.open("wb") as file:
+            for record in records(first, count):
+                file.write((record.value or b"") + b"\n")
+        one.write_bytes(next(iter(lines.open("rb"))))
+        whole, start_up = ([timed_floor(path) for _ in range(3)] for path in (lines, one))
+    seconds, processor = (
+        min(many) - min(few)
+        for many, few in zip(zip(*whole, strict=True), zip(*start_up, strict=True), strict=True)
+    )
+    return seconds, processor
+
+
+def timed_floor(path: Path) -> tuple[float, float]:
+    """Run the floor once."""
+    before = os.times()
+    seconds, _ = run_floor(FLOOR, str(path))
+    after = os.times()
+    used = after.children_user + after.children_system
+    return seconds, used - before.children_user - before.children_system
 
 
 def main() -> None:
@@ -148,8 +186,12 @@ def main() -> None:
     for stored in options.stored:
         rate, filling, consumed = measure(options.turns, stored, apache=options.apache)
         rates.append(rate)
+        seconds, processor = floor(stored, options.turns)
         print(
-            f"{stored:>9,} stored: {rate:>7,.0f} turns/s; memory at most {filling.peak_mb:.0f} MB"
+            f"{stored:>9,} stored: {rate:>7,.0f} turns/s, {options.turns / rate / seconds:.1f} x the floor"
+            f" ({options.turns / seconds:,.0f} turns/s), {consumed.processor / processor:.1f} x in processor"
+            " time;"
+            f" memory at most {filling.peak_mb:.0f} MB"
             f" while filling, {consumed.peak_mb:.0f} MB after; by tenths of the filling:"
             f" {' '.join(f'{mean:.0f}' for mean in filling.mean_mb)}",
             flush=True,

@@ -25,9 +25,9 @@ import duckdb
 from kafka_throughput import broker
 from score_files import EVALTAP, METRICS
 
-from evaltap.evaluator.topics import Cluster
+from evaltap.evaluator.topics.clients import make_topics
 from evaltap.recorder import Recorder
-from evaltap.schemas.log_location import KafkaLocation
+from evaltap.schemas.log.location import KafkaLocation
 
 WARM_UP_SECONDS = 5.0
 
@@ -58,7 +58,7 @@ def main() -> None:
         os.environ["EVALTAP_SPOOL_DIR"] = str(work / "spool")
         (work / "metrics.json").write_text(json.dumps(METRICS))
         location = KafkaLocation((address,), (f"latency-{os.getpid()}",))
-        Cluster(location).make_topics({location.topics[0]: 4})
+        make_topics(location, {location.topics[0]: 4})
         consume = subprocess.Popen(
             [sys.executable, "-c", EVALTAP, "consume", "--log", str(location), "--db", work / "x.duckdb",
              "--metrics", work / "metrics.json"],

@@ -14,32 +14,45 @@ installation, as the frameworks are driven by the scripts of the tests.
 """
 
 import argparse
-import importlib.util
+import asyncio
+import importlib
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from evaltap.recorder import Recorder
 
 TESTS = Path(__file__).parents[2] / "tests"
-PLUGINS = ("adk", "claude_agent", "langchain", "openai_agents", "pydantic_ai", "strands")
+PLUGINS = (
+    "adk",
+    "claude_agent",
+    "langchain",
+    "openai_agents",
+    "openai_run_hooks",
+    "pydantic_ai",
+    "strands",
+)
 
 
-def scripted_runs() -> dict[str, Callable[[Any], str]]:
-    """Return by framework how one run of it is made with a recorder."""
+def scripted_runs() -> dict[str, Callable[[Any], str | None]]:
+    """Return by driver of the plugin contract how one run of its framework is made with a recorder."""
     sys.path.insert(0, str(TESTS))
-    path = TESTS / "recorder/test_plugins_harmless.py"
-    spec = importlib.util.spec_from_file_location("plugin_runs", path)
-    if spec is None or spec.loader is None:
-        raise SystemExit(f"{path} cannot be read; run this from a checkout")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return {run.__name__.removeprefix("run_"): run for run in module.RUNS}
+    from plugin_drivers import DRIVERS
+    from plugin_drivers.driver import AgentSpec, call, get_order, says
+
+    def run(kind: Any, recorder: Any) -> str | None:
+        driver = kind(recorder)
+        steps = [says("", call("get_order", "c1", order_id="A")), says("Delivered.")]
+        with driver.installed():
+            return asyncio.run(driver.ask(driver.agent(AgentSpec(steps, [get_order])), "Where?"))
+
+    return {kind.name: partial(run, kind) for kind in DRIVERS}
 
 
 def plugin_modules() -> list[Any]:
@@ -74,7 +87,7 @@ def timed(took: list[tuple[int, int]]) -> Iterator[None]:
 
 
 def measure(
-    run: Callable[[Any], str], runs: int, pause_seconds: float
+    run: Callable[[Any], str | None], runs: int, pause_seconds: float
 ) -> tuple[list[tuple[int, int]], list[float]]:
     """Return the times of all callbacks, and of each run the share that they made up."""
     took: list[tuple[int, int]] = []
@@ -102,10 +115,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=150)
     parser.add_argument("--pause-ms", type=float, default=2)
-    parser.add_argument("--only", help="one framework")
+    parser.add_argument("--only", help="one driver")
     options = parser.parse_args()
     print(
-        f"{'callback, us':16}{'calls':>7}{'wall p50':>10}{'wall p99':>10}{'cpu p99':>9}{'share':>8}"
+        f"{'callback, us':20}{'calls':>7}{'wall p50':>10}{'wall p99':>10}{'cpu p99':>9}{'share':>8}"
     )
     for name, run in scripted_runs().items():
         if options.only in (None, name):
@@ -114,7 +127,7 @@ def main() -> None:
             cpu = sorted(one[1] / 1e3 for one in took)
             high = len(took) * 99 // 100
             print(
-                f"{name:16}{len(took):>7,}{statistics.median(wall):>10.0f}{wall[high]:>10.0f}"
+                f"{name:20}{len(took):>7,}{statistics.median(wall):>10.0f}{wall[high]:>10.0f}"
                 f"{cpu[high]:>9.0f}{statistics.median(shares):>8.1%}"
             )
 

@@ -2,17 +2,25 @@
 
 Recall: secrets of the sixty formats of `tests/leak_corpus.py` in sentences as people and tools write them,
 and what has no format: passwords as people mention them, numbers as people write them.
+Then the corpus of `tests/redaction_corpus.py`: what redact.md claims, by group.
 False positives: ordinary business sentences with ids, dates, amounts, versions, hashes and numbers of all
-lengths. Where the repository's test data lies beside it, the texts of its recorded spans count as well.
+lengths; the corpus's harmless lines; the texts of the repository's recorded spans.
 
     python docs/benchmarks/redaction_recall.py [--number 12000] [--seed 1]
+
+With `--against TREE` the redactor of another checkout is measured beside this one, in processes that take
+turns: recall on the corpus, and what a turn costs in CPU.
 """
 
 import argparse
 import json
+import os
 import random
+import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +30,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from leak_corpus import FORMATS, Maker  # noqa: E402  (its folder is put on the path above)
+from redaction_corpus import entries, harmless, is_found  # noqa: E402
 
 SENTENCES = (
     "{}",
@@ -136,12 +145,134 @@ def recorded_texts() -> list[str]:
     return [text for text in found if len(text) >= 20]
 
 
+PROSE = (
+    "Your order A-100 was shipped on 2024-05-06 with DHL. The invoice of 99.90 EUR is attached; please reply"
+    " to this message if something is missing. We also opened ticket #12345 for the second parcel. "
+)
+CODE = """def load(path: str) -> dict:
+    with open(path) as file:
+        return json.load(file)  # key: value pairs
+
+for key, value in load("x.json").items():
+    print(f"{key}={value}")
+"""
+
+
+def typical_turn() -> dict[str, Any]:
+    """Return a turn of an agent with four calls: rows as JSON, code, prose, an object."""
+    rows = [
+        {"id": f"ord-{n}", "status": "shipped", "url": f"https://example.com/orders/{n}?lang=en",
+         "at": "2024-05-06T10:00:00Z", "customer": {"id": f"c{n}", "tier": "gold"}, "note": PROSE[:120]}
+        for n in range(8)
+    ]  # fmt: skip
+    commit = {"commit": "3f786850e387550fdab836ed7e6dc881de23001b", "files": ["a/b/c.py"] * 10}
+    arguments = {"query": PROSE[:80], "path": "/var/lib/app/x.json", "limit": 10, "status": "open"}
+    tools = [
+        {"id": f"call_{index}", "name": "search", "arguments": arguments, "result": result}
+        for index, result in enumerate((json.dumps(rows), CODE * 6, PROSE * 8, commit))
+    ]
+    turn = {
+        "invocationId": "i",
+        "userContent": {"role": "user", "content": PROSE * 2},
+        "finalResponse": {"role": "assistant", "content": PROSE * 4},
+        "tools": tools,
+    }
+    return {"evalId": "s", "sessionInput": {"appName": "a"}, "actualConversation": [turn]}
+
+
+def recorded_values() -> list[Any]:
+    """Return the recorded spans and cases of the repository."""
+    values = []
+    for path in sorted((ROOT / "tests/data").rglob("*.json")):
+        try:
+            values.append(json.loads(path.read_text("utf-8")))
+        except ValueError:
+            continue
+    return values
+
+
+def measure(seed: int) -> dict[str, Any]:
+    """Return recall by group and the CPU of a turn, of whichever redactor this process imports."""
+    redact = PatternRedactor(b"k" * 32)
+    total: Counter[str] = Counter()
+    missed: Counter[str] = Counter()
+    for entry in entries(seed):
+        total[entry.group] += 1
+        missed[entry.group] += not is_found(entry, redact.value(entry.value))
+    lines = harmless()
+    turn, recorded = typical_turn(), recorded_values()
+    return {
+        "missed": missed,
+        "total": total,
+        "touched": sum(redact.value(line) != line for line in lines),
+        "lines": len(lines),
+        "seconds": {
+            "a turn": best_of(lambda: redact(turn), 50),
+            "recorded spans": best_of(lambda: [redact.value(value) for value in recorded], 1),
+        },
+    }
+
+
+def best_of(work: Callable[[], object], times: int) -> float:
+    """Return the CPU seconds of one of `times` calls, in the best of three rounds."""
+    rounds = []
+    for _ in range(3):
+        began = time.process_time()
+        for _ in range(times):
+            work()
+        rounds.append((time.process_time() - began) / times)
+    return min(rounds)
+
+
+def measured_in(tree: Path, seed: int) -> dict[str, Any]:
+    """Return the measures of the redactor of a checkout, taken in a process of its own."""
+    path = os.pathsep.join(str(tree / part) for part in ("schemas", "recorder", "evaluator"))
+    command = [sys.executable, __file__, "--measure", "--seed", str(seed)]
+    done = subprocess.run(
+        command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": path}
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def print_corpus(seed: int, against: Path | None) -> None:
+    """Print recall by group, false positives and, beside another checkout, cost."""
+    trees = [ROOT] if against is None else [against, ROOT]
+    rounds = [
+        [measured_in(tree, seed) for tree in trees] for _ in range(1 if against is None else 3)
+    ]
+    found = rounds[0]
+    for group, number in found[-1]["total"].items():
+        shares = (1 - one["missed"].get(group, 0) / number for one in found)
+        print(f"    {group:42} {number:6}" + "".join(f"{share:9.1%}" for share in shares))
+    shares = (1 - sum(one["missed"].values()) / sum(one["total"].values()) for one in found)
+    print(
+        f"    {'all':42} {sum(found[-1]['total'].values()):6}"
+        + "".join(f"{s:9.2%}" for s in shares)
+    )
+    touched = ", ".join(f"{one['touched']} of {one['lines']}" for one in found)
+    print(f"    harmless lines touched: {touched}")
+    for what in found[-1]["seconds"]:
+        best = [min(one[index]["seconds"][what] for one in rounds) for index in range(len(trees))]
+        ratio = f", {best[1] / best[0]:.2f} times" if len(best) > 1 else ""
+        print(f"    CPU of {what}: " + " and ".join(f"{one * 1e3:.2f} ms" for one in best) + ratio)
+
+
 def main() -> None:
     """Print recall by kind and the rates of false positives."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--number", type=int, default=12_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--against", type=Path, metavar="TREE", help="another checkout to compare with"
+    )
+    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.measure:
+        print(json.dumps(measure(options.seed)))
+        return
+    print("corpus (another checkout first, if one was named):")
+    print_corpus(options.seed, options.against)
     redact = PatternRedactor(b"k" * 32)
     random_, maker = random.Random(options.seed), Maker(options.seed)
 

@@ -20,14 +20,14 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from evaltap.evaluator.context import Services
-from evaltap.evaluator.file_scoring import FileScorer
-from evaltap.evaluator.jobs import score_files
-from evaltap.evaluator.judge import ScriptedJudge
+from evaltap.evaluator.batch.files import FileScorer
+from evaltap.evaluator.batch.run import score_files
+from evaltap.evaluator.contract.context import Services
+from evaltap.evaluator.contract.judge import ScriptedJudge
 from evaltap.evaluator.reports.formats import write_report
-from evaltap.evaluator.reports.reading import read_report
-from evaltap.evaluator.scoring import CaseScorer
-from evaltap.evaluator.store import Store
+from evaltap.evaluator.reports.reader import read_report
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.store.database import Store
 from evaltap.schemas import EvalMetric
 
 METRICS = [

@@ -41,7 +41,7 @@ for line in open(sys.argv[1], "rb"):
     for actual, expected in zip(case["actualConversation"], case["conversation"]):
         actual["tools"] == expected["tools"] and actual["finalResponse"] == expected["finalResponse"]
 """
-EVALTAP = "import sys; from evaltap.evaluator.cli import main; sys.exit(main())"
+EVALTAP = "import sys; from evaltap.cli.main import main; sys.exit(main())"
 
 
 def write_cases(path: Path, count: int) -> None:

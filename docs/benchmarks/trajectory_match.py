@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from evaltap.evaluator.criteria.alignment import Costs
-from evaltap.evaluator.criteria.call_pairs import CallLikeness, CallPairs
-from evaltap.evaluator.criteria.trajectory_diff import trajectory_diff
-from evaltap.evaluator.criteria.trajectory_scores import edit_similarity, shares
+from evaltap.evaluator.criteria.calls.alignment import Costs
+from evaltap.evaluator.criteria.calls.diff import trajectory_diff
+from evaltap.evaluator.criteria.calls.pairs import CallPairs, CallSimilarity
+from evaltap.evaluator.criteria.calls.scores import edit_similarity, shares
 
 TOOLS = ["search", "calculator", "get_time", "lookup_order", "send_mail", "knowledge_search"]
 Calls = list[dict[str, Any]]
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
     rng = random.Random(7)
-    likeness = CallLikeness()
+    likeness = CallSimilarity()
     measures: dict[str, Callable[[CallPairs], object]] = {
         "F1, any order": lambda pairs: shares(pairs, ordered=False),
         "F1, in order": lambda pairs: shares(pairs, ordered=True),

@@ -325,11 +325,13 @@ def _scores(look: _Look) -> Iterator[Finding]:
             if count > 1:
                 yield Finding(DUPLICATED, f"{table} holds {identity} {count} times")
         for row in rows:
-            if (row["score"] is None) != (row["status"] in ("error", "not_evaluated")):
+            # What a crashed run did besides answering may have a score.
+            without = row["status"] in ("error", "not_evaluated")
+            if row["status"] != "crashed" and (row["score"] is None) != without:
                 yield Finding(
                     WRONG_SCORE, f"{row['status']} with score {row['score']}: {row['eval_id']}"
                 )
-            if row["status"] in ("error", "not_evaluated") and not row["reason"]:
+            if row["status"] in ("error", "not_evaluated", "crashed") and not row["reason"]:
                 yield Finding(WRONG_SCORE, f"{row['status']} without a reason: {row['eval_id']}")
     if not look.tables["run_metrics"]:
         return
@@ -367,12 +369,22 @@ def _case_scores(look: _Look) -> Iterator[Finding]:
     for key in found:
         if key[:4] not in known:
             yield Finding(WRONG_SCORE, f"{key} was scored and never landed")
+    # The newest revision of a turn tells how its run ended.
+    ends: dict[TurnKey, tuple[int, str]] = {}
+    for row in look.tables["turns"]:
+        turn_key = (*_key(row), row["invocation_id"])
+        ends[turn_key] = max(
+            ends.get(turn_key, (0, "")), (row["turn_revision"], row["status"] or "")
+        )
+    crashed = {key[2] for key, (_, end) in ends.items() if end in ("error", "incomplete")}
     if not look.evidence.drained:
         return
     for case, revision in newest.items():
         for metric in metrics:
             row_found = found.get((*case, revision, metric))
             wanted = expected.get((case[2], metric))
+            if case[2] in crashed:
+                wanted = ["crashed"]
             if row_found is None:
                 yield Finding(LOST, f"{case} revision {revision} has no score of {metric}")
             elif wanted and row_found["status"] != _summary(wanted):
@@ -384,7 +396,7 @@ def _case_scores(look: _Look) -> Iterator[Finding]:
 
 
 def _summary(statuses: list[str]) -> str:
-    for status in ("error", "failed", "passed"):
+    for status in ("crashed", "error", "failed", "passed"):
         if status in statuses:
             return status
     return "not_evaluated"
@@ -402,7 +414,7 @@ def _turn_scores(look: _Look) -> Iterator[Finding]:
         found.add(key)
         if (*_key(row), row["invocation_id"], row["turn_revision"]) not in look.turns:
             yield Finding(WRONG_SCORE, f"{key} was scored and never landed")
-        if key in expected and row["status"] != expected[key]:
+        if key in expected and row["status"] not in (expected[key], "crashed"):
             yield Finding(WRONG_SCORE, f"{key} is {row['status']}, want {expected[key]}")
     if not look.evidence.drained:
         return
@@ -413,7 +425,7 @@ def _turn_scores(look: _Look) -> Iterator[Finding]:
     failed = {
         (*_key(row), row["metric_name"])
         for row in look.tables["scores"]
-        if row["status"] == "error"
+        if row["status"] == "error" or (row["status"] == "crashed" and row["score"] is None)
     }
     for metric in {row["metric_name"] for row in look.tables["run_metrics"]}:
         for turn_key, revision in best.items():

@@ -7,7 +7,7 @@ import orjson
 from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
 from chaos.checker import Finding, check
 from chaos.evidence import Evidence, Ledger, Turn, ends_of, read_log_file, read_store_file
-from evaltap.schemas.record import WireRecord
+from evaltap.schemas.wire.record import WireRecord
 
 TURNS = 3
 

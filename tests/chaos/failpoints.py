@@ -29,7 +29,7 @@ class _Counter:
 
 def consume_until(folder: Path, deadly: int, *more: str) -> None:
     """Run `evaltap consume`, and die in front of the n-th step of writing to the store; 0: never."""
-    from evaltap.evaluator.store import Store
+    from evaltap.evaluator.store.database import Store
 
     counter = _Counter(deadly, folder / "died.txt")
     transaction, execute, append = Store.transaction, Store.execute, Store.append
@@ -58,8 +58,8 @@ def consume_until(folder: Path, deadly: int, *more: str) -> None:
 
 def record_until(folder: Path, deadly: int) -> None:
     """Record ten turns to a local log, and die in front of the n-th statement that SQLite gets."""
-    from evaltap.recorder.sinks.local_log import LocalLogSink
-    from evaltap.schemas import local_log
+    from evaltap.recorder.delivery.sinks.local_log import LocalLogSink
+    from evaltap.schemas.log import local as local_log
 
     victims.quiet(folder / "said.txt")
     counter = _Counter(deadly, folder / "died.txt")

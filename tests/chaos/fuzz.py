@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from cases import NOON, make_case, make_tool, make_turn
-from evaltap.schemas.feedback import Feedback
-from evaltap.schemas.record import (
+from evaltap.schemas.wire.feedback import Feedback
+from evaltap.schemas.wire.record import (
     Manifest,
     WireRecord,
     encode_case,

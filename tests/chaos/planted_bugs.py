@@ -5,7 +5,7 @@ does wrong.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -14,19 +14,23 @@ from msgspec.structs import replace
 from chaos.simulated_agent import Agent
 from chaos.simulated_evaluator import CrashingStore
 from chaos.simulation import Planted
-from evaltap.evaluator import landing, scores, store
-from evaltap.evaluator.consumer import Consumer
-from evaltap.evaluator.context import Status
-from evaltap.evaluator.jobs import PendingScorer
-from evaltap.evaluator.landing import Lander
-from evaltap.evaluator.scoring import CaseScorer
+from evaltap.evaluator.batch.scorer import PendingScorer
+from evaltap.evaluator.contract.context import Status
+from evaltap.evaluator.landing import lander as landing
+from evaltap.evaluator.landing.lander import Lander
+from evaltap.evaluator.live.consumer import Consumer
+from evaltap.evaluator.results import writer as scores
+from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.sources.base import CaseSource, Partition
-from evaltap.recorder import forwarder, outlet
-from evaltap.recorder.assembler import Assembler
-from evaltap.recorder.ledger import Ledger
-from evaltap.recorder.spool import Spool, SpoolReader
-from evaltap.schemas import envelope, record
-from evaltap.schemas.local_log import LocalLog
+from evaltap.evaluator.store import database as store
+from evaltap.recorder.assembly.assembler import Assembler
+from evaltap.recorder.delivery import record_writer
+from evaltap.recorder.delivery.counters import LiveCounters
+from evaltap.recorder.delivery.retrying_writer import RetryingWriter
+from evaltap.recorder.delivery.spool import forwarder
+from evaltap.recorder.delivery.spool.spool import Spool, SpoolReader
+from evaltap.schemas.log.local import LocalLog
+from evaltap.schemas.wire import envelope, record
 
 Patch = pytest.MonkeyPatch
 Bug = Callable[[Patch], Planted | None]
@@ -112,13 +116,13 @@ def revision_ignored(patch: Patch) -> None:
 
 def revision_of_late_turns_stuck(patch: Patch) -> None:
     """Send a turn that grew under the revision that it had."""
-    case = Assembler._case
+    revise = Assembler._revise
 
-    def stuck(self: Assembler, run: Any) -> Any:
-        made = case(self, run)
-        return {**made, "source": {**made.get("source", {}), "revision": 1}}
+    def stuck(self: Assembler, *given: Any) -> Any:
+        made = revise(self, *given)
+        return [{**case, "source": {**case["source"], "revision": 1}} for case in made]
 
-    patch.setattr(Assembler, "_case", stuck)
+    patch.setattr(Assembler, "_revise", stuck)
 
 
 def memory_ahead_of_the_file(patch: Patch) -> None:
@@ -189,7 +193,7 @@ def cursor_before_acknowledgement(patch: Patch) -> None:
 
 def time_out_taken_for_yes(patch: Patch) -> None:
     """Take no answer for a good one."""
-    taken = forwarder.Carrier._taken
+    taken = forwarder.SpoolSender._is_acknowledged
 
     def optimist(*given: Any) -> bool:
         try:
@@ -197,12 +201,12 @@ def time_out_taken_for_yes(patch: Patch) -> None:
         except TimeoutError:
             return True
 
-    patch.setattr(forwarder.Carrier, "_taken", optimist)
+    patch.setattr(forwarder.SpoolSender, "_is_acknowledged", optimist)
 
 
 def refused_thrown_away(patch: Patch) -> None:
     """Set nothing aside of what the broker refuses."""
-    patch.setattr(SpoolReader, "set_aside", lambda self, one: None)
+    patch.setattr(SpoolReader, "reject", lambda self, one: None)
 
 
 def trimmed_too_early(patch: Patch) -> None:
@@ -218,20 +222,20 @@ def spool_deleted_unsent(patch: Patch) -> None:
 
 def drop_not_counted(patch: Patch) -> None:
     """Drop a turn without a word."""
-    patch.setattr(Ledger, "dropped", lambda self, reason, turns=1: None)
+    patch.setattr(LiveCounters, "dropped", lambda self, reason, turns=1: None)
 
 
 def numbered_before_dropped(patch: Patch) -> None:
     """Give a number to a turn that is not kept."""
-    add = outlet.Outlet.add
+    add = RetryingWriter.add
 
-    def greedy(self: outlet.Outlet, case: Any) -> None:
-        before = self._seq
+    def greedy(self: RetryingWriter, case: Any) -> None:
+        before = self.records._seq
         add(self, case)
-        if self._seq == before:
-            self._seq += 1
+        if self.records._seq == before:
+            self.records._seq += 1
 
-    patch.setattr(outlet.Outlet, "add", greedy)
+    patch.setattr(RetryingWriter, "add", greedy)
 
 
 def manifest_miscounts(patch: Patch) -> None:
@@ -245,26 +249,26 @@ def manifest_miscounts(patch: Patch) -> None:
         )  # fmt: skip
         return encode(raised)
 
-    patch.setattr(outlet, "encode_manifest", more)
+    patch.setattr(record_writer, "encode_manifest", more)
 
 
 def failed_write_forgotten(patch: Patch) -> None:
     """Let go of a batch that the disk did not take."""
-    append = outlet.Outlet._append
+    append = RetryingWriter._append
 
-    def careless(self: outlet.Outlet, batch: Any) -> bool:
-        append(self, batch)
-        return True
+    def careless(self: RetryingWriter, batch: Any) -> None:
+        with suppress(Exception):
+            append(self, batch)
 
-    patch.setattr(outlet.Outlet, "_append", careless)
+    patch.setattr(RetryingWriter, "_append", careless)
 
 
 def child_counts_on(patch: Patch) -> Planted:
     """Let the child of a fork go on with its parent's numbers, under its name."""
 
     def inherit(parent: Agent, child: Agent) -> None:
-        child.outlet.producer_id = parent.outlet.producer_id
-        child.outlet._seq = parent.outlet._seq
+        child.writer.records.producer_id = parent.writer.records.producer_id
+        child.writer.records._seq = parent.writer.records._seq
 
     return Planted(seq_after_fork=inherit)
 
@@ -273,8 +277,8 @@ def random_score_ids(patch: Patch) -> None:
     """Name a score by chance instead of by what it was made of."""
     text = store.sql
 
-    def random_ids(name: str) -> str:
-        return text(name).replace("md5(concat_ws(", "md5(concat_ws(uuid()::VARCHAR, ")
+    def random_ids(module: str, name: str) -> str:
+        return text(module, name).replace("md5(concat_ws(", "md5(concat_ws(uuid()::VARCHAR, ")
 
     patch.setattr(scores, "sql", random_ids)
 

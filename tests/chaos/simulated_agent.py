@@ -1,6 +1,6 @@
 """An agent's process in the simulation: the recorder's own parts on one thread, and a spool on disk.
 
-The parts are the real assembler, finisher, outlet, local log, spool and forwarder; simulated are the
+The parts are the real assembler, finisher, writer, local log, spool and forwarder; simulated are the
 clock and the broker.  A process that dies leaves its files and nothing else.
 """
 
@@ -15,12 +15,16 @@ from typing import Any
 from chaos.evidence import Closed, Ledger, Turn
 from chaos.simulated_broker import TOO_LARGE, Producer, Topic
 from chaos.simulated_time import Clock, Signal
-from evaltap.recorder.assembler import Assembler
+from evaltap.recorder.assembly.assembler import Assembler
 from evaltap.recorder.config import RecorderConfig
-from evaltap.recorder.errors import Faults
-from evaltap.recorder.finishing import Finisher
-from evaltap.recorder.forwarder import Forwarder
-from evaltap.recorder.ledger import Ledger as RecorderLedger
+from evaltap.recorder.delivery.case_processor import CaseProcessor
+from evaltap.recorder.delivery.counters import LiveCounters
+from evaltap.recorder.delivery.retrying_writer import RetryingWriter
+from evaltap.recorder.delivery.sinks.kafka import KafkaSink
+from evaltap.recorder.delivery.sinks.local_log import LocalLogSink
+from evaltap.recorder.delivery.spool.forwarder import Forwarder
+from evaltap.recorder.delivery.spool.spool import Spool, SpoolReader
+from evaltap.recorder.faults import Faults
 from evaltap.recorder.observation import (
     Observation,
     Responded,
@@ -30,11 +34,7 @@ from evaltap.recorder.observation import (
     ToolReturned,
     UserMessage,
 )
-from evaltap.recorder.outlet import Outlet
-from evaltap.recorder.sinks.kafka import KafkaSink
-from evaltap.recorder.sinks.local_log import LocalLogSink
-from evaltap.recorder.spool import Spool, SpoolReader
-from evaltap.schemas.log_location import KafkaLocation
+from evaltap.schemas.log.location import KafkaLocation
 
 LOCATION = KafkaLocation(("broker:1",), ("simulated",))
 CLOSE_SECONDS = 2.0
@@ -48,7 +48,7 @@ class SimulatedForwarder(Forwarder):
         super().__init__(self._produce, spool)
         self._topic = topic
         self._stopping = self._hurry = Signal(clock)  # type: ignore[assignment]  # twins of an Event
-        self.own = SpoolReader(spool, self._calm)
+        self.own = SpoolReader(spool, self._fork_lock)
         self.crash_after: int | None = None
 
     def _produce(self) -> Producer:
@@ -62,10 +62,10 @@ class SimulatedForwarder(Forwarder):
 
     def crash(self, after: int) -> None:
         """Send what is next, and die when so many records were sent; raises Crash then."""
-        self._carrier.disconnect()
+        self._sender.disconnect()
         self.crash_after = after
         self.step()
-        self._carrier.disconnect()
+        self._sender.disconnect()
         self.crash_after = None
 
     def adopt(self) -> None:
@@ -133,7 +133,7 @@ class Agent:
         self.begun = 0
         self.pending: list[Turn] = []
         self.assembler = Assembler()
-        self.ledger = RecorderLedger()
+        self.ledger = LiveCounters()
         path = world.local_log or world.folder / f"{name}.log.db"
         self.local = LocalLogSink(path, min_free_share=0)
         self.forwarder: SimulatedForwarder | None = None
@@ -143,13 +143,13 @@ class Agent:
             self.spool = _claimed(path)
             self.forwarder = SimulatedForwarder(world.topic, world.clock, self.spool)
             sink = SimulatedKafkaSink(self.local, self.forwarder)
-        self.outlet = Outlet(
+        self.writer = RetryingWriter(
             world.config,
             sink,
-            Finisher(world.config, lambda: None),
+            CaseProcessor(world.config, lambda: None),
             self.ledger,
             Faults(),
-            f"producer-{name}",
+            producer_id=f"producer-{name}",
         )
 
     def speak(self) -> None:
@@ -169,11 +169,11 @@ class Agent:
 
     def write(self) -> bool:
         """Write what waits, as the background thread does after each turn."""
-        written = self.outlet.write()
+        written = self.writer.write()
         if written:
             self.world.ledger.turns += self.pending
             self.pending.clear()
-        self.outlet.state()
+        self.writer.write_manifest()
         return written
 
     def fill_disk(self, full: bool) -> None:
@@ -187,14 +187,14 @@ class Agent:
         for case in self.assembler.close_all("shutdown"):
             self._hand_over(case)
         unwritten = self.ledger.drops().get("log_unavailable", 0)
-        self.outlet.finish(self.world.clock.monotonic() + CLOSE_SECONDS)
+        self.writer.finish(self.world.clock.monotonic() + CLOSE_SECONDS)
         recorded, _, _, dropped = self.ledger.snapshot(0)
         numbered = recorded - sum(dropped.values())
         if dropped.get("log_unavailable", 0) == unwritten:
             self.world.ledger.turns += self.pending
         self.pending.clear()
         self.world.ledger.closed.append(
-            Closed(self.outlet.producer_id, self.begun, numbered, dropped)
+            Closed(self.writer.records.producer_id, self.begun, numbered, dropped)
         )
         self.die()
 
@@ -281,7 +281,7 @@ class Agent:
         run.revision += 1
         self.begun += 1
         before = sum(self.ledger.drops().values())
-        self.outlet.add(case)
+        self.writer.add(case)
         if sum(self.ledger.drops().values()) == before:
             answered = "finalResponse" in turn
             unanswered = {**run.scores, "answers_well": "failed"}

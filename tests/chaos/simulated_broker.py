@@ -8,8 +8,8 @@ from typing import Literal
 
 from chaos.evidence import Record
 from evaltap.evaluator.sources.base import Bounds, Partition, SourceBatch, SourceRecord
-from evaltap.recorder.forwarder import RefusedError
-from evaltap.schemas.record import WireRecord
+from evaltap.recorder.faults import RecordRefusedError
+from evaltap.schemas.wire.record import WireRecord
 
 TOPIC = "simulated"
 TOO_LARGE = b"too-large-for-the-broker"
@@ -124,8 +124,8 @@ class Producer:
         """Append the message unless the broker's mood is against it."""
         if TOO_LARGE in (record.value or b""):
             if self._rng.random() < 0.5:
-                raise RefusedError
-            return _Answer(RefusedError())
+                raise RecordRefusedError
+            return _Answer(RecordRefusedError())
         answer = self._deliver(self._topic.partition_of(record.key), record)
         if self.crash_after is not None:
             self.crash_after -= 1

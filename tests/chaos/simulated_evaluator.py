@@ -8,19 +8,19 @@ from typing import Any
 
 from chaos.simulated_broker import Crash
 from chaos.simulated_time import BEGIN, Clock
-from evaltap.evaluator.context import (
+from evaltap.evaluator.contract.context import (
     EvaluationContext,
     EvaluatorFailure,
     MetricScore,
     Status,
     TurnScore,
 )
-from evaltap.evaluator.judge import JudgeRequest, ScriptedJudge
+from evaltap.evaluator.contract.judge import JudgeRequest, ScriptedJudge
 from evaltap.evaluator.sources.base import SourceBatch
 from evaltap.evaluator.sources.local_log import LocalLogSource
-from evaltap.evaluator.store import Store
-from evaltap.schemas.metric import EvalMetric
-from evaltap.schemas.record import WireRecord, encode_case
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.wire.record import WireRecord, encode_case
 
 
 class CrashingStore(Store):
@@ -41,7 +41,7 @@ class CrashingStore(Store):
 
     def step(self) -> None:
         """Count a step, or die in front of it."""
-        self.settle()
+        self.join()
         self.steps += 1
         if self.crash_at is not None and self.steps >= self.crash_at:
             self.crash_at = None
@@ -75,7 +75,7 @@ class CrashingStore(Store):
     def end(self) -> None:
         """End the life of a process, once what it had left behind is done or has killed it."""
         with suppress(Crash):
-            self.settle()
+            self.join()
         self.crash_at = None
 
     def open_again(self, crash_at: int | None = None) -> None:

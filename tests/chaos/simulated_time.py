@@ -5,28 +5,29 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import evaltap.evaluator.batch
-import evaltap.evaluator.jobs
-import evaltap.evaluator.runs
-import evaltap.evaluator.store
-import evaltap.recorder.forwarder
-import evaltap.recorder.outlet
-import evaltap.schemas.local_log
+import evaltap.evaluator.batch.run
+import evaltap.evaluator.results.runs
+import evaltap.evaluator.scoring.batch
+import evaltap.evaluator.store.database
+import evaltap.recorder.delivery.record_writer
+import evaltap.recorder.delivery.retrying_writer
+import evaltap.recorder.delivery.spool.forwarder
+import evaltap.schemas.log.local
 
 BEGIN = datetime(2026, 11, 22, 8, tzinfo=UTC)
 
 MODULES: tuple[Any, ...] = (
-    evaltap.evaluator.batch,
-    evaltap.recorder.forwarder,
-    evaltap.recorder.outlet,
-    evaltap.schemas.local_log,
+    evaltap.evaluator.scoring.batch,
+    evaltap.recorder.delivery.spool.forwarder,
+    evaltap.recorder.delivery.retrying_writer,
+    evaltap.schemas.log.local,
 )
 """Every module on the simulated path that waits, or decides by the time."""
 
 
 STAMPING: tuple[Any, ...] = (
-    evaltap.evaluator.runs,
-    evaltap.evaluator.store,
+    evaltap.evaluator.results.runs,
+    evaltap.evaluator.store.database,
 )
 """Every module that stamps rows with the time of day."""
 
@@ -97,7 +98,7 @@ class Signal:
 def simulated(clock: Clock) -> Iterator[None]:
     """Give the product the simulation's time within the block."""
     given: list[tuple[Any, str, Any]] = [(module, "time", clock) for module in MODULES]
-    given.append((evaltap.recorder.outlet, "datetime", clock))
+    given.append((evaltap.recorder.delivery.record_writer, "datetime", clock))
     given += [(module, "utc_now", clock.utc_now) for module in STAMPING]
     kept = [(module, name, getattr(module, name)) for module, name, _ in given]
     for module, name, value in given:

@@ -29,16 +29,16 @@ from chaos.simulated_evaluator import (
     poison,
 )
 from chaos.simulated_time import Clock, simulated
-from evaltap.evaluator.consumer import Consumer
-from evaltap.evaluator.context import Services
-from evaltap.evaluator.jobs import PendingScorer
-from evaltap.evaluator.registry import Registry
-from evaltap.evaluator.scoring import CaseScorer
+from evaltap.evaluator.batch.scorer import PendingScorer
+from evaltap.evaluator.contract.context import Services
+from evaltap.evaluator.contract.evaluator import Registry
+from evaltap.evaluator.live.consumer import Consumer
+from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.sources.base import CaseSource
-from evaltap.recorder import spool
 from evaltap.recorder.config import RecorderConfig
-from evaltap.schemas import local_log
-from evaltap.schemas.local_log import open_log
+from evaltap.recorder.delivery.spool import spool
+from evaltap.schemas.log import local as local_log
+from evaltap.schemas.log.local import open_log
 
 STEPS = 30
 

@@ -16,9 +16,9 @@ import pytest
 
 from chaos.consumption import write_input
 from chaos.evidence import Record, read_log_file
-from evaltap.evaluator.landing import Lander
+from evaltap.evaluator.landing.lander import Lander
 from evaltap.evaluator.sources.local_log import LocalLogSource
-from evaltap.evaluator.store import Store
+from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
 
 DAMAGES = 50 * int(os.environ.get("EVALTAP_TEST_DAMAGES", "6"))

@@ -9,10 +9,10 @@ import random
 import pytest
 
 from chaos.fuzz import good, mutated
-from evaltap.evaluator.landing import LandedCounts, Lander
+from evaltap.evaluator.landing.lander import LandedCounts, Lander
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
-from evaltap.evaluator.store import Store
-from evaltap.schemas.record import WireRecord
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.wire.record import WireRecord
 
 MESSAGES = int(os.environ.get("EVALTAP_TEST_FUZZ", "20000"))
 FIRST = int(os.environ.get("EVALTAP_TEST_SEED", "0"))

@@ -12,8 +12,8 @@ import pytest
 from cases import make_case, make_records, make_turn, write_log
 from chaos import victims
 from chaos.consumption import look, write_input
-from evaltap.evaluator.cli import main
-from evaltap.evaluator.store import Store
+from evaltap.cli.main import main
+from evaltap.evaluator.store.database import Store
 
 ON_A_SMALL_DISK = """
 set -e
@@ -21,11 +21,11 @@ mount -t tmpfs -o size=3m none {disk}
 cd {disk}
 cp {folder}/log.db {folder}/metrics.json .
 set +e
-{python} -c 'import sys; from evaltap.evaluator.cli import main; sys.exit(main())' \\
+{python} -c 'import sys; from evaltap.cli.main import main; sys.exit(main())' \\
   consume --log log.db --db x.duckdb --metrics metrics.json --until-idle > {folder}/full.txt 2>&1
 echo $? > {folder}/full.code
 mount -o remount,size=60m {disk}
-{python} -c 'import sys; from evaltap.evaluator.cli import main; sys.exit(main())' \\
+{python} -c 'import sys; from evaltap.cli.main import main; sys.exit(main())' \\
   consume --log log.db --db x.duckdb --metrics metrics.json --until-idle > {folder}/later.txt 2>&1
 echo $? > {folder}/later.code
 cp x.duckdb {folder}
@@ -94,7 +94,7 @@ def test_a_second_consumer_is_told_who_holds_the_file(tmp_path: Path) -> None:
     write_input(tmp_path, 2)
     holder = subprocess.Popen(
         [sys.executable, "-c",
-         "import sys; from evaltap.evaluator.store import Store\n"
+         "import sys; from evaltap.evaluator.store.database import Store\n"
          "store = Store(sys.argv[1]); print(flush=True); sys.stdin.read()",
          str(tmp_path / "x.duckdb")],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -135,7 +135,7 @@ def test_a_major_version_to_come_is_parked_and_lands_after_the_upgrade(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cases = [make_case(f"s-{n}", [make_turn("t")]) for n in range(20)]
-    monkeypatch.setattr("evaltap.schemas.envelope.MAJOR", 2)
+    monkeypatch.setattr("evaltap.schemas.wire.envelope.MAJOR", 2)
     write_log(tmp_path / "log.db", make_records(cases))
     monkeypatch.undo()
     path = str(tmp_path / "x.duckdb")
@@ -146,8 +146,8 @@ def test_a_major_version_to_come_is_parked_and_lands_after_the_upgrade(
         ) == [(20, True, "schema_unknown")]
         assert store.rows("SELECT count(*) FROM turns") == [(0,)]
 
-    monkeypatch.setattr("evaltap.schemas.envelope.MAJOR", 2)
-    monkeypatch.setattr("evaltap.schemas.envelope.OLDEST_MAJOR", 1)
+    monkeypatch.setattr("evaltap.schemas.wire.envelope.MAJOR", 2)
+    monkeypatch.setattr("evaltap.schemas.wire.envelope.OLDEST_MAJOR", 1)
     assert main(["dlq", "replay", path]) == 0
 
     with Store(path) as store:

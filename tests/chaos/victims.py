@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 LOADED = [
-    "chaos.victims", "evaltap.evaluator.commands.consume", "evaltap.evaluator.consumer",
-    "evaltap.evaluator.jobs", "evaltap.evaluator.report", "evaltap.evaluator.store",
+    "chaos.victims", "evaltap.cli.commands.consume", "evaltap.evaluator.live.consumer",
+    "evaltap.evaluator.batch.run", "evaltap.evaluator.reports.summary", "evaltap.evaluator.store.database",
     "evaltap.evaluator.evaluators.tool_trajectory", "evaltap.evaluator.evaluators.final_response",
     "evaltap.evaluator.sources.local_log", "duckdb", "nanoarrow",
 ]  # fmt: skip
@@ -37,7 +37,7 @@ def quiet(path: Path) -> None:
 
 def consume(folder: Path, *more: str) -> None:
     """Run `evaltap consume` in a folder as the command does, and end with its exit code."""
-    from evaltap.evaluator.cli import main
+    from evaltap.cli.main import main
 
     os.chdir(folder)
     quiet(folder / "said.txt")

@@ -1,90 +1,175 @@
 """The contract of a sink, for every sink."""
 
-from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
+from broker import Broker
 from cases import make_case, make_records
-from evaltap.recorder.sinks.base import Sink, SinkError
-from evaltap.recorder.sinks.local_log import LocalLogSink
-from evaltap.recorder.sinks.memory import MemorySink
-from evaltap.schemas.local_log import open_log
-from evaltap.schemas.record import WireRecord
+from evaltap.evaluator.topics.clients import make_topics
+from evaltap.recorder import LocalLogSink, MemorySink, Sink, SinkError
+from evaltap.recorder.delivery.sinks.kafka import KafkaSink
+from evaltap.schemas.log.local import open_log
+from evaltap.schemas.wire.record import WireRecord
+from topics import location, messages
 
 RECORDS = make_records([make_case(f"s-{n}") for n in range(7)])
-
-Opened = tuple[Sink, Callable[[], list[WireRecord]]]
-"""A sink and a look at what it has taken."""
+FLUSH_SECONDS = 30.0
 
 
-@pytest.fixture(params=["memory", "local log"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
-    if request.param == "memory":
-        memory = MemorySink()
-        yield memory, lambda: memory.records
-        return
-    path = tmp_path / "log.db"
+class Place(Protocol):
+    """Where a sink puts its records."""
 
-    def taken() -> list[WireRecord]:
-        if not path.exists():
-            return []
-        log = open_log(path, mode="read")
-        records = [record for _, record in log.read(0, 1000)]
-        log.close()
-        return records
+    @property
+    def sink(self) -> Sink: ...
 
-    yield LocalLogSink(path), taken
+    def kept(self) -> list[WireRecord]:
+        """Return what outlives the process that took it."""
+        ...
+
+    def arrived(self) -> list[WireRecord]:
+        """Return what lies at the far end."""
+        ...
 
 
-def test_batches_are_taken_in_order(opened: Opened) -> None:
-    sink, taken = opened
+class Contract:
+    """What every sink does; the fixture `place` has a new one, the most that may wait is `waiting`."""
 
-    sink.append(RECORDS[:3])
-    sink.append(RECORDS[3:])
+    waiting = 0
 
-    assert taken() == RECORDS
-    sink.close()
+    def test_batches_are_taken_in_order(self, place: Place) -> None:
+        place.sink.append(RECORDS[:3])
+        place.sink.append(RECORDS[3:])
+
+        assert place.kept() == RECORDS
+        place.sink.close()
+
+    def test_what_was_taken_is_kept_before_a_flush_and_has_arrived_after_it(
+        self, place: Place
+    ) -> None:
+        place.sink.append(RECORDS)
+        before = place.kept()
+
+        assert place.sink.flush(FLUSH_SECONDS)
+        assert before == place.arrived() == RECORDS
+        place.sink.close()
+
+    def test_what_was_taken_is_kept_by_a_sink_that_closes_without_a_flush(
+        self, place: Place
+    ) -> None:
+        place.sink.append(RECORDS)
+
+        place.sink.close()
+
+        assert place.kept() == RECORDS
+
+    def test_a_flush_goes_on_where_the_last_one_ended(self, place: Place) -> None:
+        place.sink.append(RECORDS[:3])
+        assert place.sink.flush(FLUSH_SECONDS)
+
+        place.sink.append(RECORDS[3:])
+        assert place.sink.flush(FLUSH_SECONDS)
+
+        assert place.arrived() == RECORDS
+        place.sink.close()
+
+    def test_an_empty_batch_is_taken(self, place: Place) -> None:
+        place.sink.append([])
+
+        assert place.sink.flush(FLUSH_SECONDS)
+        assert place.kept() == place.arrived() == []
+        place.sink.close()
+
+    def test_nothing_waits_after_a_flush(self, place: Place) -> None:
+        place.sink.append(RECORDS)
+
+        assert place.sink.backlog() <= self.waiting
+        assert place.sink.flush(FLUSH_SECONDS)
+        assert place.sink.backlog() == 0
+        place.sink.close()
+
+    def test_closing_without_a_record_is_fine(self, place: Place) -> None:
+        assert place.sink.flush(FLUSH_SECONDS)
+
+        place.sink.close()
+
+        assert place.kept() == place.arrived() == []
 
 
-def test_what_was_taken_is_there_before_flush_and_close(opened: Opened) -> None:
-    sink, taken = opened
+class Memory:
+    """A list."""
 
-    sink.append(RECORDS)
-    before = taken()
+    def __init__(self) -> None:
+        self.sink = MemorySink()
 
-    assert sink.flush(1.0)
-    sink.close()
-    assert before == taken() == RECORDS
+    def kept(self) -> list[WireRecord]:
+        return self.sink.records
 
-
-def test_an_empty_batch_is_taken(opened: Opened) -> None:
-    sink, taken = opened
-
-    sink.append([])
-
-    assert taken() == []
-    sink.close()
+    arrived = kept
 
 
-def test_nothing_waits_behind_a_sink_without_a_broker(opened: Opened) -> None:
-    sink, _ = opened
+class LocalLog:
+    """A file."""
 
-    sink.append(RECORDS)
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.sink = LocalLogSink(path)
 
-    assert sink.backlog() == 0
-    sink.close()
+    def kept(self) -> list[WireRecord]:
+        return records_in(self._path) if self._path.exists() else []
 
-
-def test_closing_without_a_record_is_fine(opened: Opened) -> None:
-    sink, taken = opened
-
-    sink.close()
-
-    assert taken() == []
+    arrived = kept
 
 
-class TestLocalLogSink:
+class Topic:
+    """A topic of one partition, and the spool in front of it."""
+
+    def __init__(self, url: str, spools: Path) -> None:
+        self._url, self._spools = url, spools
+        make_topics(location(url), {location(url).topics[0]: 1})
+        self.sink = KafkaSink(location(url))
+
+    def kept(self) -> list[WireRecord]:
+        # In this order: a record leaves the spool when it lies on the topic.
+        spooled = [one for path in self._spools.rglob("*.log.db") for one in records_in(path)]
+        arrived = self.arrived()
+        return arrived + [one for one in spooled if one not in arrived]
+
+    def arrived(self) -> list[WireRecord]:
+        return messages(self._url)
+
+
+def records_in(path: Path) -> list[WireRecord]:
+    """Return what a local log holds."""
+    with closing(open_log(path, mode="read")) as log:
+        return [record for _, record in log.read(0, 1000)]
+
+
+class TestMemory(Contract):
+    @pytest.fixture
+    def place(self) -> Place:
+        return Memory()
+
+
+class TestLocalLog(Contract):
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Place:
+        return LocalLog(tmp_path / "log.db")
+
+
+@pytest.mark.timeout(120)
+class TestKafka(Contract):
+    waiting = len(RECORDS)
+
+    @pytest.fixture
+    def place(self, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+        monkeypatch.setenv("EVALTAP_SPOOL_DIR", str(tmp_path / "spool"))
+        return Topic(broker.log(), tmp_path / "spool")
+
+
+class TestLocalLogAlone:
     """What only the file can suffer."""
 
     def test_it_opens_nothing_before_the_first_batch(self, tmp_path: Path) -> None:
@@ -101,9 +186,7 @@ class TestLocalLogSink:
         with pytest.raises(SinkError, match="limit"):
             sink.append(large)
 
-        log = open_log(tmp_path / "log.db", mode="read")
-        assert len(log.read(0, 100)) == 2
-        log.close()
+        assert len(records_in(tmp_path / "log.db")) == 2
         sink.close()
 
     def test_a_disk_with_little_room_is_left_to_the_agent(self, tmp_path: Path) -> None:
@@ -121,9 +204,7 @@ class TestLocalLogSink:
 
         sink.append(RECORDS[1:3])
 
-        log = open_log(tmp_path / "log.db", mode="read")
-        assert [record for _, record in log.read(0, 10)] == RECORDS[1:3]
-        log.close()
+        assert records_in(tmp_path / "log.db") == RECORDS[1:3]
         sink.close()
 
     def test_a_deleted_directory_refuses_until_it_is_back(self, tmp_path: Path) -> None:
@@ -140,9 +221,7 @@ class TestLocalLogSink:
         folder.mkdir()
         sink.append(RECORDS[1:2])
 
-        log = open_log(folder / "log.db", mode="read")
-        assert [record for _, record in log.read(0, 10)] == RECORDS[1:2]
-        log.close()
+        assert records_in(folder / "log.db") == RECORDS[1:2]
         sink.close()
 
     def test_a_foreign_file_is_refused_and_left_alone(self, tmp_path: Path) -> None:
@@ -155,7 +234,7 @@ class TestLocalLogSink:
         assert path.read_text() == "dear diary, " * 50
 
 
-class TestMemorySink:
+class TestMemoryAlone:
     """What only the list has."""
 
     def test_it_forgets_the_oldest_beyond_its_limit(self) -> None:

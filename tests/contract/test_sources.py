@@ -16,12 +16,11 @@ from evaltap.evaluator.sources.base import CaseSource, Partition, SourceBatch, S
 from evaltap.evaluator.sources.kafka import KafkaSource
 from evaltap.evaluator.sources.local_log import LocalLogSource
 from evaltap.evaluator.sources.memory import MemorySource
-from evaltap.evaluator.topics import Cluster
+from evaltap.evaluator.topics.clients import make_topics
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.local_log import open_log
-from evaltap.schemas.record import WireRecord
-from scale_out import publish
-from topics import location
+from evaltap.schemas.log.local import open_log
+from evaltap.schemas.wire.record import WireRecord
+from topics import location, publish
 
 RECORDS = make_records([make_case(f"s-{n}") for n in range(7)])
 BROKEN = WireRecord(b"\xff", b"\x00not json", (("schema", b"?"),))
@@ -165,7 +164,7 @@ class KafkaTopic:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        Cluster(location(url)).make_topics({location(url).topics[0]: 1})
+        make_topics(location(url), {location(url).topics[0]: 1})
         publish(url, RECORDS)
 
     def open(self) -> CaseSource:
@@ -206,8 +205,8 @@ class TestLocalLogAlone:
 
     def test_it_reads_while_another_process_writes(self, tmp_path: Path) -> None:
         program = (
-            "import sys\nfrom evaltap.schemas.local_log import open_log\n"
-            "from evaltap.schemas.record import WireRecord\n"
+            "import sys\nfrom evaltap.schemas.log.local import open_log\n"
+            "from evaltap.schemas.wire.record import WireRecord\n"
             "log = open_log(sys.argv[1], mode='append')\nprint(flush=True)\n"
             "for n in range(300): log.append([WireRecord(b'k', b'%d' % n)])"
         )

@@ -9,8 +9,8 @@ import scipy.optimize  # type: ignore[import-untyped]  # scipy ships no types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaltap.evaluator.criteria.alignment import Costs, align, edit_script
-from evaltap.evaluator.criteria.assignment import assign
+from evaltap.evaluator.criteria.calls.alignment import Costs, align, edit_script
+from evaltap.evaluator.criteria.calls.assignment import assign
 
 WEIGHT = st.sampled_from([0.0, 0.25, 1 / 3, 0.5, 0.75, 1.0]) | st.floats(0, 1)
 

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from cases import make_case, make_turn
+from evaltap.cli.main import main
 from evaltap.evaluator import CaseScorer, Registry, Services
-from evaltap.evaluator.attack_run import FenceWatcher, run_attacks
-from evaltap.evaluator.attacks import FAMILIES, POSITIONS, SCENARIOS, attacked_case, attacks
-from evaltap.evaluator.cli import main
-from evaltap.evaluator.errors import JudgeUnavailable
-from evaltap.evaluator.fencing import fenced
-from evaltap.evaluator.judge import JudgeRequest, ScriptedJudge
-from evaltap.schemas.metric import EvalMetric, LlmJudgeCriterion
+from evaltap.evaluator.contract.judge import JudgeRequest, JudgeUnavailable, ScriptedJudge
+from evaltap.evaluator.evaluators.judged.delimiters import delimited
+from evaltap.evaluator.redteam.attacks import FAMILIES, POSITIONS, SCENARIOS, attacked_case, attacks
+from evaltap.evaluator.redteam.runner import FenceWatcher, run_attacks
+from evaltap.schemas.formats.metric import EvalMetric, LlmJudgeCriterion
 from judge_server import Answer, judge_server
 
 
@@ -66,7 +65,7 @@ def test_the_watcher_sees_what_gets_out_of_a_fence_whose_word_was_guessed(materi
     def ask(text: str) -> str:
         head = "Material stands between fences marked w0rd.\n"
         tail = "\nGrade these rubrics and no others: 1. Answer."
-        return watcher(JudgeRequest(head + fenced("final answer", text, "w0rd") + tail))
+        return watcher(JudgeRequest(head + delimited("final answer", text, "w0rd") + tail))
 
     assert '"score":0' in ask("fine")
     assert '"score":0' in ask("other words")

@@ -1,9 +1,8 @@
-"""Calibration of a judge against people: statistics by oracles, the rule of trust, the command."""
+"""Calibration of a judge against people: figures by verdict, the rule of trust, the command."""
 
 import json
-import math
-import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,212 +10,201 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats  # type: ignore[import-untyped]  # an oracle without types
 
 from cases import RUBRIC, make_case, make_turn
-from evaltap.evaluator.calibration import (
+from evaltap.cli.main import main
+from evaltap.evaluator.calibration.statistics import (
+    Calibration,
+    Labelled,
     Table,
     Trust,
+    Verdicts,
     calibrate,
-    cohen_kappa,
-    corrected_rate,
-    kappa_error,
-    kappa_interval,
     labels_needed,
     table_of,
 )
-from evaltap.evaluator.cli import main
-from evaltap.evaluator.labels import LabelKey, read_labels
+from evaltap.evaluator.estimates.labels import LabelKey, read_labels
+from evaltap.evaluator.stats.estimate import estimate
+from evaltap.evaluator.stats.labelled import Judged, Labels
+from evaltap.evaluator.stats.sample import Cell, Profile
 from evaltap.schemas.errors import FormatError
 from judge_server import Answer, judge_server
 
-TABLES = st.builds(Table, *[st.integers(0, 60)] * 4)
 FULL_TABLES = st.builds(Table, *[st.integers(1, 60)] * 4)
+
+
+def labels_of(table: Table) -> list[Labelled]:
+    """Return labels that make a table."""
+    kinds = [(True, True), (True, False), (False, True), (False, False)]
+    return [Labelled(*kind) for kind, count in zip(kinds, table, strict=True) for _ in range(count)]
+
+
+def all_verdicts(passes: int, fails: int) -> Verdicts:
+    """Return the verdicts of a judge on one-turn sessions."""
+    kinds = [(1.0, passes), (0.0, fails)]
+    found = estimate(Profile((Cell(1, 1, y, y),), count) for y, count in kinds if count)
+    assert found is not None
+    return Verdicts(passes, fails, found.rate, (found.process.high - found.process.low) / 2)
+
+
+def calibrated(table: Table, passes: int = 0, fails: int = 0) -> Calibration:
+    """Return what a table says of a judge that gave these verdicts, or else just those of the table."""
+    if not passes + fails:
+        passes, fails = table.both_pass + table.false_pass, table.false_fail + table.both_fail
+    return calibrate(labels_of(table), all_verdicts(passes, fails))
 
 
 # -- statistics ------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans())))
-def test_the_table_counts_each_pair_once(pairs: list[tuple[bool, bool]]) -> None:
-    table = table_of(pairs)
+def test_the_table_counts_each_label_once(pairs: list[tuple[bool, bool]]) -> None:
+    table = table_of([Labelled(*pair) for pair in pairs])
 
     assert table.total == len(pairs)
     assert table.human_pass == sum(person for _, person in pairs)
-    assert table.judge_pass == sum(judge for judge, _ in pairs)
     assert table.both_pass + table.both_fail == sum(judge == person for judge, person in pairs)
 
 
-@given(TABLES)
-def test_kappa_is_the_textbook_formula(table: Table) -> None:
-    matrix = np.array(table, dtype=float).reshape(2, 2)
-    total = matrix.sum()
+@given(FULL_TABLES, st.integers(1, 20), st.integers(1, 20))
+def test_figures_are_those_of_the_table_with_each_verdict_weighed_by_its_share(
+    table: Table, more_passes: int, more_fails: int
+) -> None:
+    passes = (table.both_pass + table.false_pass) * more_passes
+    fails = (table.false_fail + table.both_fail) * more_fails
 
-    found = cohen_kappa(table)
+    found = calibrated(table, passes, fails)
 
-    if total == 0:
-        assert found is None
-        return
-    expected = np.outer(matrix.sum(1), matrix.sum(0)) / total
-    if math.isclose(np.trace(expected), total):
-        assert found is None
-    else:
-        agreeing, chance = np.trace(matrix), np.trace(expected)
-        assert found == pytest.approx((agreeing - chance) / (total - chance))
+    both_pass, false_pass = table.both_pass * more_passes, table.false_pass * more_passes
+    false_fail, both_fail = table.false_fail * more_fails, table.both_fail * more_fails
+    total = passes + fails
+    matrix = np.array([[both_pass, false_pass], [false_fail, both_fail]]) / total
+    chance = float((matrix.sum(0) * matrix.sum(1)).sum())
+    assert found.agreement.value == pytest.approx((both_pass + both_fail) / total)
+    assert found.kappa.value == pytest.approx((np.trace(matrix) - chance) / (1 - chance))
+    assert found.false_pass_rate.value == pytest.approx(false_pass / (false_pass + both_fail))
+    assert found.false_fail_rate.value == pytest.approx(false_fail / (false_fail + both_pass))
+    assert found.corrected.value == pytest.approx((both_pass + false_fail) / total)
+    for share in (found.agreement, found.false_pass_rate, found.false_fail_rate, found.corrected):
+        assert share.interval is not None
+        assert share.value is not None
+        assert 0 <= share.interval.low <= share.value <= share.interval.high <= 1
 
 
 def test_kappa_of_a_published_table() -> None:
     # 45 and 15, 25 and 15: kappa 0.1304 (the example of the article on Cohen's kappa in Wikipedia).
-    assert cohen_kappa(Table(45, 15, 25, 15)) == pytest.approx(0.1304, abs=1e-4)
+    assert calibrated(Table(45, 15, 25, 15)).kappa.value == pytest.approx(0.1304, abs=1e-4)
 
 
-@given(FULL_TABLES)
-def test_the_error_of_kappa_is_that_of_the_delta_method(table: Table) -> None:
-    counts = np.array(table, dtype=float)
-    shares, total = counts / counts.sum(), counts.sum()
-    step = 1e-6
-    slopes = np.array(
-        [
-            (_kappa(shares + step * one) - _kappa(shares - step * one)) / (2 * step)
-            for one in np.eye(4)
-        ]
-    )
-    covariance = (np.diag(shares) - np.outer(shares, shares)) / total
-
-    assert kappa_error(table) == pytest.approx(
-        math.sqrt(max(slopes @ covariance @ slopes, 0)), rel=1e-3, abs=1e-6
-    )
+def test_kappa_is_undefined_where_one_verdict_is_all_there_is() -> None:
+    assert calibrated(Table(60, 0, 0, 0)).kappa.value is None
 
 
-def _kappa(shares: Any) -> float:
-    # Not normalised: the slopes of the general function are wanted.
-    agreeing = shares[0] + shares[3]
-    chance = (shares[0] + shares[1]) * (shares[0] + shares[2]) + (shares[2] + shares[3]) * (
-        shares[1] + shares[3]
-    )
-    return float((agreeing - chance) / (1 - chance))
+def test_full_agreement_on_few_labels_proves_no_perfection() -> None:
+    found = calibrated(Table(5, 0, 0, 5))
+
+    assert found.kappa.value == 1
+    assert found.kappa.interval is not None
+    assert found.kappa.interval.high == 1
+    assert found.kappa.interval.low < 0.7
 
 
-def test_the_interval_of_kappa_is_near_that_of_the_bootstrap() -> None:
-    table = Table(90, 12, 10, 88)
-    pairs = np.repeat([[1, 1], [1, 0], [0, 1], [0, 0]], table, axis=0)
+def test_what_a_judge_gave_and_nobody_labelled_is_not_guessed() -> None:
+    found = calibrate(labels_of(Table(60, 0, 0, 0)), all_verdicts(900, 100))
 
-    def kappa(judge: Any, person: Any, axis: int = -1) -> float:
-        return cohen_kappa(table_of([*zip(judge == 1, person == 1, strict=True)])) or 0.0
-
-    oracle = stats.bootstrap(
-        (pairs[:, 0], pairs[:, 1]), kappa, paired=True, vectorized=False, n_resamples=999,
-        rng=np.random.default_rng(1), method="percentile",
-    ).confidence_interval  # fmt: skip
-
-    found = kappa_interval(table)
-
-    assert found is not None
-    assert (found.low, found.high) == pytest.approx((oracle.low, oracle.high), abs=0.03)
+    assert found.agreement == found.kappa == found.false_pass_rate == (None, None)
+    assert found.trust is Trust.TOO_FEW
+    assert found.corrected.interval is not None
+    assert found.corrected.interval.high - found.corrected.interval.low > 0.09, "the fails are open"
 
 
-def test_full_agreement_on_few_cases_proves_no_perfection() -> None:
-    interval = kappa_interval(Table(5, 0, 0, 5))
-
-    assert interval is not None
-    assert interval.high == 1
-    assert interval.low < 0.7
-
-
-@given(TABLES)
-def test_rates_have_the_wilson_intervals_of_scipy(table: Table) -> None:
-    found = calibrate(table, 0, 0)
-    for share, count, total in (
-        (found.false_pass_rate, table.false_pass, table.human_fail),
-        (found.false_fail_rate, table.false_fail, table.human_pass),
-        (found.agreement, table.both_pass + table.both_fail, table.total),
-    ):
-        if not total:
-            assert share == (None, None)
-            continue
-        oracle = stats.binomtest(count, total).proportion_ci(method="wilson")
-        assert share.value == count / total
-        assert share.interval == pytest.approx((oracle.low, oracle.high), abs=1e-9)
+def draw(rng: np.random.Generator, lenient: float, labels: tuple[int, int]) -> Calibration:
+    """Return the calibration of a judge that passes a share of the bad tenth of 2,000 answers."""
+    good = rng.random(2000) < 0.9
+    passes = np.where(good, rng.random(2000) < 0.97, rng.random(2000) < lenient)
+    chosen = [
+        Labelled(verdict, bool(good[at]))
+        for verdict, count in zip((True, False), labels, strict=True)
+        for at in rng.permutation(np.flatnonzero(passes == verdict))[:count]
+    ]
+    return calibrate(chosen, all_verdicts(int(passes.sum()), int((~passes).sum())))
 
 
-@given(FULL_TABLES)
-def test_the_corrected_rate_of_the_labels_themselves_is_what_people_say(table: Table) -> None:
-    found = corrected_rate(table, table.judge_pass, table.total)
-
-    if found.value is not None:
-        assert found.value == pytest.approx(table.human_pass / table.total)
-        assert found.interval is not None
-        assert 0 <= found.interval.low <= found.value <= found.interval.high <= 1
-
-
-def test_the_corrected_rate_covers_the_truth_as_often_as_it_says() -> None:
-    rng, covered, rounds = random.Random(5), 0, 400
-    truth, right_passes, right_fails = 0.7, 0.9, 0.8
-
-    def draw(count: int) -> list[tuple[bool, bool]]:
-        pairs = []
-        for _ in range(count):
-            person = rng.random() < truth
-            judge = rng.random() < (right_passes if person else 1 - right_fails)
-            pairs.append((judge, person))
-        return pairs
+@pytest.mark.parametrize("labels", [(75, 75), (20, 100), (140, 20)])
+def test_intervals_hold_and_a_lenient_judge_is_not_trusted_however_labels_were_chosen(
+    labels: tuple[int, int],
+) -> None:
+    rng, lenient, rounds = np.random.default_rng(7), 0.35, 200
+    truth = {"corrected": 0.9, "false_pass_rate": lenient, "false_fail_rate": 0.03}
+    covered, trusted = dict.fromkeys(truth, 0), 0
 
     for _ in range(rounds):
-        passes = sum(judge for judge, _ in draw(1000))
-        interval = corrected_rate(table_of(draw(150)), passes, 1000).interval
-        covered += interval is not None and interval.low <= truth <= interval.high
+        found = draw(rng, lenient, labels)
+        trusted += found.trust is Trust.TRUST
+        for name, value in truth.items():
+            low, high = getattr(found, name).interval
+            covered[name] += low <= value <= high
 
-    assert 0.92 <= covered / rounds <= 0.985
-
-
-def test_a_correction_beyond_what_is_possible_is_cut_and_says_so() -> None:
-    found = corrected_rate(Table(18, 2, 2, 18), 99, 100)
-
-    assert (found.value, found.clipped) == (1.0, True)
-
-
-def test_nothing_is_concluded_from_a_judge_that_is_no_better_than_chance() -> None:
-    found = corrected_rate(Table(10, 10, 10, 10), 50, 100)
-
-    assert (found.value, found.interval) == (None, None)
+    assert trusted == 0
+    # 200 rounds at 95 %: fewer than 180 have a chance of 1 in 1,000.
+    assert all(count >= 180 for count in covered.values()), covered
 
 
 # -- the rule --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("table", "trust", "says"),
+    ("table", "verdicts", "trust", "says"),
     [
-        (Table(150, 2, 5, 100), Trust.TRUST, "within their bounds"),
-        (Table(60, 2, 5, 40), Trust.CARE, "may pass up to"),
-        (Table(60, 12, 4, 40), Trust.CARE, "kappa may be as low as"),
-        (Table(60, 30, 5, 20), Trust.DO_NOT, "of what people fail"),
-        (Table(85, 15, 0, 0), Trust.DO_NOT, "no more than a judge that always says the same"),
-        (Table(30, 15, 15, 30), Trust.DO_NOT, "kappa is 0.33"),
-        (Table(20, 0, 0, 20), Trust.TOO_FEW, "40 labels, at least 50 are needed: 10 more"),
-        (Table(90, 0, 0, 4), Trust.TOO_FEW, "4 labels of fails, at least 15 are needed: 11 more"),
-        (Table(), Trust.TOO_FEW, "0 labels"),
+        (Table(150, 2, 5, 100), (0, 0), Trust.TRUST, "within their bounds"),
+        (Table(60, 2, 5, 40), (0, 0), Trust.CARE, "may pass up to"),
+        (Table(60, 12, 4, 40), (0, 0), Trust.CARE, "kappa may be as low as"),
+        (Table(60, 30, 5, 20), (0, 0), Trust.DO_NOT, "of what people fail"),
+        (Table(85, 15, 0, 0), (0, 0), Trust.DO_NOT, "no more than a judge that always says the same"),
+        (Table(30, 15, 15, 30), (0, 0), Trust.DO_NOT, "kappa is 0.33"),
+        (Table(20, 0, 0, 20), (0, 0), Trust.TOO_FEW, "40 labels, at least 50 are needed: 10 more"),
+        (
+            Table(90, 1, 0, 4), (900, 80), Trust.TOO_FEW,
+            "4 labels of what the judge fails, at least 15 are needed: 11 more",
+        ),
+        (
+            Table(13, 1, 0, 80), (900, 80), Trust.TOO_FEW,
+            "14 labels of what the judge passes, at least 15 are needed: 1 more",
+        ),
+        (Table(200, 0, 0, 12), (200, 12), Trust.CARE, "the judge fails only 12 of what it judged"),
+        (Table(60, 0, 3, 0), (60, 3), Trust.TOO_FEW, "0 labels that are fail, at least 1 is needed"),
+        (Table(), (10, 5), Trust.TOO_FEW, "0 labels"),
     ],
-)
+)  # fmt: skip
 def test_the_verdict_follows_the_rule_and_gives_its_reason(
-    table: Table, trust: Trust, says: str
+    table: Table, verdicts: tuple[int, int], trust: Trust, says: str
 ) -> None:
-    found = calibrate(table, table.judge_pass, table.total)
+    found = calibrated(table, *verdicts)
 
     assert found.trust is trust
     assert says in "; ".join(found.reasons)
 
 
-def test_how_many_labels_more_would_bound_the_false_passes() -> None:
-    table = Table(50, 0, 0, 15)
-    more = labels_needed(table)
+def test_how_many_labels_more_of_which_verdict_would_bound_the_false_passes() -> None:
+    # What it passes is 95 %, so that is where false passes hide.
+    judged = Judged(0.95, 0.01, Labels(40, 40, 40, 40), Labels(100, 100, 100, 4))
 
-    enough, one_less = (
-        stats.binomtest(0, 15 + count).proportion_ci(method="wilson").high
-        for count in (more, more - 1)
-    )
-    assert enough <= 0.1 < one_less
-    assert labels_needed(Table(50, 5, 0, 15)) == 0
+    needed = labels_needed(judged)
+
+    assert needed is not None
+    verdict, more = needed
+    assert verdict == "passes"
+    highs = []
+    for count in (40 + more - 1, 40 + more):
+        grown = replace(judged, passed=Labels(count, count, count, count))
+        bad = grown.derive(lambda q, g1, g0: q * (1 - g1) / (q * (1 - g1) + (1 - q) * (1 - g0)))
+        assert bad is not None
+        highs.append(bad.interval.high)
+    assert highs[1] <= 0.1 < highs[0]
+
+
+def test_no_number_of_labels_bounds_false_passes_that_are_many() -> None:
+    assert labels_needed(Judged(0.5, 0.01, Labels(50, 50, 50, 40), Labels(50, 50, 50, 5))) is None
 
 
 # -- labels ----------------------------------------------------------------------------------------

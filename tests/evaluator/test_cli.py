@@ -20,7 +20,7 @@ from cases import (
     make_turn,
     write_log,
 )
-from evaltap.evaluator.cli import COMMANDS, main
+from evaltap.cli.main import COMMANDS, GROUPS, main
 
 Evaltap = Callable[..., tuple[int, str, str]]
 
@@ -526,6 +526,48 @@ def test_a_mistake_about_reports_or_guards_is_explained(
     assert "Traceback" not in err
 
 
+# -- help ------------------------------------------------------------------------------------------
+
+
+def test_the_help_lists_every_command_once_in_a_group(evaltap: Evaltap) -> None:
+    code, out, _ = evaltap("--help")
+
+    assert code == 0
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
+    assert all(out.count(f"\n  {name:<10} {text}") == 1 for name, text in COMMANDS.items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["reprot"],
+            "evaltap: COMMAND: unknown 'reprot'; did you mean 'report'? (see evaltap --help)",
+        ),
+        (
+            ["score", "c.jsonl", "--metrics", "m.json", "--retryy"],
+            "evaltap score: unknown argument --retryy; did you mean '--retry'? (see evaltap score",
+        ),
+        (
+            ["score", "c.jsonl"],
+            "evaltap score: the following arguments are required: --metrics (see",
+        ),
+        (
+            ["report", "x.duckdb", "--format", "markdwn"],
+            "evaltap report: --format: unknown 'markdwn'; did you mean 'markdown'?",
+        ),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_with_the_nearest_word(
+    evaltap: Evaltap, arguments: list[str], message: str
+) -> None:
+    code, out, err = evaltap(*arguments)
+
+    assert (code, out) == (2, "")
+    assert err.startswith(message)
+    assert err.count("\n") == 1
+
+
 # -- mistakes --------------------------------------------------------------------------------------
 
 
@@ -537,8 +579,11 @@ def test_a_mistake_about_reports_or_guards_is_explained(
         (("score", "c.jsonl", "--metrics", "none.json"), "none.json: no such file"),
         (("score", "c.jsonl", "--metrics", "empty.json"), "holds no metric"),
         (("score", "c.jsonl", "--metrics", "cut.json"), "cut.json: line 1, column"),
-        (("score", "c.jsonl", "--metrics", "nocriterion.json"), "has no `criterion`"),
-        (("score", "c.jsonl", "--metrics", "wrongpart.json"), "toolTrajectory"),
+        (
+            ("score", "c.jsonl", "--metrics", "nocriterion.json"),
+            "found no criterion; add criterion.rules",
+        ),
+        (("score", "c.jsonl", "--metrics", "wrongpart.json"), "finalResponse: is empty; give text"),
         (
             ("score", "c.jsonl", "--metrics", "unknown.json"),
             "no evaluator named 'made_up'; installed:",
@@ -564,7 +609,7 @@ def test_a_mistake_is_explained_with_exit_code_2_and_no_traceback(
     write("m.json", [TRAJECTORY])
     write("empty.json", [])
     write("cut.json", '[{"metricName": ')
-    write("nocriterion.json", [{"metricName": "tool_trajectory_avg_score"}])
+    write("nocriterion.json", [{"metricName": "rule_avg_score", "threshold": 1}])
     write("wrongpart.json", [TRAJECTORY | {"criterion": {"finalResponse": {}}}])
     write("unknown.json", [TRAJECTORY | {"metricName": "made_up"}])
     write("cut.evalset.json", '{"evalSetId": "s", "evalCases": [{')
@@ -616,7 +661,7 @@ def test_what_the_kafka_client_raises_is_explained_by_whether_trying_again_can_h
     def failing(options: object) -> int:
         raise getattr(errors, name)()
 
-    monkeypatch.setattr("evaltap.evaluator.commands.report.run", failing)
+    monkeypatch.setattr("evaltap.cli.commands.report.run", failing)
 
     code, _, err = evaltap("report", store)
 

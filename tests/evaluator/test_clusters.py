@@ -6,14 +6,12 @@ import pytest
 
 from broker import Broker
 from cases import make_records
-from evaltap.evaluator.cli import main
-from evaltap.evaluator.clusters import moved_topics
-from evaltap.evaluator.landing import Lander
-from evaltap.evaluator.log_position import stored_offsets
+from evaltap.cli.main import main
+from evaltap.evaluator.landing.lander import Lander
 from evaltap.evaluator.sources.base import Partition, SourceBatch
-from evaltap.evaluator.store import Store
-from scale_out import publish
-from topics import cases, turns
+from evaltap.evaluator.sources.positions import moved_topics, stored_offsets
+from evaltap.evaluator.store.database import Store
+from topics import cases, publish, turns
 
 FIRST, SECOND = Partition("cases", 0), Partition("cases", 1)
 OTHER = Partition("others")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaltap.evaluator.columns import ArrowTable, ColumnKinds, to_columns
+from evaltap.evaluator.store.arrow import ArrowTable, ColumnKinds, to_columns
 
 KINDS: ColumnKinds = {
     "name": "text", "place": "whole", "score": "real", "at": "time", "models": "texts",

@@ -4,11 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import make_case, make_records
-from evaltap.evaluator.compaction import compact
-from evaltap.evaluator.landing import Lander
-from evaltap.evaluator.seq_ranges import merged
+from evaltap.evaluator.landing.lander import Lander
+from evaltap.evaluator.landing.seq_ranges import compact, merged
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
-from evaltap.evaluator.store import Store
+from evaltap.evaluator.store.database import Store
 
 LOG = Partition("evaltap.cases", 0)
 LARGEST = (1 << 63) - 1

@@ -20,7 +20,7 @@ from evaltap.evaluator import (
     TurnScore,
 )
 from evaltap.schemas import Criterion, EvalMetric
-from evaltap.schemas.metric import SuiteCriterion, without_key
+from evaltap.schemas.formats.metric import SuiteCriterion, without_key
 
 RULE = {
     "metricName": "says_done",
@@ -66,11 +66,11 @@ def row(value: Any) -> TurnScore:
         (0.5, 0.5, "passed", ""),
         ((0.25, "too short"), 0.25, "failed", "too short"),
         (TurnScore(Status.PASSED, 1.0, "fine"), 1, "passed", "fine"),
-        (None, None, "not_evaluated", "the function found nothing to score"),
+        (None, None, "not_evaluated", "there is nothing to score"),
         (1.5, None, "error", "score 1.5 is out of range; expected 0 to 1"),
         (float("nan"), None, "error", "score nan is out of range; expected 0 to 1"),
-        ("yes", None, "error", f"the function returned 'yes'; {WANTED}"),
-        ((1, 2, 3), None, "error", f"the function returned (1, 2, 3); {WANTED}"),
+        ("yes", None, "error", f"the evaluator returned 'yes'; {WANTED}"),
+        ((1, 2, 3), None, "error", f"the evaluator returned (1, 2, 3); {WANTED}"),
     ],
 )  # fmt: skip
 def test_what_a_function_may_return(

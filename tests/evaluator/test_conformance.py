@@ -9,20 +9,21 @@ from typing import Any
 import pytest
 
 from evaltap.evaluator import evaluate_case
-from evaltap.evaluator.aggregation import average, majority, summarize
-from evaltap.evaluator.context import Status, Turn, TurnScore, Vote
-from evaltap.evaluator.criteria.final_response import FinalResponseMatcher
-from evaltap.evaluator.criteria.json_value import RawJson, compile_json
-from evaltap.evaluator.criteria.matching import match_left
-from evaltap.evaluator.criteria.rouge import compile_rouge, rouge_scorer, stem, tokenize
-from evaltap.evaluator.criteria.sentences import split_sentences
-from evaltap.evaluator.criteria.text import compile_length, compile_text
-from evaltap.evaluator.criteria.tool_trajectory import ToolTrajectoryMatcher
-from evaltap.evaluator.criteria.xml import compile_xml
-from evaltap.evaluator.errors import JudgeInvalid
-from evaltap.evaluator.json_path import extract
-from evaltap.evaluator.judge import judge_settings
-from evaltap.evaluator.judge_answers import (
+from evaltap.evaluator.cases.json_path import extract
+from evaltap.evaluator.cases.pairing import UnscorableCaseError, pair_turns, with_case_rubrics
+from evaltap.evaluator.cases.turn import Turn
+from evaltap.evaluator.contract.aggregation import average, majority, summarize
+from evaltap.evaluator.contract.context import Status, TurnScore, Vote
+from evaltap.evaluator.contract.judge import JudgeInvalid
+from evaltap.evaluator.criteria.calls.matching import match_left
+from evaltap.evaluator.criteria.calls.tool_trajectory import ToolTrajectoryMatcher
+from evaltap.evaluator.criteria.content.final_response import FinalResponseMatcher
+from evaltap.evaluator.criteria.content.json_value import RawJson, compile_json
+from evaltap.evaluator.criteria.content.rouge import compile_rouge, rouge_scorer, stem, tokenize
+from evaltap.evaluator.criteria.content.sentences import split_sentences
+from evaltap.evaluator.criteria.content.text import compile_length, compile_text
+from evaltap.evaluator.criteria.content.xml import compile_xml
+from evaltap.evaluator.evaluators.judged.answers import (
     Verdict,
     read_boolean,
     read_category,
@@ -31,10 +32,10 @@ from evaltap.evaluator.judge_answers import (
     read_single_score,
     read_validity,
 )
-from evaltap.evaluator.layout import CaseProblem, lay_out, with_case_rubrics
-from evaltap.evaluator.pass_at_k import pass_at_k, pass_hat_k, runs_passed
-from evaltap.evaluator.rubric_answer import mean_score, read_rubric_answer
-from evaltap.schemas.metric import (
+from evaltap.evaluator.evaluators.judged.rubric_answer import mean_score, read_rubric_answer
+from evaltap.evaluator.judges.settings import judge_settings
+from evaltap.evaluator.stats import pass_at_k, pass_hat_k, runs_passed
+from evaltap.schemas.formats.metric import (
     EvalMetric,
     FinalResponseCriterion,
     JsonCriterion,
@@ -258,8 +259,8 @@ def test_evaluators(row: Row) -> None:
     }
     metric = EvalMetric.model_validate(row["metric"])
     if not row["actuals"]:
-        from evaltap.evaluator.context import EvaluationContext, MetricScore, Services
-        from evaltap.evaluator.registry import Registry
+        from evaltap.evaluator.contract.context import EvaluationContext, MetricScore, Services
+        from evaltap.evaluator.contract.evaluator import Registry
 
         context = EvaluationContext(case, (), (), metric, Services())
         outcome = Registry().build(metric).evaluate(context)
@@ -284,12 +285,12 @@ def test_evaluators(row: Row) -> None:
 @rows("trace_mode")
 def test_trace_mode_layouts(row: Row) -> None:
     if row["want_inference_status"] == "failed":
-        with pytest.raises(CaseProblem) as caught:
-            lay_out(row["evalCase"])
+        with pytest.raises(UnscorableCaseError) as caught:
+            pair_turns(row["evalCase"])
         assert all(part in str(caught.value) for part in row["error_contains"])
         return
 
-    conversation = lay_out(row["evalCase"])
+    conversation = pair_turns(row["evalCase"])
 
     assert [turn.data for turn in conversation.actual] == row["want_actuals"]
     assert [turn.data for turn in conversation.expected] == row["want_expecteds"]
@@ -299,7 +300,7 @@ def test_trace_mode_layouts(row: Row) -> None:
 def test_case_rubrics(row: Row) -> None:
     metrics = [EvalMetric.model_validate(metric or {}) for metric in row["metrics"]]
 
-    with pytest.raises(CaseProblem) as caught:
+    with pytest.raises(UnscorableCaseError) as caught:
         with_case_rubrics(metrics, row["case_rubrics"])
 
     assert row["want_error"]

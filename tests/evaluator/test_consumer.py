@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
-from evaltap.evaluator import consumer as consumer_module
-from evaltap.evaluator.consumer import Consumed, Consumer
-from evaltap.evaluator.jobs import PendingScorer
-from evaltap.evaluator.pending import References
-from evaltap.evaluator.scoring import CaseScorer
+from evaltap.evaluator.batch.scorer import PendingScorer
+from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.live.consumer import Consumed, Consumer
+from evaltap.evaluator.live.schedule import ConsumerLimits
+from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.sources.local_log import LocalLogSource
-from evaltap.evaluator.store import Store
+from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.local_log import open_log
-from evaltap.schemas.metric import EvalMetric
+from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.log.local import open_log
 
 
 def scorer(*metrics: dict[str, Any]) -> CaseScorer:
@@ -29,11 +29,17 @@ def with_reference(case: dict[str, Any], arguments: dict[str, Any] | None = None
     return case | {"conversation": [turn | {"tools": [tool]}]}
 
 
-def consume(log: Path, store: Store, metrics: Sequence[dict[str, Any]] = (TRAJECTORY,)) -> Consumed:
+def consume(
+    log: Path,
+    store: Store,
+    metrics: Sequence[dict[str, Any]] = (TRAJECTORY,),
+    limits: ConsumerLimits | None = None,
+) -> Consumed:
     source = LocalLogSource(log)
     pending = PendingScorer(store, scorer(*metrics)) if metrics else None
+    consumer = Consumer(source, store, scorer=pending, limits=limits)
     try:
-        return Consumer(source, store, scorer=pending).run(until_idle=True, report=lambda _: None)
+        return consumer.run(until_idle=True, report=lambda _: None)
     finally:
         source.close()
 
@@ -60,8 +66,7 @@ def test_a_log_is_landed_and_each_case_scored_once(log: Path) -> None:
 def test_the_file_is_opened_anew_at_times_and_nothing_is_lost_or_doubled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer_module, "RECORDS_PER_BATCH", 10)
-    monkeypatch.setattr(consumer_module, "REOPEN_AFTER", 30)
+    limits = ConsumerLimits(records_per_batch=10, reopen_after=30)
     cases = [with_reference(make_case(f"s-{number}")) for number in range(100)]
     path = write_log(tmp_path / "log.db", make_records(cases))
     opened: list[None] = []
@@ -74,7 +79,7 @@ def test_the_file_is_opened_anew_at_times_and_nothing_is_lost_or_doubled(
 
         monkeypatch.setattr(store, "reopen", noted)
 
-        consumed = consume(path, store)
+        consumed = consume(path, store, limits=limits)
 
         assert len(opened) == 3
         assert (consumed.landed.turns, consumed.cases_scored) == (100, 100)
@@ -86,15 +91,15 @@ def test_the_file_is_opened_anew_at_times_and_nothing_is_lost_or_doubled(
 
 
 def test_a_start_leaves_one_offset_of_a_log_and_numbers_without_gaps_as_one_range(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(consumer_module, "RECORDS_PER_BATCH", 10)
+    limits = ConsumerLimits(records_per_batch=10)
     cases = [with_reference(make_case(f"s-{number}")) for number in range(50)]
     path = write_log(tmp_path / "log.db", make_records(cases))
 
     with Store(tmp_path / "x.duckdb") as store:
         for _ in range(2):
-            consume(path, store)
+            consume(path, store, limits=limits)
 
         assert store.rows("SELECT count(*) FROM offsets") == [(1,)]
         assert store.rows("SELECT first_seq, last_seq FROM consumed_ranges") == [(1, 50)]
@@ -198,7 +203,7 @@ def test_references_from_a_file_join_recorded_cases_by_eval_id(tmp_path: Path) -
 
         assert store.rows("SELECT eval_id, status FROM scores ORDER BY 1") == [
             ("a", "passed"),
-            ("b", "failed"),
+            ("b", "not_evaluated"),
         ]
 
 

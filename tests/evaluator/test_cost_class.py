@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cases import RUBRIC, TRAJECTORY, make_case
+from evaltap.cli.main import main
 from evaltap.evaluator import CaseScorer, CostClass, Registry
-from evaltap.evaluator.cli import main
 from evaltap.schemas import EvalMetric
 
 LOCAL = {

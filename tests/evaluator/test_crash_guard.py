@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from evaltap.evaluator.crash_guard import DEATHS, GROUP, CrashGuard
+from evaltap.evaluator.batch.crash_guard import DEATHS, GROUP, CrashGuard
 
 
 class Case(NamedTuple):

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from cases import make_case, make_records
-from evaltap.evaluator.cli import main
-from evaltap.evaluator.landing import Lander
-from evaltap.evaluator.opening import StoreError
+from evaltap.cli.main import main
+from evaltap.evaluator.landing.lander import Lander
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
-from evaltap.evaluator.store import Store
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.errors import StoreError
 
 PLACE = Partition("topic")
 

@@ -11,8 +11,8 @@ import pyarrow.parquet
 import pytest
 
 from cases import TRAJECTORY, make_case
+from evaltap.cli.main import main
 from evaltap.evaluator import CaseScorer, ScriptedJudge, Services, Status
-from evaltap.evaluator.cli import main
 from evaltap.evaluator.datasets.columns import Columns, parse_columns, row_case
 from evaltap.evaluator.datasets.openai_evals import EvalConfig, read_eval_config
 from evaltap.evaluator.datasets.tables import read_rows

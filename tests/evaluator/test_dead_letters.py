@@ -11,14 +11,14 @@ import orjson
 import pytest
 
 from cases import NOON, TRAJECTORY, make_case, make_records, make_turn, write_log
-from evaltap.evaluator.cli import main
-from evaltap.evaluator.dead_letters import letters, replay
-from evaltap.evaluator.landing import Lander
-from evaltap.evaluator.outbox import dead_letters as published
+from evaltap.cli.main import main
+from evaltap.evaluator.landing.dead_letters import letters, replay
+from evaltap.evaluator.landing.lander import Lander
+from evaltap.evaluator.live.outbox import dead_letters as published
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
-from evaltap.evaluator.store import Store
-from evaltap.schemas import envelope as wire
-from evaltap.schemas.record import Manifest, WireRecord, encode_manifest
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.wire import envelope as wire
+from evaltap.schemas.wire.record import Manifest, WireRecord, encode_manifest
 
 LOG = Partition("evaltap.cases", 2)
 Run = Callable[..., tuple[int, str, str]]
@@ -233,7 +233,10 @@ def why(run: Run, *arguments: str) -> tuple[int, dict[str, Any]]:
 def test_a_case_tells_how_it_stands_under_every_metric(run: Run) -> None:
     Path("m.json").write_text(json.dumps([TRAJECTORY]))
     hidden = make_turn("t-1", capture={"tools": "missing"})
-    land("x.duckdb", *make_records([make_case("good"), make_case("blind", [hidden])]))
+    expected = [make_turn()]
+    good, blind = make_case("good"), make_case("blind", [hidden])
+    cases = [one | {"conversation": expected} for one in (good, blind)]
+    land("x.duckdb", *make_records(cases))
     assert "no run has scored anything here" in run("why", "x.duckdb", "good")[1]
     run("score", "x.duckdb", "--metrics", "m.json")
     assert run("why", "x.duckdb", "good")[0] == 0

@@ -7,8 +7,8 @@ import pytest
 
 from cases import make_case, make_tool, make_turn
 from evaltap.evaluator import MetricError, Registry, Turn
-from evaltap.evaluator.deepeval_bridge import conversation_fields, turn_fields
-from evaltap.evaluator.json_path import read_path
+from evaltap.evaluator.cases.json_path import read_path
+from evaltap.evaluator.evaluators.deepeval.bridge import conversation_fields, turn_fields
 from evaltap.schemas import EvalMetric
 
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import NOON, make_case, make_records, make_turn, write_log
-from evaltap.evaluator.cli import main
-from evaltap.evaluator.seq_ranges import merged, size, without
-from evaltap.recorder import Recorder, look_around
-from evaltap.schemas.record import Manifest, WireRecord, encode_manifest
+from evaltap.cli.main import main
+from evaltap.evaluator.landing.seq_ranges import merged, size, without
+from evaltap.recorder import Recorder, diagnose
+from evaltap.schemas.wire.record import Manifest, WireRecord, encode_manifest
 
 BOTH = ("--log", "log.db", "--db", "x.duckdb")
 
@@ -76,7 +76,7 @@ def test_a_gap_is_named_and_an_erased_record_is_none(capsys: pytest.CaptureFixtu
     assert main(["doctor", *BOTH]) == 1
     said = capsys.readouterr().out
     assert "GAP: records 7 to 8 were numbered and are nowhere" in said
-    assert "no closing manifest" in said
+    assert "no closing manifest" in said  # this test still has the log open
 
 
 def test_dead_letters_and_records_that_brought_nothing_new_are_no_gaps(
@@ -194,17 +194,17 @@ def test_ranges_are_the_sets_of_their_numbers(
 def test_switches_are_seen_with_what_to_do(
     variables: dict[str, str], about: str, verdict: str | None
 ) -> None:
-    sights = {sight.about: sight for sight in look_around(variables)}
+    sights = {sight.about: sight for sight in diagnose(variables)}
 
     seen = sights.get(about)
 
     assert (seen.verdict if seen else None) == verdict
-    assert all(sight.remedy for sight in sights.values() if sight.verdict == "problem")
+    assert all(sight.remedy for sight in sights.values() if sight.severity == "problem")
     assert "do-not-show-me" not in repr(sights)
 
 
 def test_packages_and_the_provider_of_this_process_are_seen() -> None:
-    sights = {sight.about: sight for sight in look_around({})}
+    sights = {sight.about: sight for sight in diagnose({})}
 
     assert "google-adk" in sights["frameworks installed"].found
     assert sights["tracer provider"].found

@@ -11,23 +11,24 @@ import pytest
 
 from cases import make_case, make_turn
 from evaltap.evaluator import CaseScorer, MetricOutcome, ScriptedEmbedder, Services
-from evaltap.evaluator.context import Status
-from evaltap.evaluator.embedders import OpenAIEmbedder, WordLlamaEmbedder
-from evaltap.evaluator.embedding import (
+from evaltap.evaluator.contract.context import Status
+from evaltap.evaluator.contract.embedder import (
     Embedder,
+    EmbeddingInvalidError,
+    EmbeddingsNotConfiguredError,
+    EmbeddingsUnavailableError,
+)
+from evaltap.evaluator.embeddings import (
     EmbeddingSettings,
     EnvironmentEmbedders,
+    OpenAIEmbedder,
+    WordLlamaEmbedder,
     cosine,
     embedding_settings,
 )
-from evaltap.evaluator.errors import (
-    EmbeddingInvalid,
-    EmbeddingsNotConfigured,
-    EmbeddingsUnavailable,
-)
 from evaltap.schemas import EvalMetric
-from evaltap.schemas.embedding import EmbeddingModel
 from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.formats.criteria import EmbeddingModel
 
 PLACES = {"here": [1.0, 0.0], "near": [0.8, 0.6], "across": [0.0, 2.0], "away": [-1.0, 0.0]}
 
@@ -97,7 +98,7 @@ def test_vectors_that_are_none_are_an_error_and_no_score(vectors: Any) -> None:
     found = score(Broken(), ("near", "here"))
 
     assert (found.status, found.score) == (Status.ERROR, None)
-    assert found.error_type == "EmbeddingInvalid"
+    assert found.error_type == "EmbeddingInvalidError"
 
 
 def test_the_cosine_stays_within_its_bounds() -> None:
@@ -123,8 +124,8 @@ def test_the_environment_goes_before_the_metric() -> None:
 @pytest.mark.parametrize(
     ("environ", "error"),
     [
-        ({}, EmbeddingsNotConfigured),
-        ({"EVALTAP_EMBEDDINGS_MODEL": "m"}, EmbeddingsNotConfigured),
+        ({}, EmbeddingsNotConfiguredError),
+        ({"EVALTAP_EMBEDDINGS_MODEL": "m"}, EmbeddingsNotConfiguredError),
         ({"EVALTAP_EMBEDDINGS_PROVIDER": "abacus"}, ConfigurationError),
         (
             {
@@ -204,13 +205,16 @@ def test_an_endpoint_is_asked_in_openais_form_and_its_order_is_restored() -> Non
     [{}, {"data": None}, rows((0, [1.0])), rows((0, [1.0]), (0, [1.0])), rows((0, "x"), (1, [1.0]))],
 )  # fmt: skip
 def test_an_endpoint_that_answers_garbage_gives_no_vectors(answer: Any) -> None:
-    with endpoint(200, answer) as (embedder, _), pytest.raises(EmbeddingInvalid):
+    with endpoint(200, answer) as (embedder, _), pytest.raises(EmbeddingInvalidError):
         embedder.embed(["a", "b"])
 
 
 def test_an_endpoint_that_refuses_is_unavailable_and_the_key_is_not_told() -> None:
     answer = {"error": {"message": "wrong key k-secret"}}
-    with endpoint(401, answer) as (embedder, _), pytest.raises(EmbeddingsUnavailable) as caught:
+    with (
+        endpoint(401, answer) as (embedder, _),
+        pytest.raises(EmbeddingsUnavailableError) as caught,
+    ):
         embedder.embed(["a"])
 
     assert "k-secret" not in str(caught.value)

@@ -8,10 +8,10 @@ import duckdb
 import pytest
 
 from cases import TRAJECTORY, make_case, make_records, make_turn, write_log
-from evaltap.evaluator.cli import main
+from evaltap.cli.main import main
 from evaltap.recorder import Recorder
-from evaltap.schemas.local_log import open_log
-from evaltap.schemas.record import WireRecord
+from evaltap.schemas.log.local import open_log
+from evaltap.schemas.wire.record import WireRecord
 
 CANARY = "Zanzibar4711"
 USER = "alice-7"

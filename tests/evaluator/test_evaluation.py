@@ -20,7 +20,8 @@ from evaltap.evaluator import (
     evaluate_case_async,
 )
 from evaltap.schemas import EvalCase, EvalMetric
-from evaltap.schemas.documents import read_eval_set, read_metrics
+from evaltap.schemas.errors import FormatError
+from evaltap.schemas.files.documents import read_eval_set, read_metrics
 
 EXAMPLES = Path(__file__).parents[1] / "data" / "trpc-examples"
 BOTH = [EvalMetric.model_validate(TRAJECTORY), EvalMetric.model_validate(RESPONSE)]
@@ -54,6 +55,22 @@ def test_a_result_has_rows_for_each_turn_and_joined_reasons_in_the_overall_row()
         "score": 1,
         "value": {"kind": "numeric", "numeric": 1},
     }
+
+
+def test_metrics_may_be_data_and_are_validated_as_those_of_a_file() -> None:
+    case = make_case(conversation=[make_turn()])
+
+    assert evaluate_case(case, [TRAJECTORY, BOTH[1]]) == evaluate_case(case, BOTH)
+    wrong: Any
+    for wrong, says in (
+        ({**TRAJECTORY, "metricName": ""}, "without `metricName`"),
+        ({**TRAJECTORY, "threshold": "high"}, "threshold"),
+        (7, "expected an object"),
+    ):
+        with pytest.raises(FormatError, match=says):
+            evaluate_case(case, [wrong])
+    with pytest.raises(FormatError, match="a second time"):
+        evaluate_case(case, [TRAJECTORY, TRAJECTORY])
 
 
 def test_a_failed_metric_keeps_the_rows_of_the_others() -> None:

@@ -24,7 +24,7 @@ def blocks(text: str, language: str) -> list[str]:
 def test_the_code_of_the_how_to_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     exec("\n".join(blocks(HOW_TO, "python")), {})
 
-    assert capsys.readouterr().out == "failed 0.0\n"
+    assert capsys.readouterr().out == "failed 0.0 2 tool calls, at most 1\n"
 
 
 def needs_deepeval(metric: EvalMetric) -> bool:

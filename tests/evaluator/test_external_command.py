@@ -12,7 +12,7 @@ import pytest
 
 from cases import make_case, make_turn
 from evaltap.evaluator import CaseScorer, CostClass, MetricError, MetricOutcome, Registry
-from evaltap.evaluator.context import Status
+from evaltap.evaluator.contract.context import Status
 from evaltap.schemas import EvalMetric
 
 WORDS = """

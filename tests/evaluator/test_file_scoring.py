@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cases import make_case
-from evaltap.evaluator.bad_line import BadLine
-from evaltap.evaluator.file_scoring import part_cases, parts
+from evaltap.evaluator.batch.files import part_cases, parts
+from evaltap.evaluator.cases.identity import BadLine
 
 LINES = st.lists(
     st.one_of(
@@ -20,26 +20,26 @@ LINES = st.lists(
 )
 
 
-def read(path: Path, range_bytes: int, *, outlined: bool) -> tuple[list[str], list[BadLine]]:
+def read(path: Path, range_bytes: int, *, lazy: bool) -> tuple[list[str], list[BadLine]]:
     names: list[str] = []
     bad_lines: list[BadLine] = []
     for part in parts([path], range_bytes):
-        names += [name.eval_id for name, _ in part_cases(part, bad_lines, outlined=outlined)]
+        names += [name.eval_id for name, _ in part_cases(part, bad_lines, lazy=lazy)]
     return names, bad_lines
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(lines=LINES, ended=st.booleans(), range_bytes=st.integers(1, 3_000), outlined=st.booleans())
+@given(lines=LINES, ended=st.booleans(), range_bytes=st.integers(1, 3_000), lazy=st.booleans())
 def test_parts_hold_each_line_once(
-    tmp_path: Path, lines: list[bytes], ended: bool, range_bytes: int, outlined: bool
+    tmp_path: Path, lines: list[bytes], ended: bool, range_bytes: int, lazy: bool
 ) -> None:
     path = tmp_path / "cases.jsonl"
     path.write_bytes(b"\n".join(lines) + b"\n" * ended)
 
-    names, bad_lines = read(path, range_bytes, outlined=outlined)
+    names, bad_lines = read(path, range_bytes, lazy=lazy)
 
     assert names == [json.loads(line)["evalId"] for line in lines if len(line) > 20]
-    assert (names, bad_lines) == read(path, 1 << 30, outlined=outlined)
+    assert (names, bad_lines) == read(path, 1 << 30, lazy=lazy)
     assert all(path.read_bytes()[bad.offset :].startswith(bad.raw) for bad in bad_lines)
 
 
@@ -48,6 +48,6 @@ def test_a_bad_line_is_named_by_its_number_in_the_file(tmp_path: Path, range_byt
     path = tmp_path / "cases.jsonl"
     path.write_bytes(json.dumps(make_case()).encode() + b"\n\n{\n")
 
-    _, (bad,) = read(path, range_bytes, outlined=True)
+    _, (bad,) = read(path, range_bytes, lazy=True)
 
     assert "line 3" in bad.message

@@ -14,6 +14,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from cases import make_case, make_turn
+from evaltap.cli.main import main
 from evaltap.evaluator import (
     Attempt,
     Func,
@@ -27,11 +28,10 @@ from evaltap.evaluator import (
     revise,
     revise_async,
 )
-from evaltap.evaluator.cli import main
-from evaltap.evaluator.errors import JudgeUnavailable
-from evaltap.evaluator.gate import variable_of
-from evaltap.evaluator.revision import attempts_into
-from evaltap.evaluator.store import Store
+from evaltap.evaluator.contract.judge import JudgeUnavailable
+from evaltap.evaluator.gates.gate import variable_of
+from evaltap.evaluator.gates.revision import attempts_into
+from evaltap.evaluator.store.database import Store
 from evaltap.schemas import EvalCase, Invocation
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
 from judge_server import Answer, judge_server

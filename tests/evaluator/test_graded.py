@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from cases import make_case, make_turn
 from evaltap.evaluator import CaseScorer, MetricError, MetricOutcome, ScriptedJudge, Services
-from evaltap.evaluator.context import Status
-from evaltap.evaluator.criteria.scales import compile_criteria, compile_scale
-from evaltap.evaluator.errors import JudgeInvalid
-from evaltap.evaluator.evaluators.graded import read_grades
+from evaltap.evaluator.contract.context import Status
+from evaltap.evaluator.contract.judge import JudgeInvalid
+from evaltap.evaluator.criteria.content.scales import compile_criteria, compile_scale
+from evaltap.evaluator.evaluators.judged.graded import read_grades
 from evaltap.schemas import EvalMetric
-from evaltap.schemas.grading import GradedCriterion
+from evaltap.schemas.formats.criteria import GradedCriterion
 
 LABELS = {"ideal": 1.0, "usable": 0.4, "wrong": 0.0}
 
@@ -48,7 +48,8 @@ def test_a_key_that_nothing_reads_is_refused() -> None:
     mistyped = metric({"id": "a", "scale": "numeric", "maximum": 100})
 
     with pytest.raises(
-        MetricError, match=r"grading\.criteria has the key 'maximum'; known: id, text, scale"
+        MetricError,
+        match=r"grading\.criteria\[0\] has the unknown key 'maximum'; did you mean 'max'",
     ):
         CaseScorer([mistyped])
 

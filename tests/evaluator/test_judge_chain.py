@@ -13,32 +13,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaltap.evaluator.errors import (
-    AnswerFormRefused,
-    BudgetSpent,
+from evaltap.evaluator.contract.judge import (
+    AnswerFormRefusedError,
+    BudgetSpentError,
     JudgeInvalid,
     JudgeRejected,
-    JudgeUnavailable,
-)
-from evaltap.evaluator.fencing import fenced, fresh_nonce
-from evaltap.evaluator.judge import (
-    EnvironmentJudges,
     JudgeReply,
     JudgeRequest,
-    JudgeSettings,
+    JudgeUnavailable,
     ScriptedJudge,
 )
-from evaltap.evaluator.judge_environment import JudgeLimits, judge_limits, judge_prices
-from evaltap.evaluator.judges.budget import Budget, BudgetedJudge, BudgetLimits
+from evaltap.evaluator.evaluators.judged.delimiters import delimited, fresh_nonce
+from evaltap.evaluator.judges.budget import Budget, BudgetedJudge, BudgetLimits, worst_tokens
 from evaltap.evaluator.judges.cache import CachedJudge, JudgeCache, cache_from, default_path
 from evaltap.evaluator.judges.chain import JudgeChain, PricedJudge
 from evaltap.evaluator.judges.limits import LimitedJudge, Limiter
+from evaltap.evaluator.judges.openai import retry_after
 from evaltap.evaluator.judges.prices import GivenPrices, pricing_of
-from evaltap.evaluator.judges.retrying import RetryingJudge
-from evaltap.evaluator.judges.worst_case import worst_tokens
-from evaltap.evaluator.openai_judge import retry_after
+from evaltap.evaluator.judges.provider import EnvironmentJudges
+from evaltap.evaluator.judges.retries import RetryingJudge
+from evaltap.evaluator.judges.settings import JudgeLimits, JudgeSettings, judge_limits, judge_prices
 from evaltap.schemas.errors import ConfigurationError
-from evaltap.schemas.metric import GenerationConfig, JudgeModel, JudgePrices, OtherJudge
+from evaltap.schemas.formats.metric import GenerationConfig, JudgeModel, JudgePrices, OtherJudge
 from judge_server import Answer, judge_server
 
 SETTINGS = JudgeSettings("m-1", "http://judge/v1", "k")
@@ -65,7 +61,7 @@ def cache(tmp_path: Path) -> Iterator[JudgeCache]:
 
 def material(text: str, nonce: str = "") -> JudgeRequest:
     word = nonce or fresh_nonce([text])
-    return JudgeRequest(f"Grade {word}:\n{fenced('text', text, word)}", nonce=word, check=number)
+    return JudgeRequest(f"Grade {word}:\n{delimited('text', text, word)}", nonce=word, check=number)
 
 
 def test_the_same_question_is_paid_for_once_although_its_fences_differ(cache: JudgeCache) -> None:
@@ -189,7 +185,7 @@ def test_two_materials_share_a_key_only_when_they_are_the_same(
 
     def key(texts: tuple[str, str]) -> bytes:
         word = fresh_nonce(texts)
-        parts = (fenced(f"text {place}", text, word) for place, text in enumerate(texts))
+        parts = (delimited(f"text {place}", text, word) for place, text in enumerate(texts))
         return judge.key(JudgeRequest("".join(parts), nonce=word))
 
     assert (key(one) == key(other)) is (one == other)
@@ -246,10 +242,10 @@ def test_threads_and_connections_share_the_file(tmp_path: Path) -> None:
 
     assert answers == [str(place % 50) for place in range(400)]
     assert [one.problem for one in caches] == ["", ""]
-    with sqlite3.connect(path) as file:
-        assert file.execute("SELECT count(*) FROM replies").fetchone() == (50,)
     for one in caches:
         one.close()
+    with sqlite3.connect(path) as file:
+        assert file.execute("SELECT count(*) FROM replies").fetchone() == (50,)
 
 
 @pytest.mark.parametrize("content", [b"not a database at all, but some text" * 100, None])
@@ -320,13 +316,15 @@ def test_a_server_that_asks_for_too_much_patience_is_given_up() -> None:
 
 def test_a_simpler_form_of_answer_is_asked_for_at_once_and_is_no_retry() -> None:
     simpler = replace(REQUEST, form=1)
-    asked = ScriptedJudge([AnswerFormRefused("json_schema", simpler), "yes"])
+    asked = ScriptedJudge([AnswerFormRefusedError("json_schema", simpler), "yes"])
 
     assert RetryingJudge(asked, 0).answer(REQUEST).text == "yes"
     assert asked.requests == [REQUEST, simpler]
 
 
-@pytest.mark.parametrize("error", [JudgeRejected("key"), JudgeInvalid("no"), BudgetSpent("over")])
+@pytest.mark.parametrize(
+    "error", [JudgeRejected("key"), JudgeInvalid("no"), BudgetSpentError("over")]
+)
 def test_only_an_unavailable_judge_is_asked_again(error: Exception) -> None:
     asked = ScriptedJudge([error, "yes"])
 
@@ -486,7 +484,7 @@ def test_the_budget_is_never_passed_however_many_threads_ask(limits: BudgetLimit
     def work(_: int) -> bool:
         try:
             judge.answer(ask())
-        except BudgetSpent:
+        except BudgetSpentError:
             return False
         return True
 
@@ -499,7 +497,7 @@ def test_the_budget_is_never_passed_however_many_threads_ask(limits: BudgetLimit
     assert spent["calls"] <= (limits.calls or spent["calls"])
     assert budget.refused == 60 - sum(answered)
     # Nothing is left that one more request would have fitted into.
-    with pytest.raises(BudgetSpent, match="budget spent: "):
+    with pytest.raises(BudgetSpentError, match="budget spent: "):
         judge.answer(ask())
 
 
@@ -511,7 +509,7 @@ def test_what_is_set_aside_and_not_used_is_given_back() -> None:
         judge.answer(ask())
 
     assert budget.spent.tokens == 40
-    with pytest.raises(BudgetSpent, match="40 of"):
+    with pytest.raises(BudgetSpentError, match="40 of"):
         judge.answer(ask())
 
 
@@ -571,7 +569,7 @@ def test_a_bill_above_the_bound_closes_the_budget() -> None:
 
     judge.answer(ask())
 
-    with pytest.raises(BudgetSpent, match="5010 of 1000 tokens"):
+    with pytest.raises(BudgetSpentError, match="5010 of 1000 tokens"):
         judge.answer(ask())
 
 
@@ -580,7 +578,7 @@ def test_a_question_without_a_bound_on_its_answer_cannot_be_budgeted() -> None:
     bounded = replace(SETTINGS, extra_body={"max_completion_tokens": 10})
     limits = BudgetLimits(tokens=10**9)
 
-    with pytest.raises(BudgetSpent, match="max_tokens"):
+    with pytest.raises(BudgetSpentError, match="max_tokens"):
         BudgetedJudge(ScriptedJudge(["y"]), Budget(limits), SETTINGS).answer(unbounded)
     BudgetedJudge(ScriptedJudge(["y"]), Budget(limits), bounded).answer(unbounded)
 
@@ -650,7 +648,7 @@ def test_a_retry_goes_through_limits_and_budget_again() -> None:
         chain.close()
 
     assert budget.spent.calls == 2
-    with pytest.raises(BudgetSpent):
+    with pytest.raises(BudgetSpentError):
         chain.answer(REQUEST)
     assert len(server.requests) == 2
 

@@ -12,17 +12,19 @@ from typing import Any
 import pytest
 
 from evaltap.evaluator import CaseScorer, Services
-from evaltap.evaluator.file_scoring import FileScorer
-from evaltap.evaluator.jobs import no_progress, score_files
-from evaltap.evaluator.judge import EnvironmentJudges, Judge, JudgeSettings
-from evaltap.evaluator.judge_environment import JudgeLimits
+from evaltap.evaluator.batch.files import FileScorer
+from evaltap.evaluator.batch.run import score_files
+from evaltap.evaluator.batch.scorer import no_progress
+from evaltap.evaluator.contract.judge import Judge
 from evaltap.evaluator.judges.budget import Budget, BudgetedJudge, BudgetLimits
 from evaltap.evaluator.judges.cache import CachedJudge, JudgeCache
 from evaltap.evaluator.judges.limits import LimitedJudge, Limiter
-from evaltap.evaluator.judges.retrying import RetryingJudge
-from evaltap.evaluator.report import summarise
-from evaltap.evaluator.store import Store
-from evaltap.schemas.metric import EvalMetric
+from evaltap.evaluator.judges.provider import EnvironmentJudges
+from evaltap.evaluator.judges.retries import RetryingJudge
+from evaltap.evaluator.judges.settings import JudgeLimits, JudgeSettings
+from evaltap.evaluator.reports.summary import summarise
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.formats.metric import EvalMetric
 from garbage_judge import IDS, GarbageJudge, expected, rows
 from judge_server import Answer, judge_server
 
@@ -284,6 +286,5 @@ def test_nothing_that_a_server_does_over_http_crashes_a_run_or_invents_a_score(
         assert reason or truth is not None
     assert len(scores) == len(kinds)
     assert all(one is None or 0 <= one <= 10**9 for pair in told for one in pair)
-    circles = "goes in circles"  # many requests of the HTTP library, one call
-    served = [kinds[case_of(body)] for _, body in server.requests]
-    assert budget.spent.calls == len(served) - served.count(circles) + kinds.count(circles)
+    # What was sent on a connection that the server had closed counts, too: nobody knows that it was not seen.
+    assert 0 <= budget.spent.calls - len(server.requests) <= len(kinds)

@@ -17,11 +17,10 @@ from evaltap.evaluator import (
     ScriptedJudge,
     Services,
 )
-from evaltap.evaluator.aggregation import mean_vote
-from evaltap.evaluator.context import RubricVerdict, Status, Vote
-from evaltap.evaluator.errors import JudgeInvalid, JudgeUnavailable
-from evaltap.evaluator.evaluators.judge_template import JudgeTemplate, render
-from evaltap.evaluator.judge_answers import (
+from evaltap.evaluator.contract.aggregation import mean_vote
+from evaltap.evaluator.contract.context import RubricVerdict, Status, Vote
+from evaltap.evaluator.contract.judge import JudgeInvalid, JudgeUnavailable
+from evaltap.evaluator.evaluators.judged.answers import (
     Verdict,
     read_boolean,
     read_category,
@@ -30,7 +29,8 @@ from evaltap.evaluator.judge_answers import (
     read_single_score,
     read_validity,
 )
-from evaltap.evaluator.judge_operators import BuiltInScorer, Operators
+from evaltap.evaluator.evaluators.judged.judge_template import JudgeTemplate, render
+from evaltap.evaluator.evaluators.judged.operators import BuiltInScorer, Operators
 from evaltap.schemas import EvalMetric
 
 RUBRICS = [{"id": "1", "content": {"text": "It names the day."}}]

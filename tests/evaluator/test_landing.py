@@ -9,11 +9,11 @@ import orjson
 import pytest
 
 from cases import NOON, make_case, make_records, make_tool, make_turn
-from evaltap.evaluator.landing import Lander
+from evaltap.evaluator.landing.lander import Lander
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
-from evaltap.evaluator.store import Store
-from evaltap.schemas.feedback import Feedback
-from evaltap.schemas.record import Manifest, WireRecord, encode_feedback, encode_manifest
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.wire.feedback import Feedback
+from evaltap.schemas.wire.record import Manifest, WireRecord, encode_feedback, encode_manifest
 
 LOG = Partition("local:test")
 
@@ -78,6 +78,23 @@ def test_turns_of_a_session_make_one_case_whose_revision_grows(store: Store) -> 
         (2, 2),
     ]
     assert store.rows("SELECT revision FROM latest_cases") == [(2,)]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_case_was_kept_with_the_largest_probability_of_its_turns(
+    store: Store, restart: bool
+) -> None:
+    lander = Lander(store)
+    for number, probability in enumerate((0.1, 1.0, 0.1), start=1):
+        source = {"inclusionProbability": probability}
+        case = make_case(turns=[make_turn(f"t-{number}")], source=source)
+        (record,) = make_records([case], first_seq=number)
+        lander = Lander(store) if restart else lander
+        lander.land(batch([record], number))
+
+    assert store.rows("SELECT inclusion_probability FROM cases ORDER BY revision") == [
+        (0.1,), (1.0,), (1.0,),
+    ]  # fmt: skip
 
 
 def test_turns_that_arrive_together_make_one_revision(store: Store) -> None:

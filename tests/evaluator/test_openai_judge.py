@@ -7,27 +7,23 @@ from typing import Any
 
 import pytest
 
-from evaltap.evaluator.errors import (
+from evaltap.evaluator.contract.judge import (
+    Judge,
     JudgeError,
     JudgeInvalid,
     JudgeNotConfigured,
     JudgeRejected,
-    JudgeUnavailable,
-)
-from evaltap.evaluator.judge import (
-    EnvironmentJudges,
-    Judge,
     JudgeRequest,
-    JudgeSettings,
+    JudgeUnavailable,
     ScriptedJudge,
-    judge_from,
-    judge_settings,
 )
 from evaltap.evaluator.judges.chain import JudgeChain
 from evaltap.evaluator.judges.limits import Limiter
-from evaltap.evaluator.openai_judge import OpenAIJudge
+from evaltap.evaluator.judges.openai import OpenAIJudge
+from evaltap.evaluator.judges.provider import EnvironmentJudges, judge_from
+from evaltap.evaluator.judges.settings import JudgeSettings, judge_settings
 from evaltap.schemas.errors import ConfigurationError
-from evaltap.schemas.metric import GenerationConfig, JudgeModel
+from evaltap.schemas.formats.metric import GenerationConfig, JudgeModel
 from judge_server import Answer, JudgeServer, judge_server
 
 KEY = "sk-secret-0123456789"
@@ -103,7 +99,7 @@ def test_a_refused_key_is_said_without_the_key(status: int) -> None:
     assert str(status) in str(caught.value)
     assert KEY not in str(caught.value)
     assert KEY not in repr(judge)
-    assert caught.value.__suppress_context__
+    assert caught.value.__context__ is None
     assert len(server.requests) == 1
 
 

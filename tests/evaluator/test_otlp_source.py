@@ -15,16 +15,16 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from evaltap.evaluator.cli import main
-from evaltap.evaluator.landing import Lander
-from evaltap.evaluator.read_traces import progress
+from evaltap.cli.main import main
+from evaltap.evaluator.landing.lander import Lander
+from evaltap.evaluator.landing.trace_progress import progress
 from evaltap.evaluator.sources.base import Partition, SourceBatch
-from evaltap.evaluator.sources.otlp import OtlpSource
-from evaltap.evaluator.store import Store
+from evaltap.evaluator.sources.otlp_topics import OtlpSource
+from evaltap.evaluator.store.database import Store
 from evaltap.recorder.config import RecorderConfig
-from evaltap.recorder.files import read_cases
-from evaltap.recorder.topic_traces import TopicTraces
-from evaltap.recorder.trace_buffer import TraceLimits
+from evaltap.recorder.sources.otlp_files import read_cases
+from evaltap.recorder.sources.otlp_topics import TopicTraces
+from evaltap.recorder.traces.buffer import TraceLimits
 from span_facts import captures, differences, files_of
 from telemetry_log import (
     START_MS,
@@ -324,7 +324,7 @@ class TestOffsets:
     def test_rows_about_traces_go_once_the_offsets_have_passed_them(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("evaltap.evaluator.read_traces.ROWS_BEFORE_CLEANING", 10)
+        monkeypatch.setattr("evaltap.evaluator.landing.trace_progress.ROWS_BEFORE_CLEANING", 10)
         topics = on_topics(collector_messages(), step_ms=30 * SECOND)
 
         with Store(":memory:") as store:
@@ -578,6 +578,40 @@ class TestPoison:
         assert sorted(letters, key=str) == sorted(
             [("undecodable" if value else "empty", value) for value in self.BAD], key=str
         )
+
+    @pytest.mark.parametrize(
+        ("told", "value", "kept"),
+        [
+            ({}, b'{"resourceSpans": [{"who": "bob@example.com", "n": 1', b'"n": 1'),
+            ({}, b"\xff\x00bob@example.com", b"[REDACTED:content] 17 bytes, sha256 "),
+            (
+                {"capture_content": False},
+                b'{"who": "bob@example.com"',
+                b"[REDACTED:content] 25 bytes",
+            ),
+            (
+                {"redaction_policy": "metadata"},
+                b'{"who": "bob@example.com"',
+                b"[REDACTED:content] 25",
+            ),
+        ],
+    )
+    def test_poison_is_kept_without_what_is_private(
+        self, told: dict[str, Any], value: bytes, kept: bytes
+    ) -> None:
+        message = Message("otlp_spans", value, b"bob@example.com")
+
+        with Store(":memory:") as store:
+            Process(
+                on_topics([message]), store, redaction=True, redaction_key="k" * 32, **told
+            ).run()
+
+            ((written, key, detail),) = store.rows(
+                "SELECT record_value, record_key, detail FROM dead_letters"
+            )
+        assert kept in written
+        assert b"bob@example.com" not in written + (key or b"")
+        assert "bob@" not in detail
 
     @settings(max_examples=200)
     @given(value=st.binary(min_size=1), head=st.sampled_from([b"", b"\n", b"\n\x80", b'{"a":']))

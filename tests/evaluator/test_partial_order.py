@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaltap.evaluator.criteria.alignment import align
-from evaltap.evaluator.criteria.partial_order import (
+from evaltap.evaluator.contract.errors import MetricError
+from evaltap.evaluator.criteria.calls.alignment import align
+from evaltap.evaluator.criteria.calls.partial_order import (
     Node,
     match_partial_order,
     read_nodes,
     share_matched,
 )
-from evaltap.evaluator.errors import MetricError
 
 WEIGHT = st.sampled_from([0.0, 0.0, 0.5, 1.0])
 

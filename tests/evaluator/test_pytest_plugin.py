@@ -30,7 +30,11 @@ CASES = [
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a test file beside `cases.jsonl` and `metrics.json` in a pytest of its own."""
+    """Run a test file beside `cases.jsonl` and `metrics.json` in a pytest of its own.
+
+    Only the first test and that of the workers find the plugin as users do, by its entry point: loading
+    everybody's plugins takes seconds.
+    """
     for name in ("BASE_URL", "MODEL", "API_KEY"):
         monkeypatch.delenv(f"EVALTAP_JUDGE_{name}", raising=False)
     folder = pytester.path / "suite"
@@ -38,8 +42,11 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     (folder / "cases.jsonl").write_text("".join(json.dumps(one) + "\n" for one in CASES))
     (folder / "metrics.json").write_text(json.dumps([TRAJECTORY, RESPONSE]))
 
-    def run_it(test: str, *arguments: str) -> pytest.RunResult:
+    def run_it(test: str, *arguments: str, found: bool = False) -> pytest.RunResult:
         (folder / "test_it.py").write_text(test)
+        if not found:
+            monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+            arguments = ("-p", "evaltap.evaluator.pytest_plugin", *arguments)
         return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-v", "-rA", *arguments)
 
     return run_it
@@ -54,8 +61,21 @@ def test_agent():
 """
 
 
-def test_each_case_is_a_test_named_by_its_id_with_an_outcome_of_its_own(run: Run) -> None:
+def test_a_case_whose_run_failed_fails_its_test_and_names_the_error(
+    run: Run, pytester: pytest.Pytester
+) -> None:
+    failed = {"status": "error", "error": {"type": "TimeoutError", "message": "agent died"}}
+    path = pytester.path / "suite" / "cases.jsonl"
+    path.write_text(json.dumps(case("crashed", telemetry=failed)) + "\n")
+
     result = run(MARKED.format(more=""))
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*the run failed (TimeoutError: agent died)*"])
+
+
+def test_each_case_is_a_test_named_by_its_id_with_an_outcome_of_its_own(run: Run) -> None:
+    result = run(MARKED.format(more=""), found=True)
 
     result.assert_outcomes(passed=1, failed=1, skipped=1, errors=1)
     result.stdout.fnmatch_lines_random(
@@ -250,7 +270,9 @@ def test_the_marker_is_declared_and_tests_without_it_are_left_alone(run: Run) ->
 def test_cases_are_shared_out_to_several_workers(run: Run) -> None:
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
 
-    run(MARKED.format(more=""), "-n", "2").assert_outcomes(passed=1, failed=1, skipped=1, errors=1)
+    run(MARKED.format(more=""), "-n", "2", found=True).assert_outcomes(
+        passed=1, failed=1, skipped=1, errors=1
+    )
 
 
 def test_a_pytest_that_does_not_use_the_plugin_imports_nothing_of_evaltap() -> None:

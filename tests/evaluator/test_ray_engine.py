@@ -5,8 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +16,14 @@ import pyarrow.parquet
 import pytest
 
 from cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
-from evaltap.evaluator.cli import main
+from evaltap.cli.main import main
+from ray_nodes import nodes
 
-NODES = """
-import sys
-from ray.cluster_utils import Cluster
-cluster = Cluster(initialize_head=True, head_node_args={'num_cpus': 1, 'include_dashboard': False})
-second = cluster.add_node(num_cpus=1)
-cluster.wait_for_nodes()
-print(cluster.address, flush=True)
-for line in sys.stdin:
-    cluster.remove_node(second, allow_graceful=False)
-    print('removed', flush=True)
-cluster.shutdown()
-"""
 SLOW_METRIC = """
 import time
 def slowly(actual, expected):
     time.sleep(0.08)
-    return actual.final_response is not None and len(actual.invocation_id) / 10
+    return actual.final_text is not None and len(actual.invocation_id) / 10
 """
 
 
@@ -46,7 +34,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def score(*arguments: str, path: str = "") -> tuple[int, str]:
     """Run the command in a process of its own, as Ray leaves threads and warnings behind."""
-    program = "import sys; from evaltap.evaluator.cli import main; sys.exit(main())"
+    program = "import sys; from evaltap.cli.main import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", program, "score", *arguments],
         capture_output=True,
@@ -159,27 +147,6 @@ def test_lines_and_rows_that_are_no_cases_are_the_same_dead_letters_as_in_one_pr
     ]
 
 
-@contextmanager
-def two_nodes(path: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-    """Start a cluster of two nodes; a line written to the process kills the second."""
-    cluster = subprocess.Popen(
-        [sys.executable, "-c", NODES],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-    assert cluster.stdin is not None
-    assert cluster.stdout is not None
-    try:
-        yield cluster.stdout.readline().strip(), cluster
-    finally:
-        cluster.stdin.close()
-        cluster.wait(60)
-        cluster.stdout.close()
-
-
 def wait_for_parts(folder: Path, count: int) -> None:
     deadline = time.monotonic() + 120
     while len(list(folder.glob("2*/part-*"))) < count:
@@ -202,9 +169,9 @@ def test_a_node_killed_in_the_middle_costs_no_row_and_doubles_none(tmp_path: Pat
     for number, name in enumerate(files):
         write_cases(Path(name), 100 * number, 10)
 
-    with two_nodes(path=str(tmp_path)) as (address, cluster):
+    with nodes(path=str(tmp_path)) as cluster:
         outcome: list[tuple[int, str]] = []
-        arguments = ("--metrics", "m.json", "--engine", "ray", "--ray-address", address)
+        arguments = ("--metrics", "m.json", "--engine", "ray", "--ray-address", cluster.address)
         run = threading.Thread(
             target=lambda: outcome.append(
                 score(*files, *arguments, "--db", "ray.duckdb", path=str(tmp_path))
@@ -212,10 +179,7 @@ def test_a_node_killed_in_the_middle_costs_no_row_and_doubles_none(tmp_path: Pat
         )
         run.start()
         wait_for_parts(tmp_path / "ray.parquet", 4)
-        assert cluster.stdin is not None
-        assert cluster.stdout is not None
-        print("kill", file=cluster.stdin, flush=True)
-        assert cluster.stdout.readline() == "removed\n"
+        cluster.kill_one()
         killed_before_the_end = not outcome
         run.join()
     local = score(*files, "--metrics", "m.json", "--db", "local.duckdb", path=str(tmp_path))

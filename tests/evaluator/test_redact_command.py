@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from cases import TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
+from evaltap.cli.main import main
 from evaltap.evaluator import evaluate_case
-from evaltap.evaluator.cli import main
 from evaltap.recorder import Recorder
-from evaltap.schemas.documents import iter_cases
-from evaltap.schemas.metric import EvalMetric
+from evaltap.schemas.files.documents import iter_cases
+from evaltap.schemas.formats.metric import EvalMetric
 
 CARD = "4111 1111 1111 1111"
 
@@ -133,7 +133,7 @@ def test_trajectories_are_scored_on_hashed_arguments(capsys: pytest.CaptureFixtu
 
 def recorded(log: Path) -> list[dict[str, Any]]:
     from evaltap.evaluator.sources.local_log import LocalLogSource
-    from evaltap.schemas.record import DecodedCase, decode_record
+    from evaltap.schemas.wire.record import DecodedCase, decode_record
 
     source = LocalLogSource(log)
     decoded = [decode_record(item.record) for item in source.poll(100, 0).records]
@@ -170,3 +170,21 @@ def test_a_topic_is_refused_with_what_to_do(
 
     assert code == 2
     assert "kafka://127.0.0.1:9/cases: a topic is not read here" in capsys.readouterr().err
+
+
+def test_the_check_says_what_it_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("names.txt").write_text("Jane Smith, 4 Rue de Rivoli, Paris")
+
+    code = main(["redact", "--check", "names.txt"])
+
+    assert code == 0
+    said = "0 found (keys, mail, phone, card, IBAN, SSN). Names and addresses are not looked for.\n"
+    assert capsys.readouterr().err == said
+
+
+def test_what_is_written_can_be_read_by_its_owner_only() -> None:
+    write_set("s.evalset.json", leaky_case())
+
+    main(["redact", "s.evalset.json", "--out", "clean.evalset.json"])
+
+    assert Path("clean.evalset.json").stat().st_mode & 0o777 == 0o600

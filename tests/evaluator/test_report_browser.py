@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_tool, make_turn
-from evaltap.evaluator.report import Summary
 from evaltap.evaluator.reports.formats import write_report
 from evaltap.evaluator.reports.model import Report, Source, Usage, VoteCell
+from evaltap.evaluator.reports.summary import Summary
 from reports import report_of, rubric_answer
 
 if TYPE_CHECKING:

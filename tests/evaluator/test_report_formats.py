@@ -19,13 +19,13 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_tool, make_turn
-from evaltap.evaluator.report import Summary
 from evaltap.evaluator.reports.formats import FORMATS, format_of, render, write_report
 from evaltap.evaluator.reports.html import html
 from evaltap.evaluator.reports.junit import junit_xml
 from evaltap.evaluator.reports.markdown import MAX_BYTES, markdown
 from evaltap.evaluator.reports.model import Report, Source, Usage
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.evaluator.reports.summary import Summary
 from evaltap.schemas.errors import InputError
 from reports import report_of, rubric_answer
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_records, make_tool, make_turn
-from evaltap.evaluator.landing import Lander
+from evaltap.evaluator.landing.lander import Lander
 from evaltap.evaluator.reports.evidence import Comparison, evidence_of
 from evaltap.evaluator.reports.grouping import pattern
 from evaltap.evaluator.reports.model import Limits, Step
-from evaltap.evaluator.reports.reading import read_report
+from evaltap.evaluator.reports.reader import read_report
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
-from evaltap.evaluator.store import Store
+from evaltap.evaluator.store.database import Store
 from evaltap.schemas import EvalMetric
 from reports import report_of, rubric_answer, score_into, write_cases
 
@@ -60,7 +60,13 @@ def test_every_case_stands_in_the_report_once_and_the_worst_come_first(tmp_path:
         ("a", "passed"),
         ("c", "passed"),
     ]
-    assert report.case_counts == {"failed": 1, "error": 0, "not_evaluated": 0, "passed": 2}
+    assert report.case_counts == {
+        "crashed": 0,
+        "failed": 1,
+        "error": 0,
+        "not_evaluated": 0,
+        "passed": 2,
+    }
     assert [(row.passed, row.failed) for row in report.summary.metrics] == [(3, 0), (2, 1)]
     assert all(len(one.cells) == 2 for one in report.cases)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from evaltap.evaluator.results import eval_set_result, summary
+from evaltap.evaluator.results.result_file import eval_set_result, summary
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.result import EvalCaseResult
+from evaltap.schemas.formats.result import EvalCaseResult
 
 ROWS = json.loads(
     (Path(__file__).parents[1] / "data/trpc-summary/multirun_summary.json").read_text()

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
-from evaltap.evaluator.criteria.rouge import compile_rouge, rouge_scorer, tokenize
-from evaltap.evaluator.criteria.sentences import split_sentences
-from evaltap.schemas.metric import RougeCriterion
+from evaltap.evaluator.criteria.content.rouge import compile_rouge, rouge_scorer, tokenize
+from evaltap.evaluator.criteria.content.sentences import split_sentences
+from evaltap.schemas.formats.metric import RougeCriterion
 
 WORDS = st.sampled_from(
     ["the", "cat", "cats", "sat", "running", "runs", "on", "mat", "skies", "1st", "über", "你好"]

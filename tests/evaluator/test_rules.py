@@ -6,12 +6,12 @@ import pytest
 
 from cases import make_case, make_turn
 from evaltap.evaluator import CaseScorer
-from evaltap.evaluator.context import Status
-from evaltap.evaluator.criteria.rules import compile_rules
-from evaltap.evaluator.errors import MetricError
-from evaltap.evaluator.scoring import MetricOutcome
-from evaltap.schemas.metric import EvalMetric
-from evaltap.schemas.rules import Rule
+from evaltap.evaluator.contract.context import Status
+from evaltap.evaluator.contract.errors import MetricError
+from evaltap.evaluator.criteria.content.rules import compile_rules
+from evaltap.evaluator.scoring.scorer import MetricOutcome
+from evaltap.schemas.formats.criteria import Rule
+from evaltap.schemas.formats.metric import EvalMetric
 
 
 def metric(*rules: dict[str, Any], threshold: float = 0.5, target: str = "") -> EvalMetric:

@@ -6,21 +6,21 @@ from typing import Any
 import pytest
 
 from cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
-from evaltap.evaluator.context import (
+from evaltap.evaluator.cases.pairing import UnscorableCaseError, pair_turns, with_case_rubrics
+from evaltap.evaluator.cases.turn import Turn
+from evaltap.evaluator.contract.context import (
     EvaluationContext,
     EvaluatorFailure,
     MetricScore,
     Services,
     Status,
-    Turn,
     TurnScore,
 )
-from evaltap.evaluator.errors import MetricError, UnknownEvaluatorError
-from evaltap.evaluator.layout import CaseProblem, lay_out, with_case_rubrics
-from evaltap.evaluator.registry import Registry
-from evaltap.evaluator.scoring import CaseScore, CaseScorer
+from evaltap.evaluator.contract.errors import MetricError, UnknownEvaluatorError
+from evaltap.evaluator.contract.evaluator import Registry
+from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer
 from evaltap.schemas.errors import EvaltapError
-from evaltap.schemas.metric import EvalMetric
+from evaltap.schemas.formats.metric import EvalMetric
 
 BOTH = [EvalMetric.model_validate(TRAJECTORY), EvalMetric.model_validate(RESPONSE)]
 
@@ -83,7 +83,7 @@ def test_a_case_that_cannot_be_laid_out_fails_with_the_reason(
 
 
 def test_without_reference_the_expected_turns_are_placeholders() -> None:
-    conversation = lay_out(make_case())
+    conversation = pair_turns(make_case())
 
     placeholder = conversation.expected[0]
     assert set(placeholder.data) == {"invocationId", "userContent"}
@@ -92,7 +92,7 @@ def test_without_reference_the_expected_turns_are_placeholders() -> None:
 
 
 def test_a_null_turn_of_a_lone_conversation_has_an_empty_placeholder() -> None:
-    conversation = lay_out(make_case(actualConversation=[], conversation=[None]))
+    conversation = pair_turns(make_case(actualConversation=[], conversation=[None]))
 
     assert conversation.actual[0].absent
     assert not conversation.expected[0].absent
@@ -103,7 +103,7 @@ def test_context_messages_of_the_case_go_to_turns_without_their_own() -> None:
     case = compared([make_turn(contextMessages=own), make_turn("t-2")], [make_turn(), make_turn()])
     shared = [{"role": "system", "content": "shared"}]
 
-    conversation = lay_out({**case, "contextMessages": shared})
+    conversation = pair_turns({**case, "contextMessages": shared})
 
     assert [turn.data["contextMessages"] for turn in conversation.actual] == [own, shared]
     assert [turn.data["contextMessages"] for turn in conversation.expected] == [shared, shared]
@@ -128,7 +128,7 @@ def test_a_bad_case_rubric_is_a_problem_of_the_case(rubric: dict[str, Any], says
         EvalMetric(metric_name="plain"),
     ]
 
-    with pytest.raises(CaseProblem, match=says):
+    with pytest.raises(UnscorableCaseError, match=says):
         with_case_rubrics(metrics, [rubric])
 
 
@@ -144,7 +144,7 @@ def test_the_metric_is_the_mean_over_turns_and_its_threshold_holds_for_turns_too
 
     assert (outcome.status, outcome.score) == (Status.PASSED, 0.5)
     assert [turn.status for turn in outcome.turns] == ["passed", "failed"]
-    assert outcome.reason.startswith(";tool trajectory mismatch: ")
+    assert outcome.reason.startswith("turn 2: tool trajectory mismatch: ")
 
 
 def test_a_threshold_of_zero_passes_a_turn_that_does_not_match() -> None:
@@ -247,21 +247,36 @@ def test_the_evaluator_name_routes_a_metric() -> None:
 
     outcome = score(make_case(), [metric]).metrics[0]
 
-    assert (outcome.name, outcome.status, outcome.evaluator_version) == ("greets", "passed", "1")
+    assert (outcome.name, outcome.status, outcome.evaluator_version) == ("greets", "passed", "2")
 
 
-@pytest.mark.parametrize("criterion", [None, {"llmJudge": {}}])
-def test_a_metric_without_its_criterion_is_refused(criterion: dict[str, Any] | None) -> None:
-    metric = EvalMetric.model_validate({**TRAJECTORY, "criterion": criterion})
+@pytest.mark.parametrize(
+    ("name", "criterion"),
+    [("tool_trajectory_avg_score", {"llmJudge": {}}), ("rule_avg_score", None)],
+)
+def test_a_metric_without_its_criterion_is_refused(
+    name: str, criterion: dict[str, Any] | None
+) -> None:
+    metric = EvalMetric.model_validate({**TRAJECTORY, "metricName": name, "criterion": criterion})
 
     with pytest.raises(MetricError) as caught:
         CaseScorer([metric])
 
     found = "llmJudge" if criterion else "no criterion"
-    assert str(caught.value) == (
-        "metric 'tool_trajectory_avg_score': criterion.toolTrajectory not configured: found "
-        f"{found}; add criterion.toolTrajectory to the metric"
-    )
+    assert str(caught.value).startswith(f"metric '{name}': criterion.")
+    assert f"not configured: found {found}; add criterion." in str(caught.value)
+
+
+@pytest.mark.parametrize("tool", ["get_order", "refund"])
+def test_a_metric_of_the_guide_without_criterion_compares_name_arguments_and_result(
+    tool: str,
+) -> None:
+    metric = EvalMetric(metric_name="tool_trajectory_avg_score", threshold=1)
+    case = make_case(conversation=[make_turn(tools=[make_tool(tool)])])
+
+    status = CaseScorer([metric]).score(case).status
+
+    assert status == ("passed" if tool == "get_order" else "failed")
 
 
 # -- evidence --------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 STUBBORN = r"""
 import os, time
-from evaltap.evaluator.commands.stopping import stopped_by_signals
+from evaltap.cli.signals import stopped_by_signals
 
 with stopped_by_signals("consume", lambda: os.write(1, b"asked\n")):
     os.write(1, b"ready\n")

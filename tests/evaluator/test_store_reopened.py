@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from evaltap.evaluator import opening
-from evaltap.evaluator.opening import StoreHeld
-from evaltap.evaluator.store import Store
+from evaltap.evaluator.store import opening
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.errors import StoreHeldError
 
 HOLD = """
 import duckdb, sys, time
@@ -38,7 +38,7 @@ def limits(store: Store) -> list[tuple[object, ...]]:
 def test_what_was_written_is_there_and_what_is_left_behind_is_written_first(tmp_path: Path) -> None:
     with Store(tmp_path / "x.duckdb") as store:
         add(store, "1")
-        store.behind(lambda: add(store, "2"))
+        store.run_in_background(lambda: add(store, "2"))
 
         store.reopen()
         add(store, "3")
@@ -49,7 +49,7 @@ def test_what_was_written_is_there_and_what_is_left_behind_is_written_first(tmp_
 def test_a_block_that_writes_much_keeps_its_limits(tmp_path: Path) -> None:
     with Store(tmp_path / "x.duckdb") as store:
         unlimited = limits(store)
-        with store.writing_much("64MB"):
+        with store.limited_memory("64MB"):
             limited = limits(store)
             store.reopen()
             assert limits(store) == limited != unlimited
@@ -95,8 +95,8 @@ def test_a_process_that_stays_in_the_file_is_named(
     with (
         Store(tmp_path / "x.duckdb") as store,
         holder(tmp_path / "x.duckdb", 2) as other,
-        pytest.raises(StoreHeld, match=f"process {other.pid}"),
-        store.writing_much(),
+        pytest.raises(StoreHeldError, match=f"process {other.pid}"),
+        store.limited_memory(),
     ):
         reopen_for_ever(store)
 
@@ -108,7 +108,7 @@ def test_what_does_not_fit_into_memory_lies_beside_the_file_and_goes_with_the_st
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
 
-    with Store(tmp_path / "x.duckdb") as store, store.writing_much("64MB"):
+    with Store(tmp_path / "x.duckdb") as store, store.limited_memory("64MB"):
         store.execute(
             "CREATE TEMP TABLE large AS SELECT repeat('x', 100) || range AS text FROM range(1_000_000)"
         )

@@ -9,9 +9,20 @@ import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from cases import NOON
-from evaltap.evaluator.store import NoMemoryError, Store
+from evaltap.evaluator.landing.rows import (
+    CaseRow,
+    DeadLetterRow,
+    FeedbackRow,
+    ManifestRow,
+    ToolCallRow,
+    TurnRow,
+)
+from evaltap.evaluator.results.rows import CallRow, VoteRow
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.errors import NoMemoryError
 
 TEXT: Final = st.text(st.characters(codec="utf-8"), max_size=5)
 VALUES: Final[dict[str, st.SearchStrategy[Any]]] = {
@@ -27,7 +38,7 @@ VALUES: Final[dict[str, st.SearchStrategy[Any]]] = {
     "BOOLEAN": st.booleans(),
     "BLOB": st.binary(max_size=3),
 }
-TABLES: Final = ("turns", "tool_calls", "cases", "consumed_ranges", "dead_letters", "jobs")
+TABLES: Final = ("turns", "tool_calls", "cases", "consumed_ranges", "dead_letters")
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -53,6 +64,26 @@ def test_many_rows_are_stored_as_each_of_them_alone(table: str, data: st.DataObj
         assert store.rows(f"FROM {table} OFFSET {len(rows)}") == alone * (len(many) // len(rows))
 
 
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [
+        ("turns", TurnRow),
+        ("tool_calls", ToolCallRow),
+        ("cases", CaseRow),
+        ("manifests", ManifestRow),
+        ("feedback", FeedbackRow),
+        ("dead_letters", DeadLetterRow),
+        ("rubric_votes", VoteRow),
+        ("judge_calls", CallRow),
+    ],
+)
+def test_the_fields_of_a_row_are_the_columns_of_its_table(table: str, row: type[Struct]) -> None:
+    with Store(":memory:") as store:
+        columns = [name for name, *_ in store.rows(f"DESCRIBE {table}")]
+
+    assert list(row.__struct_fields__) == columns
+
+
 def test_many_rows_of_which_one_lacks_what_it_must_have_are_refused_as_a_whole() -> None:
     with Store(":memory:") as store:
         good = ("producer", 1, 2, datetime(2026, 11, 22))
@@ -75,7 +106,7 @@ def test_rows_too_large_for_the_memory_that_is_allowed_are_read_once_it_is_asked
             )
     query = "SELECT record_value FROM dead_letters WHERE record_offset = 7"
 
-    with Store(tmp_path / "x.duckdb") as store, store.writing_much("64MB"):
+    with Store(tmp_path / "x.duckdb") as store, store.limited_memory("64MB"):
         ((found,),) = store.large_rows(query)
         with pytest.raises(NoMemoryError):
             store.rows(query)

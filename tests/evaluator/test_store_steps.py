@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from evaltap.evaluator.store import MOST_BEHIND, Store
+from evaltap.evaluator.store.background import MOST_WAITING
+from evaltap.evaluator.store.database import Store
 
 
 def write(store: Store, value: str) -> None:
@@ -28,7 +29,7 @@ def test_steps_are_taken_in_order_by_another_thread_and_seen_by_whoever_reads_ne
             write(store, value)
 
         for number in range(20):
-            store.behind(lambda number=number: step(str(number)))  # type: ignore[misc]
+            store.run_in_background(lambda number=number: step(str(number)))  # type: ignore[misc]
 
         assert written(store) == [str(number) for number in range(20)]
     assert len(threads) == 1
@@ -44,10 +45,10 @@ def test_who_leaves_many_steps_behind_waits_for_the_first_of_them() -> None:
             may_go.wait(10)
             taken.release()
 
-        for _ in range(MOST_BEHIND):
-            store.behind(step)
+        for _ in range(MOST_WAITING):
+            store.run_in_background(step)
         threading.Timer(0.05, may_go.set).start()
-        store.behind(step)
+        store.run_in_background(step)
 
         assert taken.acquire(blocking=False), "one was done before the last one was let in"
 
@@ -60,8 +61,8 @@ def test_after_a_step_that_failed_none_is_taken_and_its_error_is_raised(tmp_path
             begun.wait(10)
             raise OSError("the disk is gone")
 
-        store.behind(fail)
-        store.behind(lambda: write(store, "after"))
+        store.run_in_background(fail)
+        store.run_in_background(lambda: write(store, "after"))
         begun.set()
         with pytest.raises(OSError, match="disk is gone"):
             written(store)
@@ -74,7 +75,7 @@ def test_closing_raises_what_a_step_raised(tmp_path: Path) -> None:
         raise OSError("the disk is gone")
 
     store = Store(tmp_path / "x.duckdb")
-    store.behind(fail)
+    store.run_in_background(fail)
 
     with pytest.raises(OSError, match="disk is gone"):
         store.close()

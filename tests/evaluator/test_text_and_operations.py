@@ -1,4 +1,4 @@
-"""Lexical likeness, keywords, bounds on cost, time and tokens, and wishes about tools."""
+"""Lexical similarity, keywords, bounds on cost, time and tokens, and wishes about tools."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cases import make_case, make_tool, make_turn
 from evaltap.evaluator import CaseScorer, MetricError, MetricOutcome, Registry
-from evaltap.evaluator.criteria.lexical import dice, measure_of
+from evaltap.evaluator.criteria.content.lexical import dice, measure_of
 from evaltap.schemas import EvalMetric
 
 REGISTRY = Registry()
@@ -201,7 +201,7 @@ def test_completed_in_time() -> None:
     assert outcome("completed_within", limit, telemetry(latencyMs=2000.0, status="ok")).score == 1
     assert outcome("completed_within", limit, telemetry(latencyMs=2001.0)).score == 0
     broken = outcome("completed_within", limit, telemetry(latencyMs=1.0, status="incomplete"))
-    assert (broken.score, broken.reason) == (0, "time to completion unlimited, at most 2 s")
+    assert (broken.score, broken.reason) == (0, "the run did not end; it did not complete")
     assert outcome("completed_within", limit, make_turn()).status == "not_evaluated"
 
 

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaltap.evaluator.context import Turn
-from evaltap.evaluator.criteria.matching import match_left
-from evaltap.evaluator.criteria.tool_trajectory import ToolTrajectoryMatcher
-from evaltap.schemas.metric import ToolTrajectoryCriterion
+from evaltap.evaluator.cases.turn import Turn
+from evaltap.evaluator.criteria.calls.matching import match_left
+from evaltap.evaluator.criteria.calls.tool_trajectory import ToolTrajectoryMatcher
+from evaltap.schemas.formats.metric import ToolTrajectoryCriterion
 
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "1", 1.5])
 

@@ -6,12 +6,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaltap.evaluator.criteria.call_pairs import CallLikeness, CallPairs
-from evaltap.evaluator.criteria.trajectory_diff import Change, DiffRow, describe, trajectory_diff
+from evaltap.evaluator.criteria.calls.diff import Change, DiffRow, describe, trajectory_diff
+from evaltap.evaluator.criteria.calls.pairs import CallPairs, CallSimilarity
 
 
 def diff(actual: list[dict[str, Any]], expected: list[dict[str, Any]]) -> list[DiffRow]:
-    return trajectory_diff(CallPairs(expected, actual, CallLikeness()))
+    return trajectory_diff(CallPairs(expected, actual, CallSimilarity()))
 
 
 def call(name: str, **arguments: object) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def test_each_kind_of_row() -> None:
 def test_a_call_with_nothing_else_in_common_is_still_the_same_tool() -> None:
     row = diff([call("a", n=1)], [call("a", n=2)])[0]
 
-    assert (row.kind, row.likeness, str(row)) == (
+    assert (row.kind, row.similarity, str(row)) == (
         "changed",
         0,
         "changed a (n: expected 2, found 1)",

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaltap.evaluator.context import Turn
-from evaltap.evaluator.criteria.final_response import FinalResponseMatcher
-from evaltap.evaluator.criteria.json_text import parse
-from evaltap.evaluator.criteria.json_value import RawJson, compile_json, difference
-from evaltap.evaluator.criteria.text import compile_text, lower, search
-from evaltap.evaluator.criteria.xml import malformed
-from evaltap.evaluator.errors import MetricError
-from evaltap.schemas.metric import FinalResponseCriterion, JsonCriterion, TextCriterion
+from evaltap.evaluator.cases.json_text import parse
+from evaltap.evaluator.cases.turn import Turn
+from evaltap.evaluator.contract.errors import MetricError
+from evaltap.evaluator.criteria.content.final_response import FinalResponseMatcher
+from evaltap.evaluator.criteria.content.json_value import RawJson, compile_json, difference
+from evaltap.evaluator.criteria.content.text import compile_text, lower, search
+from evaltap.evaluator.criteria.content.xml import malformed
+from evaltap.schemas.formats.metric import FinalResponseCriterion, JsonCriterion, TextCriterion
 
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "1", 1.5])
 VALUES = st.recursive(

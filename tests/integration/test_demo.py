@@ -10,9 +10,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from evaltap.evaluator.demo.script import SESSIONS, TOOLS, Call, Exchange, Step
+from evaltap.cli.demo.script import SESSIONS, TOOLS, Call, Exchange, Step
 
-PROGRAM = "import sys; from evaltap.evaluator.cli import main; sys.exit(main())"
+PROGRAM = "import sys; from evaltap.cli.main import main; sys.exit(main())"
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +112,6 @@ def test_the_verdicts_are_those_the_script_provokes(demo: tuple[dict[str, Any], 
 
 
 def test_the_sql_that_it_suggests_runs(store: duckdb.DuckDBPyConnection) -> None:
-    from evaltap.evaluator.commands.demo import QUERIES
+    from evaltap.cli.commands.demo import QUERIES
 
     assert all(store.sql(query).fetchall() for query in QUERIES)

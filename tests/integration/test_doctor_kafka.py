@@ -8,10 +8,10 @@ import pytest
 
 from broker import Broker
 from cases import NOON, make_case, make_records, make_turn
-from evaltap.evaluator.cli import main
-from evaltap.recorder.sinks.kafka import KafkaSink
-from evaltap.schemas.log_location import KafkaLocation, parse_log_location
-from evaltap.schemas.record import Manifest, encode_manifest
+from evaltap.cli.main import main
+from evaltap.recorder.delivery.sinks.kafka import KafkaSink
+from evaltap.schemas.log.location import KafkaLocation, parse_log_location
+from evaltap.schemas.wire.record import Manifest, encode_manifest
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from cases import RUBRIC, make_case, make_records, make_turn, write_log
-from evaltap.evaluator.cli import main
+from evaltap.cli.main import main
 from judge_server import Answer, judge_server
 
 KEY = "sk-very-secret-0123456789"
@@ -181,7 +181,7 @@ def test_what_cannot_be_kept_is_said_before_anything_is_asked(
 
 
 def test_a_file_of_the_layout_before_judge_calls_is_brought_up_to_date(folder: Path) -> None:
-    from evaltap.evaluator.store import Store, sql
+    from evaltap.evaluator.store.database import STORE, Store, sql
 
     Store("x.duckdb").close()
     with duckdb.connect("x.duckdb") as store:
@@ -196,7 +196,7 @@ def test_a_file_of_the_layout_before_judge_calls_is_brought_up_to_date(folder: P
 
     assert query("SELECT count(*) FROM judge_calls") == [(6,)]
     assert query("SELECT count(*), count(evidence) FROM rubric_votes") == [(6, 0)]
-    assert "ADD COLUMN IF NOT EXISTS" in sql("migrations")
+    assert "ADD COLUMN IF NOT EXISTS" in sql(STORE, "migrations")
 
 
 def test_garbage_from_a_judge_is_no_score(folder: Path) -> None:

@@ -13,13 +13,14 @@ import pytest
 
 from broker import Broker, until
 from cases import make_case, make_records, make_turn, write_log
-from evaltap.evaluator.cli import main
+from evaltap.cli.main import main
 from evaltap.evaluator.sources.kafka import KafkaSource
-from evaltap.evaluator.store import Store
+from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
-from evaltap.recorder.sinks.kafka import KafkaSink
-from evaltap.recorder.spool import new_spool, spool_folder
-from evaltap.schemas.record import WireRecord
+from evaltap.recorder.delivery.sinks.kafka import KafkaSink
+from evaltap.recorder.delivery.spool.spool import new_spool
+from evaltap.schemas.log.folders import spool_folder
+from evaltap.schemas.wire.record import WireRecord
 from topics import cases, consume, delete_records, landed, location, messages, record, turns
 
 pytestmark = pytest.mark.timeout(60)
@@ -228,7 +229,7 @@ def test_a_log_that_cannot_be_read_is_explained(
 def test_without_a_broker_a_command_says_one_line_and_leaves_no_thread_behind(
     tmp_path: Path,
 ) -> None:
-    evaltap = "import sys; from evaltap.evaluator.cli import main; sys.exit(main())"
+    evaltap = "import sys; from evaltap.cli.main import main; sys.exit(main())"
     command = [sys.executable, "-c", evaltap, "consume",
                "--log", "kafka://127.0.0.1:9/t", "--db", str(tmp_path / "x.duckdb")]  # fmt: skip
     environment = {**os.environ, "EVALTAP_KAFKA_BOOTSTRAP_TIMEOUT_MS": "300"}

@@ -9,16 +9,13 @@ import pytest
 
 import apache
 from broker import Broker, GivenCluster, until
-from evaltap.evaluator.store import Store
-from evaltap.evaluator.topics import Cluster
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.topics.clients import make_topics
 from evaltap.recorder import Recorder
-from judge_server import Answer, judge_server
-from scale_out import Program, record_sessions, rubric, scale_out
+from program import Program
 from topics import landed, location, record, turns
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-
-GOOD = Answer('{"rubricScores": [{"id": "1", "score": 1, "reason": "because"}]}')
 
 
 def together(do: str, nodes: Sequence[Broker]) -> None:
@@ -42,7 +39,7 @@ def cluster(nodes: list[Broker]) -> Broker:
     """The cluster as clients know it, by all of its addresses."""
     together("start", nodes)
     cluster = GivenCluster(",".join(node.address for node in nodes))
-    Cluster(location(cluster.log())).make_topics({cluster.name("evaltap.cases"): 3})
+    make_topics(location(cluster.log()), {cluster.name("evaltap.cases"): 3})
     return cluster
 
 
@@ -90,35 +87,3 @@ def test_while_too_few_brokers_are_left_every_turn_waits_on_the_spool(
     assert recorder.close(120)
     with Store(":memory:") as store:
         assert landed(cluster.log(), store) == 100
-
-
-def test_coordinators_die_and_each_case_is_judged_and_stored_once(
-    cluster: Broker, nodes: list[Broker], tmp_path: Path
-) -> None:
-    record_sessions(cluster, 60)
-    with (
-        judge_server(lambda _: GOOD) as judge,
-        scale_out(cluster, tmp_path, [rubric(judge.url)]) as fleet,
-    ):
-        workers = [fleet.work(), fleet.work()]
-        sink = fleet.sink()
-        for node in nodes:
-            before = len(judge.requests)
-            node.kill()
-            node.start()
-            until(
-                lambda before=before: (  # type: ignore[misc]
-                    len(judge.requests) > before or sink.process.poll() is not None
-                ),
-                90,
-            )
-        assert sink.wait(120) == 0, sink.output
-        for worker in workers:
-            assert worker.stop() == 0, worker.output
-
-        assert fleet.query("SELECT count(*), count(DISTINCT eval_id) FROM latest_scores") == [
-            (60, 60)
-        ]
-        assert fleet.query(
-            "SELECT count(*), count(DISTINCT (eval_id, invocation_id)) FROM turn_scores"
-        ) == [(120, 120)]

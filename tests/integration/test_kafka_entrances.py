@@ -16,21 +16,21 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from broker import Broker, GivenCluster, free_port, listens, until
 from cases import make_case, make_records, make_turn
-from evaltap.evaluator.cli import main
-from evaltap.evaluator.consumer import Consumer
+from evaltap.cli.main import main
+from evaltap.evaluator.live.consumer import Consumer
 from evaltap.evaluator.sources.kafka import KafkaSource
-from evaltap.evaluator.store import Store
+from evaltap.evaluator.store.database import Store
 from evaltap.recorder import CaseSpanProcessor, Recorder
-from evaltap.recorder.sinks.kafka import KafkaSink
-from evaltap.recorder.spool import spool_place
-from evaltap.recorder.spool_view import spool_states
+from evaltap.recorder.delivery.sinks.kafka import KafkaSink
+from evaltap.recorder.delivery.spool.status import spool_states
+from evaltap.schemas.log.folders import spool_path
 from faulty_network import PRODUCE, proxied
 from span_facts import files_of
 from topics import cases, landed, location, messages, record, turns
 
 pytestmark = pytest.mark.timeout(120)
 
-EVALTAP = "import sys; from evaltap.evaluator.cli import main; sys.exit(main())"
+EVALTAP = "import sys; from evaltap.cli.main import main; sys.exit(main())"
 RUN_AN_AGENT = """
 import json
 from opentelemetry import trace
@@ -80,7 +80,7 @@ def test_record_that_is_interrupted_says_how_many_turns_wait_and_the_next_one_se
     command = [sys.executable, "-c", handled + EVALTAP, "record", "cases", str(lines),
                "--log", broker.log()]  # fmt: skip
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    folder = spool_place(location(broker.log()))
+    folder = spool_path(location(broker.log()))
 
     # The last record is the manifest.
     until(lambda: sum(state.records for state in spool_states(folder)) == 301)

@@ -14,12 +14,12 @@ import pytest
 
 from broker import Broker, GivenCluster, until
 from cases import make_records
-from evaltap.evaluator.consumer import Consumer
+from evaltap.evaluator.live.consumer import Consumer
 from evaltap.evaluator.sources.kafka import KafkaSource
-from evaltap.evaluator.store import Store
+from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
-from evaltap.recorder.sinks.kafka import KafkaSink
-from evaltap.recorder.spool import WINDOW_RECORDS
+from evaltap.recorder.delivery.sinks.kafka import KafkaSink
+from evaltap.recorder.delivery.spool.spool import WINDOW_RECORDS
 from faulty_network import (
     FETCH,
     METADATA,
@@ -220,8 +220,8 @@ def test_a_full_spool_drops_the_newest_turns_and_counts_each(
 
 _FAIL_TO_CONNECT = """
 import gc, os, sys, threading
-from evaltap.recorder.sinks.kafka import TopicProducer
-from evaltap.schemas.log_location import parse_log_location
+from evaltap.recorder.delivery.sinks.kafka import TopicProducer
+from evaltap.schemas.log.location import parse_log_location
 
 def held():
     gc.collect()

@@ -1,6 +1,5 @@
 """Topics that are not as they should be: missing, made anew, with batches that nothing can unpack."""
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -10,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from broker import Broker, until
-from cases import RESPONSE, make_records
-from evaltap.evaluator.cli import main
-from evaltap.evaluator.consumer import Consumer
-from evaltap.evaluator.log_position import log_positions, stored_offsets
+from cases import make_records
+from evaltap.cli.main import main
+from evaltap.evaluator.live.consumer import Consumer
 from evaltap.evaluator.sources.kafka import KafkaSource
-from evaltap.evaluator.store import Store
-from evaltap.evaluator.topics import Cluster, Place
-from evaltap.recorder.sinks.kafka import KafkaSink, TopicProducer
-from evaltap.schemas.log_location import KafkaLocation
+from evaltap.evaluator.sources.positions import log_positions, stored_offsets
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.topics.clients import make_topics
+from evaltap.recorder.delivery.sinks.kafka import KafkaSink, TopicProducer
+from evaltap.schemas.log.location import KafkaLocation
 from topics import (
     cases,
     consume,
@@ -188,7 +187,7 @@ def test_records_of_aborted_transactions_are_no_turns(broker: Broker) -> None:
 def test_what_is_deleted_from_a_partition_that_was_empty_is_a_gap(broker: Broker) -> None:
     where = location(broker.log())
     topic = where.topics[0]
-    Cluster(where).make_topics({topic: 1})
+    make_topics(where, {topic: 1})
     with Store(":memory:") as store:
         first = consume(broker.log(), store)
         write(where, 10)
@@ -214,27 +213,3 @@ def test_what_is_published_does_not_go_to_a_topic_that_is_read(
 
     assert codes == [2, 2]
     assert capsys.readouterr().err.count("would be read again without end") == 2
-
-
-@pytest.mark.parametrize("command", ["sink", "work"])
-def test_no_topic_of_a_scale_out_serves_two_ends(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
-    Path(tmp_path / "m.json").write_text(json.dumps([RESPONSE]))
-    more = ["--db", str(tmp_path / "x.duckdb"), "--metrics", str(tmp_path / "m.json")]
-    log = "kafka://127.0.0.1:9/evaltap.cases,evaltap.cases.dlq"
-
-    code = main([command, "--log", log, *(more if command == "sink" else [])])
-
-    assert code == 2
-    assert "evaltap.cases.dlq is to serve two ends" in capsys.readouterr().err
-
-
-def test_a_job_waits_while_its_topic_holds_it_and_nobody_has_read_it(broker: Broker) -> None:
-    where = location(broker.log())
-    write(where, 3)
-    places = {Place(0, offset) for offset in (0, 2, 3, 700)}
-
-    taken = Cluster(where).taken(broker.name("group"), where.topics[0], places)
-
-    assert taken == {Place(0, 3), Place(0, 700)}, "a topic that was made anew holds them no more"

@@ -12,10 +12,10 @@ import pytest
 import apache
 from broker import Broker, until
 from cases import make_case, make_records, make_turn
-from evaltap.evaluator.cli import main
-from evaltap.evaluator.store import Store
+from evaltap.cli.main import main
+from evaltap.evaluator.store.database import Store
 from evaltap.recorder import Recorder
-from evaltap.recorder.sinks.kafka import KafkaSink
+from evaltap.recorder.delivery.sinks.kafka import KafkaSink
 from topics import cases, landed, location, record
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -152,7 +152,7 @@ def test_with_a_wrong_password_turns_wait_and_the_consumer_says_why(
     assert "not-the-password" not in said
 
 
-def test_without_the_right_to_read_consume_and_work_say_so_and_end(
+def test_without_the_right_to_read_consume_says_so_and_ends(
     broker: Broker,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -161,31 +161,10 @@ def test_without_the_right_to_read_consume_and_work_say_so_and_end(
     make_topic(broker)
     allow(broker, "reader", "DESCRIBE")
     log_in("reader", monkeypatch)
-    log = ["--log", broker.log()]
+    db = str(tmp_path / "x.duckdb")
 
-    for command in (
-        ["consume", *log, "--db", str(tmp_path / "x.duckdb"), "--until-idle"],
-        ["work", *log, "--group", broker.name("workers")],
-    ):
-        assert main(command) == 2
-        said = capsys.readouterr().err
-        assert "AuthorizationFailed" in said
-
-
-def test_without_a_right_to_its_group_a_worker_says_so_and_ends(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cases_topic = broker.name("evaltap.cases")
-    with closing(_admin(broker)) as admin:
-        for kind in ("jobs", "results", "dlq"):
-            name = f"{cases_topic}.{kind}"
-            admin.create_topics({name: {"num_partitions": 1, "replication_factor": 1}})
-            allow(broker, "reader", "ALL", name)
-    log_in("reader", monkeypatch)
-
-    assert main(["work", "--log", broker.log(), "--group", broker.name("workers")]) == 2
-
-    assert "GroupAuthorizationFailed" in capsys.readouterr().err
+    assert main(["consume", "--log", broker.log(), "--db", db, "--until-idle"]) == 2
+    assert "AuthorizationFailed" in capsys.readouterr().err
 
 
 def test_a_record_too_large_for_the_topic_is_set_aside_and_can_be_landed_from_there(

@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
-from evaltap.evaluator.cli import main
-from evaltap.evaluator.consumer import LANDING_MEMORY
-from evaltap.evaluator.landing import Lander
+from evaltap.cli.main import main
+from evaltap.evaluator.landing.lander import Lander
+from evaltap.evaluator.live.schedule import ConsumerLimits
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
-from evaltap.evaluator.store import Store
-from evaltap.schemas.record import WireRecord
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.wire.record import WireRecord
 
 TURNS, TURN_BYTES = 160, 450_000
+
+LIMITS = ConsumerLimits()
 
 
 def large_case(number: int) -> dict[str, Any]:
@@ -78,7 +80,7 @@ def test_bad_records_that_come_again_are_known_among_letters_that_do_not_fit_int
         for offset in range(100):
             lander.land(junk(offset, offset))
 
-    with Store(tmp_path / "x.duckdb") as store, store.writing_much(LANDING_MEMORY):
+    with Store(tmp_path / "x.duckdb") as store, store.limited_memory(LIMITS.landing_memory):
         lander = Lander(store)
         same, other = lander.land(junk(7, 7)), lander.land(junk(7, 700))
 

@@ -7,9 +7,9 @@ import duckdb
 import orjson
 import pytest
 
-from evaltap.evaluator.cli import main
+from evaltap.cli.main import main
 from evaltap.recorder import Recorder
-from evaltap.schemas.local_log import open_log
+from evaltap.schemas.log.local import open_log
 from leak_corpus import FORMATS, KEY_NAMES, Maker, encoded, hidden, traces_of
 
 NUMBER = 10_000

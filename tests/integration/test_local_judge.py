@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from cases import RUBRIC, make_case, make_turn
-from evaltap.evaluator.cli import main
+from evaltap.cli.main import main
 from local_judge import MODEL, local_judge, weights
 
 WEIGHTS = weights()

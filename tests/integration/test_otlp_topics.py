@@ -15,11 +15,9 @@ from kafka import KafkaProducer
 
 import otel_collector
 from broker import Broker
-from cases import RESPONSE
-from evaltap.evaluator.cli import main
-from evaltap.evaluator.store import Store
-from evaltap.evaluator.topics import Cluster
-from scale_out import Program
+from evaltap.cli.main import main
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.topics.clients import make_topics
 from span_facts import captures, files_of
 from telemetry_log import Message, collector_messages, one_span_each
 from topics import location
@@ -39,9 +37,9 @@ def _as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVALTAP_REDACTION", "off")
 
 
-def make_topics(broker: Broker, partitions: int = 3) -> None:
-    cluster = Cluster(location(broker.log(SPANS)))
-    cluster.make_topics({broker.name(topic): partitions for topic in (SPANS, LOGS)})
+def make_telemetry_topics(broker: Broker, partitions: int = 3) -> None:
+    partitions_of = {broker.name(topic): partitions for topic in (SPANS, LOGS)}
+    make_topics(location(broker.log(SPANS)), partitions_of)
 
 
 def send(
@@ -87,7 +85,7 @@ def turns_of_files(paths: Sequence[Path], folder: Path) -> list[dict[str, Any]]:
 def test_what_a_collector_wrote_gives_the_turns_that_files_give(
     broker: Broker, tmp_path: Path, compression: str | None
 ) -> None:
-    make_topics(broker)
+    make_telemetry_topics(broker)
     messages = collector_messages()
     send(broker, messages, compression=compression)
 
@@ -97,35 +95,10 @@ def test_what_a_collector_wrote_gives_the_turns_that_files_give(
     assert recorded_turns(tmp_path / "x.duckdb") == turns_of_files(files, tmp_path)
 
 
-def test_a_sink_hands_the_turns_of_raw_telemetry_to_workers(broker: Broker, tmp_path: Path) -> None:
-    make_topics(broker)
-    send(broker, collector_messages())
-    metrics = tmp_path / "m.json"
-    metrics.write_text(json.dumps([RESPONSE, NOTHING_DELETED]))
-    log = ["--log", broker.log(SPANS, LOGS, form="otlp")]
-    db = tmp_path / "x.duckdb"
-    landing = ["--db", str(db), "--metrics", str(metrics), "--until-idle", "--json"]
-
-    worker = Program(["work", *log, "--group", broker.name("g"), "--json"], tmp_path / "out")
-    sink = Program(
-        ["sink", *log, *landing, "--group", broker.name("g"), "--send", "free"], tmp_path / "out"
-    )
-    try:
-        assert sink.wait() in (0, 1, 3), sink.output
-        assert worker.stop() == 0
-    finally:
-        sink.process.kill()
-        worker.process.kill()
-
-    with Store(db, create=False) as store:
-        cases = store.rows("SELECT count(*) FROM latest_cases")[0][0]
-        assert cases == worker.told["jobs"] == store.rows("SELECT count(*) / 2 FROM scores")[0][0]
-
-
 def test_one_span_a_record_over_all_partitions_gives_the_same(
     broker: Broker, tmp_path: Path
 ) -> None:
-    make_topics(broker)
+    make_telemetry_topics(broker)
     messages = collector_messages()
     parts = [p for m in messages for p in (one_span_each(m) if m.topic == SPANS else [m])]
     send(broker, reversed(parts), partitions=3)
@@ -139,7 +112,7 @@ def test_one_span_a_record_over_all_partitions_gives_the_same(
 def test_a_second_run_lands_only_what_is_new_and_says_what_it_read(
     broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_topics(broker)
+    make_telemetry_topics(broker)
     db = tmp_path / "x.duckdb"
     send(broker, collector_messages("adk-v2span/single_tool"))
     consume(broker, db)
@@ -157,7 +130,7 @@ def test_a_second_run_lands_only_what_is_new_and_says_what_it_read(
 
 
 def test_a_killed_consumer_loses_and_doubles_nothing(broker: Broker, tmp_path: Path) -> None:
-    make_topics(broker)
+    make_telemetry_topics(broker)
     db = tmp_path / "x.duckdb"
     log = broker.log(SPANS, LOGS, form="otlp")
     program = str(Path(sys.executable).with_name("evaltap"))
@@ -213,7 +186,7 @@ class TestRealCollector:
     def test_what_agents_export_through_it_is_recorded_as_from_files(
         self, broker: Broker, tmp_path: Path, encoding: str, *, by_trace: bool
     ) -> None:
-        make_topics(broker)
+        make_telemetry_topics(broker)
         exporter = {
             "traces": {"topic": broker.name(SPANS), "encoding": encoding},
             "logs": {"topic": broker.name(LOGS), "encoding": encoding},
@@ -230,7 +203,7 @@ class TestRealCollector:
         assert recorded_turns(tmp_path / "x.duckdb") == turns_of_files(files, tmp_path)
 
     def test_the_spans_of_an_sdk_arrive_as_turns(self, broker: Broker, tmp_path: Path) -> None:
-        make_topics(broker)
+        make_telemetry_topics(broker)
         exporter = {"traces": {"topic": broker.name(SPANS)}, "logs": {"topic": broker.name(LOGS)}}
 
         with otel_collector.Collector(tmp_path, broker.address, exporter) as collector:

@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from cases import make_case, make_records, make_turn, write_log
-from evaltap.evaluator.consumer import Consumer
-from evaltap.evaluator.jobs import PendingScorer
-from evaltap.evaluator.scoring import CaseScorer
+from evaltap.evaluator.batch.scorer import PendingScorer
+from evaltap.evaluator.live.consumer import Consumer
+from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.sources.local_log import LocalLogSource
-from evaltap.evaluator.store import Store
-from evaltap.recorder.outcome_sampling import OutcomeSampler, parse_outcome_rules
-from evaltap.schemas.metric import EvalMetric
+from evaltap.evaluator.store.database import Store
+from evaltap.recorder.sampling.rules import parse_outcome_rules
+from evaltap.recorder.sampling.sampler import OutcomeSampler
+from evaltap.schemas.formats.metric import EvalMetric
 
 TURNS = 6_000
 RULE = '[{"name": "long", "keep": 1, "field": {"path": "turn.telemetry.outputTokens", "over": 90}}]'

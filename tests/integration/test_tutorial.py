@@ -27,7 +27,7 @@ def evaltap_on_path(folder: Path) -> dict[str, str]:
     """Return an environment in which `evaltap` and `python` are those of this test run."""
     scripts = folder / "bin"
     scripts.mkdir()
-    program = "import sys; from evaltap.evaluator.cli import main; sys.exit(main())"
+    program = "import sys; from evaltap.cli.main import main; sys.exit(main())"
     for name, text in {
         "evaltap": f'#!/bin/sh\nexec "{sys.executable}" -c "{program}" "$@"\n',
         "python": f'#!/bin/sh\nexec "{sys.executable}" "$@"\n',

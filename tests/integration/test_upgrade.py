@@ -6,9 +6,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from evaltap.evaluator.cli import main
-from evaltap.evaluator.store import SCHEMA_VERSION, Store
-from evaltap.schemas.local_log import open_log
+from evaltap.cli.main import main
+from evaltap.evaluator.store.database import SCHEMA_VERSION, Store
+from evaltap.schemas.log.local import open_log
 
 DATA = Path(__file__).parent.parent / "data" / "upgrade"
 LAYOUTS = sorted(path.name for path in DATA.iterdir() if path.is_dir())
@@ -68,6 +68,13 @@ def test_no_row_is_changed_by_the_new_layout(old: Path) -> None:
 
     assert after == rows
     assert len(rows["turns"]) == 10
+
+
+def test_an_older_database_has_the_tables_of_a_new_one_afterwards(old: Path) -> None:
+    tables = "SELECT table_name FROM duckdb_tables() ORDER BY 1"
+
+    with Store(old / "x.duckdb") as store, Store(":memory:") as new:
+        assert store.rows(tables) == new.rows(tables)
 
 
 def test_an_older_log_and_database_are_consumed_on_where_they_stood(old: Path) -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from broker import Broker
 from cases import NOON, make_case, make_records
-from evaltap.evaluator.cli import main
-from evaltap.evaluator.store import Store
-from evaltap.recorder.sinks.kafka import KafkaSink
-from evaltap.schemas.record import Manifest, encode_manifest
+from evaltap.cli.main import main
+from evaltap.evaluator.store.database import Store
+from evaltap.recorder.delivery.sinks.kafka import KafkaSink
+from evaltap.schemas.wire.record import Manifest, encode_manifest
 from topics import location
 
 pytestmark = pytest.mark.timeout(60)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from cases import make_case, make_records, write_log
-from evaltap.recorder.forwarder import Forwarder
-from evaltap.recorder.sinks.base import SinkError
-from evaltap.recorder.sinks.local_log import LocalLogSink
-from evaltap.recorder.spool import SpoolReader, new_spool
-from evaltap.recorder.spool_view import damaged_spools
-from evaltap.schemas.local_log import open_log
-from evaltap.schemas.record import WireRecord
+from evaltap.recorder.delivery.sinks.local_log import LocalLogSink
+from evaltap.recorder.delivery.spool.forwarder import Forwarder
+from evaltap.recorder.delivery.spool.spool import SpoolReader, new_spool
+from evaltap.recorder.delivery.spool.status import damaged_spools
+from evaltap.recorder.faults import SinkError
+from evaltap.schemas.log.local import open_log
+from evaltap.schemas.wire.record import WireRecord
 
 RECORDS = make_records([make_case(f"s-{n}") for n in range(200)])
 PAGE = 4096

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaltap.recorder import conventions
-from evaltap.recorder.assembler import Assembler
+from evaltap.recorder.assembly.assembler import Assembler
 from evaltap.recorder.conventions import DIALECTS, read_span
 from evaltap.recorder.conventions.reading import merge
-from evaltap.recorder.files import read_cases
-from evaltap.recorder.otlp import read_otlp_file
-from evaltap.recorder.telemetry import LogRecord, Span
-from evaltap.recorder.trace import observe_trace
+from evaltap.recorder.sources.otlp_files import read_cases
+from evaltap.recorder.telemetry.otlp_json import read_otlp_file
+from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.recorder.traces.reader import observe_trace
 from span_facts import captures, differences, files_of
 
 

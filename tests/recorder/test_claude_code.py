@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from evaltap.evaluator.cli import main
-from evaltap.recorder.claude_code import TranscriptReport, normal_name, read_transcripts
+from evaltap.cli.main import main
+from evaltap.recorder.sources.claude_code import TranscriptReport, normal_name, read_transcripts
 from evaltap.schemas.errors import InputError
 from span_builders import words
 from witness import facts_of

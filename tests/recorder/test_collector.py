@@ -24,13 +24,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from evaltap.evaluator.sources.local_log import LocalLogSource
-from evaltap.recorder import MemorySink, Recorder, collector
-from evaltap.recorder.collector import application
-from evaltap.recorder.files import read_cases
-from evaltap.recorder.otlp import read_otlp_file
-from evaltap.recorder.otlp_protobuf import decode_file
+from evaltap.recorder import MemorySink, Recorder
+from evaltap.recorder.sources.collector import CollectorLimits, application
+from evaltap.recorder.sources.otlp_files import read_cases
+from evaltap.recorder.telemetry.otlp_json import read_otlp_file
+from evaltap.recorder.telemetry.otlp_protobuf import decode_file
 from evaltap.schemas.errors import FormatError
-from evaltap.schemas.record import DecodedCase, decode_record
+from evaltap.schemas.wire.record import DecodedCase, decode_record
 
 SPANS = Path(__file__).parents[1] / "data/spans"
 CASE = SPANS / "adk-v2span/parallel_tools.otlp.json"
@@ -38,7 +38,7 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 @contextmanager
-def serving(recorder: Recorder, **limits: int) -> Iterator[str]:
+def serving(recorder: Recorder, limits: CollectorLimits | None = None) -> Iterator[str]:
     """Serve the receiver on a free port; yield its address."""
     import uvicorn
 
@@ -46,7 +46,7 @@ def serving(recorder: Recorder, **limits: int) -> Iterator[str]:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         server = uvicorn.Server(
-            uvicorn.Config(application(recorder, **limits), log_level="error", lifespan="off")
+            uvicorn.Config(application(recorder, limits), log_level="error", lifespan="off")
         )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
@@ -181,9 +181,9 @@ NO_TRACE_ID = b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "zz"}]
         (b"{}", "text/plain", {}, 415),
         (b"{}", "application/json", {"content_encoding": "br"}, 415),
         (b"not gzip", "application/json", {"content_encoding": "gzip"}, 400),
-        (gzip.compress(b"{}" * 1000)[:-9], "application/json", {"content_encoding": "gzip"}, 400),
+        (gzip.compress(b"{}" * 1000, mtime=0)[:-9], "application/json", {"content_encoding": "gzip"}, 400),
         (b" " * 300_000, "application/json", {}, 413),
-        (gzip.compress(b" " * 50_000_000), "application/json", {"content_encoding": "gzip"}, 413),
+        (gzip.compress(b" " * 50_000_000, mtime=0), "application/json", {"content_encoding": "gzip"}, 413),
     ],
 )  # fmt: skip
 def test_what_cannot_be_taken_is_refused_in_the_senders_encoding(
@@ -193,7 +193,7 @@ def test_what_cannot_be_taken_is_refused_in_the_senders_encoding(
     headers: dict[str, str],
     status: int,
 ) -> None:
-    with serving(recorder[0], max_body_bytes=200_000) as url:
+    with serving(recorder[0], CollectorLimits(body=200_000)) as url:
         found, answered, answer = post(f"{url}/v1/traces", body, kind, **headers)
 
     assert found == status
@@ -214,11 +214,9 @@ def test_an_empty_request_is_a_success(recorder: tuple[Recorder, MemorySink], bo
 
 
 def test_when_too_much_is_waiting_the_sender_is_told_to_try_again(
-    recorder: tuple[Recorder, MemorySink], monkeypatch: pytest.MonkeyPatch
+    recorder: tuple[Recorder, MemorySink],
 ) -> None:
-    monkeypatch.setattr(collector, "MAX_WAITING_BYTES", 0)
-    monkeypatch.setattr(collector.ReceivedSource, "admit", lambda self, size: False)
-    with serving(recorder[0]) as url:
+    with serving(recorder[0], CollectorLimits(waiting=100)) as url:
         status, headers, answer = post(f"{url}/v1/traces", CASE.read_bytes())
 
     assert (status, headers["retry-after"], json.loads(answer)["code"]) == (503, "1", 14)
@@ -226,7 +224,7 @@ def test_when_too_much_is_waiting_the_sender_is_told_to_try_again(
 
 
 def test_sigterm_closes_open_runs_writes_them_and_ends_with_0(tmp_path: Path) -> None:
-    program = "import sys; from evaltap.evaluator.cli import main; sys.exit(main())"
+    program = "import sys; from evaltap.cli.main import main; sys.exit(main())"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "collect", "--log", "log.db", "--port", "0"],
         cwd=tmp_path,
@@ -254,7 +252,7 @@ def test_sigterm_closes_open_runs_writes_them_and_ends_with_0(tmp_path: Path) ->
 
 
 def test_a_taken_port_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from evaltap.evaluator.cli import main
+    from evaltap.cli.main import main
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

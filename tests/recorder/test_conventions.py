@@ -13,7 +13,7 @@ from evaltap.recorder.conventions.messages import closing_text, last_user_text, 
 from evaltap.recorder.conventions.numbered import gather
 from evaltap.recorder.conventions.reading import Reading, failure_of, merge
 from evaltap.recorder.observation import Failure
-from evaltap.recorder.telemetry import LogRecord, Span, SpanEvent
+from evaltap.recorder.telemetry.spans import LogRecord, Span, SpanEvent
 from span_builders import cases_of
 
 NAMES = [

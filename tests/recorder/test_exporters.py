@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evaltap.evaluator.sources.local_log import LocalLogSource
-from evaltap.schemas.record import DecodedCase, decode_record
+from evaltap.schemas.wire.record import DecodedCase, decode_record
 
 APP = """
 import json

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from evaltap.recorder import MemorySink, Recorder
-from evaltap.schemas.feedback import Feedback
-from evaltap.schemas.record import decode_record
+from evaltap.schemas.wire.feedback import Feedback
+from evaltap.schemas.wire.record import decode_record
 
 
 @pytest.fixture
@@ -87,6 +87,28 @@ def test_feedback_is_redacted_like_the_turn_that_it_speaks_of(
     assert "ann@example.com" not in found.comment + found.given_by
     assert found.comment.split()[-1] == said.split()[-1], "one person, one pseudonym"
     assert found.given_by == sink.cases[0]["sessionInput"]["userId"]
+
+
+def test_ids_and_names_of_feedback_are_redacted_like_those_of_its_turn(
+    recorder: Recorder, sink: MemorySink
+) -> None:
+    mail = "ann@example.com"
+    with recorder.turn(session_id=mail, user="hi", invocation_id=f"turn-{mail}") as turn:
+        turn.respond("Hello")
+    recorder.feedback(
+        mail,
+        turn=f"turn-{mail}",
+        trace_id=mail,
+        name=f"stars by {mail}",
+        feedback_id=f"id {mail}",
+        score=1,
+    )
+
+    (found,) = given(recorder, sink)
+    assert mail not in repr(found)
+    assert found.invocation_id == sink.cases[0]["actualConversation"][0]["invocationId"]
+    assert found.eval_id == sink.cases[0]["evalId"] == found.trace_id
+    assert found.name.startswith("stars by <email:")
 
 
 @pytest.mark.parametrize(

@@ -180,9 +180,9 @@ class TestRules:
         [
             ("(", "no regular expression"),
             ("a*", "matches an empty text"),
-            ("(a+)+b", "repeats a repeat"),
-            ("(?:x|(?:a*b?)){20,}c", "repeats a repeat"),
-            ("(?=(a+)*)b", "repeats a repeat"),
+            ("(a+)+b", "too many ways"),
+            ("(?:x|(?:a*b?)){20,}c", "too many ways"),
+            ("(?=(a+)*)b", "too many ways"),
             ("x" * 1001, "at most 1000"),
         ],
     )
@@ -196,7 +196,7 @@ class TestRules:
 
         config = RecorderConfig(log="log.db", redaction_rules=rules)
 
-        written = PatternRedactor.configured(config, KEY).value("ORD-1 by E12345")
+        written = config.redactor(KEY).value("ORD-1 by E12345")
         assert written.startswith("<order:")
         assert "<employee:" in written
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from evaltap.evaluator.cli import main
-from evaltap.recorder.files import ReadingReport, eval_set_of, read_cases
-from evaltap.schemas.documents import read_eval_set
+from evaltap.cli.main import main
+from evaltap.recorder.sources.otlp_files import ReadingReport, eval_set_of, read_cases
 from evaltap.schemas.errors import FormatError
-from evaltap.schemas.local_log import open_log
-from evaltap.schemas.record import DecodedCase, Manifest, decode_record
+from evaltap.schemas.files.documents import read_eval_set
+from evaltap.schemas.log.local import open_log
+from evaltap.schemas.wire.record import DecodedCase, Manifest, decode_record
 from span_facts import files_of
 
 

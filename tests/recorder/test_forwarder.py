@@ -12,11 +12,18 @@ import pytest
 
 from broker import until
 from cases import make_case, make_records, make_turn
-from evaltap.recorder.forwarder import Carrier, Forwarder, RefusedError
-from evaltap.recorder.spool import WINDOW_BYTES, WINDOW_RECORDS, Spool, SpoolReader, new_spool
+from evaltap.recorder.delivery.spool.forwarder import Forwarder, SpoolSender
+from evaltap.recorder.delivery.spool.spool import (
+    WINDOW_BYTES,
+    WINDOW_RECORDS,
+    Spool,
+    SpoolReader,
+    new_spool,
+)
+from evaltap.recorder.faults import RecordRefusedError
 from evaltap.schemas.errors import ConfigurationError, InputError
-from evaltap.schemas.local_log import open_log
-from evaltap.schemas.record import WireRecord
+from evaltap.schemas.log.local import open_log
+from evaltap.schemas.wire.record import WireRecord
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -80,8 +87,8 @@ def topic() -> Topic:
     return Topic()
 
 
-def carrier(topic: Topic) -> Carrier:
-    return Carrier(topic.connect, lambda: False)
+def carrier(topic: Topic) -> SpoolSender:
+    return SpoolSender(topic.connect, lambda: False)
 
 
 def records(count: int, first: int = 0, answer: str = "done") -> list[WireRecord]:
@@ -127,13 +134,13 @@ def test_the_cursor_follows_the_acknowledgements_in_order_and_nothing_else(
     write(spool, records(5))
     topic.mood = lambda record: TimeoutError() if record.key == b"s-2" else None
 
-    moved = carrier(topic).carry(reader)
+    result = carrier(topic).send(reader)
 
-    assert (moved.records, moved.cases, type(moved.trouble)) == (2, 2, TimeoutError)
+    assert (result.records, result.cases, type(result.error)) == (2, 2, TimeoutError)
     assert kept(spool) == ["s-2", "s-3", "s-4"], "what came after the trouble is sent again"
 
     topic.mood = lambda record: None
-    assert carrier(topic).carry(reader).records == 3
+    assert carrier(topic).send(reader).records == 3
     assert topic.sessions == ["s-0", "s-1", "s-3", "s-4", "s-2", "s-3", "s-4"]
     assert kept(spool) == []
 
@@ -142,13 +149,13 @@ def test_what_the_broker_never_takes_is_set_aside_and_the_rest_goes_on(
     spool: Spool, reader: SpoolReader, topic: Topic
 ) -> None:
     write(spool, records(3))
-    topic.mood = lambda record: RefusedError() if record.key == b"s-1" else None
+    topic.mood = lambda record: RecordRefusedError() if record.key == b"s-1" else None
 
     sending = carrier(topic)
-    moved = sending.carry(reader)
-    sending.carry(reader)
+    result = sending.send(reader)
+    sending.send(reader)
 
-    assert (moved.records, moved.cases, moved.refused_cases) == (2, 1, 1)
+    assert (result.records, result.cases, result.refused_cases) == (2, 1, 1)
     assert topic.sessions[0] == "s-0"
     assert topic.sessions[-1] == "s-2"
     assert reader.is_empty()
@@ -166,13 +173,13 @@ def test_a_batch_that_is_refused_for_one_record_loses_only_that_one(
         # As with kafka-python: after a refusal its producer refuses whatever comes.
         if record.key == b"s-2":
             dead.add(topic.connections)
-        return RefusedError() if topic.connections in dead else None
+        return RecordRefusedError() if topic.connections in dead else None
 
     topic.mood = mood
     sending = carrier(topic)
-    moved = [sending.carry(reader), sending.carry(reader)]
+    result = [sending.send(reader), sending.send(reader)]
 
-    assert [(one.cases, one.refused_cases) for one in moved] == [(2, 1), (1, 0)]
+    assert [(one.cases, one.refused_cases) for one in result] == [(2, 1), (1, 0)]
     assert topic.sessions == ["s-0", "s-1", "s-3"]
     with closing(open_log(spool.rejected_path, mode="read")) as aside:
         assert [record.key for _, record in aside.read(0, 10)] == [b"s-2"]
@@ -189,10 +196,10 @@ def test_a_disk_that_takes_no_cursor_does_not_have_records_sent_again(
         other.execute("CREATE TRIGGER full BEFORE INSERT ON cursors"
                       " BEGIN SELECT RAISE(FAIL, 'disk full'); END")  # fmt: skip
         with pytest.raises(sqlite3.Error, match="disk full"):
-            sending.carry(reader)
+            sending.send(reader)
         other.execute("DROP TRIGGER full")
     write(spool, records(1, first=3))
-    sending.carry(reader)
+    sending.send(reader)
 
     assert topic.sessions == ["s-0", "s-1", "s-2", "s-3"]
     assert kept(spool) == []
@@ -203,12 +210,12 @@ def test_a_spool_replaced_by_another_file_is_sent_to_its_end_and_so_is_the_new_o
 ) -> None:
     write(spool, records(WINDOW_RECORDS + 1))
     sending = carrier(topic)
-    sending.carry(reader)
+    sending.send(reader)
 
     for ending in ("", "-wal", "-shm"):
         spool.path.with_name(spool.path.name + ending).unlink(missing_ok=True)
     write(spool, records(2, first=1_000))
-    while sending.carry(reader).records:
+    while sending.send(reader).records:
         pass
 
     assert len(topic.taken) == WINDOW_RECORDS + 3
@@ -242,7 +249,7 @@ def test_the_thread_empties_its_spool_and_removes_it(tmp_path: Path, topic: Topi
 
 
 def test_records_set_aside_still_count_as_waiting(tmp_path: Path, topic: Topic) -> None:
-    topic.mood = lambda record: RefusedError() if record.key == b"s-1" else None
+    topic.mood = lambda record: RecordRefusedError() if record.key == b"s-1" else None
     spool = new_spool(tmp_path)
     forwarder = Forwarder(topic.connect, spool)
     forwarder.start()
@@ -259,7 +266,7 @@ def test_records_set_aside_still_count_as_waiting(tmp_path: Path, topic: Topic) 
 def test_what_is_refused_of_an_ended_process_is_told_with_its_own_file(
     tmp_path: Path, topic: Topic
 ) -> None:
-    topic.mood = lambda record: RefusedError() if record.key in (b"s-1", b"s-10") else None
+    topic.mood = lambda record: RecordRefusedError() if record.key in (b"s-1", b"s-10") else None
     left, mine = new_spool(tmp_path), new_spool(tmp_path)
     write(left, records(3))
     left.release()
@@ -284,13 +291,13 @@ def test_whoever_waits_is_told_at_once_of_a_setting_that_no_waiting_mends(
     began = time.monotonic()
     assert not forwarder.drained(30)
     assert time.monotonic() - began < 10
-    assert forwarder.hopeless is wrong
+    assert forwarder.fatal_error is wrong
     assert forwarder.unsent == 2
     assert "LINGER_MS is 'soon'" in caplog.text
 
     topic.mood = lambda record: None
     assert forwarder.drained(30), "mended, it goes on"
-    assert forwarder.hopeless is None
+    assert forwarder.fatal_error is None
     forwarder.stop()
 
 

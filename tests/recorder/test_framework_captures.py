@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from evaltap.recorder.assembler import Assembler
-from evaltap.recorder.otlp import decode_request
-from evaltap.recorder.telemetry import Span
-from evaltap.recorder.trace import observe_trace
+from evaltap.recorder.assembly.assembler import Assembler
+from evaltap.recorder.telemetry.otlp_json import decode_request
+from evaltap.recorder.telemetry.spans import Span
+from evaltap.recorder.traces.reader import observe_trace
 from span_builders import intermediate, words
 from span_facts import SPANS
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from evaltap.schemas.local_log import open_log
-from evaltap.schemas.record import CASE_TYPE
+from evaltap.schemas.log.local import open_log
+from evaltap.schemas.wire.record import CASE_TYPE
 
 PROGRAM = """
 from gevent import monkey

@@ -18,7 +18,7 @@ import pytest
 from evaltap.evaluator.sources.local_log import LocalLogSource
 from evaltap.recorder import LocalLogSink, MemorySink, Recorder
 from evaltap.recorder.payload import freeze, thaw
-from evaltap.schemas.record import DecodedCase, Manifest, WireRecord, decode_record
+from evaltap.schemas.wire.record import DecodedCase, Manifest, WireRecord, decode_record
 
 
 class Explosive:
@@ -217,7 +217,7 @@ class FailsInside:
         self.calls = 0
 
     def __call__(self, case: dict[str, Any]) -> Any:
-        from evaltap.recorder.redaction import RedactionReport
+        from evaltap.recorder.privacy.redactor import RedactionReport
 
         self.calls += 1
         if self.calls == self.number:
@@ -278,7 +278,7 @@ def test_many_threads_lose_nothing() -> None:
     assert recorder.close(60)
 
     assert len({case["evalId"] for case in sink.cases}) == len(sink.cases) == 800
-    assert recorder._inlet._held_bytes() == 0  # every byte that was accounted was released
+    assert recorder._events._held_bytes == 0  # every byte that was accounted was released
 
 
 def test_a_background_thread_that_dies_is_replaced() -> None:

@@ -5,8 +5,8 @@ from kafka import errors
 from kafka.producer.future import FutureProduceResult, FutureRecordMetadata
 from kafka.structs import TopicPartition
 
-from evaltap.recorder.forwarder import RefusedError
-from evaltap.recorder.sinks.kafka import TopicAnswer
+from evaltap.recorder.delivery.sinks.kafka import TopicAnswer
+from evaltap.recorder.faults import RecordRefusedError
 
 
 def answer(error: Exception) -> TopicAnswer:
@@ -25,7 +25,7 @@ def answer(error: Exception) -> TopicAnswer:
     ],
 )
 def test_what_is_said_of_the_record_itself_is_a_refusal(error: type[Exception]) -> None:
-    with pytest.raises(RefusedError):
+    with pytest.raises(RecordRefusedError):
         answer(error("no")).wait(0)
 
 

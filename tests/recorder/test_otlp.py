@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaltap.recorder.otlp import decode_request, read_otlp_file
-from evaltap.recorder.telemetry import LogRecord, Span
+from evaltap.recorder.telemetry.otlp_json import decode_request, read_otlp_file
+from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.schemas.errors import FormatError, InputError
 
 TRACE, SPAN, PARENT = "5b8aa5a2d2c872e8321cf37308d69df2", "051581bf3cb55c13", "5fb397be34d26b51"

@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 
-from evaltap.recorder.otlp import decode_message, decode_request
+from evaltap.recorder.telemetry.otlp_json import decode_message, decode_request
 from evaltap.schemas.errors import FormatError
 from telemetry_log import collector_messages
 

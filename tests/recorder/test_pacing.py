@@ -6,24 +6,16 @@ import time
 import pytest
 
 from evaltap.recorder import MemorySink, Recorder
-from evaltap.recorder.inlet import ITEM_BYTES, Inlet
+from evaltap.recorder.delivery.event_queue import ITEM_BYTES, EventQueue
 from evaltap.recorder.observation import Observation
-from evaltap.recorder.pacing import (
-    LONG_REST_SECONDS,
-    REST_SECONDS,
-    SLICE_SECONDS,
-    Pace,
-    breathe,
-    keep,
-)
-from evaltap.recorder.worker import BURST_MESSAGES
+from evaltap.recorder.pacing import DEFAULT_PACE, Pacer, set_pace, yield_to_agent
 
 
-def rests(pace: Pace, steps: int) -> float:
+def rests(pace: Pacer, steps: int) -> float:
     """Return the seconds slept over steps that each use up a slice."""
     wall, cpu = time.perf_counter(), time.thread_time()
     for _ in range(steps):
-        until = time.perf_counter() + SLICE_SECONDS
+        until = time.perf_counter() + DEFAULT_PACE.slice_seconds
         while time.perf_counter() < until:
             pass
         pace.step()
@@ -31,10 +23,10 @@ def rests(pace: Pace, steps: int) -> float:
 
 
 def test_a_used_up_slice_is_followed_by_a_rest_unless_there_is_pressure() -> None:
-    assert rests(Pace(lambda: REST_SECONDS), 100) >= 100 * REST_SECONDS
+    assert rests(Pacer(lambda: DEFAULT_PACE.rest_seconds), 100) >= 100 * DEFAULT_PACE.rest_seconds
 
     asked = iter(range(1_000))
-    rests(Pace(lambda: next(asked) * 0), 100)
+    rests(Pacer(lambda: next(asked) * 0), 100)
 
     assert next(asked) == 100
 
@@ -46,7 +38,7 @@ def test_rests_are_long_only_while_another_thread_computes() -> None:
         long_rests.append(seconds)
         time.sleep(seconds)
 
-    pace = Pace(lambda: 0.01, wait)
+    pace = Pacer(lambda: 0.01, wait)
     computing = threading.Event()
 
     def compute() -> None:
@@ -93,34 +85,34 @@ def test_there_is_leisure_only_for_a_burst_of_raw_items() -> None:
     worker = recorder._worker
     assert worker is not None
 
-    assert worker._longest_rest() < LONG_REST_SECONDS
-    for _ in range(BURST_MESSAGES + 1):
+    assert worker._longest_rest() < DEFAULT_PACE.long_rest_seconds
+    for _ in range(DEFAULT_PACE.burst_messages + 1):
         recorder.submit(source, "item")
-    assert worker._longest_rest() == LONG_REST_SECONDS
+    assert worker._longest_rest() == DEFAULT_PACE.long_rest_seconds
     with recorder.turn(session_id="s-1", user="Hi"):
-        assert worker._longest_rest() < LONG_REST_SECONDS
+        assert worker._longest_rest() < DEFAULT_PACE.long_rest_seconds
 
     source.let_go.set()
     recorder.close()
 
 
 def test_a_thread_without_a_pace_does_not_rest() -> None:
-    breathe()
+    yield_to_agent()
 
-    keep(Pace(lambda: float(pytest.fail("asked before the slice was over"))))
+    set_pace(Pacer(lambda: float(pytest.fail("asked before the slice was over"))))
     try:
-        breathe()
+        yield_to_agent()
     finally:
-        keep(None)
+        set_pace(None)
 
 
 def test_items_are_bounded_by_bytes_and_make_room_when_taken() -> None:
-    inlet = Inlet(max_events=100, max_bytes=4 * ITEM_BYTES, refuse=lambda reason: None)
+    events = EventQueue(max_events=100, max_bytes=4 * ITEM_BYTES, refuse=lambda reason: None)
 
-    taken = [inlet.submit(None, n) for n in range(5)]
+    taken = [events.submit(None, n) for n in range(5)]
 
     assert taken == [True] * 4 + [False]
-    assert inlet.nearly_full
-    assert inlet.get(0) is not None
-    assert not inlet.nearly_full
-    assert inlet.submit(None, 5)
+    assert events.nearly_full
+    assert events.get(0) is not None
+    assert not events.nearly_full
+    assert events.submit(None, 5)

@@ -1,46 +1,28 @@
 """Plugins of several frameworks that share a recorder tell one turn of what works together."""
 
-from typing import Any
+import asyncio
 
-from langchain.agents import create_agent
-from pydantic_ai import Agent
-from pydantic_ai.messages import TextPart
-
-import scripted_langchain as langchain
-import scripted_pydantic_ai as pydantic_ai
-from evaltap.recorder.plugins.langchain import EvaltapHandler
-from evaltap.recorder.plugins.pydantic_ai import EvaltapCapability
 from inline_recorder import InlineRecorder
+from plugin_drivers.driver import AgentSpec, call, get_order, says
+from plugin_drivers.langchain import LangChain
+from plugin_drivers.pydantic_ai import PydanticAI
 from witness import facts_of
 
 
 def test_an_agent_of_one_framework_inside_a_tool_of_another_is_part_of_the_turn() -> None:
     recorder = InlineRecorder()
-    researcher: Any = create_agent(
-        langchain.scripted(
-            langchain.say("hm", langchain.call("get_order", "n2", order_id="A")),
-            langchain.say("A is there."),
-        ),
-        [langchain.get_order],
-        name="researcher",
-    )
+    langchain, pydantic_ai = LangChain(recorder), PydanticAI(recorder)
+    steps = [says("hm", call("get_order", "n2", order_id="A")), says("A is there.")]
+    researcher = langchain.agent(AgentSpec(steps, [get_order], name="researcher"))
 
     async def research(question: str) -> str:
         """Ask the researcher."""
-        given = {"messages": [("user", question)]}
-        result = await researcher.ainvoke(given, {"callbacks": [EvaltapHandler(recorder=recorder)]})
-        return str(result["messages"][-1].content)
+        return str(await langchain.ask(researcher, question, "s2"))
 
-    boss = Agent(
-        pydantic_ai.scripted(
-            [pydantic_ai.called("research", "n1", question="find A")], [TextPart("Good news.")]
-        ),
-        name="boss",
-        tools=[research],
-        capabilities=[EvaltapCapability(recorder=recorder)],
-    )
+    steps = [says("", call("research", "n1", question="find A")), says("Good news.")]
+    boss = pydantic_ai.agent(AgentSpec(steps, [research], name="boss"))
 
-    pydantic_ai.ask(boss, "Where is A?", conversation_id="s1")
+    asyncio.run(pydantic_ai.ask(boss, "Where is A?"))
 
     (turn,) = facts_of(recorder.cases)
     assert (turn["session"], turn["user"], turn["final"]) == ("s1", "Where is A?", "Good news.")

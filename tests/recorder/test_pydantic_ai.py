@@ -7,11 +7,11 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from pydantic import BaseModel
 from pydantic_ai import Agent, InstrumentationSettings
-from pydantic_ai.messages import TextPart
 
-from evaltap.recorder.spans import CaseSpanProcessor
+from evaltap.recorder.sources.span_processor import CaseSpanProcessor
 from inline_recorder import InlineRecorder
-from scripted_pydantic_ai import ask, called, get_order, in_stock, scripted
+from plugin_drivers.driver import call, get_order, says
+from plugin_drivers.pydantic_ai import ask, in_stock, model
 from span_builders import intermediate, tools, words
 
 # Versions 2 to 4 of the instrumentation are deprecated, and still what much telemetry holds.
@@ -50,14 +50,14 @@ def witness() -> Iterator[Witness]:
 def test_a_conversation_is_recorded_turn_by_turn(witness: Witness, version: int) -> None:
     witness.instrument(version=version)
     agent = Agent(
-        scripted(
-            [
-                TextPart("Let me see."),
-                called("get_order", "c1", order_id="A"),
-                called("get_order", "c2", order_id="B"),
-            ],
-            [TextPart("Both delivered.")],
-            [TextPart("Bye.")],
+        model(
+            says(
+                "Let me see.",
+                call("get_order", "c1", order_id="A"),
+                call("get_order", "c2", order_id="B"),
+            ),
+            says("Both delivered."),
+            says("Bye."),
         ),
         tools=[get_order],
         name="support",
@@ -82,10 +82,10 @@ def test_a_conversation_is_recorded_turn_by_turn(witness: Witness, version: int)
 def test_a_retried_call_is_a_failed_call_and_another(witness: Witness, version: int) -> None:
     witness.instrument(version=version)
     agent = Agent(
-        scripted(
-            [called("in_stock", "c1", sku="x9")],
-            [called("in_stock", "c2", sku="X9")],
-            [TextPart("Three.")],
+        model(
+            says("", call("in_stock", "c1", sku="x9")),
+            says("", call("in_stock", "c2", sku="X9")),
+            says("Three."),
         ),
         tools=[in_stock],
         name="support",
@@ -103,7 +103,9 @@ def test_a_retried_call_is_a_failed_call_and_another(witness: Witness, version: 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_tool_that_raises_fails_the_run(witness: Witness, version: int) -> None:
     witness.instrument(version=version)
-    agent = Agent(scripted([called("in_stock", "c1", sku="X0")]), tools=[in_stock], name="support")
+    agent = Agent(
+        model(says("", call("in_stock", "c1", sku="X0"))), tools=[in_stock], name="support"
+    )
 
     with pytest.raises(RuntimeError):
         ask(agent, "In stock?", conversation_id="conv-1")
@@ -126,8 +128,9 @@ def test_a_structured_answer_is_the_final_response_and_no_tool_call(
 ) -> None:
     witness.instrument(version=version)
     agent = Agent(
-        scripted(
-            [called("get_order", "c1", order_id="A")], [called("final_result", "c2", ok=True)]
+        model(
+            says("", call("get_order", "c1", order_id="A")),
+            says("", call("final_result", "c2", ok=True)),
         ),
         tools=[get_order],
         output_type=Verdict,
@@ -145,7 +148,7 @@ def test_a_structured_answer_is_the_final_response_and_no_tool_call(
 def test_an_agent_inside_a_tool_is_part_of_the_turn(witness: Witness, version: int) -> None:
     witness.instrument(version=version)
     inner = Agent(
-        scripted([called("get_order", "n2", order_id="A")], [TextPart("A is there.")]),
+        model(says("", call("get_order", "n2", order_id="A")), says("A is there.")),
         tools=[get_order],
         name="researcher",
     )
@@ -155,7 +158,7 @@ def test_an_agent_inside_a_tool_is_part_of_the_turn(witness: Witness, version: i
         return (await inner.run(question)).output
 
     boss = Agent(
-        scripted([called("research", "n1", question="find A")], [TextPart("Good news.")]),
+        model(says("", call("research", "n1", question="find A")), says("Good news.")),
         tools=[research],
         name="boss",
     )
@@ -178,7 +181,7 @@ def test_without_content_the_structure_is_recorded_and_the_rest_is_missing(
 ) -> None:
     witness.instrument(version=version, include_content=False)
     agent = Agent(
-        scripted([called("get_order", "c1", order_id="A")], [TextPart("There.")]),
+        model(says("", call("get_order", "c1", order_id="A")), says("There.")),
         tools=[get_order],
         name="support",
     )

@@ -14,9 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cases import make_case, make_tool, make_turn
-from evaltap.recorder.pseudonym import Pseudonyms, derived_key, shared_key
-from evaltap.recorder.redaction import FAILED, PatternRedactor, withhold_content
-from evaltap.recorder.sensitive_text import PSEUDONYM
+from evaltap.recorder.delivery.redaction_key import shared_key
+from evaltap.recorder.privacy.detectors import PSEUDONYM
+from evaltap.recorder.privacy.pseudonyms import Pseudonyms, derived_key
+from evaltap.recorder.privacy.redactor import FAILED, PatternRedactor, withhold_content
 
 REDACT = PatternRedactor(b"k" * 32)
 _RANDOM = random.Random(7)
@@ -222,8 +223,8 @@ def test_numbers_and_identifiers_keep_their_digits() -> None:
     value = {
         "timestamp": 1700000000000,
         "time_ns": 1700000000000000000,
-        "order_id": "4111111111111111",
-        "orderIds": ["4111111111111111"],
+        "order_id": "4111111111111112",
+        "orderIds": ["order-4111111111111111"],
         "userId": "0170 1234567",
         "price": 12.5,
         "count": 4111111111111112,
@@ -231,6 +232,12 @@ def test_numbers_and_identifiers_keep_their_digits() -> None:
 
     assert REDACT.value(value) == value
     assert REDACT.value({"number": 4111111111111111}) != {"number": 4111111111111111}
+
+
+@pytest.mark.parametrize("name", ["card_id", "charged_at", "order_id", "number"])
+@pytest.mark.parametrize("number", ["4111111111111111", "4111 1111 1111 1111", 4111111111111111])
+def test_a_card_is_found_whatever_its_key_says(name: str, number: Any) -> None:
+    assert str(REDACT.value({name: number})[name]).startswith("<card:")
 
 
 def test_identities_of_a_case_survive_unless_they_are_sensitive() -> None:
@@ -316,7 +323,7 @@ class Unreadable(str):
 def test_a_value_that_cannot_be_redacted_is_given_up_and_its_field_marked() -> None:
     tool = make_tool(arguments={"q": Unreadable("my password is hunter2"), "n": 1})
     case = make_case(
-        turns=[make_turn(tools=[tool], finalResponse={"content": Unreadable("x " * 9)})]
+        turns=[make_turn(tools=[tool], finalResponse={"content": Unreadable("x: " * 9)})]
     )
 
     redacted, report = REDACT(case)

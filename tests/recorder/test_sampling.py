@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaltap.recorder.sampling import is_sampled, position
+from evaltap.recorder.sampling.sampler import is_sampled, position
 
 
 @given(st.text(), st.floats(0, 1), st.floats(0, 1))

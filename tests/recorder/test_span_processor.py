@@ -23,12 +23,12 @@ from opentelemetry.trace import (
 from broker import until
 from evaltap.recorder import CaseSpanProcessor, MemorySink, Recorder
 from evaltap.recorder.observation import ModelCalled
-from evaltap.recorder.spans import CaseLogProcessor
-from evaltap.recorder.telemetry import Span
-from evaltap.recorder.trace_buffer import TraceLimits
-from evaltap.recorder.trace_source import TraceSource, slim
-from evaltap.schemas.local_log import open_log
-from evaltap.schemas.record import DecodedCase, decode_record
+from evaltap.recorder.sources.span_processor import CaseLogProcessor
+from evaltap.recorder.telemetry.spans import Span
+from evaltap.recorder.traces.buffer import TraceLimits
+from evaltap.recorder.traces.source import TraceSource, without_unread_attributes
+from evaltap.schemas.log.local import open_log
+from evaltap.schemas.wire.record import DecodedCase, decode_record
 from inline_recorder import InlineRecorder
 from span_builders import words
 
@@ -323,7 +323,7 @@ def test_spans_that_are_not_about_agents_are_held_without_their_attributes() -> 
 
     (trace,) = source.buffer.drain()
     assert [bool(span.attributes) for span in trace.spans] == [True, True, False]
-    assert slim(trace.spans[0]) is trace.spans[0]
+    assert without_unread_attributes(trace.spans[0]) is trace.spans[0]
 
 
 def test_a_turn_of_a_trace_that_was_too_large_is_incomplete() -> None:
@@ -418,9 +418,9 @@ def test_a_trace_of_ten_thousand_spans_is_read_in_time() -> None:
     began = time.thread_time()
     for item in ended.get_finished_spans():
         source.process(item)
-    observations = list(source.tick(10**18))
+    events = [event for run in source.tick(10**18) for event in run.events]
     seconds = time.thread_time() - began
 
-    assert sum(isinstance(item, ModelCalled) for item in observations) == 1_000
+    assert sum(isinstance(event, ModelCalled) for event in events) == 1_000
     # Some 0.2 s on an idle machine; what is quadratic takes minutes.
     assert seconds < 2.0

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from cases import make_case, make_records, write_log
-from evaltap.evaluator.cli import main
-from evaltap.recorder.spool import Spool, new_spool, spool_folder
-from evaltap.recorder.surroundings import Sight, log_sight, log_sights
-from evaltap.schemas.local_log import set_aside
+from evaltap.cli.main import main
+from evaltap.recorder.delivery.spool.spool import Spool, new_spool
+from evaltap.recorder.diagnostics import Diagnostic, log_diagnostic, log_diagnostics
+from evaltap.schemas.log.folders import spool_folder
+from evaltap.schemas.log.local import quarantine
 from topics import location
 
 LOG = "kafka://127.0.0.1:9/cases"
@@ -34,8 +35,8 @@ def living(folder: Path) -> Iterator[Spool]:
     spool.release()
 
 
-def seen() -> Sight:
-    return log_sight(LOG, 1 << 30)
+def seen() -> Diagnostic:
+    return log_diagnostic(LOG, 1 << 30)
 
 
 def test_nothing_waits_where_nothing_was_spooled() -> None:
@@ -87,7 +88,7 @@ def test_the_doctor_shows_it_also_while_the_broker_is_away(
 def test_a_spool_that_was_set_aside_as_damaged_is_a_problem_with_a_remedy(folder: Path) -> None:
     left = new_spool(folder)
     write_log(left.path, make_records([make_case("a")]))
-    aside = set_aside(left.path)
+    aside = quarantine(left.path)
     left.release()
 
     assert seen().verdict == "problem"
@@ -106,7 +107,7 @@ def test_what_waits_for_other_brokers_is_told_with_their_log(folder: Path, livin
     elsewhere = "kafka://10.0.0.1:9092/cases"
     leave(spool_folder(location(elsewhere)), 2)
 
-    own, other = log_sights(LOG, 1 << 30)
+    own, other = log_diagnostics(LOG, 1 << 30)
 
     assert own.found == "1 records wait for the broker", "those of others are not among them"
     assert other.found == f"2 records wait that ended processes left for {elsewhere}"
@@ -118,7 +119,7 @@ def test_what_waits_for_other_brokers_is_told_with_their_log(folder: Path, livin
 def test_what_an_older_version_left_in_the_folder_of_the_topic_is_told(folder: Path) -> None:
     leave(folder.parent, 3)
 
-    _, other = log_sights(LOG, 1 << 30)
+    _, other = log_diagnostics(LOG, 1 << 30)
 
     assert other.about == f"spools in {folder.parent}"
     assert other.found.startswith("3 records wait that ended processes left by an older evaltap")
@@ -129,7 +130,7 @@ def test_what_the_broker_never_took_of_an_older_version_is_told_too(folder: Path
     rejected = folder.parent / "1-a.log.db.rejected"
     write_log(rejected, make_records([make_case("big")]))
 
-    _, other = log_sights(LOG, 1 << 30)
+    _, other = log_diagnostics(LOG, 1 << 30)
 
     assert other.found.startswith("0 records wait")
     assert other.found.endswith("1 the broker never took")

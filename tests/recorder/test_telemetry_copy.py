@@ -3,7 +3,7 @@
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.trace import Status, StatusCode
 
-from evaltap.recorder.telemetry import _taken_down_as_shown, seen_span, span_of, take_down
+from evaltap.recorder.telemetry.sdk import _copy_public_fields, copy_fields, span_of
 
 
 class Shown:
@@ -40,17 +40,17 @@ def some_spans() -> list[ReadableSpan]:
 
 def test_the_short_way_takes_down_what_the_sdk_shows() -> None:
     for span in some_spans():
-        assert take_down(span) == _taken_down_as_shown(span) == take_down(Shown(span))
+        assert copy_fields(span) == _copy_public_fields(span) == copy_fields(Shown(span))
 
 
 def test_what_was_taken_down_does_not_change_with_the_span_and_reads_as_plain_data() -> None:
     _, root = some_spans()
 
-    seen = seen_span(take_down(root))
-    plain = span_of(seen)
+    fields = copy_fields(root)
+    plain = span_of(fields)
 
     assert plain.attributes == {"a": 1, "b": ["x", "y"]}
     assert [(event.name, event.attributes) for event in plain.events] == [("said", {"text": "hi"})]
     assert (plain.status_code, plain.status_message, plain.scope) == (2, "broken", "t")
-    assert seen.attributes is not root.attributes
-    assert span_of(seen, content=False).attributes == {}
+    assert plain.attributes is not fields[6]
+    assert span_of(fields, lambda scope, name, attributes: False).attributes == {}

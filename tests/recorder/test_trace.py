@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from evaltap.recorder.observation import ModelCalled
-from evaltap.recorder.telemetry import Span
-from evaltap.recorder.trace import observe_trace
+from evaltap.recorder.telemetry.spans import Span
+from evaltap.recorder.traces.reader import observe_trace
 from span_builders import TRACE, TraceBuilder, cases_of, intermediate, tools, words
 
 OPERATION = "gen_ai.operation.name"

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from cases import make_case, make_tool, make_turn
-from evaltap.schemas import adk
-from evaltap.schemas.case import EvalSet
-from evaltap.schemas.documents import read_eval_set
 from evaltap.schemas.errors import FormatError
+from evaltap.schemas.files import adk
+from evaltap.schemas.files.documents import read_eval_set
+from evaltap.schemas.formats.case import EvalSet
 
 ADK_SET: dict[str, Any] = {
     "eval_set_id": "s",

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaltap.schemas import canonical
 from evaltap.schemas.errors import FormatError
+from evaltap.schemas.files import canonical
 
 TEXT = st.text(st.characters(codec="utf-8"))
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from evaltap.schemas.export import main, schemas
+from evaltap.schemas.files.json_schemas import main, schemas
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "tests/data/trpc-examples"

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from cases import make_case, make_records
-from evaltap.schemas import local_log
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.local_log import FORMAT_VERSION, open_log
-from evaltap.schemas.record import WireRecord
+from evaltap.schemas.log import local as local_log
+from evaltap.schemas.log.local import FORMAT_VERSION, open_log
+from evaltap.schemas.wire.record import WireRecord
 
 RECORDS = make_records([make_case(f"s-{n}") for n in range(5)])
 
@@ -105,8 +105,8 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
 
 def test_many_processes_may_be_the_first_to_open_it(tmp_path: Path) -> None:
     program = (
-        "import sys\nfrom evaltap.schemas.local_log import open_log\n"
-        "from evaltap.schemas.record import WireRecord\n"
+        "import sys\nfrom evaltap.schemas.log.local import open_log\n"
+        "from evaltap.schemas.wire.record import WireRecord\n"
         "log = open_log(sys.argv[1], mode='append')\n"
         "for n in range(20): log.append([WireRecord(b'k', b'%d' % n)])\n"
         "print(log.log_id)"

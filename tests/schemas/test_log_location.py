@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from evaltap.schemas.errors import ConfigurationError
-from evaltap.schemas.log_location import KafkaLocation, kafka_settings, parse_log_location
+from evaltap.schemas.log.kafka_settings import kafka_settings
+from evaltap.schemas.log.location import KafkaLocation, parse_log_location
 
 KNOWN: dict[str, Any] = {
     "linger_ms": 0, "retry_backoff_max_ms": 1000, "enable_auto_commit": True, "ssl_password": None,
@@ -85,7 +86,7 @@ def test_a_protocol_that_nobody_knows_is_never_taken_for_plaintext(
         ("LINGER_MS", "true", "is 'true'; expected a number"),
         ("ACKS", "NaN", "is 'NaN'; expected a number"),
         ("CHECK_CRCS", "no", "is 'no'; expected true or false"),
-        ("ENABLE_AUTO_COMMIT", "true", "cannot be set: what is done is committed once it is"),
+        ("ENABLE_AUTO_COMMIT", "true", "cannot be set: offsets are stored with what was"),
         ("BOOTSTRAP_SERVERS", "other:9092", "cannot be set: the brokers are those of the log's"),
         ("COMPRESSION_TYPE", "zip", "is 'zip'; expected one of gzip, snappy, lz4, zstd, none"),
         ("SOCKET_OPTIONS", "x", "cannot be set: no text stands for such a value"),

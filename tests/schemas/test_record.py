@@ -14,20 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import NOON, make_case, make_turn
-from evaltap.schemas.dead_letter import cut_letter, encode_dead_letter
-from evaltap.schemas.feedback import Feedback
-from evaltap.schemas.job import (
-    JOBS_SUFFIX,
-    RESULTS_SUFFIX,
-    CaseRevision,
-    Job,
-    JobMetric,
-    Result,
-    encode_job,
-    encode_result,
-    encode_score,
-)
-from evaltap.schemas.record import (
+from evaltap.schemas.wire.dead_letter import cut_letter, encode_dead_letter
+from evaltap.schemas.wire.feedback import Feedback
+from evaltap.schemas.wire.record import (
     CASES_TOPIC,
     DEAD_LETTERS_TOPIC,
     SCORES_TOPIC,
@@ -40,6 +29,10 @@ from evaltap.schemas.record import (
     encode_case,
     encode_feedback,
     encode_manifest,
+)
+from evaltap.schemas.wire.score import (
+    CaseRevision,
+    encode_score,
 )
 
 ASYNCAPI = Path(__file__).parents[2] / "schemas/asyncapi.yaml"
@@ -276,8 +269,6 @@ class TestAsyncApi:
             CASES_TOPIC,
             DEAD_LETTERS_TOPIC,
             SCORES_TOPIC,
-            CASES_TOPIC + JOBS_SUFFIX,
-            CASES_TOPIC + RESULTS_SUFFIX,
         }
         assert self.document["asyncapi"].startswith("3.")
 
@@ -321,28 +312,20 @@ class TestAsyncApi:
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(headers, self.schema("caseHeaders"))
 
-    def test_written_jobs_results_scores_and_dead_letters_fit_their_schemas(self) -> None:
+    def test_written_scores_and_dead_letters_fit_their_schemas(self) -> None:
         of = CaseRevision("app", "set", "case", 3)
-        metrics = (JobMetric(0, "d", {"metricName": "m"}),)
-        job = Job("live-1", of, (1, 2), metrics, make_case(), known={0: [None, ("passed", 1, "")]})
-        result = Result(job.job_id, 1, "live-1", of, "w", "0.1", refusal="no")
         score = {
             "runId": "r", "metricName": "m", "metricDigest": "d", "score": None,
             "status": "error", "threshold": 1.0,
         }  # fmt: skip
-        written = {
-            "job": encode_job(job, producer_id="p", time=NOON),
-            "result": encode_result(result, time=NOON),
-            "score": encode_score(of, score, event_id="0" * 32, producer_id="p", time=NOON),
-        }
+        record = encode_score(of, score, event_id="0" * 32, producer_id="p", time=NOON)
         letter = encode_dead_letter(
             WireRecord(b"k", b"{"), reason="undecodable", detail="no JSON", topic="t", partition=0,
             offset=7, producer_id="p", time=NOON,
         )  # fmt: skip
 
-        for name, record in written.items():
-            jsonschema.validate(self.headers(record), self.schema("envelope"))
-            jsonschema.validate(orjson.loads(record.value or b""), self.schema(name))
+        jsonschema.validate(self.headers(record), self.schema("envelope"))
+        jsonschema.validate(orjson.loads(record.value or b""), self.schema("score"))
         jsonschema.validate(self.headers(letter), self.schema("deadLetterHeaders"))
         cut = cut_letter(letter._replace(value=b"x" * 70_000))
         assert cut is not None

@@ -3,129 +3,115 @@
 Importing this package loads none of it; each name is resolved when it is first used.
 """
 
+# ruff: noqa: I001  # it would give each `X as X`, which exports a name to type checkers, a statement of its own
+
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.context import (
-        EvaluationContext,
-        EvaluatorFailure,
-        MetricScore,
-        RubricVerdict,
-        Services,
-        Status,
-        Turn,
-        TurnScore,
-        Vote,
+    from evaltap.evaluator.cases.turn import Case as Case, ToolCall as ToolCall, Turn as Turn
+    from evaltap.evaluator.contract.context import (
+        EvaluationContext as EvaluationContext,
+        EvaluatorFailure as EvaluatorFailure,
+        MetricScore as MetricScore,
+        RubricVerdict as RubricVerdict,
+        Services as Services,
+        Status as Status,
+        TurnScore as TurnScore,
+        Vote as Vote,
     )
-    from evaltap.evaluator.cost import CostClass
-    from evaltap.evaluator.embedding import Embedder, ScriptedEmbedder
-    from evaltap.evaluator.errors import (
-        EmbeddingError,
-        JudgeError,
-        JudgeInvalid,
-        JudgeNotConfigured,
-        JudgeRejected,
-        JudgeUnavailable,
-        MetricError,
-        UnknownEvaluatorError,
+    from evaltap.evaluator.contract.embedder import (
+        Embedder as Embedder,
+        EmbeddingError as EmbeddingError,
+        ScriptedEmbedder as ScriptedEmbedder,
     )
-    from evaltap.evaluator.evaluation import evaluate_case, evaluate_case_async
-    from evaltap.evaluator.func import Func
-    from evaltap.evaluator.gate import Gate, GateResult
-    from evaltap.evaluator.judge import (
-        Judge,
-        JudgeReply,
-        JudgeRequest,
-        ScriptedJudge,
-        judge_from,
+    from evaltap.evaluator.contract.errors import (
+        MetricError as MetricError,
+        UnknownEvaluatorError as UnknownEvaluatorError,
     )
-    from evaltap.evaluator.openai_judge import OpenAIJudge
-    from evaltap.evaluator.registry import Evaluator, Registry
-    from evaltap.evaluator.revision import Attempt, Revision, revise, revise_async
-    from evaltap.evaluator.scoring import CaseScore, CaseScorer, MetricOutcome
-    from evaltap.evaluator.suite import Suite, SuiteResult
+    from evaltap.evaluator.contract.evaluator import (
+        CostClass as CostClass,
+        Evaluator as Evaluator,
+        Registry as Registry,
+    )
+    from evaltap.evaluator.contract.judge import (
+        Judge as Judge,
+        JudgeError as JudgeError,
+        JudgeInvalid as JudgeInvalid,
+        JudgeNotConfigured as JudgeNotConfigured,
+        JudgeRejected as JudgeRejected,
+        JudgeReply as JudgeReply,
+        JudgeRequest as JudgeRequest,
+        JudgeUnavailable as JudgeUnavailable,
+        ScriptedJudge as ScriptedJudge,
+    )
+    from evaltap.evaluator.contract.turn_evaluator import (
+        Finding as Finding,
+        MissingEvidence as MissingEvidence,
+        TurnEvaluator as TurnEvaluator,
+    )
+    from evaltap.evaluator.evaluators.function import Func as Func
+    from evaltap.evaluator.evaluators.judged.answers import (
+        Verdict as Verdict,
+        read_boolean as read_boolean,
+        read_category as read_category,
+        read_single_score as read_single_score,
+    )
+    from evaltap.evaluator.evaluators.judged.delimiters import (
+        delimited as delimited,
+        fresh_nonce as fresh_nonce,
+    )
+    from evaltap.evaluator.evaluators.judged.evaluator import (
+        Judged as Judged,
+        Question as Question,
+        TurnView as TurnView,
+    )
+    from evaltap.evaluator.gates.gate import Gate as Gate, GateResult as GateResult
+    from evaltap.evaluator.gates.revision import (
+        Attempt as Attempt,
+        Revision as Revision,
+        revise as revise,
+        revise_async as revise_async,
+    )
+    from evaltap.evaluator.judges.openai import OpenAIJudge as OpenAIJudge
+    from evaltap.evaluator.judges.provider import judge_from as judge_from
+    from evaltap.evaluator.scoring.evaluate import (
+        evaluate_case as evaluate_case,
+        evaluate_case_async as evaluate_case_async,
+    )
+    from evaltap.evaluator.scoring.scorer import (
+        CaseScore as CaseScore,
+        CaseScorer as CaseScorer,
+        MetricOutcome as MetricOutcome,
+    )
+    from evaltap.evaluator.scoring.suite import Suite as Suite, SuiteResult as SuiteResult
 
-_HOMES = {
-    "context": (
-        "EvaluationContext",
-        "EvaluatorFailure",
-        "MetricScore",
-        "RubricVerdict",
-        "Services",
-        "Status",
-        "Turn",
-        "TurnScore",
-        "Vote",
-    ),
-    "cost": ("CostClass",),
-    "embedding": ("Embedder", "ScriptedEmbedder"),
-    "errors": (
-        "EmbeddingError",
-        "JudgeError",
-        "JudgeInvalid",
-        "JudgeNotConfigured",
-        "JudgeRejected",
-        "JudgeUnavailable",
-        "MetricError",
-        "UnknownEvaluatorError",
-    ),
-    "evaluation": ("evaluate_case", "evaluate_case_async"),
-    "func": ("Func",),
-    "gate": ("Gate", "GateResult"),
-    "judge": ("Judge", "JudgeReply", "JudgeRequest", "ScriptedJudge", "judge_from"),
-    "openai_judge": ("OpenAIJudge",),
-    "registry": ("Evaluator", "Registry"),
-    "revision": ("Attempt", "Revision", "revise", "revise_async"),
-    "scoring": ("CaseScore", "CaseScorer", "MetricOutcome"),
-    "suite": ("Suite", "SuiteResult"),
+_HOMES: Final = {
+    "cases.turn": "Case ToolCall Turn",
+    "contract.context": "EvaluationContext EvaluatorFailure MetricScore RubricVerdict"
+    " Services Status TurnScore Vote",
+    "contract.embedder": "Embedder EmbeddingError ScriptedEmbedder",
+    "contract.errors": "MetricError UnknownEvaluatorError",
+    "contract.evaluator": "CostClass Evaluator Registry",
+    "contract.judge": "Judge JudgeError JudgeInvalid JudgeNotConfigured JudgeRejected"
+    " JudgeReply JudgeRequest JudgeUnavailable ScriptedJudge",
+    "contract.turn_evaluator": "Finding MissingEvidence TurnEvaluator",
+    "evaluators.function": "Func",
+    "evaluators.judged.answers": "Verdict read_boolean read_category read_single_score",
+    "evaluators.judged.delimiters": "delimited fresh_nonce",
+    "evaluators.judged.evaluator": "Judged Question TurnView",
+    "gates.gate": "Gate GateResult",
+    "gates.revision": "Attempt Revision revise revise_async",
+    "judges.openai": "OpenAIJudge",
+    "judges.provider": "judge_from",
+    "scoring.evaluate": "evaluate_case evaluate_case_async",
+    "scoring.scorer": "CaseScore CaseScorer MetricOutcome",
+    "scoring.suite": "Suite SuiteResult",
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+"""The names of this package by the module that defines them, as the imports above tell type checkers."""
+_HOME: Final = {name: module for module, names in _HOMES.items() for name in names.split()}
 
-__all__ = [
-    "Attempt",
-    "CaseScore",
-    "CaseScorer",
-    "CostClass",
-    "Embedder",
-    "EmbeddingError",
-    "EvaluationContext",
-    "Evaluator",
-    "EvaluatorFailure",
-    "Func",
-    "Gate",
-    "GateResult",
-    "Judge",
-    "JudgeError",
-    "JudgeInvalid",
-    "JudgeNotConfigured",
-    "JudgeRejected",
-    "JudgeReply",
-    "JudgeRequest",
-    "JudgeUnavailable",
-    "MetricError",
-    "MetricOutcome",
-    "MetricScore",
-    "OpenAIJudge",
-    "Registry",
-    "Revision",
-    "RubricVerdict",
-    "ScriptedEmbedder",
-    "ScriptedJudge",
-    "Services",
-    "Status",
-    "Suite",
-    "SuiteResult",
-    "Turn",
-    "TurnScore",
-    "UnknownEvaluatorError",
-    "Vote",
-    "evaluate_case",
-    "evaluate_case_async",
-    "judge_from",
-    "revise",
-    "revise_async",
-]
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.context import Services
+    from evaltap.evaluator.contract.context import Services
     from evaltap.evaluator.reports.model import CaseReport
-    from evaltap.evaluator.scoring import CaseScorer
-    from evaltap.schemas.case import CaseData, EvalCase
-    from evaltap.schemas.metric import EvalMetric
+    from evaltap.evaluator.scoring.scorer import CaseScorer
+    from evaltap.schemas.formats.case import CaseData, EvalCase
+    from evaltap.schemas.formats.metric import EvalMetric
 
     Metrics: TypeAlias = str | Path | Sequence[EvalMetric | Mapping[str, Any]]
     ScoreCase: TypeAlias = Callable[..., CaseReport]
@@ -121,7 +121,7 @@ def _scored(item: pytest.Item) -> "CaseReport | None":
         return None
     report = _score(item, params[_FIXTURE], _settings(item))
     if report.status == "error":
-        pytest.fail(_told(report), pytrace=False)
+        pytest.fail(_explanation(report), pytrace=False)
     item.stash[_REPORT] = report
     return report
 
@@ -129,10 +129,10 @@ def _scored(item: pytest.Item) -> "CaseReport | None":
 def _decide(report: "CaseReport", *, strict: bool) -> None:
     """Fail or skip the test that runs, or let it pass."""
     missing = any(cell.status == "not_evaluated" for cell in report.cells)
-    if report.status in ("failed", "error") or (missing and strict):
-        pytest.fail(_told(report), pytrace=False)
+    if report.status in ("crashed", "failed", "error") or (missing and strict):
+        pytest.fail(_explanation(report), pytrace=False)
     if missing:
-        pytest.skip(_told(report))
+        pytest.skip(_explanation(report))
 
 
 def _settings(node: pytest.Item) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def _beside(node: pytest.Item, path: str | Path) -> Path:
 
 
 def _read_cases(path: Path) -> list["CaseData"]:
-    from evaltap.schemas.documents import eval_set_name, iter_cases
+    from evaltap.schemas.files.documents import eval_set_name, iter_cases
 
     name = eval_set_name(path)
     return [{"evalSetId": name, **case} for case in iter_cases(path)]
@@ -179,9 +179,9 @@ def _read(reading: Callable[[], Any]) -> Any:
 def _score(
     node: pytest.Item, case: "EvalCase | CaseData", settings: Mapping[str, Any]
 ) -> "CaseReport":
-    from evaltap.evaluator.reports.direct import case_report
-    from evaltap.schemas.documents import case_data
+    from evaltap.evaluator.reports.from_score import case_report
     from evaltap.schemas.errors import EvaltapError
+    from evaltap.schemas.files.documents import case_data
 
     try:
         data = case_data(case if isinstance(case, Mapping) else case.model_dump(by_alias=True))
@@ -193,7 +193,7 @@ def _score(
 
 def _scorer(node: pytest.Item, settings: Mapping[str, Any]) -> "CaseScorer":
     """Return the scorer of some metrics; one for all tests that have the same."""
-    from evaltap.evaluator.scoring import CaseScorer
+    from evaltap.evaluator.scoring.scorer import CaseScorer
 
     metrics = _metrics(node, settings)
     services: Services | None = settings.get("services")
@@ -207,9 +207,10 @@ def _scorer(node: pytest.Item, settings: Mapping[str, Any]) -> "CaseScorer":
 
 
 def _metrics(node: pytest.Item, settings: Mapping[str, Any]) -> "list[EvalMetric]":
-    from evaltap.schemas.documents import parse, read_metrics
     from evaltap.schemas.errors import InputError
-    from evaltap.schemas.metric import EvalMetric
+    from evaltap.schemas.files.documents import read_metrics
+    from evaltap.schemas.files.validation import parse
+    from evaltap.schemas.formats.metric import EvalMetric
 
     given: Metrics | None = settings.get("metrics")
     if not given:
@@ -233,7 +234,7 @@ def _metrics(node: pytest.Item, settings: Mapping[str, Any]) -> "list[EvalMetric
     ]
 
 
-def _told(report: "CaseReport") -> str:
+def _explanation(report: "CaseReport") -> str:
     """Return what there is to know of a case that did not pass."""
     from evaltap.evaluator.reports.safe_text import visible
     from evaltap.evaluator.reports.text import case_lines

@@ -9,39 +9,38 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evaltap.recorder.config import RecorderConfig
-    from evaltap.recorder.custom_rules import custom_rule
-    from evaltap.recorder.field_policy import FieldPolicy
-    from evaltap.recorder.ledger import Counters
+    from evaltap.recorder.delivery.counters import Counters
+    from evaltap.recorder.delivery.sinks.base import Sink, SinkError
+    from evaltap.recorder.delivery.sinks.local_log import LocalLogSink
+    from evaltap.recorder.delivery.sinks.memory import MemorySink
+    from evaltap.recorder.diagnostics import Diagnostic, Sight, diagnose, look_around
+    from evaltap.recorder.privacy.policy import FieldPolicy
+    from evaltap.recorder.privacy.redactor import PatternRedactor, RedactionReport, Redactor
+    from evaltap.recorder.privacy.rules import custom_rule
     from evaltap.recorder.recorder import Recorder
-    from evaltap.recorder.redaction import PatternRedactor, RedactionReport, Redactor
-    from evaltap.recorder.sinks.base import Sink, SinkError
-    from evaltap.recorder.sinks.local_log import LocalLogSink
-    from evaltap.recorder.sinks.memory import MemorySink
-    from evaltap.recorder.spans import CaseSpanProcessor
-    from evaltap.recorder.surroundings import Sight, look_around
-    from evaltap.recorder.tool_decorator import tool
-    from evaltap.recorder.turn_api import ToolCall, Turn
+    from evaltap.recorder.sources.span_processor import CaseSpanProcessor
+    from evaltap.recorder.turn_api import ToolCall, Turn, tool
 
 _HOMES = {
     "config": ("RecorderConfig",),
-    "custom_rules": ("custom_rule",),
-    "field_policy": ("FieldPolicy",),
-    "ledger": ("Counters",),
+    "delivery.counters": ("Counters",),
+    "delivery.sinks.base": ("Sink", "SinkError"),
+    "delivery.sinks.local_log": ("LocalLogSink",),
+    "delivery.sinks.memory": ("MemorySink",),
+    "diagnostics": ("Diagnostic", "Sight", "diagnose", "look_around"),
+    "privacy.policy": ("FieldPolicy",),
+    "privacy.redactor": ("PatternRedactor", "RedactionReport", "Redactor"),
+    "privacy.rules": ("custom_rule",),
     "recorder": ("Recorder",),
-    "redaction": ("PatternRedactor", "RedactionReport", "Redactor"),
-    "sinks.base": ("Sink", "SinkError"),
-    "sinks.local_log": ("LocalLogSink",),
-    "sinks.memory": ("MemorySink",),
-    "spans": ("CaseSpanProcessor",),
-    "surroundings": ("Sight", "look_around"),
-    "tool_decorator": ("tool",),
-    "turn_api": ("ToolCall", "Turn"),
+    "sources.span_processor": ("CaseSpanProcessor",),
+    "turn_api": ("ToolCall", "Turn", "tool"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "CaseSpanProcessor",
     "Counters",
+    "Diagnostic",
     "FieldPolicy",
     "LocalLogSink",
     "MemorySink",
@@ -56,6 +55,7 @@ __all__ = [
     "ToolCall",
     "Turn",
     "custom_rule",
+    "diagnose",
     "look_around",
     "tool",
 ]

@@ -1,21 +1,26 @@
 """The recorder's settings: constructor argument, then `EVALTAP_*` variable, then default.
 
 A wrong argument is the programmer's mistake and raises ConfigurationError at the start.  A wrong
-environment variable is somebody else's, perhaps in production: it is logged and the default holds.
+environment variable is somebody else's, perhaps in production: it is logged, and the default holds,
+or where that would record more than was meant, the value that records less.
 """
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
+from evaltap.recorder.privacy.detectors import Rule
+from evaltap.recorder.privacy.policy import FieldPolicy
+from evaltap.recorder.privacy.redactor import PatternRedactor
+
 # At the top and not where they are needed: a fork in the middle of an import would hang the child.
-from evaltap.recorder.custom_rules import parse_rules
-from evaltap.recorder.field_policy import FieldPolicy
-from evaltap.recorder.outcome_sampling import OutcomeSampler, parse_outcome_rules
-from evaltap.recorder.sensitive_text import Rule
+from evaltap.recorder.privacy.rules import parse_rules
+from evaltap.recorder.sampling.rules import parse_outcome_rules
+from evaltap.recorder.sampling.sampler import OutcomeSampler
 from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.text import did_you_mean
 
 PREFIX = "EVALTAP_"
 
@@ -65,6 +70,11 @@ def _switch(text: str) -> bool:
     if text.strip().lower() in _FALSE:
         return False
     raise ValueError(f"expected one of {', '.join((*_TRUE, *_FALSE[:-1]))}")
+
+
+def _on_unless_off(text: str) -> bool:
+    """Read a switch that protects: no value at all leaves it on."""
+    return not text.strip() or _switch(text)
 
 
 def _text(text: str) -> str | None:
@@ -118,108 +128,78 @@ _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 class RecorderConfig:
     """All settings of a recorder; build it with the ones that differ: `RecorderConfig(log=...)`."""
 
-    disabled: bool = _setting(
-        "disabled", False, _switch, "Kill switch: record nothing, start nothing."
-    )
-    log: str | None = _setting(
-        "log", None, _text, "Path of the local log to which turns are appended."
-    )
-    app_name: str | None = _setting(
-        "app_name", None, _text, "Name of the agent application, where the source does not know it."
-    )
-    service: str | None = _setting(
-        "service", None, _text, "Name of the service, where the source does not know it."
-    )
-    sample_rate: float = _setting(
-        "sample_rate", 1.0, _number(0, 1),
-        "Share of sessions to record, chosen by the hash of the session id.",
-    )  # fmt: skip
-    sample_rules: str = _setting(
-        "sample_rules", "", _outcomes,
-        "Rules that keep more of some turns once they have ended, as a JSON list: see the how-to.",
-    )  # fmt: skip
-    sample_max_per_minute: float = _setting(
-        "sample_max_per_minute", 0.0, _number(0, 1e9),
-        "Turns to record a minute on average, thinned out evenly beyond it; 0 for no limit.",
-    )  # fmt: skip
-    redaction: bool = _setting(
-        "redaction", True, _switch, "Replace personal data and secrets before anything is written."
-    )
-    redaction_key: str | None = _setting(
-        "redaction_key", None, _text,
-        "Secret from which pseudonyms are made, 16 characters or more; without it a random key "
-        "is kept beside the log.", secret=True,
-    )  # fmt: skip
-    redaction_policy: str = _setting(
-        "redaction_policy", "", _policy,
+    # fmt: off
+    disabled: bool = _setting("disabled", False, _switch,
+        "Kill switch: record nothing, start nothing.", fallback=True)
+    log: str | None = _setting("log", None, _text,
+        "Path of the local log to which turns are appended.")
+    app_name: str | None = _setting("app_name", None, _text,
+        "Name of the agent application, where the source does not know it.")
+    service: str | None = _setting("service", None, _text,
+        "Name of the service, where the source does not know it.")
+    sample_rate: float = _setting("sample_rate", 1.0, _number(0, 1),
+        "Share of sessions to record, chosen by the hash of the session id.", fallback=0.0)
+    sample_rules: str = _setting("sample_rules", "", _outcomes,
+        "Rules that keep more of some turns once they have ended, as a JSON list: see the how-to.")
+    sample_max_per_minute: float = _setting("sample_max_per_minute", 0.0, _number(0, 1e9),
+        "Turns to record a minute on average, thinned out evenly beyond it; 0 for no limit.")
+    redaction: bool = _setting("redaction", True, _on_unless_off,
+        "Replace personal data and secrets before anything is written.")
+    redaction_key: str | None = _setting("redaction_key", None, _text,
+        "Secret from which pseudonyms are made, 16 characters or more; without it a random key is "
+        "kept beside the log.", secret=True)
+    redaction_policy: str = _setting("redaction_policy", "", _policy,
         "What happens to each field: `field=keep|hash|redact|drop,...`, or `metadata` for names, "
-        "structure and hashed arguments only.", fallback="metadata",
-    )  # fmt: skip
-    redaction_rules: str = _setting(
-        "redaction_rules", "", _rules,
+        "structure and hashed arguments only.", fallback="metadata")
+    redaction_rules: str = _setting("redaction_rules", "", _rules,
         "Rules of your own as a JSON object, name to regular expression: what matches becomes "
-        "`<name:...>`.", fallback='{"unreadable_rules": "(?s).+"}',
-    )  # fmt: skip
-    capture_content: bool = _setting(
-        "capture_content", True, _switch,
-        "Record what was said; off keeps only names, structure, times and numbers.",
-    )  # fmt: skip
-    field_max_bytes: int = _setting(
-        "field_max_bytes", 64 * _KIB, _count(256, 16 * _MIB),
-        "Longest text, arguments or result to keep; more is cut and marked as truncated.",
-    )  # fmt: skip
-    case_max_bytes: int = _setting(
-        "case_max_bytes", 900_000, _count(1024, 1_000_000),
-        "Largest turn on the log; the texts of a larger one are cut further.",
-    )  # fmt: skip
-    queue_max_events: int = _setting(
-        "queue_max_events", 40_000, _count(10, 10_000_000),
-        "Events that may wait for the background thread; beyond it whole turns are dropped.",
-    )  # fmt: skip
-    queue_max_bytes: int = _setting(
-        "queue_max_bytes", 64 * _MIB, _count(64 * _KIB, 16 * _GIB),
-        "Bytes of content that may wait for the background thread; half as much for the log.",
-    )  # fmt: skip
-    open_max_turns: int = _setting(
-        "open_max_turns", 10_000, _count(1, 1_000_000),
-        "Turns that may be open at a time; the one idle for longest is closed as incomplete.",
-    )  # fmt: skip
-    open_max_bytes: int = _setting(
-        "open_max_bytes", 128 * _MIB, _count(64 * _KIB, 16 * _GIB),
-        "Bytes that open and recently closed turns may hold.",
-    )  # fmt: skip
-    idle_timeout_seconds: float = _setting(
-        "idle_timeout_seconds", 600.0, _number(0.01, 86_400),
-        "A turn of which nothing was heard for this long is closed as incomplete.",
-    )  # fmt: skip
-    flush_interval_seconds: float = _setting(
-        "flush_interval_seconds", 0.05, _number(0, 60),
-        "Time within which a finished turn is written, as long as the process has the CPU for it.",
-    )  # fmt: skip
-    manifest_interval_seconds: float = _setting(
-        "manifest_interval_seconds", 30.0, _number(0.01, 86_400),
-        "How often the recorder states how many turns it wrote and dropped.",
-    )  # fmt: skip
-    close_timeout_seconds: float = _setting(
-        "close_timeout_seconds", 2.0, _number(0, 3600),
-        "Longest time that closing, and so the end of the process, may take.",
-    )  # fmt: skip
-    log_max_bytes: int = _setting(
-        "log_max_bytes", _GIB, _count(_MIB, 1 << 50),
-        "Size at which the local log takes no more turns.",
-    )  # fmt: skip
-    drain_on_sigterm: bool = _setting(
-        "drain_on_sigterm", True, _switch,
-        "Write out what is in memory on SIGTERM, if the program does not handle the signal itself.",
-    )  # fmt: skip
-    max_internal_errors: int = _setting(
-        "max_internal_errors", 100, _count(1, 1_000_000),
-        "Faults of the recorder itself after which it switches itself off.",
-    )  # fmt: skip
+        "`<name:...>`.", fallback='{"unreadable_rules": "(?s).+"}')
+    redaction_entropy: bool = _setting("redaction_entropy", False, _switch,
+        "Replace every long word that looks like chance, too: keys without a form of their own, but "
+        "also hashes.", fallback=True)
+    capture_content: bool = _setting("capture_content", True, _switch,
+        "Record what was said; off keeps only names, structure, times and numbers.", fallback=False)
+    field_max_bytes: int = _setting("field_max_bytes", 64 * _KIB, _count(256, 16 * _MIB),
+        "Longest text, arguments or result to keep; more is cut and marked as truncated.")
+    case_max_bytes: int = _setting("case_max_bytes", 900_000, _count(1024, 1_000_000),
+        "Largest turn on the log; the texts of a larger one are cut further.")
+    queue_max_events: int = _setting("queue_max_events", 40_000, _count(10, 10_000_000),
+        "Events that may wait for the background thread; beyond it whole turns are dropped.")
+    queue_max_bytes: int = _setting("queue_max_bytes", 64 * _MIB, _count(64 * _KIB, 16 * _GIB),
+        "Bytes of content that may wait for the background thread; half as much for the log.")
+    open_max_turns: int = _setting("open_max_turns", 10_000, _count(1, 1_000_000),
+        "Turns that may be open at a time; the one idle for longest is closed as incomplete.")
+    open_max_bytes: int = _setting("open_max_bytes", 128 * _MIB, _count(64 * _KIB, 16 * _GIB),
+        "Bytes that open and recently closed turns may hold.")
+    idle_timeout_seconds: float = _setting("idle_timeout_seconds", 600.0, _number(0.01, 86_400),
+        "A turn of which nothing was heard for this long is closed as incomplete.")
+    flush_interval_seconds: float = _setting("flush_interval_seconds", 0.05, _number(0, 60),
+        "Time within which a finished turn is written, as long as the process has the CPU for it.")
+    manifest_interval_seconds: float = _setting("manifest_interval_seconds", 30.0, _number(0.01, 86_400),
+        "How often the recorder states how many turns it wrote and dropped.")
+    close_timeout_seconds: float = _setting("close_timeout_seconds", 2.0, _number(0, 3600),
+        "Longest time that closing, and so the end of the process, may take.")
+    log_max_bytes: int = _setting("log_max_bytes", _GIB, _count(_MIB, 1 << 50),
+        "Size at which the local log takes no more turns.")
+    drain_on_sigterm: bool = _setting("drain_on_sigterm", True, _switch,
+        "Write out what is in memory on SIGTERM, if the program does not handle the signal "
+        "itself.")
+    max_internal_errors: int = _setting("max_internal_errors", 100, _count(1, 1_000_000),
+        "Faults of the recorder itself after which it switches itself off.")
+    # fmt: on
 
     def field_policy(self) -> FieldPolicy:
         """Return the policy of each field."""
         return FieldPolicy.parse(self.redaction_policy)
+
+    def redactor(self, key: bytes) -> PatternRedactor:
+        """Return the redactor with the policy and the rules of these settings."""
+        return PatternRedactor(
+            key,
+            policy=self.field_policy(),
+            rules=self.custom_rules(),
+            entropy=self.redaction_entropy,
+        )
 
     def outcome_sampler(self) -> OutcomeSampler:
         """Return a new sampler with the rate, the rules and the limit."""
@@ -245,6 +225,37 @@ class RecorderConfig:
             raise ConfigurationError(
                 f"redaction_key ({PREFIX}REDACTION_KEY) has {len(self.redaction_key)} characters, "
                 "expected 16 or more: take a long random text"
+            )
+        _warn_of_unknown_variables(os.environ)
+
+
+_OTHER_VARIABLES = ("EVALTAP_SPOOL_DIR",)
+_OTHER_PREFIXES = tuple(
+    f"{PREFIX}{word}_" for word in ("JUDGE", "EMBEDDINGS", "KAFKA", "COLLECT", "TEST")
+)
+"""Of variables that other parts read, and check."""
+_warned_of: set[str] = set()
+
+
+def unknown_variables(names: Iterable[str]) -> dict[str, str]:
+    """Return the `EVALTAP_*` names that no part of evaltap reads, each with a question what was meant."""
+    known = [item.metadata["variable"] for item in fields(RecorderConfig)]
+    known += _OTHER_VARIABLES
+    return {
+        name: did_you_mean(name, known)
+        for name in sorted(names)
+        if name.startswith(PREFIX) and name not in known and not name.startswith(_OTHER_PREFIXES)
+    }
+
+
+def _warn_of_unknown_variables(names: Iterable[str]) -> None:
+    for name, meant in unknown_variables(names).items():
+        if name not in _warned_of:
+            _warned_of.add(name)
+            _LOG.warning(
+                "%s is no variable of evaltap and changes nothing; %s",
+                name,
+                meant or "see `evaltap doctor`",
             )
 
 

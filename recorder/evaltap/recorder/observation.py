@@ -1,4 +1,4 @@
-"""The neutral vocabulary that every source speaks and the one assembler understands.
+"""The events of a run, in terms of no framework: what sources produce and the assembler consumes.
 
 A source (a runner plugin, the span reader, the plain API, a file) turns what its framework
 shows into these records; it never builds eval cases itself.  Each observation names its run by
@@ -6,13 +6,15 @@ shows into these records; it never builds eval cases itself.  Each observation n
 arrival is free: the assembler sorts by time, then by arrival.
 
 `None` always means *not seen*; an empty string is content that was seen and is empty.  Why
-something was not seen is said in `capture`, with the words of `evaltap.schemas` (missing,
+something was not seen stands in `capture`, with the words of `evaltap.schemas` (missing,
 truncated, redacted, synthesized, ambiguous), keyed by the case field it concerns.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from evaltap.recorder.foreign import error_name, error_text, type_name
 
 RunStatus = Literal["ok", "error", "incomplete"]
 
@@ -44,7 +46,7 @@ class RunStarted:
     app_name: str | None = None
     user_id: str | None = None
     agent_name: str | None = None
-    state: Mapping[str, Any] | None = None
+    state: Mapping[str, object] | None = None
     origin: Origin = Origin()
     trace_id: str | None = None
     root_span_id: str | None = None
@@ -87,7 +89,7 @@ class ToolCalled:
     time_ns: int
     call_id: str
     name: str
-    arguments: Any = None
+    arguments: object = None
     """JSON value; `None` when not seen, with the reason in `capture`."""
     agent_name: str | None = None
     parent_call_id: str | None = None
@@ -104,7 +106,7 @@ class ToolReturned:
     run_id: str
     time_ns: int
     call_id: str
-    result: Any = None
+    result: object = None
     failure: Failure | None = None
     duration_ms: float | None = None
     capture: Mapping[str, str] = field(default_factory=dict)
@@ -132,6 +134,37 @@ class RunEnded:
     """run_ended | root_span_ended | next_message | idle_timeout | shutdown | evicted."""
 
 
-Observation = (
-    RunStarted | UserMessage | ModelCalled | ToolCalled | ToolReturned | Responded | RunEnded
-)
+RunEvent = RunStarted | UserMessage | ModelCalled | ToolCalled | ToolReturned | Responded | RunEnded
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRun:
+    """All that is known of a run, from its start to its end, of a source that keeps it itself.
+
+    It takes the place of what was observed of the run before: the turn is revised if it differs.
+    """
+
+    run_id: str
+    time_ns: int
+    events: tuple[RunEvent, ...]
+
+
+Observation = RunEvent | WholeRun
+
+
+UNSEEN: Any = object()
+"""Stands for a result or arguments that nobody showed."""
+
+
+def failure_of(error: object) -> Failure:
+    """Return what an error says of itself: a failure as it is, a text as its message.
+
+    An exception is named as OpenTelemetry's `exception.type` is: by module and class, a builtin one
+    by its class.
+    """
+    if type(error) is Failure:
+        return error
+    if not issubclass(type(error), BaseException):
+        named = type_name(error).strip("<>")
+        return Failure(message=error if issubclass(type(error), str) else named)  # type: ignore[arg-type]
+    return Failure(error_name(error), error_text(error))

@@ -11,18 +11,42 @@ or when what waits for it would be lost.
 import threading
 import time
 from collections.abc import Callable
-
-SLICE_SECONDS = 0.000_25
-REST_SECONDS = 0.000_05
-"""Asked for; the system's timers make about twice that of it."""
-LONG_REST_SECONDS = 0.05
-FIRST_LONG_REST_SECONDS = 0.001
-CONTENDED_SECONDS = 0.004
-"""Getting the lock back takes this much longer only where another thread computes for all of Python's
-switch interval of 5 ms; one that computes for less is never interrupted by us."""
+from dataclasses import dataclass
 
 
+@dataclass(frozen=True, slots=True)
 class Pace:
+    """How long to work, and to rest; the values are those at which the benchmarks gave the figures below.
+
+    Turns back to back cost the agent's thread 0.7 times what a batch processor adds, and the slowest in
+    a hundred 0.37 times; a turn is on the log some 20 ms after its end, and a burst within a second
+    (docs/benchmarks/recorder_overhead.py and live_latency.py).
+    """
+
+    slice_seconds: float = 0.000_25
+    """Work between two rests: a twentieth of what Python would take."""
+    rest_seconds: float = 0.000_05
+    """Asked for; the system's timers make about twice that of it."""
+    first_long_rest_seconds: float = 0.001
+    long_rest_seconds: float = 0.05
+    """The longest of the rests that grow while the agent computes."""
+    contended_seconds: float = 0.004
+    """Getting the lock back takes this much longer only where another thread computes for all of Python's
+    switch interval of 5 ms; one that computes for less is never interrupted by us."""
+    turn_wait_seconds: float = 0.02
+    """How long a turn that has ended may wait in favour of the agent's thread."""
+    span_wait_seconds: float = 0.08
+    """When a turn read from spans is too late to be hurried: a large trace is read at ease from then on."""
+    burst_messages: int = 100
+    """More raw items than this waiting, some ten turns at once, come faster than they could be written."""
+    burst_wait_seconds: float = 1.0
+    """How long such a burst may wait in favour of the agent's thread."""
+
+
+DEFAULT_PACE = Pace()
+
+
+class Pacer:
     """Rests now and then.  For one thread.
 
     `longest` is asked before each rest how many seconds it may take, 0 for no rest; `wait` is how to
@@ -30,17 +54,21 @@ class Pace:
     """
 
     def __init__(
-        self, longest: Callable[[], float], wait: Callable[[float], object] = time.sleep
+        self,
+        longest: Callable[[], float],
+        wait: Callable[[float], object] = time.sleep,
+        limits: Pace = DEFAULT_PACE,
     ) -> None:
         self._longest = longest
         self._wait = wait
-        self._next_rest = REST_SECONDS
+        self._limits = limits
+        self._next_rest = limits.rest_seconds
         self._began = time.perf_counter()
 
     def step(self) -> None:
         """Rest if the slice is used up."""
         now = time.perf_counter()
-        if now - self._began < SLICE_SECONDS:
+        if now - self._began < self._limits.slice_seconds:
             return
         longest = self._longest()
         if longest > 0:
@@ -48,28 +76,29 @@ class Pace:
         self._began = time.perf_counter()
 
     def _rest(self, began: float, seconds: float) -> None:
-        (time.sleep if seconds <= REST_SECONDS else self._wait)(seconds)
-        if time.perf_counter() - began - seconds > CONTENDED_SECONDS:
-            self._next_rest = max(FIRST_LONG_REST_SECONDS, 2 * seconds)
+        limits = self._limits
+        (time.sleep if seconds <= limits.rest_seconds else self._wait)(seconds)
+        if time.perf_counter() - began - seconds > limits.contended_seconds:
+            self._next_rest = max(limits.first_long_rest_seconds, 2 * seconds)
         else:
-            self._next_rest = REST_SECONDS
+            self._next_rest = limits.rest_seconds
 
 
 class _Own(threading.local):
     """The pace of each thread; None where nobody waits for the interpreter lock, as in a command."""
 
-    pace: Pace | None = None
+    pace: Pacer | None = None
 
 
 _OWN = _Own()
 
 
-def keep(pace: Pace | None) -> None:
+def set_pace(pace: Pacer | None) -> None:
     """Have this thread keep a pace from now on, or none."""
     _OWN.pace = pace
 
 
-def breathe() -> None:
+def yield_to_agent() -> None:
     """Rest if this thread keeps a pace and its slice is used up.
 
     Called from deep inside of reading and redacting, between two spans or two rules: the pace is the

@@ -1,38 +1,47 @@
-"""The recorder: what an agent's process holds on to.
+"""The recorder: the one object that an agent's process keeps.
 
 Promises to the agent: no exception, no waiting, no growth.  Promises to the evaluator: every turn
 that was begun ends in exactly one counted place.  See docs/explanation/delivery.md.
 """
 
-import math
+import logging
 import time
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from threading import Event, Lock, get_ident
-from typing import Any
 
-from evaltap.recorder import lifecycle
 from evaltap.recorder.config import RecorderConfig
-from evaltap.recorder.errors import Faults
-from evaltap.recorder.finishing import Finisher
-from evaltap.recorder.inlet import Close, Flush, Inlet
-from evaltap.recorder.intake import take
-from evaltap.recorder.ledger import Counters, Ledger
+from evaltap.recorder.delivery import lifecycle
+from evaltap.recorder.delivery.case_processor import CaseProcessor
+from evaltap.recorder.delivery.counters import Counters, LiveCounters
+from evaltap.recorder.delivery.event_queue import Close, EventQueue, Flush
+from evaltap.recorder.delivery.redaction_key import configured_redactor
+from evaltap.recorder.delivery.retrying_writer import RetryingWriter
+from evaltap.recorder.delivery.sinks.base import Sink
+from evaltap.recorder.delivery.sinks.factory import log_sink
+from evaltap.recorder.delivery.snapshot import snapshot
+from evaltap.recorder.delivery.worker import Worker
+from evaltap.recorder.faults import LOG_INTERVAL_SECONDS, Faults
 from evaltap.recorder.observation import Observation, RunStarted
-from evaltap.recorder.outlet import Outlet
-from evaltap.recorder.payload import cut
 from evaltap.recorder.payload import name as named
-from evaltap.recorder.pseudonym import derived_key, key_path, random_key, shared_key
-from evaltap.recorder.redaction import PatternRedactor, Redactor
-from evaltap.recorder.sinks.base import Sink
-from evaltap.recorder.sinks.local_log import LocalLogSink
+from evaltap.recorder.payload import number, text
+from evaltap.recorder.privacy.pseudonyms import random_key
+from evaltap.recorder.privacy.redactor import Redactor
+from evaltap.recorder.protocols import ItemSource
 from evaltap.recorder.turn_api import Turn
-from evaltap.recorder.worker import ObservationSource, Worker
-from evaltap.schemas.errors import ConfigurationError
-from evaltap.schemas.feedback import Feedback
-from evaltap.schemas.log_location import CASE, KafkaLocation, parse_log_location
+from evaltap.schemas.data import JsonObject
+from evaltap.schemas.errors import ConfigurationError, InputError
+from evaltap.schemas.log.location import KafkaLocation, parse_log_location
+from evaltap.schemas.wire.feedback import Feedback
+
+_LOG = logging.getLogger("evaltap.recorder")
+MANY_RECORDERS = 10
+"""Recorders of one log in one process from which on it looks like one a request."""
+START_RETRY_SECONDS = 0.2
+"""After the background thread could not be started; what is observed waits meanwhile."""
 
 
 class Recorder:
@@ -40,8 +49,9 @@ class Recorder:
 
     `log` is the path of the local log; other settings are keyword arguments named as the fields of
     RecorderConfig, or come ready-made as `config`.  `sink` takes the place of the log.  `redactor`
-    takes the place of the one that is on by default.  Nothing is opened or started before the
-    first event.  Raises ConfigurationError for settings that cannot work.
+    takes the place of the one that is on by default.  Recorders of one process with the same settings
+    share one background thread, and the last to be closed closes the log.  Nothing is opened or started
+    before the first event.  Raises ConfigurationError for settings that cannot work.
     """
 
     def __init__(
@@ -51,21 +61,42 @@ class Recorder:
         sink: Sink | None = None,
         redactor: Redactor | None = None,
         config: RecorderConfig | None = None,
-        **settings: Any,  # the fields of RecorderConfig, checked by it
+        **settings: object,  # the fields of RecorderConfig, checked by it
     ) -> None:
         self._closed = self._complete = False
         self._troubles = 0
-        self.config = _configured(log, config, settings)
+        self.config = _placed(_configured(log, config, settings))
         self.faults = Faults()
         self._custom_redactor = redactor
         self._off = self.config.disabled
         self._sink = sink if sink is not None or self._off else log_sink(self.config)
         self._custom_sink = sink is not None
-        self._sources: list[ObservationSource] = []
+        self._sources: list[ItemSource] = []
         self._forked = False
         self._begin()
+        self._followers: set[int] = set()
+        self._retired = False
+        self._leader = self._leader_of(redactor)
         if not self._off:
             lifecycle.watch(self)
+
+    def _leader_of(self, redactor: Redactor | None) -> "Recorder | None":
+        """Return the open recorder of this process with these very settings, which does the work for both."""
+        if self._off or self._custom_sink or redactor is not None:
+            return None
+        leader = _LEADERS.setdefault(self.config, self)
+        if leader._closed or leader._off:
+            _LEADERS[self.config] = leader = self
+        if leader is self:
+            return None
+        leader._followers.add(id(self))
+        if len(leader._followers) == MANY_RECORDERS:
+            _LOG.warning(
+                "%d recorders of %s are open in this process: make one and keep it",
+                MANY_RECORDERS + 1,
+                self.config.log,
+            )
+        return leader
 
     def turn(
         self,
@@ -76,7 +107,7 @@ class Recorder:
         app_name: str | None = None,
         agent: str | None = None,
         invocation_id: str | None = None,
-        state: dict[str, Any] | None = None,
+        state: JsonObject | None = None,
     ) -> Turn:
         """Return a turn of the plain API, to be used in a `with` statement around the agent's work.
 
@@ -115,9 +146,23 @@ class Recorder:
         answer should have been.  The same `feedback_id` given twice is one feedback.  Never raises or
         waits.
         """
-        made = feedback_id or uuid.uuid4().hex
+        made = uuid.uuid4().hex if feedback_id is None or feedback_id == "" else feedback_id
         if self._off:
             return made
+        if self._leader is not None:
+            return self._leader.feedback(
+                session_id,
+                turn=turn,
+                trace_id=trace_id,
+                positive=positive,
+                score=score,
+                comment=comment,
+                correction=correction,
+                name=name,
+                given_by=given_by,
+                app_name=app_name,
+                feedback_id=made,
+            )
         try:
             limit = self.config.field_max_bytes
             given = Feedback(
@@ -130,17 +175,17 @@ class Recorder:
                 trace_id=named(trace_id) or "",
                 name=named(name) or "",
                 positive=positive if isinstance(positive, bool) else None,
-                score=float(score) if score is not None and math.isfinite(score) else None,
-                comment=cut(str(comment or ""), limit)[0],
-                correction=cut(str(correction or ""), limit)[0],
+                score=number(score),
+                comment=text(comment, limit)[0] or "",
+                correction=text(correction, limit)[0] or "",
                 given_by=named(given_by) or "",
             )
-            if not self._inlet.give(given, len(given.comment) + len(given.correction) + 500):
-                self._ledger.feedback_lost()
+            if not self._events.give(given, len(given.comment) + len(given.correction) + 500):
+                self._counters.feedback_lost()
         except Exception as error:
             # See observe.
             self.report_fault("feedback", error)
-            self._ledger.feedback_lost()
+            self._counters.feedback_lost()
         self._ensure_worker()
         return made
 
@@ -148,30 +193,38 @@ class Recorder:
         """Take an observation, from any thread; content is copied now.  Never raises or waits."""
         if self._off:
             if isinstance(observation, RunStarted) and not self.config.disabled:
-                self._ledger.refuse(self._off_reason)
+                self._counters.refuse(self._off_reason)
+            return
+        if self._leader is not None:
+            self._leader.observe(observation)
             return
         try:
             if self._forked and not self._is_own(observation):
                 return
-            taken, weight = take(observation, self.config.field_max_bytes)
-            self._inlet.observe(taken, weight)
+            copied, weight = snapshot(observation, self.config.field_max_bytes)
+            self._events.observe(copied, weight)
         except Exception as error:
             # The one guard of this path: the agent must not see the recorder's troubles.
             self.report_fault("observe", error)
             self._lose(observation)
         self._ensure_worker()
 
-    def register(self, source: ObservationSource) -> None:
+    def register(self, source: ItemSource) -> None:
         """Add a reader of raw items; its methods are called by the background thread only."""
+        if self._leader is not None:
+            self._leader.register(source)
+            return
         self._sources.append(source)
 
-    def submit(self, source: ObservationSource, item: Any) -> bool:
-        """Hand a raw item over to its source, from any thread; False when it was not taken."""
+    def submit(self, source: ItemSource, item: object) -> bool:
+        """Hand a raw item over to its source, from any thread; False when there was no room."""
         if self._off:
             return False
+        if self._leader is not None:
+            return self._leader.submit(source, item)
         try:
-            taken = self._inlet.submit(source, item)
-            if not taken:
+            accepted = self._events.submit(source, item)
+            if not accepted:
                 self._lost_items += 1
             worker = self._worker
             if worker is None or not worker.alive:
@@ -180,7 +233,7 @@ class Recorder:
             # See observe.
             self.report_fault("submit", error)
             return False
-        return taken
+        return accepted
 
     def report_fault(self, where: str, error: BaseException | None = None) -> None:
         """Count an error of a source or of the recorder; too many switch the recorder off."""
@@ -192,20 +245,22 @@ class Recorder:
 
     def counters(self) -> Counters:
         """Return where every turn went up to now."""
+        if self._leader is not None:
+            return self._leader.counters()
         backlog = self._sink.backlog() if self._sink is not None else 0
-        recorded, delivered, spooled, dropped = self._ledger.snapshot(backlog)
+        recorded, delivered, spooled, dropped = self._counters.snapshot(backlog)
         worker = self._worker
         return Counters(
             recorded=recorded,
             delivered=delivered,
             spooled=spooled,
             dropped=dropped,
-            waiting=worker.outlet.waiting if worker else 0,
-            queued_events=len(self._inlet),
+            waiting=worker.writer.waiting if worker else 0,
+            queued_events=len(self._events),
             open_turns=worker.open_turns if worker else 0,
             lost_items=self._lost_items,
-            feedback=self._ledger.feedback,
-            lost_feedback=self._ledger.lost_feedback,
+            feedback=self._counters.feedback,
+            lost_feedback=self._counters.lost_feedback,
             faults=self.faults.total,
         )
 
@@ -214,12 +269,14 @@ class Recorder:
 
         Turns that are still open stay open.  The default time is that of closing.
         """
+        if self._leader is not None:
+            return self._leader.flush(timeout_seconds)
         worker = self._worker
         if worker is None or not worker.alive or self._closed:
-            return len(self._inlet) == 0
+            return len(self._events) == 0
         timeout = self.config.close_timeout_seconds if timeout_seconds is None else timeout_seconds
         flush = Flush(Event(), time.monotonic() + timeout)
-        self._inlet.control(flush)
+        self._events.control(flush)
         return flush.done.wait(timeout)
 
     def close(self, timeout_seconds: float | None = None) -> bool:
@@ -231,51 +288,79 @@ class Recorder:
         """
         if self._closed:
             return self._complete
+        if self._followers:
+            # Others record with these settings; the last of them closes.
+            self._retired = True
+            return self.flush(timeout_seconds)
         self._closed = True
         self._off_reason = "closed"
         self._off = True
         lifecycle.forget(self)
+        if self._leader is not None:
+            self._complete = self._leave(self._leader, timeout_seconds)
+            return self._complete
+        timeout = self.config.close_timeout_seconds if timeout_seconds is None else timeout_seconds
+        self._complete = self._stop(time.monotonic() + timeout)
+        return self._complete
+
+    def _leave(self, leader: "Recorder", timeout_seconds: float | None) -> bool:
+        """Have the leader write what it has; it closes when it was closed before and this was the last."""
+        leader._followers.discard(id(self))
+        if leader._retired and not leader._followers:
+            return leader.close(timeout_seconds)
+        return leader.flush(timeout_seconds)
+
+    def _stop(self, deadline: float) -> bool:
+        """Have the background thread write everything and end; return whether all of it is on the log."""
+        if self._worker is None and len(self._events):
+            self._start_at = 0.0
+            self._ensure_worker(closing=True)
         worker = self._worker
         if worker is None:
-            self._complete = True
-            return True
-        timeout = self.config.close_timeout_seconds if timeout_seconds is None else timeout_seconds
-        self._inlet.control(Close(time.monotonic() + timeout))
-        if worker.thread.ident != get_ident():
-            worker.thread.join(timeout + 0.1)
-        self._complete = worker.complete
-        return self._complete
+            self._counters.dropped("close_timeout", self._events.abandon())
+            return not self._counters.lost_turns
+        self._events.control(Close(deadline))
+        if worker.thread.ident == get_ident():
+            return worker.complete
+        worker.thread.join(max(0.0, deadline - time.monotonic()) + 0.1)
+        if worker.thread.is_alive():
+            # The log hangs, and with it the thread: what it holds is nowhere as far as anybody knows.
+            self._counters.settle(worker.held_turns + self._events.abandon())
+        return worker.complete
 
     def after_fork_in_child(self) -> None:
         """Start anew in a forked child: the parent's turns, thread and files are the parent's."""
         self._forked = True
         # Never closed here: finalising the parent's connection in the child could touch its files.
-        lifecycle.keep_forever((self._worker, self._inlet, self._ledger))
+        lifecycle.keep_forever((self._worker, self._events, self._counters))
         self._begin()
 
-    def quiet_point(self) -> "Lock | None":
+    def fork_lock(self) -> "Lock | None":
         """Return the lock that is held while the sink works, None when there is no thread."""
-        return self._worker.outlet.calm if self._worker is not None else None
+        return self._worker.writer.fork_lock if self._worker is not None else None
 
     def _begin(self) -> None:
-        self._ledger = Ledger()
-        self._inlet = Inlet(
+        self._counters = LiveCounters()
+        self._events = EventQueue(
             max_events=self.config.queue_max_events,
             max_bytes=self.config.queue_max_bytes,
-            refuse=self._ledger.refuse,
+            refuse=self._counters.refuse,
         )
         self._worker: Worker | None = None
         self._starting = Lock()
         self._closed = False
         self._complete = False
         self._off_reason = ""
+        self._start_at = self._start_fault_at = 0.0
         self._lost_items = 0
         self._own_runs: dict[str, None] = {}
 
-    def _ensure_worker(self) -> None:
+    def _ensure_worker(self, *, closing: bool = False) -> None:
         """Start the background thread when there is none or it has died."""
         worker = self._worker
-        if (worker is not None and worker.alive) or self._closed or self._sink is None:
+        if (worker is not None and worker.alive) or self._sink is None:
+            return
+        if (self._closed and not closing) or time.monotonic() < self._start_at:
             return
         if not self._starting.acquire(blocking=False):
             return
@@ -283,29 +368,33 @@ class Recorder:
             if self._worker is worker:
                 if worker is not None:
                     self.report_fault("worker died")
-                self._worker = self._new_worker(self._sink)
-                self._worker.thread.start()
+                started = self._new_worker(self._sink)
+                started.thread.start()
+                self._worker = started
         except Exception as error:
-            # No more threads, or the interpreter is going down: the queue is bounded, try later.
-            self._worker = worker
-            self.report_fault("thread start", error)
+            # No more threads, or the interpreter is going down: what was observed waits in the bounded
+            # queue.  It is one trouble, however many events come meanwhile, and no reason to give up.
+            now = time.monotonic()
+            self._start_at = now + START_RETRY_SECONDS
+            if now >= self._start_fault_at:
+                self._start_fault_at = now + LOG_INTERVAL_SECONDS
+                self.faults.report("thread start", error)
         finally:
             self._starting.release()
 
     def _new_worker(self, sink: Sink) -> Worker:
-        outlet = Outlet(
+        writer = RetryingWriter(
             self.config,
             sink,
-            Finisher(self.config, self._make_redactor),
-            self._ledger,
+            CaseProcessor(self.config, self._make_redactor),
+            self._counters,
             self.faults,
-            uuid.uuid4().hex,
         )
         return Worker(
             self.config,
-            self._inlet,
-            outlet,
-            self._ledger,
+            self._events,
+            writer,
+            self._counters,
             self.faults,
             self._sources,
             metadata.version("evaltap"),
@@ -314,23 +403,19 @@ class Recorder:
     def _make_redactor(self) -> Redactor | None:
         if self._custom_redactor is not None:
             return self._custom_redactor
-        if not self.config.redaction:
-            return None
-        if self.config.redaction_key is not None:
-            return PatternRedactor.configured(self.config, derived_key(self.config.redaction_key))
-        if self.config.log is None or self._custom_sink:
-            return PatternRedactor.configured(self.config, random_key())
         try:
-            return PatternRedactor.configured(self.config, shared_key(key_path(self.config.log)))
-        except OSError as error:
+            # A custom sink has no file that a key could be kept beside.
+            own = replace(self.config, log=None) if self._custom_sink else self.config
+            return configured_redactor(own)
+        except InputError as error:
             # Private all the same, only that other processes will make other pseudonyms.
             self.report_fault("redaction key", error)
-            return PatternRedactor.configured(self.config, random_key())
+            return self.config.redactor(random_key())
 
     def _lose(self, observation: Observation) -> None:
         """Drop the run of an observation that could not be taken."""
         try:
-            self._inlet.lose(observation.run_id, observation.time_ns, "internal_error")
+            self._events.lose(observation.run_id, observation.time_ns, "internal_error")
         except Exception as error:
             # What came in is no observation at all; there is no run to drop.
             self.report_fault("observe", error)
@@ -345,8 +430,24 @@ class Recorder:
         return observation.run_id in self._own_runs
 
 
+_LEADERS: dict[RecorderConfig, Recorder] = {}
+"""The recorder that has the background thread, by settings."""
+
+
+def _placed(config: RecorderConfig) -> RecorderConfig:
+    """Return the settings with the log where it is now: the agent may change its folder."""
+    if config.log is None:
+        return config
+    location = parse_log_location(config.log)
+    return (
+        config
+        if isinstance(location, KafkaLocation)
+        else replace(config, log=str(location.absolute()))
+    )
+
+
 def _configured(
-    log: str | Path | None, config: RecorderConfig | None, settings: dict[str, Any]
+    log: str | Path | None, config: RecorderConfig | None, settings: JsonObject
 ) -> RecorderConfig:
     if config is not None:
         if log is not None or settings:
@@ -361,39 +462,3 @@ def _configured(
     except TypeError as error:
         known = ", ".join(RecorderConfig.__dataclass_fields__)
         raise ConfigurationError(f"{error}; settings are: {known}") from error
-
-
-def log_sink(config: RecorderConfig) -> Sink:
-    """Return the sink of the configured log; raise ConfigurationError when it cannot be one."""
-    if config.log is None:
-        raise ConfigurationError(
-            "no log was given: pass Recorder('log.db'), or set EVALTAP_LOG, or EVALTAP_DISABLED=1"
-        )
-    location = parse_log_location(config.log)
-    if isinstance(location, KafkaLocation):
-        if location.format != CASE:
-            raise ConfigurationError(
-                f"log {config.log!r}: topics of format {location.format} are only read, by "
-                "`evaltap consume`; name a topic of turns to write to"
-            )
-        if len(location.topics) > 1:
-            raise ConfigurationError(
-                f"log {config.log!r}: names {len(location.topics)} topics, which only readers take; name "
-                "the one to write to"
-            )
-        from evaltap.recorder.sinks.kafka import KafkaSink
-
-        return KafkaSink(location, max_bytes=config.log_max_bytes)
-    path = location
-    try:
-        usable = path.parent.is_dir() and not path.is_dir()
-    except OSError as error:
-        raise ConfigurationError(
-            f"log {config.log!r} cannot be reached ({error}): name a file in a directory that the "
-            "agent may write to"
-        ) from error
-    if not usable:
-        raise ConfigurationError(
-            f"log {config.log!r} cannot be a file: name a file in a directory that exists"
-        )
-    return LocalLogSink(path, max_bytes=config.log_max_bytes)

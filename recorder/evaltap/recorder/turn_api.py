@@ -8,48 +8,35 @@ Every method may be called from any thread, takes any object, and never raises. 
 the block is recorded as the error of the turn and goes on to the caller unchanged.
 """
 
+import functools
+import inspect
 import itertools
-import os
-import time
+from collections.abc import Callable
 from contextlib import suppress
-from contextvars import Token
+from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar, cast
 
-from evaltap.recorder.errors import guard
-from evaltap.recorder.failures import UNSEEN, failure_of
-from evaltap.recorder.observation import (
-    ModelCalled,
-    Observation,
-    Origin,
-    Responded,
-    RunEnded,
-    RunStarted,
-    RunStatus,
-    ToolCalled,
-    ToolReturned,
-    UserMessage,
-)
-from evaltap.recorder.run_clock import RunClock
-from evaltap.recorder.tool_decorator import UNDER_WAY
-
-if TYPE_CHECKING:
-    from evaltap.recorder.recorder import Recorder
+from evaltap.recorder.faults import Guard
+from evaltap.recorder.observation import UNSEEN, Origin, failure_of
+from evaltap.recorder.payload import name as named
+from evaltap.recorder.protocols import Recording
+from evaltap.recorder.run import ObservedRun
+from evaltap.schemas.data import JsonObject
 
 _ORIGIN = Origin(framework="plain", convention="evaltap")
 
 
 class ToolCall:
-    """A call of a tool that has begun; tell it how it ended."""
+    """A tool call that has begun; record with it how the call ended."""
 
-    __slots__ = ("_began_ns", "_turn", "id")
+    __slots__ = ("_turn", "id")
 
-    def __init__(self, turn: "Turn", call_id: str, began_ns: int) -> None:
+    def __init__(self, turn: "Turn", call_id: str) -> None:
         self.id = call_id
         self._turn = turn
-        self._began_ns = began_ns
 
-    def returned(self, result: Any) -> None:
+    def returned(self, result: object) -> None:
         """Record the result; the time since the call is its duration."""
         self._turn.tool_result(self, result)
 
@@ -57,18 +44,13 @@ class ToolCall:
         """Record the failure: an exception, or a text."""
         self._turn.tool_result(self, error=error)
 
-    @property
-    def milliseconds(self) -> float:
-        """Time since the call began."""
-        return (time.perf_counter_ns() - self._began_ns) / 1e6
-
 
 class Turn:
     """One user message and what the agent did about it; obtain it from `Recorder.turn`."""
 
     def __init__(
         self,
-        recorder: "Recorder",
+        recorder: Recording,
         *,
         user: str | None,
         session_id: str | None,
@@ -76,35 +58,35 @@ class Turn:
         app_name: str | None,
         agent: str | None,
         invocation_id: str | None,
-        state: dict[str, Any] | None,
+        state: JsonObject | None,
     ) -> None:
-        self.run_id = os.urandom(12).hex()
         self._recorder = recorder
-        self._numbers = itertools.count(1)
-        self._clock = RunClock()
-        self._user = user
-        self._responded = False
-        self._ended = False
-        self._before: Token[Any] | None = None
-        self._start = RunStarted(
-            self.run_id,
-            self._clock.now(),
+        self._run = ObservedRun(
+            recorder,
+            _ORIGIN,
             session_id=session_id,
             app_name=app_name,
             user_id=user_id,
             agent_name=agent,
             state=state,
-            origin=_ORIGIN,
             invocation_id=invocation_id,
+            begins=False,
         )
+        self.run_id = self._run.run_id
+        self._session_id = named(session_id) or self.run_id
+        self._invocation_id = named(invocation_id) or self.run_id
+        self._app_name = app_name
+        self._numbers = itertools.count(1)
+        self._user = user
+        self._before: Token[Turn | None] | None = None
 
     def tool(
         self,
         name: str,
-        arguments: Any = None,
+        arguments: object = None,
         *,
         id: str | None = None,
-        result: Any = UNSEEN,
+        result: object = UNSEEN,
         error: object = None,
         duration_ms: float | None = None,
         agent: str | None = None,
@@ -116,39 +98,37 @@ class Turn:
         made this one.
         """
         made_up = f"{self.run_id}.{next(self._numbers)}"
-        call = ToolCall(self, made_up if id is None else id, time.perf_counter_ns())
-        with guard(self._recorder.faults, "turn.tool"):
-            self._observe(
-                ToolCalled(
-                    self.run_id,
-                    self._clock.now(),
-                    call.id,
-                    name,
-                    arguments,
-                    agent_name=agent,
-                    parent_call_id=parent.id if isinstance(parent, ToolCall) else parent,
-                    id_known=id is not None,
-                    capture={"arguments": "missing"} if arguments is None else {},
-                )
+        # An id is a key from here on, and a foreign object's hash may be any code.
+        id = named(id)
+        call = ToolCall(self, id or made_up)
+        with Guard(self._recorder.report_fault, "turn.tool"):
+            has_returned = result is not UNSEEN or error is not None
+            self._run.tool_called(
+                id,
+                name,
+                UNSEEN if arguments is None else arguments,
+                agent=agent,
+                parent=parent.id if type(parent) is ToolCall else named(parent),
+                made_up=made_up,
+                expects_id=False,
+                is_open=not has_returned,
             )
-            if result is not UNSEEN or error is not None:
+            if has_returned:
                 self._returned(call.id, result, error, duration_ms)
         return call
 
     def tool_result(
         self,
         call: ToolCall | str,
-        result: Any = UNSEEN,
+        result: object = UNSEEN,
         *,
         error: object = None,
         duration_ms: float | None = None,
     ) -> None:
         """Record how a call ended, named by what `tool` returned or by the id given there."""
-        with guard(self._recorder.faults, "turn.tool_result"):
-            if isinstance(call, ToolCall):
-                duration_ms = call.milliseconds if duration_ms is None else duration_ms
-                call = call.id
-            self._returned(call, result, error, duration_ms)
+        with Guard(self._recorder.report_fault, "turn.tool_result"):
+            call_id = call.id if type(call) is ToolCall else named(call) or ""
+            self._returned(call_id, result, error, duration_ms)
 
     def model(
         self,
@@ -160,26 +140,21 @@ class Turn:
         cost_usd: float | None = None,
         agent: str | None = None,
     ) -> None:
-        """Record a call of a language model; `text` is what it said besides calling tools."""
-        with guard(self._recorder.faults, "turn.model"):
-            self._observe(
-                ModelCalled(
-                    self.run_id,
-                    self._clock.now(),
-                    model=model,
-                    text=text,
-                    input_tokens=input_tokens,
-                    output_tokens=output_tokens,
-                    cost_usd=cost_usd,
-                    agent_name=agent,
-                )
+        """Record a call of a language model; `text` is its message besides the tool calls."""
+        with Guard(self._recorder.report_fault, "turn.model"):
+            self._run.model_called(
+                model,
+                text=text,
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                cost_usd=cost_usd,
+                agent=agent,
             )
 
     def respond(self, text: str | None) -> None:
         """Record the answer to the user; the last one counts."""
-        with guard(self._recorder.faults, "turn.respond"):
-            self._responded = True
-            self._observe(Responded(self.run_id, self._clock.now(), text))
+        with Guard(self._recorder.report_fault, "turn.respond"):
+            self._run.answer(text)
 
     def feedback(
         self,
@@ -192,26 +167,24 @@ class Turn:
         given_by: str | None = None,
     ) -> str:
         """Record what the user thinks of this turn, during it or later; see `Recorder.feedback`."""
-        start = self._start
         return self._recorder.feedback(
-            start.session_id or self.run_id,
-            turn=start.invocation_id or self.run_id,
+            self._session_id,
+            turn=self._invocation_id,
             positive=positive,
             score=score,
             comment=comment,
             correction=correction,
             name=name,
             given_by=given_by,
-            app_name=start.app_name,
+            app_name=self._app_name,
         )
 
     def __enter__(self) -> "Turn":
         """Begin the turn."""
         self._before = UNDER_WAY.set(self)
-        with guard(self._recorder.faults, "turn"):
-            self._observe(self._start)
-            missing = {"userContent": "missing"} if self._user is None else {}
-            self._observe(UserMessage(self.run_id, self._clock.now(), self._user, missing))
+        with Guard(self._recorder.report_fault, "turn"):
+            self._run.begin()
+            self._run.user_message(self._user)
         return self
 
     def __exit__(
@@ -225,18 +198,11 @@ class Turn:
             # Ended in another context than it began in, there is nothing to undo.
             with suppress(ValueError, RuntimeError):
                 UNDER_WAY.reset(self._before)
-        with guard(self._recorder.faults, "turn"):
-            if self._ended:
-                return
-            self._ended = True
-            if not self._responded:
-                missing = {"finalResponse": "missing"}
-                self._observe(Responded(self.run_id, self._clock.now(), None, missing))
-            status: RunStatus = "ok"
-            if error is not None:
-                status = "error" if isinstance(error, Exception) else "incomplete"
-            failure = failure_of(error) if error is not None else None
-            self._observe(RunEnded(self.run_id, self._clock.now(), status, failure))
+        with Guard(self._recorder.report_fault, "turn"):
+            if error is None:
+                self._run.end()
+            else:
+                self._run.end_with(error)
 
     async def __aenter__(self) -> "Turn":
         """Begin the turn, in `async with`."""
@@ -252,16 +218,72 @@ class Turn:
         self.__exit__(kind, error, traceback)
 
     def _returned(
-        self, call_id: str, result: Any, error: object, duration_ms: float | None
+        self, call_id: str, result: object, error: object, duration_ms: float | None
     ) -> None:
         failure = failure_of(error) if error is not None else None
-        seen = None if result is UNSEEN else result
-        missing = {"result": "missing"} if result is UNSEEN and failure is None else {}
-        self._observe(
-            ToolReturned(
-                self.run_id, self._clock.now(), call_id, seen, failure, duration_ms, missing
-            )
-        )
+        self._run.tool_returned(call_id, result, failure, duration_ms=duration_ms)
 
-    def _observe(self, observation: Observation) -> None:
-        self._recorder.observe(observation)
+
+UNDER_WAY: ContextVar["Turn | None"] = ContextVar("evaltap_turn", default=None)
+"""The turn that this context works for."""
+
+_Tool = TypeVar("_Tool", bound=Callable[..., Any])
+
+
+def tool(function: _Tool) -> _Tool:
+    """Record each call of a function, plain or `async`, in the turn around it.
+
+    Arguments are recorded by name, `self` left out.  What the function returns and raises reaches the
+    caller unchanged.
+    """
+
+    @functools.wraps(function)
+    async def awaited(*args: object, **kwargs: object) -> object:
+        with _Recorded(function, args, kwargs) as call:
+            return call.keep(await function(*args, **kwargs))
+
+    @functools.wraps(function)
+    def plain(*args: object, **kwargs: object) -> object:
+        with _Recorded(function, args, kwargs) as call:
+            return call.keep(function(*args, **kwargs))
+
+    return cast(_Tool, awaited if inspect.iscoroutinefunction(function) else plain)
+
+
+class _Recorded:
+    """One call of a decorated function; the methods of turns and calls never raise."""
+
+    def __init__(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: JsonObject
+    ) -> None:
+        self._function, self._args, self._kwargs = function, args, kwargs
+        self._call: ToolCall | None = None
+
+    def keep(self, result: object) -> object:
+        """Record the result and pass it on."""
+        if self._call is not None:
+            self._call.returned(result)
+        return result
+
+    def __enter__(self) -> "_Recorded":
+        turn = UNDER_WAY.get()
+        if turn is not None:
+            self._call = turn.tool(self._function.__name__, self._arguments())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._call is not None and isinstance(error, Exception):
+            self._call.failed(error)
+
+    def _arguments(self) -> JsonObject:
+        try:
+            bound = inspect.signature(self._function).bind(*self._args, **self._kwargs)
+        except (TypeError, ValueError):
+            # The call is about to fail for it, or the function hides its signature.
+            return dict(self._kwargs)
+        return {name: value for name, value in bound.arguments.items() if name != "self"}

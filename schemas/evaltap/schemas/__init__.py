@@ -8,7 +8,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evaltap.schemas.case import (
+    from evaltap.schemas.errors import ConfigurationError, EvaltapError, FormatError, InputError
+    from evaltap.schemas.files.documents import (
+        iter_cases,
+        read_eval_set,
+        read_metrics,
+        read_result,
+        write_document,
+    )
+    from evaltap.schemas.formats.case import (
         CaseData,
         CaseRubric,
         CaseSource,
@@ -20,20 +28,12 @@ if TYPE_CHECKING:
         Telemetry,
         Tool,
     )
-    from evaltap.schemas.documents import (
-        iter_cases,
-        read_eval_set,
-        read_metrics,
-        read_result,
-        write_document,
-    )
-    from evaltap.schemas.errors import ConfigurationError, EvaltapError, FormatError, InputError
-    from evaltap.schemas.message import Message
-    from evaltap.schemas.metric import Criterion, EvalMetric, JudgeModel
-    from evaltap.schemas.result import EvalCaseResult, EvalMetricResult, EvalSetResult
+    from evaltap.schemas.formats.message import Message
+    from evaltap.schemas.formats.metric import Criterion, EvalMetric, JudgeModel
+    from evaltap.schemas.formats.result import EvalCaseResult, EvalMetricResult, EvalSetResult
 
 _HOMES = {
-    "case": (
+    "formats.case": (
         "CaseData",
         "CaseRubric",
         "CaseSource",
@@ -45,11 +45,17 @@ _HOMES = {
         "Telemetry",
         "Tool",
     ),
-    "documents": ("iter_cases", "read_eval_set", "read_metrics", "read_result", "write_document"),
+    "files.documents": (
+        "iter_cases",
+        "read_eval_set",
+        "read_metrics",
+        "read_result",
+        "write_document",
+    ),
     "errors": ("ConfigurationError", "EvaltapError", "FormatError", "InputError"),
-    "message": ("Message",),
-    "metric": ("Criterion", "EvalMetric", "JudgeModel"),
-    "result": ("EvalCaseResult", "EvalMetricResult", "EvalSetResult"),
+    "formats.message": ("Message",),
+    "formats.metric": ("Criterion", "EvalMetric", "JudgeModel"),
+    "formats.result": ("EvalCaseResult", "EvalMetricResult", "EvalSetResult"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

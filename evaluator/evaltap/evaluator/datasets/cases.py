@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.bad_line import BadLine
+from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.datasets.columns import Columns, case_or_bad_line, row_case
 from evaltap.evaluator.datasets.tables import read_rows
-from evaltap.schemas.case import CaseData
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.formats.case import CaseData
 
 SUFFIXES: Final = frozenset({".arrow", ".csv", ".parquet"})
 """Files that can be nothing but a data set; JSON may be either."""

@@ -3,14 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
-from evaltap.evaluator.bad_line import BadLine
-from evaltap.schemas.case import CaseData
-from evaltap.schemas.documents import case_data, describe
+from evaltap.evaluator.cases.identity import BadLine
 from evaltap.schemas.errors import FormatError, InputError
+from evaltap.schemas.files.documents import case_data
+from evaltap.schemas.files.validation import describe
+from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.model import Json
 
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "case": ("eval_case", "case_json"),
@@ -37,14 +39,14 @@ class Columns:
     """Which column of a data set holds which part of a case."""
 
     given: Mapping[str, str] = field(default_factory=dict)
-    """Column by field; these go before the names that are known."""
+    """Column by field; these override the known names."""
 
-    def value(self, name: str, row: Mapping[str, Any]) -> Any:
+    def value(self, name: str, row: Mapping[str, Json]) -> Json:
         """Return what a row has for a field, None when it has nothing."""
         column = self.column(name, row)
         return None if column is None else row[column]
 
-    def column(self, name: str, row: Mapping[str, Any]) -> str | None:
+    def column(self, name: str, row: Mapping[str, Json]) -> str | None:
         """Return the column of a field in a row."""
         if name in self.given:
             return self.given[name] if self.given[name] in row else None
@@ -68,7 +70,7 @@ def parse_columns(pairs: Sequence[str]) -> Columns:
 
 
 def row_case(
-    row: Mapping[str, Any], columns: Columns, *, number: int, app_name: str, path: str, place: str
+    row: Mapping[str, Json], columns: Columns, *, number: int, app_name: str, path: str, place: str
 ) -> CaseData:
     """Return the eval case of a row.
 
@@ -84,8 +86,8 @@ def row_case(
         return case_data(reader.parsed(whole), path=path, place=place)
     case: CaseData = {"evalId": reader.id(columns.value("id", row), number)}
     messages = columns.value("messages", row)
-    recorded: list[dict[str, Any]]
-    expected: list[dict[str, Any]] = []
+    recorded: list[dict[str, Json]]
+    expected: list[dict[str, Json]] = []
     if messages is not None:
         recorded = reader.turns(messages)
     else:
@@ -105,7 +107,7 @@ def row_case(
 
 
 def case_or_bad_line(
-    row: Mapping[str, Any], columns: Columns, *, number: int, path: str, place: str
+    row: Mapping[str, Json], columns: Columns, *, number: int, path: str, place: str
 ) -> CaseData | BadLine:
     """Return the eval case of a row, or what the row holds instead; rows are numbered from 0."""
     try:
@@ -116,8 +118,8 @@ def case_or_bad_line(
 
 
 def _one_turn(
-    row: Mapping[str, Any], columns: Columns, reader: "_Reader"
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    row: Mapping[str, Json], columns: Columns, reader: "_Reader"
+) -> tuple[list[dict[str, Json]], list[dict[str, Json]]]:
     """Return the recorded turn and the expected turn of a row, each in a list of none or one."""
     asked = columns.value("input", row)
     if asked is None:
@@ -132,29 +134,29 @@ def _one_turn(
     tools, wanted_tools = columns.value("tools", row), columns.value("expected_tools", row)
     recorded, expected = [], []
     if output is not None or tools is not None:
-        recorded.append(turn | reader.told(output, tools))
+        recorded.append(turn | reader.answered(output, tools))
         if tools is None:
             # A table that says nothing about tools does not say that none was called.
             recorded[0]["capture"] = {"tools": "missing"}
         if output is None:
             recorded[0].setdefault("capture", {})["finalResponse"] = "missing"
     if wanted is not None or wanted_tools is not None or not recorded:
-        expected.append(turn | reader.told(wanted, wanted_tools))
+        expected.append(turn | reader.answered(wanted, wanted_tools))
     return recorded, expected
 
 
 class _Reader:
-    """Reads the cells of one row, and knows where it stands for messages."""
+    """Reads the cells of one row, and names its place in messages."""
 
     def __init__(self, path: str, place: str) -> None:
         self.path = path
         self.place = place
 
-    def id(self, value: Any, number: int) -> str:
+    def id(self, value: Json, number: int) -> str:
         text = str(value).strip() if isinstance(value, str | int) else ""
         return text or f"row-{number}"
 
-    def text(self, value: Any, what: str) -> str:
+    def text(self, value: Json, what: str) -> str:
         """Return a cell as text: a text, a number, or a list of one (several right answers: the first)."""
         if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
             value = value[0]
@@ -162,21 +164,21 @@ class _Reader:
             raise self.wrong(what, value, "a text")
         return str(value)
 
-    def asked(self, value: Any) -> dict[str, Any]:
+    def asked(self, value: Json) -> dict[str, Json]:
         """Return the user's side of a turn: a text, or a list of messages that ends with the user's."""
         if not isinstance(value, list):
             return {"userContent": {"role": "user", "content": self.text(value, "input")}}
         messages = [self.message(one) for one in value]
         if not messages or messages[-1]["role"] != "user":
             raise self.wrong("input", value, "messages, the user's last")
-        turn: dict[str, Any] = {"userContent": messages[-1]}
+        turn: dict[str, Json] = {"userContent": messages[-1]}
         if messages[:-1]:
             turn["contextMessages"] = messages[:-1]
         return turn
 
-    def told(self, answer: Any, tools: Any) -> dict[str, Any]:
+    def answered(self, answer: Json, tools: Json) -> dict[str, Json]:
         """Return the agent's side of a turn."""
-        turn: dict[str, Any] = {}
+        turn: dict[str, Json] = {}
         if answer is not None:
             text = self.text(answer, "the answer")
             turn["finalResponse"] = {"role": "assistant", "content": text}
@@ -184,14 +186,14 @@ class _Reader:
             turn["tools"] = self.tools(tools)
         return turn
 
-    def tools(self, value: Any) -> list[dict[str, Any]]:
+    def tools(self, value: Json) -> list[dict[str, Json]]:
         """Return tool calls: DeepEval's, ours, or OpenAI's, as a list or as JSON text of one."""
         value = self.parsed(value)
         if not isinstance(value, list):
             raise self.wrong("tools", value, "a list of tool calls")
         return [self.tool(call) for call in value]
 
-    def tool(self, call: Any) -> dict[str, Any]:
+    def tool(self, call: Json) -> dict[str, Json]:
         if isinstance(call, str):
             return {"name": call}
         inner = call.get("function") if isinstance(call, Mapping) else None
@@ -199,7 +201,7 @@ class _Reader:
             call = {**call, **inner}
         if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
             raise self.wrong("tools", call, "tool calls with a `name`")
-        made: dict[str, Any] = {"name": call["name"]}
+        made: dict[str, Json] = {"name": call["name"]}
         for key, names in (
             ("id", ("id",)),
             ("arguments", ("arguments", "inputParameters", "input_parameters", "args")),
@@ -210,13 +212,13 @@ class _Reader:
                 made[key] = self.parsed(found) if key == "arguments" else self.plain(found, key)
         return made
 
-    def turns(self, value: Any) -> list[dict[str, Any]]:
+    def turns(self, value: Json) -> list[dict[str, Json]]:
         """Return the turns of a conversation: each user's message with the answers up to the next."""
         value = self.parsed(value)
         if not isinstance(value, list) or not value:
             raise self.wrong("messages", value, "a list of messages")
-        turns: list[dict[str, Any]] = []
-        before: list[dict[str, Any]] = []
+        turns: list[dict[str, Json]] = []
+        before: list[dict[str, Json]] = []
         for one in value:
             message = self.message(one)
             if message["role"] == "user":
@@ -234,7 +236,7 @@ class _Reader:
             turns[0]["contextMessages"] = before
         return [{"invocationId": f"t-{n}", **turn} for n, turn in enumerate(turns, start=1)]
 
-    def message(self, value: Any) -> dict[str, Any]:
+    def message(self, value: Json) -> dict[str, Json]:
         role = value.get("role") or value.get("from") if isinstance(value, Mapping) else None
         if not isinstance(role, str):
             raise self.wrong("a message", value, "an object with `role` and `content`")
@@ -248,7 +250,7 @@ class _Reader:
             "content": "" if content is None else str(content),
         }
 
-    def parsed(self, value: Any) -> Any:
+    def parsed(self, value: Json) -> Json:
         """Return JSON text as what it says: cells of CSV hold lists that way."""
         if not isinstance(value, str):
             return self.plain(value, "tools")
@@ -257,7 +259,7 @@ class _Reader:
         except orjson.JSONDecodeError:
             return value
 
-    def plain(self, value: Any, column: str) -> Any:
+    def plain(self, value: Json, column: str) -> Json:
         """Return a cell as JSON data: times as text; bytes are refused."""
         if isinstance(value, Mapping):
             return {str(key): self.plain(item, column) for key, item in value.items()}
@@ -273,18 +275,18 @@ class _Reader:
             raise self.wrong(f"column {column}", "bytes", "text, numbers, lists or objects")
         return str(value)  # Decimal, UUID
 
-    def wrong(self, what: str, found: Any, expected: str) -> FormatError:
-        told = found if found == "bytes" else describe(found)
+    def wrong(self, what: str, found: Json, expected: str) -> FormatError:
+        shown = found if found == "bytes" else describe(found)
         return FormatError(
-            f"{what}: found {told}; expected {expected}", path=self.path, place=self.place
+            f"{what}: found {shown}; expected {expected}", path=self.path, place=self.place
         )
 
 
-def _listed(key: str, value: Any) -> Any:
+def _listed(key: str, value: Json) -> Json:
     return value.split("|") if key in _LISTS and isinstance(value, str) else value
 
 
-def _unwrapped(row: Mapping[str, Any]) -> Mapping[str, Any]:
+def _unwrapped(row: Mapping[str, Json]) -> Mapping[str, Json]:
     """Return a row of OpenAI's evals, `{"item": {...}, "sample": {...}}`, as one row."""
     item, sample = row.get("item"), row.get("sample")
     if not isinstance(item, Mapping) or set(row) - {"item", "sample"}:

@@ -8,13 +8,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from evaltap.evaluator.datasets.columns import FIELDS
-from evaltap.schemas import canonical
-from evaltap.schemas.documents import describe, parse, read_bytes
 from evaltap.schemas.errors import FormatError
-from evaltap.schemas.metric import EvalMetric
+from evaltap.schemas.files import canonical
+from evaltap.schemas.files.documents import read_bytes
+from evaltap.schemas.files.validation import describe, parse
+from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.formats.model import Json
 
 _VARIABLE: Final = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
 _OUTPUT: Final = frozenset({"sample.output_text", "item.output_text"})
@@ -23,7 +25,7 @@ _ROUGE: Final = {f"rouge_{n}": f"rouge{n}" for n in range(1, 6)} | {"rouge_l": "
 
 @dataclass(frozen=True, slots=True)
 class EvalConfig:
-    """What a configuration comes to: metrics, the columns they speak of, and what is left out."""
+    """A configuration as metrics, the columns they refer to, and what is left out."""
 
     name: str
     metrics: list[EvalMetric]
@@ -37,7 +39,7 @@ class _Unsupported(ValueError):
     """Why a criterion cannot be a metric."""
 
 
-def is_eval_config(data: Any) -> bool:
+def is_eval_config(data: Json) -> bool:
     """Tell whether decoded JSON is a configuration of OpenAI's evals."""
     return isinstance(data, dict) and "data_source_config" in data and "testing_criteria" in data
 
@@ -75,7 +77,7 @@ def read_eval_config(path: Path, given: Mapping[str, str] | None = None) -> Eval
 
 
 def _columns(
-    graders: Sequence[Mapping[str, Any]], properties: Sequence[str], given: Mapping[str, str]
+    graders: Sequence[Mapping[str, Json]], properties: Sequence[str], given: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the columns of input and expected: as given, by what is compared with, and by name."""
     columns = dict(given)
@@ -93,20 +95,20 @@ def _columns(
     return columns
 
 
-def _metric(name: str, grader: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+def _metric(name: str, grader: Mapping[str, Json], columns: Mapping[str, str]) -> dict[str, Json]:
     make = _KINDS.get(str(grader.get("type")))
     if make is None:
         raise _Unsupported(f"no such type here; known: {', '.join(_KINDS)}")
     return {"metricName": name, **make(grader, columns)}
 
 
-def _string_check(grader: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+def _string_check(grader: Mapping[str, Json], columns: Mapping[str, str]) -> dict[str, Json]:
     _check_graded(grader)
     operation, reference = grader.get("operation"), str(grader.get("reference") or "")
     if operation not in ("eq", "ne", "like", "ilike"):
         raise _Unsupported(f"operation {operation!r}; expected eq, ne, like or ilike")
     if not _VARIABLE.search(reference):
-        rule: dict[str, Any] = {"id": "1", "type": "exact", "value": reference}
+        rule: dict[str, Json] = {"id": "1", "type": "exact", "value": reference}
         if operation in ("like", "ilike"):
             rule = {"id": "1", "type": "contains", "values": [reference]}
         rule |= {"negate": operation == "ne", "caseInsensitive": operation == "ilike"}
@@ -126,7 +128,7 @@ def _string_check(grader: Mapping[str, Any], columns: Mapping[str, str]) -> dict
     }
 
 
-def _text_similarity(grader: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+def _text_similarity(grader: Mapping[str, Json], columns: Mapping[str, str]) -> dict[str, Json]:
     _check_graded(grader)
     _check_reference(str(grader.get("reference") or ""), columns)
     measure, bound = grader.get("evaluation_metric"), grader.get("pass_threshold")
@@ -134,7 +136,7 @@ def _text_similarity(grader: Mapping[str, Any], columns: Mapping[str, str]) -> d
         raise _Unsupported("pass_threshold is missing; add it")
     if measure in _ROUGE:
         rouge = {"rougeType": _ROUGE[str(measure)], "threshold": {"f1": bound}}
-        criterion: dict[str, Any] = {"finalResponse": {"rouge": rouge}}
+        criterion: dict[str, Json] = {"finalResponse": {"rouge": rouge}}
         name, threshold = "final_response_avg_score", 1.0
     elif measure == "fuzzy_match":
         criterion = {"lexical": {"algorithm": "levenshtein", "caseSensitive": True}}
@@ -146,7 +148,7 @@ def _text_similarity(grader: Mapping[str, Any], columns: Mapping[str, str]) -> d
     return {"evaluatorName": name, "threshold": threshold, "criterion": criterion}
 
 
-def _label_model(grader: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+def _label_model(grader: Mapping[str, Json], columns: Mapping[str, str]) -> dict[str, Json]:
     labels, passing = grader.get("labels"), grader.get("passing_labels")
     if (
         not isinstance(labels, list)
@@ -159,28 +161,30 @@ def _label_model(grader: Mapping[str, Any], columns: Mapping[str, str]) -> dict[
         "responseScorerName": "categorical",
         "responseScorerOptions": {"categories": categories},
     }
-    told = f"Answer with one of these labels as `category`: {', '.join(map(str, labels))}."
-    return _judged(grader, columns, told, options, 1.0)
+    instruction = f"Answer with one of these labels as `category`: {', '.join(map(str, labels))}."
+    return _judged(grader, columns, instruction, options, 1.0)
 
 
-def _score_model(grader: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+def _score_model(grader: Mapping[str, Json], columns: Mapping[str, str]) -> dict[str, Json]:
     span = grader.get("range") or [0, 1]
     if [*span] != [0, 1]:
         raise _Unsupported(f"range {span}: only [0, 1]; use llm_criteria with a numeric scale")
     bound = grader.get("pass_threshold")
     if isinstance(bound, bool) or not isinstance(bound, int | float):
         raise _Unsupported("pass_threshold is missing; add it")
-    told = "Answer with a number from 0 to 1 as `score`."
-    return _judged(grader, columns, told, {"responseScorerName": "single_score"}, float(bound))
+    instruction = "Answer with a number from 0 to 1 as `score`."
+    return _judged(
+        grader, columns, instruction, {"responseScorerName": "single_score"}, float(bound)
+    )
 
 
 def _judged(
-    grader: Mapping[str, Any],
+    grader: Mapping[str, Json],
     columns: Mapping[str, str],
-    told: str,
-    options: Mapping[str, Any],
+    instruction: str,
+    options: Mapping[str, Json],
     threshold: float,
-) -> dict[str, Any]:
+) -> dict[str, Json]:
     sources: dict[str, tuple[str, str]] = {}
 
     def bound(match: re.Match[str]) -> str:
@@ -199,7 +203,11 @@ def _judged(
         {"templateVariable": name, "source": {"scope": scope, "field": part}}
         for name, (scope, part) in sources.items()
     ]
-    template = {"prompt": "\n\n".join([*parts, told]), **options, "variableBindings": bindings}
+    template = {
+        "prompt": "\n\n".join([*parts, instruction]),
+        **options,
+        "variableBindings": bindings,
+    }
     judge = {"judgeModel": {"modelName": str(grader.get("model") or "")}, "template": template}
     return {
         "evaluatorName": "llm_judge_template",
@@ -208,7 +216,7 @@ def _judged(
     }
 
 
-def _message_text(message: Any) -> str:
+def _message_text(message: Json) -> str:
     content = message.get("content") if isinstance(message, Mapping) else None
     parts = content if isinstance(content, list) else [content]
     texts = [one.get("text") if isinstance(one, Mapping) else one for one in parts]
@@ -226,7 +234,7 @@ def _source(variable: str, columns: Mapping[str, str]) -> tuple[str, str] | None
     return ("expected", "finalResponse") if column == columns.get("expected") else None
 
 
-def _check_graded(grader: Mapping[str, Any]) -> None:
+def _check_graded(grader: Mapping[str, Json]) -> None:
     graded = _VARIABLE.fullmatch(str(grader.get("input") or "").strip())
     if not graded or graded[1] not in _OUTPUT:
         raise _Unsupported(f"input is {grader.get('input')!r}; only {{{{sample.output_text}}}}")
@@ -241,7 +249,7 @@ def _check_reference(reference: str, columns: Mapping[str, str]) -> None:
         )
 
 
-_KINDS: Final[Mapping[str, Callable[[Mapping[str, Any], Mapping[str, str]], dict[str, Any]]]] = {
+_KINDS: Final[Mapping[str, Callable[[Mapping[str, Json], Mapping[str, str]], dict[str, Json]]]] = {
     "string_check": _string_check,
     "text_similarity": _text_similarity,
     "label_model": _label_model,

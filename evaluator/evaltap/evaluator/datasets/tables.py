@@ -10,12 +10,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
-from evaltap.schemas import canonical
-from evaltap.schemas.documents import describe, iter_case_lines, read_bytes
 from evaltap.schemas.errors import ConfigurationError, FormatError, InputError
+from evaltap.schemas.files import canonical
+from evaltap.schemas.files.documents import iter_case_lines, read_bytes
+from evaltap.schemas.files.validation import describe
+from evaltap.schemas.formats.model import Json
 
-Row = tuple[str, dict[str, Any]]
-"""Where a row stands in its file (`line 3`, `row 3 of train`), and its columns."""
+Row = tuple[str, dict[str, Json]]
+"""The place of a row in its file (`line 3`, `row 3 of train`), and its columns."""
 
 FORMS: Final = (
     "a file .jsonl, .ndjson, .json, .csv, .parquet or .arrow, or a folder of Hugging Face datasets"
@@ -101,7 +103,7 @@ def row_group_starts(path: Path) -> list[int]:
     return list(accumulate(sizes, initial=0))[:-1]
 
 
-def row_group(path: Path, number: int, first_row: int) -> Iterator[tuple[int, dict[str, Any]]]:
+def row_group(path: Path, number: int, first_row: int) -> Iterator[tuple[int, dict[str, Json]]]:
     """Yield the rows of one row group of a Parquet file, numbered from `first_row` on."""
     from pyarrow import parquet
 
@@ -191,7 +193,7 @@ def _saved(path: Path) -> list[Path]:
     return [path / name for name in names]
 
 
-def _described(path: Path) -> dict[str, Any]:
+def _described(path: Path) -> dict[str, Json]:
     return _object(canonical.loads(read_bytes(path), path=str(path)), path, "")
 
 
@@ -203,7 +205,7 @@ def _batch_rows(batches: Any) -> Iterator[Row]:
             number += 1
 
 
-def _object(row: Any, path: Path, place: str) -> dict[str, Any]:
+def _object(row: Json, path: Path, place: str) -> dict[str, Json]:
     if not isinstance(row, dict):
         raise FormatError(
             f"found {describe(row)}; expected an object with columns", path=str(path), place=place

@@ -3,47 +3,39 @@
 Which calls count, which references there are, nested agents, missing evidence, and the reason.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from evaltap.evaluator.aggregation import average, status_of
-from evaltap.evaluator.context import (
-    EvaluationContext,
-    EvaluatorFailure,
-    MetricScore,
-    RubricVerdict,
-    Status,
-    Turn,
-    TurnScore,
+from evaltap.evaluator.cases.pairing import has_references
+from evaltap.evaluator.cases.turn import Case, ToolCall, Turn
+from evaltap.evaluator.contract.context import RubricVerdict
+from evaltap.evaluator.contract.errors import MetricError
+from evaltap.evaluator.contract.turn_evaluator import (
+    NO_REFERENCE,
+    Finding,
+    MissingEvidence,
+    TurnEvaluator,
 )
-from evaltap.evaluator.criteria.call_attempts import (
-    calls_of,
-    check_attempts,
-    lacking,
-    select,
-)
-from evaltap.evaluator.criteria.call_pairs import CallLikeness, CallPairs
-from evaltap.evaluator.criteria.trajectory_diff import describe, trajectory_diff
-from evaltap.evaluator.criteria.trajectory_scores import Finding
-from evaltap.evaluator.errors import MetricError
-from evaltap.evaluator.registry import reject_unknown
-from evaltap.schemas.metric import EvalMetric
-from evaltap.schemas.trajectory import TrajectoryCriterion
+from evaltap.evaluator.contract.validation import reject_unknown
+from evaltap.evaluator.criteria.calls.attempts import calls_of, check_attempts, lacking, select
+from evaltap.evaluator.criteria.calls.diff import describe, trajectory_diff
+from evaltap.evaluator.criteria.calls.pairs import CallPairs, CallSimilarity
+from evaltap.schemas.formats.criteria import TrajectoryCriterion
+from evaltap.schemas.formats.metric import EvalMetric
 
-ToolCall = dict[str, Any]
 Measure = Callable[[CallPairs], Finding]
 
 _AGENTS: Final = ("flattened", "per_agent")
 
 
-class AgainstReferences:
+class AgainstReferences(TurnEvaluator):
     """Scores the calls of each turn by a measure, against the best of its references.
 
     `fields` are the parts of a call that the measure looks at; `instead` takes the place of the
     references of the case.  Raises MetricError when the criterion makes no sense.
     """
 
-    version = "1"
+    version = "2"
 
     def __init__(
         self,
@@ -57,8 +49,9 @@ class AgainstReferences:
         with_diff: bool = True,
         instead: Sequence[list[ToolCall]] = (),
     ) -> None:
-        criterion = criterion_of(metric)
         self.name = name
+        super().__init__(metric)
+        criterion = criterion_of(metric)
         self._measure = measure
         self._fields = fields
         self._attempts = check_attempts(criterion.attempts, attempts)
@@ -70,55 +63,40 @@ class AgainstReferences:
             [call.model_dump(by_alias=True) for call in reference.tools]
             for reference in criterion.references
         ]
-        self._likeness = CallLikeness(criterion.arguments, criterion.tool_arguments)
-        self._threshold = metric.threshold
+        self._similarity = CallSimilarity(criterion.arguments, criterion.tool_arguments)
 
-    def evaluate(self, context: EvaluationContext) -> MetricScore | EvaluatorFailure:
-        """Return a score for each turn and their mean."""
-        actual, expected = context.actual, context.expected
-        if len(actual) != len(expected):
-            return EvaluatorFailure(
-                f"turn counts differ: {len(actual)} actual, {len(expected)} expected",
-                "TurnCountMismatch",
-            )
-        written = has_references(context.case)
-        turns = [
-            self._turn(turn, other, written=written)
-            for turn, other in zip(actual, expected, strict=True)
-        ]
-        return average(tuple(turns), self._threshold)
-
-    def _turn(self, actual: Turn, expected: Turn, *, written: bool) -> TurnScore:
-        own = written and not self._instead
-        reason = self._lacking(actual)
+    def score(self, turn: Turn, expected: Turn, case: Case) -> MissingEvidence | Finding:
+        """Return the score against the reference that fits best."""
+        own = expected.referenced and has_references(case) and not self._instead
+        reason = self._lacking(turn)
         if reason is None and own and (reason := self._lacking(expected)):
             reason = f"expected {reason}"
         if reason is not None:
-            return TurnScore(Status.NOT_EVALUATED, reason=f"evidence missing: {reason}")
+            return MissingEvidence(reason)
         references = self._instead or [*(_own(expected) if own else ()), *self._more]
         if not references:
-            return TurnScore(
-                Status.NOT_EVALUATED,
-                reason="evidence missing: the case has no expected conversation and "
-                "criterion.trajectory no references",
+            return MissingEvidence(
+                f"{NO_REFERENCE}: the case has no expected conversation and criterion.trajectory no"
+                " references"
             )
-        made = calls_of(actual)
-        calls = select(made, self._attempts)
+        made = calls_of(turn)
+        kept = [select(made, self._attempts, reference) for reference in references]
         results = [
-            self._against(select(reference, self._attempts), calls) for reference in references
+            self._against(select(reference, self._attempts), calls)
+            for reference, calls in zip(references, kept, strict=True)
         ]
         best = max(range(len(results)), key=lambda place: _rank(results[place].score))
-        return self._scored(results, best, left_out=len(made) - len(calls))
+        return self._best_of(results, best, left_out=len(made) - len(kept[best]))
 
     def _lacking(self, turn: Turn) -> str | None:
-        return lacking(turn, self._fields, lambda name: self._likeness.of(name).ignores_values)
+        return lacking(turn, self._fields, lambda name: self._similarity.of(name).ignores_values)
 
-    def _scored(self, results: "list[_Result]", best: int, *, left_out: int) -> TurnScore:
-        score, told, rows = results[best]
+    def _best_of(self, results: list[Finding], best: int, *, left_out: int) -> Finding:
+        score, reason, rows, _ = results[best]
         if left_out:
-            told = _joined("; ", told, f"{left_out} failed calls left out")
+            reason = _joined("; ", reason, f"{left_out} failed calls left out")
         if len(results) > 1:
-            told = _joined(": ", f"reference {best + 1} of {len(results)} fits best", told)
+            reason = _joined(": ", f"reference {best + 1} of {len(results)} fits best", reason)
             rows += tuple(
                 RubricVerdict(
                     f"reference {place}", result.score, "best" if place == best + 1 else ""
@@ -126,11 +104,9 @@ class AgainstReferences:
                 for place, result in enumerate(results, start=1)
                 if result.score is not None
             )
-        if score is None:
-            return TurnScore(Status.NOT_EVALUATED, reason=told, rubric_scores=rows)
-        return TurnScore(status_of(score, self._threshold), score, told, score, rows)
+        return Finding(score, reason, rows)
 
-    def _against(self, reference: list[ToolCall], calls: list[ToolCall]) -> "_Result":
+    def _against(self, reference: list[ToolCall], calls: list[ToolCall]) -> Finding:
         if not self._per_agent:
             return self._measured(reference, calls)
         wanted, made = _by_agent(reference), _by_agent(calls)
@@ -141,7 +117,7 @@ class AgainstReferences:
         if len(results) < 2:
             return next(iter(results.values()), None) or self._measured([], [])
         scored = {agent: one for agent, one in results.items() if one.score is not None}
-        told = [
+        reasons = [
             f"{agent or 'no agent'}: {one.reason}" for agent, one in results.items() if one.reason
         ]
         rows = [
@@ -150,25 +126,19 @@ class AgainstReferences:
             if one.score is not None
         ]
         score = self._combine([row.score for row in rows]) if rows else None
-        return _Result(score, " | ".join(told), tuple(rows))
+        return Finding(score, " | ".join(reasons), tuple(rows))
 
-    def _measured(self, reference: list[ToolCall], calls: list[ToolCall]) -> "_Result":
-        pairs = CallPairs(reference, calls, self._likeness)
-        score, note, rows = self._measure(pairs)
+    def _measured(self, reference: list[ToolCall], calls: list[ToolCall]) -> Finding:
+        pairs = CallPairs(reference, calls, self._similarity)
+        score, note, rows, _ = self._measure(pairs)
         if score is None or score == 1:
-            return _Result(score, note if score is None else "", rows)
+            return Finding(score, note if score is None else "", rows)
         difference = describe(trajectory_diff(pairs)) if self._with_diff else ""
-        return _Result(score, _joined(": ", note, difference), rows)
-
-
-class _Result(NamedTuple):
-    score: float | None
-    reason: str
-    rows: tuple[RubricVerdict, ...]
+        return Finding(score, _joined(": ", note, difference), rows)
 
 
 def criterion_of(metric: EvalMetric) -> TrajectoryCriterion:
-    """Return `criterion.trajectory`, or its defaults; raise MetricError for keys nobody reads."""
+    """Return `criterion.trajectory`, or its defaults; raise MetricError for unknown keys."""
     given = metric.criterion.trajectory if metric.criterion else None
     criterion = given or TrajectoryCriterion()
     for part, where in ((criterion, "trajectory"), (criterion.costs, "trajectory.costs")):
@@ -184,11 +154,6 @@ def positive(given: int | None, default: int, key: str) -> int:
     if given is not None and given < 1:
         raise MetricError(f"criterion.trajectory.{key} is {given}; expected 1 or more")
     return default if given is None else given
-
-
-def has_references(case: Mapping[str, Any]) -> bool:
-    """Tell whether the expected turns were written down, and are not placeholders."""
-    return bool(case.get("actualConversation")) and bool(case.get("conversation"))
 
 
 def _own(expected: Turn) -> list[list[ToolCall]]:

@@ -1,23 +1,19 @@
 """`keyword_coverage`: the share of keywords that the final response holds."""
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from evaltap.evaluator.aggregation import average, status_of
-from evaltap.evaluator.context import (
-    EvaluationContext,
-    EvaluatorFailure,
-    MetricScore,
-    Status,
-    Turn,
-    TurnScore,
+from evaltap.evaluator.cases.json_path import follow, read_path
+from evaltap.evaluator.cases.turn import Case, Turn
+from evaltap.evaluator.contract.errors import MetricError
+from evaltap.evaluator.contract.turn_evaluator import (
+    NOTHING_EXPECTED,
+    MissingEvidence,
+    TurnEvaluator,
 )
-from evaltap.evaluator.criteria.lexical import normalized
-from evaltap.evaluator.errors import MetricError
-from evaltap.evaluator.json_path import follow, read_path
-from evaltap.evaluator.registry import require
-from evaltap.schemas.metric import EvalMetric
+from evaltap.evaluator.contract.validation import require
+from evaltap.evaluator.criteria.content.lexical import normalized
+from evaltap.schemas.formats.metric import EvalMetric
 
 SOURCES: Final = ("config", "reference", "context")
 DEFAULT_MIN_LENGTH: Final = 4
@@ -26,18 +22,18 @@ _WORD: Final = re.compile(r"\w+")
 _BORDER: Final = re.compile(r"(?<!\w)(?=\w)|(?<=\w)(?!\w)")  # where a word begins or ends
 
 
-class KeywordCoverage:
+class KeywordCoverage(TurnEvaluator):
     """Look for keywords in the final response of each turn.
 
     Raises MetricError when `criterion.keywords` is missing or makes no sense.
     """
 
     name = "keyword_coverage"
-    version = "1"
+    needs = ("finalResponse",)
 
     def __init__(self, metric: EvalMetric) -> None:
-        part = metric.criterion.keywords if metric.criterion else None
-        criterion = require(metric, part, "keywords")
+        super().__init__(metric)
+        criterion = require(metric, lambda given: given.keywords, "keywords")
         self._source = criterion.source or "config"
         if self._source not in SOURCES:
             raise MetricError(
@@ -55,37 +51,24 @@ class KeywordCoverage:
         self._partial = criterion.partial
         self._case_sensitive = criterion.case_sensitive
         self._keep_space = criterion.keep_space
-        self._threshold = metric.threshold
 
-    def evaluate(self, context: EvaluationContext) -> MetricScore | EvaluatorFailure:
-        """Return the share for each turn with a final response, and the mean."""
-        if len(context.actual) != len(context.expected):
-            return EvaluatorFailure("turn counts differ", "TurnCountMismatch")
-        turns = zip(context.actual, context.expected, strict=True)
-        return average(
-            tuple(self._turn(turn, other, context.case) for turn, other in turns), self._threshold
-        )
-
-    def _turn(self, turn: Turn, expected: Turn, case: Mapping[str, Any]) -> TurnScore:
-        text, reason = turn.final_text, turn.lacks("finalResponse")
-        if reason is None and text is None:
-            reason = "finalResponse is absent"
+    def score(self, turn: Turn, expected: Turn, case: Case) -> MissingEvidence | tuple[float, str]:
+        """Return the share of the keywords that the final response holds."""
         keywords = self._keywords(expected, case)
-        if reason is None and isinstance(keywords, str):
-            reason = keywords
-        if reason is not None or text is None or isinstance(keywords, str):
-            return TurnScore(Status.NOT_EVALUATED, reason=f"evidence missing: {reason}")
-        body = self._searched(text)
+        if isinstance(keywords, str):
+            return MissingEvidence(keywords)
+        body = self._searched(turn.final_text or "")
         missing = [word for word in keywords if self._searched(word) not in body]
         score = 1 - len(missing) / len(keywords)
-        told = f"missing: {', '.join(map(repr, missing))}" if missing else ""
-        return TurnScore(status_of(score, self._threshold), score, told, score)
+        return score, f"missing: {', '.join(map(repr, missing))}" if missing else ""
 
-    def _keywords(self, expected: Turn, case: Mapping[str, Any]) -> list[str] | str:
+    def _keywords(self, expected: Turn, case: Case) -> list[str] | str:
         """Return the keywords, or why there are none."""
         if self._source == "config":
             found = self._values
         elif self._source == "reference":
+            if not expected.referenced:
+                return NOTHING_EXPECTED.reason
             reason = expected.lacks("finalResponse")
             if reason is not None:
                 return f"expected {reason}"

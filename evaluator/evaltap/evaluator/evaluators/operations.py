@@ -1,24 +1,18 @@
-"""`cost_within`, `completed_within` and `tokens_within`: what turns cost, by their telemetry.
+"""`cost_within`, `completed_within`, `tokens_within` and `run_succeeded`: turns by their telemetry.
 
-Each public function here is the factory of one evaluator.
+Each public function and class here is the factory of one evaluator.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from evaltap.evaluator.aggregation import average, status_of
-from evaltap.evaluator.context import (
-    EvaluationContext,
-    EvaluatorFailure,
-    MetricScore,
-    Status,
-    Turn,
-    TurnScore,
-)
-from evaltap.evaluator.errors import MetricError
-from evaltap.evaluator.registry import require
-from evaltap.schemas.metric import EvalMetric
-from evaltap.schemas.operations import OperationsCriterion
+from evaltap.evaluator.cases.turn import FAILED_RUNS, Case, Turn, run_failure
+from evaltap.evaluator.contract.context import EvaluationContext
+from evaltap.evaluator.contract.errors import MetricError
+from evaltap.evaluator.contract.turn_evaluator import MissingEvidence, TurnEvaluator, TurnResult
+from evaltap.evaluator.contract.validation import require
+from evaltap.schemas.formats.criteria import OperationsCriterion
+from evaltap.schemas.formats.metric import EvalMetric
 
 Telemetry = Mapping[str, Any]
 Amount = Callable[[Telemetry], float | None]
@@ -39,42 +33,40 @@ class Bound:
         self.amount = amount
 
 
-class Within:
+class Within(TurnEvaluator):
     """Each turn, or the whole case, stays within its bounds: 1 or 0."""
-
-    version = "1"
 
     def __init__(
         self, name: str, metric: EvalMetric, bounds: Sequence[Bound], *, whole_case: bool
     ) -> None:
         self.name = name
+        super().__init__(metric)
         self._bounds = bounds
         self._whole_case = whole_case
-        self._threshold = metric.threshold
 
-    def evaluate(self, context: EvaluationContext) -> MetricScore | EvaluatorFailure:
-        """Return 1 or 0 for each turn that was measured, and their mean."""
+    def score_turns(self, context: EvaluationContext) -> Iterable[TurnResult]:
+        """Return 1 or 0 for each turn that was measured, the same for all of a whole case."""
+        turns = [turn.data for turn in context.actual]
         if self._whole_case:
-            verdict = self._verdict([*map(_telemetry, context.actual)])
-            return average((verdict,) * len(context.actual), self._threshold)
-        turns = tuple(self._verdict([_telemetry(turn)]) for turn in context.actual)
-        return average(turns, self._threshold)
+            return [self._verdict(turns)] * len(turns)
+        return [self._verdict([turn]) for turn in turns]
 
-    def _verdict(self, turns: Sequence[Telemetry]) -> TurnScore:
-        told, over = [], False
+    def _verdict(self, turns: Sequence[Case]) -> TurnResult:
+        exceeded = []
         for bound in self._bounds:
-            amounts = [bound.amount(turn) for turn in turns]
+            amounts = [bound.amount(turn.get("telemetry") or {}) for turn in turns]
             known = [amount for amount in amounts if amount is not None]
             total = sum(known)
-            if len(known) < len(amounts) and total <= bound.limit:
-                reason = f"evidence missing: {bound.title} was not recorded"
-                return TurnScore(Status.NOT_EVALUATED, reason=reason)
-            if total > bound.limit:
-                over = True
-                found = f"{total:.6g}{bound.unit}" if total < _NEVER else "unlimited"
-                told.append(f"{bound.title} {found}, at most {bound.limit:.6g}{bound.unit}")
-        score = float(not over)
-        return TurnScore(status_of(score, self._threshold), score, "; ".join(told), score)
+            if total == _NEVER:
+                failure = run_failure(turns[amounts.index(_NEVER)], message=False)
+                exceeded.append(f"{failure}; it did not complete")
+            elif total > bound.limit:
+                exceeded.append(
+                    f"{bound.title} {total:.6g}{bound.unit}, at most {bound.limit:.6g}{bound.unit}"
+                )
+            elif len(known) < len(amounts):
+                return MissingEvidence(f"{bound.title} was not recorded")
+        return float(not exceeded), "; ".join(exceeded)
 
 
 def cost_within(metric: EvalMetric) -> Within:
@@ -91,7 +83,7 @@ def completed_within(metric: EvalMetric) -> Within:
     limit = _required(criterion.max_seconds, "maxSeconds")
 
     def seconds(turn: Telemetry) -> float | None:
-        if turn.get("status") in ("error", "incomplete"):
+        if turn.get("status") in FAILED_RUNS:
             return _NEVER
         latency = turn.get("latencyMs")
         return None if latency is None else latency / 1000
@@ -122,16 +114,24 @@ def tokens_within(metric: EvalMetric) -> Within:
     return Within("tokens_within", metric, bounds, whole_case=criterion.whole_case)
 
 
+class RunSucceeded(TurnEvaluator):
+    """`run_succeeded`: 1 for a turn whose run ended well, 0 when it failed, never ended or was cut off."""
+
+    name = "run_succeeded"
+
+    def score(self, turn: Turn, expected: Turn, case: Case) -> TurnResult:
+        """Return 1 or 0 by the status that was recorded."""
+        if not (turn.data.get("telemetry") or {}).get("status"):
+            return MissingEvidence("how the run ended was not recorded (telemetry.status)")
+        failure = run_failure(turn.data)
+        return float(failure is None), failure or ""
+
+
 def _criterion(metric: EvalMetric) -> OperationsCriterion:
-    part = metric.criterion.operations if metric.criterion else None
-    return require(metric, part, "operations")
+    return require(metric, lambda given: given.operations, "operations")
 
 
 def _required(limit: float | None, key: str) -> float:
     if limit is None:
         raise MetricError(f"criterion.operations.{key} is not given; add it")
     return limit
-
-
-def _telemetry(turn: Turn) -> Telemetry:
-    return turn.data.get("telemetry") or {}

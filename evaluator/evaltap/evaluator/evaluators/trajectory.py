@@ -1,86 +1,93 @@
-"""The trajectory suite against references: `trajectory_exact`, `trajectory_f1` and their kin.
+"""The trajectory suite against references: `trajectory_exact`, `trajectory_f1` and others.
 
-Each public function here is the factory of one evaluator; they differ in the measure only.
+Each public name here is the factory of one evaluator; they differ in the measure only.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
-from evaltap.evaluator.criteria import trajectory_scores
-from evaltap.evaluator.criteria.alignment import Costs
-from evaltap.evaluator.criteria.call_pairs import CallPairs
-from evaltap.evaluator.criteria.likeness import Likeness
-from evaltap.evaluator.criteria.partial_order import (
+from evaltap.evaluator.cases.turn import ToolCall
+from evaltap.evaluator.contract.errors import MetricError
+from evaltap.evaluator.contract.turn_evaluator import Finding
+from evaltap.evaluator.criteria.calls import scores as trajectory_scores
+from evaltap.evaluator.criteria.calls.alignment import Costs
+from evaltap.evaluator.criteria.calls.pairs import CallPairs
+from evaltap.evaluator.criteria.calls.partial_order import (
     MAX_STATES,
     match_partial_order,
     read_nodes,
     share_matched,
 )
-from evaltap.evaluator.criteria.trajectory_scores import Finding
-from evaltap.evaluator.errors import MetricError
+from evaltap.evaluator.criteria.calls.similarity import Similarity
 from evaltap.evaluator.evaluators.against_references import (
     AgainstReferences,
     criterion_of,
     positive,
 )
-from evaltap.schemas.metric import EvalMetric
-from evaltap.schemas.trajectory import EditCosts, ValueCriterion
+from evaltap.schemas.formats.criteria import EditCosts, ValueCriterion
+from evaltap.schemas.formats.metric import EvalMetric
 
 _MATCHED: Final = ("name", "arguments")
 
 
-def exact(metric: EvalMetric) -> AgainstReferences:
-    """`trajectory_exact`: 1 when both are the same calls in the same order."""
-    return _whole("trajectory_exact", metric, CallPairs.equals)
+Factory = Callable[[EvalMetric], AgainstReferences]
 
 
-def in_order(metric: EvalMetric) -> AgainstReferences:
-    """`trajectory_in_order`: 1 when the reference is a subsequence of the actual calls."""
-    return _whole("trajectory_in_order", metric, CallPairs.follows)
+def _whole(name: str, holds: Callable[[CallPairs], bool]) -> Factory:
+    """Return the factory of an evaluator that scores a turn 1 when `holds`, else 0."""
+
+    def measure(pairs: CallPairs) -> Finding:
+        return Finding(float(holds(pairs)))
+
+    return lambda metric: AgainstReferences(
+        name, metric, measure, fields=_MATCHED, all_or_nothing=True
+    )
 
 
-def any_order(metric: EvalMetric) -> AgainstReferences:
-    """`trajectory_any_order`: 1 when each expected call has an actual call of its own."""
-    return _whole("trajectory_any_order", metric, CallPairs.covers)
+def _same_calls(pairs: CallPairs) -> bool:
+    return len(pairs.actual) == len(pairs.reference) and pairs.covers()
 
 
-def strict(metric: EvalMetric) -> AgainstReferences:
-    """`trajectory_strict`: another name of exact."""
-    return _whole("trajectory_strict", metric, CallPairs.equals)
+exact = _whole("trajectory_exact", CallPairs.equals)
+"""1 when both are the same calls in the same order."""
+strict = _whole("trajectory_strict", CallPairs.equals)
+"""Another name of exact."""
+in_order = _whole("trajectory_in_order", CallPairs.follows)
+"""1 when the reference is a subsequence of the actual calls."""
+any_order = _whole("trajectory_any_order", CallPairs.covers)
+"""1 when each expected call has an actual call of its own."""
+superset = _whole("trajectory_superset", CallPairs.covers)
+"""1 when each expected call has an actual call of its own."""
+subset = _whole("trajectory_subset", CallPairs.covered)
+"""1 when each actual call has an expected call of its own."""
+unordered = _whole("trajectory_unordered", _same_calls)
+"""1 when the calls can be paired one to one with none left over."""
 
 
-def unordered(metric: EvalMetric) -> AgainstReferences:
-    """`trajectory_unordered`: 1 when the calls can be paired one to one with none left over."""
+def _share(name: str, choose: Callable[[trajectory_scores.Shares], float]) -> Factory:
+    """Return the factory of an evaluator that scores a turn by its best pairs of calls."""
 
-    def holds(pairs: CallPairs) -> bool:
-        return len(pairs.actual) == len(pairs.reference) and pairs.covers()
+    def make(metric: EvalMetric) -> AgainstReferences:
+        ordered = criterion_of(metric).ordered
 
-    return _whole("trajectory_unordered", metric, holds)
+        def measure(pairs: CallPairs) -> Finding:
+            found = trajectory_scores.shares(pairs, ordered=ordered)
+            reason = (
+                f"precision {found.precision:.3g}, recall {found.recall:.3g}, f1 {found.f1:.3g}"
+            )
+            return Finding(choose(found), reason)
 
+        return AgainstReferences(name, metric, measure, fields=_MATCHED)
 
-def subset(metric: EvalMetric) -> AgainstReferences:
-    """`trajectory_subset`: 1 when each actual call has an expected call of its own."""
-    return _whole("trajectory_subset", metric, CallPairs.covered)
-
-
-def superset(metric: EvalMetric) -> AgainstReferences:
-    """`trajectory_superset`: 1 when each expected call has an actual call of its own."""
-    return _whole("trajectory_superset", metric, CallPairs.covers)
-
-
-def precision(metric: EvalMetric) -> AgainstReferences:
-    """`trajectory_precision`: total likeness of the best pairs over the number of actual calls."""
-    return _share("trajectory_precision", metric, lambda shares: shares.precision)
+    return make
 
 
-def recall(metric: EvalMetric) -> AgainstReferences:
-    """`trajectory_recall`: total likeness of the best pairs over the number of expected calls."""
-    return _share("trajectory_recall", metric, lambda shares: shares.recall)
-
-
-def f1(metric: EvalMetric) -> AgainstReferences:
-    """`trajectory_f1`: the harmonic mean of precision and recall."""
-    return _share("trajectory_f1", metric, lambda shares: shares.f1)
+precision = _share("trajectory_precision", lambda shares: shares.precision)
+"""Total similarity of the best pairs over the number of actual calls."""
+recall = _share("trajectory_recall", lambda shares: shares.recall)
+"""Total similarity of the best pairs over the number of expected calls."""
+f1 = _share("trajectory_f1", lambda shares: shares.f1)
+"""The harmonic mean of precision and recall."""
 
 
 def edit_similarity(metric: EvalMetric) -> AgainstReferences:
@@ -91,7 +98,7 @@ def edit_similarity(metric: EvalMetric) -> AgainstReferences:
 
     def measure(pairs: CallPairs) -> Finding:
         score, script = trajectory_scores.edit_similarity(pairs, costs, substitute)
-        return score, trajectory_scores.describe_script(script, pairs), ()
+        return Finding(score, trajectory_scores.describe_script(script, pairs))
 
     return AgainstReferences("trajectory_edit_similarity", metric, measure, fields=_MATCHED)
 
@@ -111,22 +118,22 @@ def partial_order(metric: EvalMetric) -> AgainstReferences:
             if match.exact
             else f"search cut off at {max_states} ways for a call, the score may be low"
         )
-        return share_matched(nodes, pairs.weights, match.chosen), cut, ()
+        return Finding(share_matched(nodes, pairs.weights, match.chosen), cut)
 
     return AgainstReferences("trajectory_partial_order", metric, measure, fields=_MATCHED)
 
 
 def args_score(metric: EvalMetric) -> AgainstReferences:
-    """`trajectory_args_score`: mean likeness of the arguments of paired calls, also by tool."""
+    """`trajectory_args_score`: mean similarity of the arguments of paired calls, also by tool."""
     return AgainstReferences(
         "trajectory_args_score", metric, trajectory_scores.argument_score, fields=_MATCHED
     )
 
 
 def result_match(metric: EvalMetric) -> AgainstReferences:
-    """`trajectory_result_match`: mean likeness of the results of paired calls."""
+    """`trajectory_result_match`: mean similarity of the results of paired calls."""
     criterion = criterion_of(metric)
-    results, ordered = Likeness(criterion.results or ValueCriterion()), criterion.ordered
+    results, ordered = Similarity(criterion.results or ValueCriterion()), criterion.ordered
 
     def measure(pairs: CallPairs) -> Finding:
         return trajectory_scores.result_score(pairs, results, ordered=ordered)
@@ -142,36 +149,16 @@ def step_efficiency(metric: EvalMetric) -> AgainstReferences:
     def measure(pairs: CallPairs) -> Finding:
         wanted, made = len(pairs.reference), len(pairs.actual)
         if not wanted or not made:
-            return float(wanted == made), f"{made} calls, {wanted} expected", ()
-        return min(1.0, wanted / made), f"{made} calls, {wanted} expected", ()
+            return Finding(float(wanted == made), f"{made} calls, {wanted} expected")
+        return Finding(min(1.0, wanted / made), f"{made} calls, {wanted} expected")
 
     optimal = criterion_of(metric).optimal_steps
     steps = None if optimal is None else positive(optimal, 1, "optimalSteps")
-    references: Sequence[list[dict[str, Any]]] = () if steps is None else ([{}] * steps,)
+    references: Sequence[list[ToolCall]] = () if steps is None else ([{}] * steps,)
     return AgainstReferences(
         "trajectory_step_efficiency", metric, measure, attempts="all", instead=references,
         with_diff=False,
     )  # fmt: skip
-
-
-def _whole(name: str, metric: EvalMetric, holds: Callable[[CallPairs], bool]) -> AgainstReferences:
-    def measure(pairs: CallPairs) -> Finding:
-        return float(holds(pairs)), "", ()
-
-    return AgainstReferences(name, metric, measure, fields=_MATCHED, all_or_nothing=True)
-
-
-def _share(
-    name: str, metric: EvalMetric, choose: Callable[[trajectory_scores.Shares], float]
-) -> AgainstReferences:
-    ordered = criterion_of(metric).ordered
-
-    def measure(pairs: CallPairs) -> Finding:
-        found = trajectory_scores.shares(pairs, ordered=ordered)
-        told = f"precision {found.precision:.3g}, recall {found.recall:.3g}, f1 {found.f1:.3g}"
-        return choose(found), told, ()
-
-    return AgainstReferences(name, metric, measure, fields=_MATCHED)
 
 
 def _cost(given: float | None) -> float:

@@ -5,19 +5,24 @@ the request allows can pass it, and then nothing more is asked.
 """
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
-from evaltap.evaluator.errors import (
-    BudgetSpent,
+import orjson
+
+from evaltap.evaluator.contract.judge import (
+    BudgetSpentError,
+    Judge,
     JudgeError,
     JudgeInvalid,
     JudgeRejected,
+    JudgeReply,
+    JudgeRequest,
     JudgeUnavailable,
 )
-from evaltap.evaluator.judge import Judge, JudgeReply, JudgeRequest, JudgeSettings
 from evaltap.evaluator.judges.prices import pricing_of
-from evaltap.evaluator.judges.worst_case import UNBOUNDED_OUTPUT, output_bound, worst_tokens
+from evaltap.evaluator.judges.settings import JudgeSettings
 from evaltap.schemas.errors import ConfigurationError
 
 
@@ -50,6 +55,21 @@ class BudgetLimits:
 _ROUNDING: Final = 1e-9
 
 
+class BudgetAccount(Protocol):
+    """What a judge needs of a budget; used from several threads."""
+
+    @property
+    def limits(self) -> BudgetLimits:
+        """What may be spent."""
+        ...
+
+    def reserve(self, worst: Spending) -> None:
+        """Set the worst case of a request aside; raise BudgetSpentError when it does not fit."""
+
+    def settle(self, worst: Spending, actual: Spending) -> None:
+        """Replace what was set aside by what was spent."""
+
+
 class Budget:
     """One budget for all judges of a run; used from several threads."""
 
@@ -71,17 +91,24 @@ class Budget:
         return self._refused
 
     def reserve(self, worst: Spending) -> None:
-        """Set the worst case of a request aside; raise BudgetSpent when it does not fit.
+        """Set the worst case of a request aside; raise BudgetSpentError when it does not fit.
 
         Waits for requests under way while what they give back could be enough.
         """
         with self._changed:
-            while short := self._short(self._spent.plus(self._reserved).plus(worst)):
+            while not self.try_reserve(worst):
+                self._changed.wait()
+
+    def try_reserve(self, worst: Spending) -> bool:
+        """Reserve as `reserve` does; return False instead of waiting."""
+        with self._changed:
+            if short := self._short(self._spent.plus(self._reserved).plus(worst)):
                 if not self._reserved.calls or self._short(self._spent.plus(worst)):
                     self._refused += 1
-                    raise BudgetSpent(f"budget spent: {short}")
-                self._changed.wait()
+                    raise BudgetSpentError(f"budget spent: {short}")
+                return False
             self._reserved = self._reserved.plus(worst)
+            return True
 
     def settle(self, worst: Spending, actual: Spending) -> None:
         """Replace what was set aside by what was spent."""
@@ -89,6 +116,12 @@ class Budget:
             self._reserved = self._reserved.plus(worst, -1)
             self._spent = self._spent.plus(actual)
             self._changed.notify_all()
+
+    def record(self, spent: Spending, refused: int) -> None:
+        """Add what was spent and refused on other machines."""
+        with self._changed:
+            self._spent = self._spent.plus(spent)
+            self._refused += refused
 
     def _short(self, wanted: Spending) -> str:
         """Return which bound `wanted` would pass, with what is left; empty when none."""
@@ -109,7 +142,7 @@ class BudgetedJudge:
     Raises ConfigurationError when made with a budget in USD for a judge without known prices.
     """
 
-    def __init__(self, judge: Judge, budget: Budget, settings: JudgeSettings) -> None:
+    def __init__(self, judge: Judge, budget: BudgetAccount, settings: JudgeSettings) -> None:
         self._judge = judge
         self._budget = budget
         self._bound = output_bound(settings.extra_body)
@@ -125,10 +158,10 @@ class BudgetedJudge:
                 )
 
     def answer(self, request: JudgeRequest) -> JudgeReply:
-        """Return the answer; raise BudgetSpent without asking, or what the judge raises."""
+        """Return the answer; raise BudgetSpentError without asking, or what the judge raises."""
         tokens = worst_tokens(request, self._bound)
         if tokens[1] == UNBOUNDED_OUTPUT and self._counts_tokens:
-            raise BudgetSpent(
+            raise BudgetSpentError(
                 "budget cannot be kept, as the judge's answer has no bound;"
                 " set generationConfig.max_tokens"
             )
@@ -162,3 +195,28 @@ class BudgetedJudge:
     def _spending(self, input_tokens: int, output_tokens: int) -> Spending:
         usd = self._pricing.cost_usd(input_tokens, output_tokens) if self._pricing else 0.0
         return Spending(usd, input_tokens + output_tokens, 1)
+
+
+FRAME_TOKENS: Final = 64
+"""Tokens that a server puts around one user message."""
+UNBOUNDED_OUTPUT: Final = 1 << 40
+"""Output tokens of a request that sets no bound."""
+
+_BOUNDS: Final = ("max_tokens", "max_completion_tokens")
+
+
+def worst_tokens(request: JudgeRequest, bound: int | None = None) -> tuple[int, int]:
+    """Return the most input and output tokens of a request; `bound` is one sent beside it.
+
+    No tokenizer in use makes more tokens of a text than it has bytes in UTF-8.
+    """
+    schema = b"" if request.answer_schema is None else orjson.dumps(request.answer_schema)
+    prompt = len(request.prompt.encode("utf-8", "surrogatepass"))
+    output = request.generation.max_tokens if bound is None else bound
+    return prompt + len(schema) + FRAME_TOKENS, UNBOUNDED_OUTPUT if output is None else output
+
+
+def output_bound(extra_body: Mapping[str, Any]) -> int | None:
+    """Return the bound on the answer among the extra fields of a request, None without one."""
+    bounds = [extra_body[name] for name in _BOUNDS if isinstance(extra_body.get(name), int)]
+    return max(bounds, default=None)

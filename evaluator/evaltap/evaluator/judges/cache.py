@@ -9,21 +9,26 @@ import hashlib
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 import orjson
 
-from evaltap.evaluator.errors import JudgeInvalid
-from evaltap.evaluator.judge import Judge, JudgeReply, JudgeRequest, JudgeSettings
+from evaltap.evaluator.contract.judge import Judge, JudgeInvalid, JudgeReply, JudgeRequest
+from evaltap.evaluator.judges.settings import JudgeSettings
 from evaltap.schemas.errors import ConfigurationError
-from evaltap.schemas.metric import GenerationConfig
+from evaltap.schemas.formats.metric import GenerationConfig
 
 LAYOUT: Final = 1
 """Version of the file and of the keys; a file of another layout is not used."""
 BUSY_SECONDS: Final = 5.0
+WRITE_SECONDS: Final = 1.0
+"""Answers of so long are written together: a transaction for each would take half of a core at 2,000 a
+second.  So much is asked again after a crash."""
 
 _TABLE: Final = """
 CREATE TABLE IF NOT EXISTS replies (
@@ -36,6 +41,11 @@ CREATE TABLE IF NOT EXISTS replies (
   created_at    TEXT NOT NULL
 ) WITHOUT ROWID
 """
+_SELECT: Final = """
+SELECT key, text, model, input_tokens, output_tokens, cost_usd, created_at FROM replies WHERE key = ?
+"""
+_INSERT: Final = "INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?, ?, ?, ?)"
+_Row: TypeAlias = tuple[bytes, str, str, int | None, int | None, float | None, str]
 _NOTHING: Final = timedelta(0)
 
 
@@ -50,11 +60,16 @@ class JudgeCache:
         self.path = path
         self.problem = ""
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._unwritten: dict[bytes, _Row] = {}
+        self._written_at = time.monotonic()
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             # Answers quote what they judge: nobody else needs to read them.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._connection = self._open()
+            # Of its own, so that nobody who reads waits for a second's answers to be written.
+            self._writer = self._open()
         except (OSError, sqlite3.Error) as error:
             raise ConfigurationError(
                 f"judge cache {path} cannot be used: {error}; name another file, or 'off'"
@@ -80,44 +95,73 @@ class JudgeCache:
 
     def get(self, key: bytes) -> JudgeReply | None:
         """Return the answer kept under a key, as a reply that costs nothing now."""
-        row = self._run(
-            "SELECT text, model, input_tokens, output_tokens, cost_usd FROM replies WHERE key = ?",
-            (key,),
-        )
+        with self._lock:
+            row = self._unwritten.get(key) or self._read(key)
         if row is None:
             return None
-        text, model, _, _, cost = row
+        _, text, model, _, _, cost, _ = row
         return JudgeReply(text, model, 0, 0, _NOTHING, 0.0, cached=True, saved_usd=cost)
 
     def put(self, key: bytes, reply: JudgeReply) -> None:
-        """Keep an answer, in place of one that is there."""
+        """Keep an answer, in place of one that is there; it is in the file within moments."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        self._run(
-            "INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (key, reply.text, reply.model, reply.input_tokens, reply.output_tokens,
-             reply.cost_usd, now),
-        )  # fmt: skip
+        row = (key, reply.text, reply.model, reply.input_tokens, reply.output_tokens,
+               reply.cost_usd, now)  # fmt: skip
+        if self.problem:
+            return
+        with self._lock:
+            self._unwritten[key] = row
+            due = time.monotonic() - self._written_at >= WRITE_SECONDS
+            if due:
+                self._written_at = time.monotonic()
+        if due:
+            self._write()
 
     def close(self) -> None:
-        """Close the file."""
-        with self._lock:
+        """Write what is not yet in the file, and close it."""
+        self._write()
+        with self._writing, self._lock:
             self.problem = self.problem or "closed"
             self._connection.close()
+            self._writer.close()
 
-    def _run(self, statement: str, values: tuple[object, ...]) -> tuple[Any, ...] | None:
-        with self._lock:
-            if self.problem:
-                return None
+    def _read(self, key: bytes) -> _Row | None:
+        if self.problem:
+            return None
+        try:
+            found: _Row | None = self._connection.execute(_SELECT, (key,)).fetchone()
+        except sqlite3.Error as error:
+            self._note(error)
+            return None
+        return found
+
+    def _write(self) -> None:
+        """Write what waits in one transaction; what another process keeps out waits for the next."""
+        with self._writing:
+            with self._lock:
+                rows = dict(self._unwritten)
+            if not rows or self.problem:
+                return
             try:
-                found: tuple[Any, ...] | None
-                found = self._connection.execute(statement, values).fetchone()
-            except (UnicodeError, OverflowError):
-                return None  # a text or a number that SQLite cannot hold
+                self._writer.execute("BEGIN IMMEDIATE")
+                for row in rows.values():
+                    # A text or a number that SQLite cannot hold.
+                    with suppress(UnicodeError, OverflowError):
+                        self._writer.execute(_INSERT, row)
+                self._writer.execute("COMMIT")
             except sqlite3.Error as error:
-                if "locked" not in str(error):  # another process is at it: this once without
-                    self.problem = str(error)
-                return None
-            return found
+                self._note(error)
+                if self._writer.in_transaction:
+                    self._writer.rollback()
+                return
+            with self._lock:
+                for key, row in rows.items():
+                    if self._unwritten.get(key) is row:
+                        del self._unwritten[key]
+
+    def _note(self, error: sqlite3.Error) -> None:
+        if "locked" not in str(error):  # another process is at it: this once without
+            self.problem = str(error)
 
 
 class CachedJudge:
@@ -146,9 +190,6 @@ class CachedJudge:
         answer for others, and they ask for themselves.
         """
         key = self.key(request)
-        kept = self._kept(key, request)
-        if kept is not None:
-            return kept
         mine = threading.Event()
         with self._lock:
             asked = self._asked.setdefault(key, mine)
@@ -156,7 +197,6 @@ class CachedJudge:
             asked.wait()
             return self._kept(key, request) or self._ask(key, request)
         try:
-            # Another thread may have had its answer since we looked.
             return self._kept(key, request) or self._ask(key, request)
         finally:
             with self._lock:

@@ -5,15 +5,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from evaltap.evaluator.judge import Judge, JudgeReply, JudgeRequest, JudgeSettings
-from evaltap.evaluator.judges.budget import Budget, BudgetedJudge
+from evaltap.evaluator.contract.judge import Judge, JudgeReply, JudgeRequest
+from evaltap.evaluator.judges.budget import BudgetAccount, BudgetedJudge
 from evaltap.evaluator.judges.cache import CachedJudge, JudgeCache
 from evaltap.evaluator.judges.limits import LimitedJudge, Limiter
 from evaltap.evaluator.judges.prices import Pricing, pricing_of
-from evaltap.evaluator.judges.retrying import RetryingJudge
+from evaltap.evaluator.judges.retries import RetryingJudge
+from evaltap.evaluator.judges.settings import JudgeSettings
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.openai_judge import OpenAIJudge
+    from evaltap.evaluator.judges.openai import OpenAIJudge
 
 
 class PricedJudge:
@@ -46,7 +47,7 @@ class JudgeChain:
         limiter: Limiter,
         *,
         cache: JudgeCache | None = None,
-        budget: Budget | None = None,
+        budget: BudgetAccount | None = None,
     ) -> None:
         self._settings = settings
         self.limiter = limiter
@@ -73,7 +74,7 @@ class JudgeChain:
         return f"JudgeChain(model={self._settings.model!r}, base_url={self._settings.base_url!r})"
 
     def _connect(self) -> tuple[Judge, "OpenAIJudge"]:
-        from evaltap.evaluator.openai_judge import OpenAIJudge
+        from evaltap.evaluator.judges.openai import OpenAIJudge
 
         client = OpenAIJudge(self._settings)
         judge: Judge = PricedJudge(client, pricing_of(self._settings))

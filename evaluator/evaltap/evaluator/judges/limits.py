@@ -7,20 +7,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from evaltap.evaluator.errors import JudgeUnavailable
-from evaltap.evaluator.judge import Judge, JudgeReply, JudgeRequest
-from evaltap.evaluator.judge_environment import NO_LIMITS, JudgeLimits
-from evaltap.evaluator.judges.worst_case import worst_tokens
+from evaltap.evaluator.contract.judge import Judge, JudgeReply, JudgeRequest, JudgeUnavailable
+from evaltap.evaluator.judges.budget import worst_tokens
+from evaltap.evaluator.judges.settings import NO_LIMITS, JudgeLimits
 
 WINDOW_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
 class _Admitted:
-    """A request in the last minute, and the tokens it is counted with."""
+    """A request, the tokens it is counted with, and whether it is in the last minute."""
 
     at: float
     tokens: int
+    recent: bool = True
 
 
 class Limiter:
@@ -63,7 +63,7 @@ class Limiter:
         """Note that a request is over, and its tokens where they are known."""
         with self._changed:
             self._under_way -= 1
-            if tokens is not None and admitted in self._recent:
+            if tokens is not None and admitted.recent:
                 self._tokens += tokens - admitted.tokens
                 admitted.tokens = tokens
             self._changed.notify_all()
@@ -77,7 +77,9 @@ class Limiter:
         """Return 0 to go now, seconds to look again after, None to wait for somebody to leave."""
         limits, now = self._limits, self._clock()
         while self._recent and self._recent[0].at <= now - WINDOW_SECONDS:
-            self._tokens -= self._recent.popleft().tokens
+            oldest = self._recent.popleft()
+            oldest.recent = False
+            self._tokens -= oldest.tokens
         if now < self._closed_until:
             return self._closed_until - now
         if limits.concurrency is not None and self._under_way >= limits.concurrency:

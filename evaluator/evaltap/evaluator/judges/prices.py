@@ -6,8 +6,8 @@ Nothing here uses a network: genai-prices carries its table with it.
 from datetime import UTC, datetime
 from typing import Protocol
 
-from evaltap.evaluator.judge import JudgeSettings
-from evaltap.schemas.metric import JudgePrices
+from evaltap.evaluator.judges.settings import JudgeSettings
+from evaltap.schemas.formats.metric import JudgePrices
 
 
 class Pricing(Protocol):

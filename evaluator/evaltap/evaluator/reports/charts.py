@@ -4,17 +4,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from evaltap.evaluator.report import counted
+from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.model import MetricReport, ReasonGroup, Report, Usage
-from evaltap.evaluator.reports.safe_text import one_line
+from evaltap.evaluator.reports.summary import exit_code
+from evaltap.schemas.text import counted
 
 STATUS_WORDS: Final = {
+    "crashed": "crashed",
     "failed": "failed",
     "error": "error",
     "not_evaluated": "not evaluated",
     "passed": "passed",
 }
-_ORDER: Final = ("passed", "failed", "error", "not_evaluated")
+_ORDER: Final = ("passed", "failed", "crashed", "error", "not_evaluated")
 HISTOGRAM_WIDTH: Final = 150
 HISTOGRAM_HEIGHT: Final = 40
 RATE_WIDTH: Final = 150
@@ -43,7 +45,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A figure with its name and what stands behind it."""
+    """A figure with its name and a remark."""
 
     name: str
     value: str
@@ -116,18 +118,22 @@ def verdict(report: Report) -> Verdict:
     total = len(report.cases)
     numbers = {status: counts.get(status, 0) for status in _ORDER}
     bars = _bars(numbers, total)
-    told = ", ".join(f"{numbers[s]:,} {STATUS_WORDS[s]}" for s in _ORDER if numbers[s])
+    description = ", ".join(f"{numbers[s]:,} {STATUS_WORDS[s]}" for s in _ORDER if numbers[s])
     if not total:
         return Verdict("not_evaluated", "No scores yet", (), "no cases")
-    if numbers["failed"] or numbers["error"]:
-        bad = numbers["failed"] + numbers["error"]
-        status = "failed" if numbers["failed"] else "error"
+    bad = numbers["failed"] + numbers["crashed"] + numbers["error"]
+    if bad:
+        status = "error" if bad == numbers["error"] else "failed"
         headline = f"{bad:,} of {total:,} cases did not pass"
-        return Verdict(status, "The case did not pass" if total == 1 else headline, bars, told)
-    if report.summary.exit_code:
-        return Verdict("not_evaluated", "Nothing failed, but not all was evaluated", bars, told)
+        return Verdict(
+            status, "The case did not pass" if total == 1 else headline, bars, description
+        )
+    if exit_code(report.summary):
+        return Verdict(
+            "not_evaluated", "Nothing failed, but not all was evaluated", bars, description
+        )
     headline = "The case passed" if total == 1 else f"All {total:,} cases passed"
-    return Verdict("passed", headline, bars, told)
+    return Verdict("passed", headline, bars, description)
 
 
 def tiles(report: Report) -> list[Tile]:
@@ -138,6 +144,11 @@ def tiles(report: Report) -> list[Tile]:
     if evaluated:
         rate = counts.get("passed", 0) / evaluated
         found.append(Tile("pass rate", f"{rate:.1%}", "cases with nothing failed"))
+    crashed = report.summary.crashed
+    if crashed.count and crashed.interval is not None:
+        bounds = f"{crashed.interval.low:.0%} to {crashed.interval.high:.0%}"
+        remark = f"{crashed.rate:.1%} of the cases, 95 % interval {bounds}"
+        found.append(Tile("crashed", f"{crashed.count:,}", remark))
     gaps = sum(row.not_evaluated for row in report.summary.metrics)
     errors = sum(row.errors for row in report.summary.metrics)
     if errors:
@@ -176,6 +187,7 @@ def metric_views(report: Report) -> list[MetricView]:
         numbers = {
             "passed": row.passed,
             "failed": row.failed,
+            "crashed": row.crashed,
             "error": row.errors,
             "not_evaluated": row.not_evaluated,
         }
@@ -238,19 +250,19 @@ def _histogram(metric: MetricReport) -> Histogram | None:
     if not most:
         return None
     step = HISTOGRAM_WIDTH / len(metric.histogram)
-    columns, told = [], []
+    columns, description = [], []
     for place, count in enumerate(metric.histogram):
         if count:
             # One case among thousands is still to be seen.
             height = max(1.5, HISTOGRAM_HEIGHT * count / most)
             columns.append(Column(place * step + 1, HISTOGRAM_HEIGHT - height, step - 2, height))
-            told.append(f"{count:,} from {place / 10:g} to {(place + 1) / 10:g}")
+            description.append(f"{count:,} from {place / 10:g} to {(place + 1) / 10:g}")
     remark = f"{metric.outside:,} outside 0 to 1" if metric.outside else ""
     inside = [value for value in metric.thresholds if 0 <= value <= 1]
     return Histogram(
         tuple(columns),
         tuple(value * HISTOGRAM_WIDTH for value in inside),
-        "scores: " + ", ".join([*told, *filter(None, [remark])]),
+        "scores: " + ", ".join([*description, *filter(None, [remark])]),
         remark,
     )
 

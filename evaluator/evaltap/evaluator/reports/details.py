@@ -1,13 +1,14 @@
-"""The scores of turns, the votes and the answers of judges behind the cells of a report."""
+"""The details of the cells of a report: scores of turns, votes and answers of judges."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
-from evaltap.evaluator.reports.evidence import cut
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.text import cut
 from evaltap.evaluator.reports.model import CaseReport, JudgeCall, Limits, TurnCell, Usage, VoteCell
-from evaltap.evaluator.reports.usage import CaseKey, TurnUse, usage_of
-from evaltap.evaluator.store import Store, sql
+from evaltap.evaluator.reports.usage import TurnUse, usage_of
+from evaltap.evaluator.store.database import Store, sql
 
 CellKey: TypeAlias = tuple[str, str, str, str]
 """The key of a case, and the name of a metric."""
@@ -21,7 +22,7 @@ class JudgeCalls:
         self.by_cell: dict[CellKey, list[JudgeCall]] = {}
         uses: list[TurnUse] = []
         cached = 0
-        for row in store.rows(sql("report_judge_calls")):
+        for row in store.rows(sql(__name__, "report_judge_calls")):
             app, eval_set, eval_id, metric_name, invocation, sample, judge, model, status, *rest = (
                 row
             )
@@ -42,14 +43,14 @@ class JudgeCalls:
 def with_details(
     store: Store, cases: Iterable[CaseReport], calls: JudgeCalls, limits: Limits
 ) -> Iterable[CaseReport]:
-    """Yield the cases, which are those of `report_cases`, with what stands behind their cells."""
+    """Yield the cases, which are those of `report_cases`, with the details of their cells."""
     turns: dict[CellKey, list[TurnCell]] = {}
-    for row in store.rows(sql("report_turn_scores")):
+    for row in store.rows(sql(__name__, "report_turn_scores")):
         app, eval_set, eval_id, metric_name, index, invocation, status, score, reason = row
         turn = TurnCell(index + 1, invocation, status, score, cut(reason, limits.text))
         turns.setdefault((app, eval_set, eval_id, metric_name), []).append(turn)
     votes: dict[CellKey, list[VoteCell]] = {}
-    for row in store.rows(sql("report_votes")):
+    for row in store.rows(sql(__name__, "report_votes")):
         app, eval_set, eval_id, metric_name, invocation, sample, rubric, score, reason, *more = row
         evidence, found, confidence = more
         vote = VoteCell(

@@ -5,22 +5,20 @@ from typing import Any
 
 import orjson
 
-from evaltap.evaluator.context import Turn
-from evaltap.evaluator.criteria.call_attempts import calls_of, select
-from evaltap.evaluator.criteria.call_pairs import CallLikeness, CallPairs
-from evaltap.evaluator.criteria.trajectory_diff import DiffRow, trajectory_diff
-from evaltap.evaluator.criteria.trajectory_scores import shares
-from evaltap.evaluator.evaluators.against_references import has_references
-from evaltap.evaluator.layout import CaseProblem, lay_out
+from evaltap.evaluator.cases.pairing import UnscorableCaseError, has_references, pair_turns
+from evaltap.evaluator.cases.text import cut
+from evaltap.evaluator.cases.turn import Case, ToolCall, Turn
+from evaltap.evaluator.criteria.calls.attempts import calls_of, select
+from evaltap.evaluator.criteria.calls.diff import DiffRow, trajectory_diff
+from evaltap.evaluator.criteria.calls.pairs import CallPairs, CallSimilarity
+from evaltap.evaluator.criteria.calls.scores import shares
 from evaltap.evaluator.reports.model import Call, Limits, Step, TurnEvidence
-from evaltap.schemas.metric import (
+from evaltap.schemas.formats.criteria import ValueCriterion
+from evaltap.schemas.formats.metric import (
     EvalMetric,
     ToolTrajectoryCriterion,
     ToolTrajectoryStrategy,
 )
-from evaltap.schemas.trajectory import ValueCriterion
-
-ToolCall = dict[str, Any]
 
 
 class Comparison:
@@ -36,9 +34,9 @@ class Comparison:
         matched = next((part.tool_trajectory for part in criteria if part.tool_trajectory), None)
         self.attempts = "all"
         self.references: list[list[ToolCall]] = []
-        self.likeness = _likeness(matched) if matched else CallLikeness()
+        self.similarity = _similarity(matched) if matched else CallSimilarity()
         if given is not None:
-            self.likeness = CallLikeness(given.arguments, given.tool_arguments)
+            self.similarity = CallSimilarity(given.arguments, given.tool_arguments)
             self.attempts = given.attempts or "successful"
             self.references = [
                 [call.model_dump(by_alias=True) for call in reference.tools]
@@ -46,10 +44,10 @@ class Comparison:
             ]
 
 
-def _likeness(criterion: ToolTrajectoryCriterion) -> CallLikeness:
-    """Return the likeness that comes closest to a criterion of tRPC-Agent-Go."""
+def _similarity(criterion: ToolTrajectoryCriterion) -> CallSimilarity:
+    """Return the similarity that comes closest to a criterion of tRPC-Agent-Go."""
     by_tool = {name: _compared(rule) for name, rule in criterion.tool_strategy.items()}
-    return CallLikeness(_compared(criterion.default_strategy), by_tool)
+    return CallSimilarity(_compared(criterion.default_strategy), by_tool)
 
 
 def _compared(strategy: ToolTrajectoryStrategy | None) -> ValueCriterion:
@@ -62,17 +60,17 @@ def _compared(strategy: ToolTrajectoryStrategy | None) -> ValueCriterion:
 
 
 def evidence_of(
-    case: Mapping[str, Any], comparison: Comparison, limits: Limits
+    case: Case, comparison: Comparison, limits: Limits
 ) -> tuple[tuple[TurnEvidence, ...], str]:
     """Return the turns of a case, and why not all of them are there (empty when they are)."""
     try:
-        conversation = lay_out(case)
-    except (CaseProblem, TypeError, AttributeError, KeyError) as problem:
-        return (), f"the case cannot be laid out: {problem}"
+        conversation = pair_turns(case)
+    except (UnscorableCaseError, TypeError, AttributeError, KeyError) as problem:
+        return (), f"its turns cannot be paired: {problem}"
     written = has_references(case)
     turns = list(zip(conversation.actual, conversation.expected, strict=False))
     shown = tuple(
-        _turn(actual, expected, comparison, limits, written=written)
+        _turn(actual, expected, comparison, limits, written=written and expected.referenced)
         for actual, expected in turns[: limits.turns]
     )
     cut = len(turns) - len(shown)
@@ -118,13 +116,16 @@ def _steps(
 ) -> tuple[Step, ...]:
     if not references:
         return tuple(Step("made", None, _call(call, limits.text)) for call in calls)
-    kept = select(calls, comparison.attempts)
     candidates = [
-        CallPairs(select(reference, comparison.attempts), kept, comparison.likeness)
+        CallPairs(
+            select(reference, comparison.attempts),
+            select(calls, comparison.attempts, reference),
+            comparison.similarity,
+        )
         for reference in references
     ]
     best = max(candidates, key=lambda pairs: shares(pairs, ordered=False).f1)
-    counted = {id(call) for call in kept}
+    counted = {id(call) for call in best.actual}
     places = [place for place, call in enumerate(calls) if id(call) in counted]
     steps: list[Step] = []
     done = 0
@@ -153,12 +154,12 @@ def _call(call: ToolCall, limit: int) -> Call:
     error = call.get("error") or {}
     if not isinstance(error, Mapping):
         error = {"message": str(error)}
-    told = ": ".join(str(error[key]) for key in ("type", "message") if error.get(key))
+    message = ": ".join(str(error[key]) for key in ("type", "message") if error.get(key))
     return Call(
         str(call.get("name") or "(no name)"),
         _json(call.get("arguments"), limit),
         _json(call.get("result"), limit),
-        cut(told or ("failed" if error else ""), limit),
+        cut(message or ("failed" if error else ""), limit),
         str(call.get("agent") or ""),
     )
 
@@ -174,10 +175,3 @@ def _json(value: Any, limit: int) -> str:
 
 def _optional(text: str | None, limit: int) -> str | None:
     return None if text is None else cut(text, limit)
-
-
-def cut(text: str, limit: int) -> str:
-    """Return a text, or its beginning and how much is missing."""
-    if len(text) <= limit:
-        return text
-    return f"{text[:limit]}… ({len(text) - limit:,} more characters)"

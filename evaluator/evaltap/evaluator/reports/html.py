@@ -17,9 +17,10 @@ import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports import charts
 from evaltap.evaluator.reports.model import SEVERITY, CaseReport, Report
-from evaltap.evaluator.reports.safe_text import one_line, visible
+from evaltap.evaluator.reports.safe_text import visible
 
 DETAIL_BYTES: Final = 16_000_000
 """Evidence in the page: browsers read so much within a second, and only parse what is opened."""
@@ -155,7 +156,7 @@ def _filled(value: Any) -> Any:
 
 
 def _script_data(value: Any) -> Markup:
-    """Return JSON that may stand in a script element: nothing in it can end or open one."""
+    """Return JSON that is safe in a script element: nothing in it can end or open one."""
     text = orjson.dumps(_visible(value)).decode()
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 

@@ -10,12 +10,18 @@ from typing import Final
 from xml.sax.saxutils import XMLGenerator
 from xml.sax.xmlreader import AttributesImpl
 
+from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.model import CaseReport, Cell, Report
-from evaltap.evaluator.reports.safe_text import one_line, visible
+from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.text import difference_lines, turn_lines
 
 _MESSAGE: Final = 300
-_TAGS: Final = {"failed": "failure", "error": "error", "not_evaluated": "skipped"}
+_TAGS: Final = {
+    "failed": "failure",
+    "error": "error",
+    "crashed": "error",
+    "not_evaluated": "skipped",
+}
 _Cells = list[tuple[CaseReport, Cell]]
 
 
@@ -68,11 +74,13 @@ def _test_case(xml: XMLGenerator, case: CaseReport, cell: Cell) -> None:
 
 
 def _outcome(xml: XMLGenerator, tag: str, case: CaseReport, cell: Cell) -> None:
-    told = one_line(visible(cell.reason), _MESSAGE)
+    message = one_line(visible(cell.reason), _MESSAGE)
     if cell.score is not None:
-        told = f"score {cell.score:.4g}, threshold {cell.threshold:g}" + (told and f": {told}")
+        message = f"score {cell.score:.4g}, threshold {cell.threshold:g}" + (
+            message and f": {message}"
+        )
     kind = {} if tag == "skipped" else {"type": cell.status}
-    xml.startElement(tag, AttributesImpl({"message": told, **kind}))
+    xml.startElement(tag, AttributesImpl({"message": message, **kind}))
     if tag != "skipped":
         xml.characters(visible("\n".join(_body(case, cell))))
     xml.endElement(tag)
@@ -88,7 +96,7 @@ def _counts(cells: _Cells) -> dict[str, str]:
     return {
         "tests": str(len(statuses)),
         "failures": str(statuses.count("failed")),
-        "errors": str(statuses.count("error")),
+        "errors": str(statuses.count("error") + statuses.count("crashed")),
         "skipped": str(statuses.count("not_evaluated")),
     }
 

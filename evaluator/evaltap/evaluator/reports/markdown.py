@@ -7,10 +7,13 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from evaltap.evaluator.report import MetricCounts, counted
+from evaltap.evaluator.cases.text import one_line
+from evaltap.evaluator.reports.console import crashed_line
 from evaltap.evaluator.reports.model import CaseReport, Cell, ReasonGroup, Report, Usage
-from evaltap.evaluator.reports.safe_text import one_line, visible
+from evaltap.evaluator.reports.safe_text import visible
+from evaltap.evaluator.reports.summary import MetricCounts, Summary, exit_code
 from evaltap.evaluator.reports.text import difference_lines
+from evaltap.schemas.text import counted
 
 MAX_BYTES: Final = 1_000_000
 """GitHub refuses a step summary of more than 1 MiB."""
@@ -29,7 +32,13 @@ _NUMBERS: Final = (
     "95 % interval",
     "mean",
 )
-_SIGNS: Final = {"passed": "✅", "failed": "❌", "error": "⚠️", "not_evaluated": "⏭️"}
+_SIGNS: Final = {
+    "passed": "✅",
+    "failed": "❌",
+    "crashed": "💥",
+    "error": "⚠️",
+    "not_evaluated": "⏭️",
+}
 
 
 def markdown(report: Report) -> str:
@@ -37,11 +46,8 @@ def markdown(report: Report) -> str:
     head = [
         f"## {_verdict(report)}",
         _origin(report),
-        _table(
-            ("metric", *_NUMBERS),
-            [_metric_row(row) for row in report.summary.metrics],
-            _NUMBERS,
-        ),
+        _metrics(report.summary),
+        f"**{crashed}.**" if (crashed := crashed_line(report.summary)) else "",
         *_use("agent", report.agent),
         *(_use("judge", report.judge) if report.judge else ()),
         *_groups(report.reasons),
@@ -61,13 +67,13 @@ def _verdict(report: Report) -> str:
     counts, total = report.case_counts, len(report.cases)
     if not total:
         return "⏭️ No scores"
-    sign = {0: "✅", 1: "❌"}.get(report.summary.exit_code, "⚠️")
-    told = [
+    sign = {0: "✅", 1: "❌"}.get(exit_code(report.summary), "⚠️")
+    parts = [
         f"{counts[status]:,} {status.replace('_', ' ')}"
-        for status in ("passed", "failed", "error", "not_evaluated")
+        for status in ("passed", "failed", "crashed", "error", "not_evaluated")
         if counts.get(status)
     ]
-    return f"{sign} {counted(total, 'case')}: {', '.join(told)}"
+    return f"{sign} {counted(total, 'case')}: {', '.join(parts)}"
 
 
 def _origin(report: Report) -> str:
@@ -86,11 +92,22 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers: Coll
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) if rows else ""
 
 
-def _metric_row(row: MetricCounts) -> tuple[str, ...]:
+def _metrics(summary: Summary) -> str:
+    names = [*_NUMBERS]
+    crashed = bool(summary.crashed.count)
+    if crashed:
+        names.insert(2, "crashed")
+    rows = [_metric_row(row, crashed=crashed) for row in summary.metrics]
+    return _table(("metric", *names), rows, names)
+
+
+def _metric_row(row: MetricCounts, *, crashed: bool) -> tuple[str, ...]:
     interval = "" if row.interval is None else f"{row.interval.low:.0%} to {row.interval.high:.0%}"
+    crashes = (row.crashed,) if crashed else ()
+    counts = (row.passed, row.failed, *crashes, row.not_evaluated, row.errors)
     return (
         escape(row.metric_name),
-        *(f"{count:,}" for count in (row.passed, row.failed, row.not_evaluated, row.errors)),
+        *(f"{count:,}" for count in counts),
         "" if row.pass_rate is None else f"{row.pass_rate:.1%}",
         interval,
         "" if row.mean_score is None else f"{row.mean_score:.3f}",
@@ -98,18 +115,18 @@ def _metric_row(row: MetricCounts) -> tuple[str, ...]:
 
 
 def _use(name: str, use: Usage) -> list[str]:
-    told = []
+    parts = []
     if use.cost_usd is not None:
-        told.append(f"{use.cost_usd:,.4g} USD")
+        parts.append(f"{use.cost_usd:,.4g} USD")
     if use.input_tokens is not None or use.output_tokens is not None:
-        told.append(f"{use.input_tokens or 0:,} tokens in, {use.output_tokens or 0:,} out")
+        parts.append(f"{use.input_tokens or 0:,} tokens in, {use.output_tokens or 0:,} out")
     if use.latency_p95_ms is not None:
-        told.append(
+        parts.append(
             f"latency {_ms(use.latency_p50_ms)} in the median,"
             f" {_ms(use.latency_p95_ms)} at the 95th percentile"
         )
     noun = "turn" if name == "agent" else "call"
-    return [f"**{name}**, {counted(use.count, noun)}: {'; '.join(told)}."] if told else []
+    return [f"**{name}**, {counted(use.count, noun)}: {'; '.join(parts)}."] if parts else []
 
 
 def _ms(value: float | None) -> str:
@@ -134,7 +151,7 @@ def _groups(groups: tuple[ReasonGroup, ...]) -> list[str]:
 
 
 def _cases(report: Report, budget: int) -> str:
-    bad = [case for case in report.cases if case.status in ("failed", "error")]
+    bad = [case for case in report.cases if case.status in ("crashed", "failed", "error")]
     if not bad:
         return ""
     parts = ["\n### Cases that did not pass\n"]

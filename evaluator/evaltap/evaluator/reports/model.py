@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
-from evaltap.evaluator.criteria.trajectory_diff import DiffKind
-from evaltap.evaluator.report import Summary
+from evaltap.evaluator.criteria.calls.diff import DiffKind
+from evaltap.evaluator.reports.summary import Summary, exit_code
 
-SEVERITY: Final = ("failed", "error", "not_evaluated", "passed")
+SEVERITY: Final = ("crashed", "failed", "error", "not_evaluated", "passed")
 """The statuses of a case, worst first."""
 
 StepKind = DiffKind | Literal["made", "left_out"]
@@ -55,7 +55,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was used, and by how many that is known; None where nobody said."""
+    """What was used, and for how many that is known; None where it was not recorded."""
 
     count: int
     cost_usd: float | None = None
@@ -115,7 +115,7 @@ class VoteCell:
     evidence: str = ""
     """What the judge quotes for it."""
     evidence_found: bool | None = None
-    """Whether the quote stands in the trace; None: no quote was asked for."""
+    """Whether the trace contains the quote; None: no quote was asked for."""
     confidence: float | None = None
 
 
@@ -152,22 +152,22 @@ class Cell:
 
 
 def case_status(cells: Iterable[Cell]) -> str:
-    """Return failed or error when a cell is, else passed when one is, else not evaluated."""
+    """Return crashed, failed or error when a cell is, else passed when one is, else not evaluated."""
     statuses = {cell.status for cell in cells}
-    order = ("failed", "error", "passed")
+    order = ("crashed", "failed", "error", "passed")
     return next((name for name in order if name in statuses), "not_evaluated")
 
 
 @dataclass(frozen=True, slots=True)
 class CaseReport:
-    """One case: its cells, and the evidence behind them when the report took it along."""
+    """One case: its cells, and the evidence for them where the report includes it."""
 
     app_name: str
     eval_set_id: str
     eval_id: str
     revision: int
     status: str
-    """failed or error when a metric is, else passed when one is, else not_evaluated."""
+    """crashed, failed or error when a metric is, else passed when one is, else not_evaluated."""
     cells: tuple[Cell, ...]
     detailed: bool = False
     """Whether turns, votes and turn scores were read for it."""
@@ -231,7 +231,7 @@ class Report:
     summary: Summary
     metrics: tuple[MetricReport, ...]
     cases: tuple[CaseReport, ...]
-    """Worst first: failed, error, not evaluated, passed."""
+    """Worst first: crashed, failed, error, not evaluated, passed."""
     reasons: tuple[ReasonGroup, ...]
     agent: Usage
     judge: Usage | None
@@ -244,5 +244,5 @@ class Report:
     def data(self) -> dict[str, Any]:
         """Return the report as JSON data."""
         return {"format": "evaltap-report", "version": 1, **asdict(self)} | {
-            "exit_code": self.summary.exit_code
+            "exit_code": exit_code(self.summary)
         }

@@ -14,7 +14,7 @@ def visible(text: str) -> str:
     """Return a text with every character that hides itself or others replaced by a visible one.
 
     Line feeds and tabs stay.  The rest of the control characters become their Unicode pictures, all
-    others their code in brackets.  What is left may stand in XML.
+    others their code in brackets.  The result is valid in XML.
     """
     return _HIDDEN.sub(_picture, text)
 
@@ -24,9 +24,3 @@ def _picture(found: re.Match[str]) -> str:
     if code < 0x20:
         return chr(0x2400 + code)
     return "␡" if code == 0x7F else f"⟦U+{code:04X}⟧"
-
-
-def one_line(text: str, limit: int) -> str:
-    """Return a text on one line, cut at so many characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.model import Call, CaseReport, Cell, Step, TurnEvidence
-from evaltap.evaluator.reports.safe_text import one_line
 
 _MARKS: Final = {
     "same": "=",

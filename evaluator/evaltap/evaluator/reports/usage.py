@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
-from evaltap.evaluator.intervals import percentile
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.turn import FAILED_RUNS
 from evaltap.evaluator.reports.model import Usage
-from evaltap.schemas.case import CaseData
+from evaltap.evaluator.stats import percentile
+from evaltap.schemas.formats.case import CaseData
 
-CaseKey = tuple[str, str, str]
 Number = TypeVar("Number", int, float)
 
 
@@ -19,6 +20,8 @@ class TurnUse(NamedTuple):
     input_tokens: int | None
     output_tokens: int | None
     latency_ms: float | None
+    run_failed: bool = False
+    """Whether the run failed, never ended or was cut off."""
 
 
 def turn_uses(key: CaseKey, case: CaseData) -> list[TurnUse]:
@@ -32,6 +35,7 @@ def turn_uses(key: CaseKey, case: CaseData) -> list[TurnUse]:
             one.get("inputTokens"),
             one.get("outputTokens"),
             one.get("latencyMs"),
+            one.get("status") in FAILED_RUNS,
         )
         for one in telemetry
     ]
@@ -54,7 +58,7 @@ def usage_of(uses: Sequence[TurnUse]) -> Usage:
 
 
 def total(values: Sequence[Number]) -> Number | None:
-    """Return the sum, None of nothing: nobody said is not zero."""
+    """Return the sum, None of no values: not recorded is not zero."""
     return sum(values[1:], values[0]) if values else None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from evaltap.schemas.record import RecordError, WireRecord
+from evaltap.schemas.wire.record import RecordError, WireRecord
 
 BATCH_BYTES = 4 << 20
 """What the records of one batch may hold, as far as a source can tell: one record, or so much."""

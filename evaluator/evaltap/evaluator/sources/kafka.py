@@ -9,12 +9,20 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
-from evaltap.evaluator.log_position import LogPosition, made_anew
 from evaltap.evaluator.sources.base import BATCH_BYTES, Bounds, Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.sources.positions import LogPosition, made_anew
 from evaltap.evaluator.sources.unreadable import is_unreadable, unreadable_ranges
-from evaltap.evaluator.topics import COMMITTED, ask_offsets, made, patiently, polled, wire_record
+from evaltap.evaluator.topics.clients import (
+    COMMITTED,
+    ask_offsets,
+    made,
+    patiently,
+    polled,
+    wire_record,
+)
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.log_location import KafkaLocation, kafka_settings
+from evaltap.schemas.log.kafka_settings import kafka_settings
+from evaltap.schemas.log.location import KafkaLocation
 
 T = TypeVar("T")
 
@@ -39,17 +47,24 @@ FETCH_BYTES = 2 << 20
 class KafkaSource:
     """Records of the topics of `location`, from the oldest on unless told otherwise by `seek`.
 
-    With `to_end` an empty batch says whether there are `more` records, for which it asks the brokers.
-    Raises InputError when no broker answers within `timeout_seconds`, and with `to_end` for a topic that
-    is not there; else such a topic is told of in the log of this process, and waited for.
+    Of each topic all `partitions`, or those of these numbers.  With `to_end` an empty batch says whether
+    there are `more` records, for which it asks the brokers.  Raises InputError when no broker answers
+    within `timeout_seconds`, for partitions that a topic does not have, and with `to_end` for a topic
+    that is not there; else such a topic is told of in the log of this process, and waited for.
     """
 
     def __init__(
-        self, location: KafkaLocation, *, to_end: bool = False, timeout_seconds: float = 10.0
+        self,
+        location: KafkaLocation,
+        *,
+        partitions: Collection[int] | None = None,
+        to_end: bool = False,
+        timeout_seconds: float = 10.0,
     ) -> None:
         from kafka.errors import KafkaError
 
         self._location = location
+        self._partitions = None if partitions is None else frozenset(partitions)
         self._timeout_seconds = timeout_seconds
         self._to_end = to_end
         self._silent_since: float | None = None
@@ -307,8 +322,20 @@ class KafkaSource:
         return [
             TopicPartition(topic, number)
             for topic in self._location.topics
-            for number in sorted(self._consumer.partitions_for_topic(topic) or ())
+            for number in self._numbers(topic)
         ]
+
+    def _numbers(self, topic: str) -> Sequence[int]:
+        """Return the partitions of a topic that are read; raise InputError where it lacks one."""
+        there = set(self._consumer.partitions_for_topic(topic) or ())
+        if self._partitions is None or not there:
+            return sorted(there)
+        if lacking := sorted(self._partitions - there):
+            raise InputError(
+                f"{self._location}: {topic} has partitions {min(there)} to {max(there)}, and not"
+                f" {', '.join(map(str, lacking))}; name some of its own with --partitions"
+            )
+        return sorted(self._partitions)
 
     def _refresh(self) -> None:
         """Assign partitions that are new; known ones keep their position.

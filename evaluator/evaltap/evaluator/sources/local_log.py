@@ -9,7 +9,7 @@ from pathlib import Path
 
 from evaltap.evaluator.sources.base import BATCH_BYTES, Bounds, Partition, SourceBatch, SourceRecord
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.local_log import LocalLog, LogMissing, open_log
+from evaltap.schemas.log.local import LocalLog, LogMissingError, open_log
 
 CHECK_SECONDS = 0.02
 """How often a waiting poll looks whether another process has appended."""
@@ -60,7 +60,7 @@ class LocalLogSource:
         try:
             log = self._open()
             return {_partition(log): Bounds(log.start_offset(), log.end_offset())}
-        except LogMissing:
+        except LogMissingError:
             if self._must_exist:
                 raise
             return {}
@@ -83,7 +83,7 @@ class LocalLogSource:
                 # Beyond the end: the file was put back from a copy; what is new in it was never seen.
                 self._next = wanted if wanted <= log.end_offset() else 0
             rows = log.read(self._next, max_records, max_bytes=BATCH_BYTES)
-        except LogMissing:
+        except LogMissingError:
             if self._must_exist:
                 raise
             return SourceBatch()

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterable, Mapping
 
 from evaltap.evaluator.sources.base import Bounds, Partition, SourceBatch, SourceRecord
-from evaltap.schemas.record import WireRecord
+from evaltap.schemas.wire.record import WireRecord
 
 
 class MemorySource:

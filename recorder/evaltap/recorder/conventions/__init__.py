@@ -4,7 +4,7 @@ To support another convention, write an object with `name`, `marks` and `read` (
 and put it into `DIALECTS` at the place of its authority: earlier dialects win, field by field.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from evaltap.recorder.conventions.adk import Adk
@@ -22,7 +22,7 @@ from evaltap.recorder.conventions.pydantic_ai import PydanticAI
 from evaltap.recorder.conventions.reading import Dialect, Reading, merge
 from evaltap.recorder.conventions.traceloop import Traceloop
 from evaltap.recorder.conventions.vercel import Vercel
-from evaltap.recorder.telemetry import LogRecord, Span
+from evaltap.recorder.telemetry.spans import LogRecord, Span
 
 DIALECTS: tuple[Dialect, ...] = (
     PydanticAI(),
@@ -41,10 +41,34 @@ DIALECTS: tuple[Dialect, ...] = (
 )
 """All dialects, the most specific first."""
 
-SPEAKING_SCOPES = ("gcp.vertex.agent", "pydantic-ai", "strands.telemetry.tracer")
+SCOPES_KNOWN_BY_NAME = ("gcp.vertex.agent", "pydantic-ai", "strands.telemetry.tracer")
 """Instrumentation scopes whose spans say something by their name alone."""
-SPEAKING_NAMES = ("claude_code.",)
+NAMES_KNOWN = ("claude_code.",)
 """Beginnings of span names that do so whatever the scope."""
+
+AGENT_PREFIXES = (
+    "agent.",
+    "ai.",
+    "enduser.",
+    "gcp.vertex.agent",
+    "gen_ai.",
+    "input.",
+    "langfuse.",
+    "langsmith.",
+    "llm.",
+    "logfire.span_type",
+    "mcp.",
+    "metadata",
+    "openinference.",
+    "output.",
+    "pydantic_ai.",
+    "session.",
+    "tool",
+    "traceloop.",
+    "trpc.",
+    "user.",
+)
+"""Beginnings of attribute names that some convention reads."""
 
 _FRAMEWORKS = {
     "gcp.vertex.agent": "google-adk",
@@ -59,7 +83,7 @@ _INSTRUMENTATIONS = ("openinference.instrumentation.", "opentelemetry.instrument
 
 def read_span(span: Span, logs: Sequence[LogRecord] = ()) -> Reading | None:
     """Return what all conventions together say about a span, None when none knows it."""
-    if span.events or logs or speaks_by_name(span):
+    if span.events or logs or is_known_by_name(span.scope, span.name):
         asked = DIALECTS
     else:
         # Most spans of a large trace; asking everybody would cost more than to read them.
@@ -88,9 +112,19 @@ def _dialects(spoken: int) -> tuple[Dialect, ...]:
     return tuple(dialect for n, dialect in enumerate(DIALECTS) if spoken >> n & 1)
 
 
-def speaks_by_name(span: Span) -> bool:
+def is_known_by_name(scope: str, name: str) -> bool:
     """Return whether a span without attributes may still mean something to a convention."""
-    return span.scope in SPEAKING_SCOPES or span.name.startswith(SPEAKING_NAMES)
+    return scope in SCOPES_KNOWN_BY_NAME or name.startswith(NAMES_KNOWN)
+
+
+def is_read(scope: str, name: str, attributes: Iterable[str]) -> bool:
+    """Return whether some convention could read anything from a span with these names."""
+    return is_known_by_name(scope, name) or any(map(_is_read, attributes))
+
+
+@lru_cache(maxsize=4096)
+def _is_read(attribute: str) -> bool:
+    return attribute.startswith(AGENT_PREFIXES)
 
 
 def framework_of(scope: str) -> str | None:

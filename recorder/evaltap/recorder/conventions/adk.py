@@ -6,13 +6,12 @@ dialect; here is what only ADK writes, and the repair of what it writes wrongly.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.messages import Answer, Message, Part
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text
-from evaltap.recorder.telemetry import LogRecord, Span
+from evaltap.recorder.telemetry.spans import LogRecord, Span
 
 SCOPE = "gcp.vertex.agent"
 PREFIX = "gcp.vertex.agent"
@@ -61,7 +60,7 @@ class Adk:
         return reading
 
 
-def unwrap_result(value: Any) -> Any:
+def unwrap_result(value: object) -> object:
     """Take a tool's own value out of ADK's envelope.
 
     ADK sends `{"result": x}` to the model when a tool returns something that is not an object.  A
@@ -109,7 +108,7 @@ def _prefix(span: Span) -> str | None:
     return None
 
 
-def _read_model(reading: Reading, attributes: Mapping[str, Any], prefix: str) -> None:
+def _read_model(reading: Reading, attributes: Mapping[str, object], prefix: str) -> None:
     request = _object(attributes.get(f"{prefix}.llm_request"), reading, "input")
     reading.model = first_text(request, "model")
     reading.input = read_messages(request.get("contents")) or None
@@ -135,7 +134,7 @@ def _read_tool(reading: Reading, span: Span, prefix: str, name: str) -> None:
     reading.result = result if result is None or result.value != UNSPECIFIED else None
 
 
-def _read_run(reading: Reading, attributes: Mapping[str, Any], prefix: str) -> None:
+def _read_run(reading: Reading, attributes: Mapping[str, object], prefix: str) -> None:
     """Read the input and output that tRPC's runner and agent spans carry."""
     level = "runner" if f"{prefix}.runner.name" in attributes else "agent"
     reading.user_fallback = _words(attributes.get(f"{prefix}.{level}.input"), "user")
@@ -144,7 +143,7 @@ def _read_run(reading: Reading, attributes: Mapping[str, Any], prefix: str) -> N
         reading.agent_name = reading.agent_name or first_text(attributes, f"{prefix}.agent.name")
 
 
-def _words(value: Any, role: str) -> Evidence | None:
+def _words(value: object, role: str) -> Evidence | None:
     if value is None:
         return None
     evidence = decode(value)
@@ -154,14 +153,14 @@ def _words(value: Any, role: str) -> Evidence | None:
     return messages[-1].text if messages else None
 
 
-def _content(value: Any) -> Evidence | None:
+def _content(value: object) -> Evidence | None:
     """Decode a tool's content; ADK writes `{}` where capture is off, which says nothing."""
     if value is None or value == "{}":
         return None
     return decode(value)
 
 
-def _object(value: Any, reading: Reading, field: str) -> Mapping[str, Any]:
+def _object(value: object, reading: Reading, field: str) -> Mapping[str, object]:
     evidence = decode(value)
     if evidence.flaw:
         reading.flaws[field] = evidence.flaw

@@ -7,7 +7,7 @@ run the agents; without it each agent of a workflow would be a turn of its own.
 from collections.abc import Sequence
 
 from evaltap.recorder.conventions.reading import Kind, Reading
-from evaltap.recorder.telemetry import LogRecord, Span
+from evaltap.recorder.telemetry.spans import LogRecord, Span
 
 WORKFLOW_ID = "workflow.id"
 _NAMES: dict[str, Kind] = {"workflow.run": "run", "workflow.build": "other"}

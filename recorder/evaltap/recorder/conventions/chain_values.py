@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from evaltap.recorder.conventions.evidence import Evidence
 
@@ -10,7 +10,7 @@ QUESTION_KEYS: Final = ("input", "question", "query")
 """What chains call their user's words, before a template makes a prompt of them."""
 
 
-def question_of(inputs: Any) -> Evidence | None:
+def question_of(inputs: object) -> Evidence | None:
     """Return the text under the first of the known names, None when there is none."""
     if not isinstance(inputs, Mapping):
         return None
@@ -18,7 +18,7 @@ def question_of(inputs: Any) -> Evidence | None:
     return next((Evidence(value) for value in found if isinstance(value, str) and value), None)
 
 
-def structured_answer(outputs: Any) -> Evidence | None:
+def structured_answer(outputs: object) -> Evidence | None:
     """Return a graph's structured response as JSON text, None when it has none."""
     found = outputs.get("structured_response") if isinstance(outputs, Mapping) else None
     if found is None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, first_whole, number
 from evaltap.recorder.observation import Failure
-from evaltap.recorder.telemetry import LogRecord, Span
+from evaltap.recorder.telemetry.spans import LogRecord, Span
 
 PREFIX = "claude_code."
 TOOL_OUTPUT_EVENT = "tool.output"

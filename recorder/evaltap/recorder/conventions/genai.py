@@ -5,7 +5,6 @@ The set of operation names is open: what is not known here is classified by its 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.message_shapes import decode_messages
@@ -16,7 +15,7 @@ from evaltap.recorder.conventions.reading import (
     first_whole,
     number,
 )
-from evaltap.recorder.telemetry import LogRecord, Span
+from evaltap.recorder.telemetry.spans import LogRecord, Span
 
 OPERATION = "gen_ai.operation.name"
 AGENT_NAME = "gen_ai.agent.name"
@@ -91,7 +90,7 @@ class GenAI:
         return reading
 
 
-def classify(attributes: Mapping[str, Any]) -> Kind | None:
+def classify(attributes: Mapping[str, object]) -> Kind | None:
     """Return what the span stands for, by its operation name or else by what it carries."""
     operation = attributes.get(OPERATION)
     known = _KINDS.get(operation) if isinstance(operation, str) else None
@@ -110,7 +109,7 @@ def classify(attributes: Mapping[str, Any]) -> Kind | None:
     return None
 
 
-def content_value(value: Any) -> Evidence | None:
+def content_value(value: object) -> Evidence | None:
     """Return decoded tool arguments or results; None when the attribute is absent."""
     if value is None:
         return None
@@ -122,13 +121,13 @@ def content_value(value: Any) -> Evidence | None:
     return evidence
 
 
-def _call_id(attributes: Mapping[str, Any]) -> str | None:
+def _call_id(attributes: Mapping[str, object]) -> str | None:
     found = first_text(attributes, CALL_ID)
     return None if found in _NOT_AN_ID else found
 
 
 def _read_content(reading: Reading, span: Span, logs: Sequence[LogRecord]) -> None:
-    carriers: list[Mapping[str, Any]] = [span.attributes]
+    carriers: list[Mapping[str, object]] = [span.attributes]
     carriers += [event.attributes for event in span.events if event.name == DETAILS_EVENT]
     carriers += [log.attributes for log in logs if log.event_name == DETAILS_EVENT]
     for carrier in carriers:
@@ -144,7 +143,7 @@ def _read_content(reading: Reading, span: Span, logs: Sequence[LogRecord]) -> No
         reading.call_id = None
 
 
-def _read_messages(reading: Reading, carrier: Mapping[str, Any]) -> None:
+def _read_messages(reading: Reading, carrier: Mapping[str, object]) -> None:
     if reading.input is None:
         reading.input, flaw = decode_messages(carrier.get(INPUT_MESSAGES))
         if flaw:

@@ -12,7 +12,7 @@ from evaltap.recorder.conventions.messages import closing_text, last_user_text
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, number, text, whole
 from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.observation import Failure
-from evaltap.recorder.telemetry import LogRecord, Span
+from evaltap.recorder.telemetry.spans import LogRecord, Span
 
 PREFIX = "langfuse."
 TYPE = "langfuse.observation.type"
@@ -88,7 +88,7 @@ def _kind(span: Span) -> Kind | None:
     return "run" if stated == "span" and is_root else None
 
 
-def _read_model(reading: Reading, attributes: Mapping[str, Any]) -> None:
+def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
     reading.model = first_text(attributes, MODEL)
     entered, left = _value(attributes, INPUT), _value(attributes, OUTPUT)
     reading.input = _messages(entered, "user")
@@ -109,7 +109,7 @@ def _messages(evidence: Evidence | None, role: str) -> Any:
     return read_messages(value, role=role) or None
 
 
-def _read_run(reading: Reading, attributes: Mapping[str, Any]) -> None:
+def _read_run(reading: Reading, attributes: Mapping[str, object]) -> None:
     entered, left = _value(attributes, INPUT), _value(attributes, OUTPUT)
     if entered is not None:
         reading.user = last_user_text(_messages(entered, "user") or ())
@@ -130,6 +130,6 @@ def _only_text(evidence: Evidence) -> Evidence | None:
     return Evidence(value[0]) if len(value) == 1 and isinstance(value[0], str) else None
 
 
-def _value(attributes: Mapping[str, Any], names: Sequence[str]) -> Evidence | None:
+def _value(attributes: Mapping[str, object], names: Sequence[str]) -> Evidence | None:
     found = next((attributes[name] for name in names if name in attributes), None)
     return decode(found) if found is not None else None

@@ -6,7 +6,6 @@ run's inputs and outputs, whatever the run is.  `langsmith.trace.session_id` is 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
 from evaltap.recorder.conventions.evidence import Evidence, decode
@@ -19,7 +18,7 @@ from evaltap.recorder.conventions.reading import (
     whole,
 )
 from evaltap.recorder.conventions.tool_output import take_output
-from evaltap.recorder.telemetry import LogRecord, Span
+from evaltap.recorder.telemetry.spans import LogRecord, Span
 
 SPAN_KIND = "langsmith.span.kind"
 INPUTS = "gen_ai.prompt"
@@ -59,7 +58,7 @@ class LangSmith:
 
 
 def _read_model(
-    reading: Reading, attributes: Mapping[str, Any], entered: Evidence, left: Evidence
+    reading: Reading, attributes: Mapping[str, object], entered: Evidence, left: Evidence
 ) -> None:
     reading.input = _messages(entered.value) or None
     reading.output = _generated(left.value) or None
@@ -72,12 +71,12 @@ def _read_model(
         reading.output_tokens = whole(usage.get("output_tokens"))
 
 
-def _messages(value: Any) -> tuple[Message, ...]:
+def _messages(value: object) -> tuple[Message, ...]:
     inputs = value.get("messages") if isinstance(value, dict) else value
     return read_messages(inputs) if isinstance(inputs, list) else ()
 
 
-def _generated(value: Any) -> tuple[Message, ...]:
+def _generated(value: object) -> tuple[Message, ...]:
     """Find the messages that a model run put out: LangChain generations, or a bare message."""
     if not isinstance(value, dict):
         return read_messages(value, role="assistant") if isinstance(value, list) else ()

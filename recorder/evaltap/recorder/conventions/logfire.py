@@ -16,7 +16,7 @@ from evaltap.recorder.conventions.message_shapes import (
 from evaltap.recorder.conventions.messages import Message
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, first_whole, text
 from evaltap.recorder.observation import Failure
-from evaltap.recorder.telemetry import LogRecord, Span
+from evaltap.recorder.telemetry.spans import LogRecord, Span
 
 SCOPES = ("logfire.openai_agents", "logfire.openai")
 MARK = "logfire."
@@ -71,7 +71,7 @@ def _kind(name: str) -> Kind:
 
 
 def _conversation(
-    attributes: Mapping[str, Any],
+    attributes: Mapping[str, object],
 ) -> tuple[tuple[Message, ...] | None, tuple[Message, ...] | None]:
     """Return what a model was told and what it answered, from the first place that shows it."""
     told, answered = _events(attributes.get("events"))
@@ -83,7 +83,7 @@ def _conversation(
     )
 
 
-def _events(value: Any) -> tuple[Any, Any]:
+def _events(value: object) -> tuple[Any, Any]:
     """Divide a list of message events: the assistant's at its end are the answer."""
     messages = events_as_messages(value)
     if not isinstance(messages, list):
@@ -94,16 +94,16 @@ def _events(value: Any) -> tuple[Any, Any]:
     return messages[:answer], messages[answer:]
 
 
-def _is_assistant(message: Any) -> bool:
+def _is_assistant(message: object) -> bool:
     return isinstance(message, Mapping) and message.get("role") == "assistant"
 
 
-def _seen(value: Any) -> Evidence | None:
+def _seen(value: object) -> Evidence | None:
     """Decode a value; without content Logfire writes the JSON `null`."""
     return None if value in (None, "null") else decode(value)
 
 
-def _failure(value: Any) -> Failure | None:
+def _failure(value: object) -> Failure | None:
     """Return the failure that the SDK reported: its message, or what its data tell of the cause."""
     error = decode(value).value
     if not isinstance(error, Mapping):

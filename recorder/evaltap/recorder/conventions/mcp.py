@@ -7,7 +7,7 @@ execute_tool span is the same call; the tree keeps the outermost.
 from collections.abc import Sequence
 
 from evaltap.recorder.conventions.reading import Reading, first_text
-from evaltap.recorder.telemetry import LogRecord, Span
+from evaltap.recorder.telemetry.spans import LogRecord, Span
 
 METHOD = "mcp.method.name"
 TOOL_CALL = "tools/call"

@@ -6,7 +6,6 @@ too, where a tool's arguments and result are messages; ADK 1 writes Google GenAI
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.genai import OPERATION, TOOL_STATUS, classify, content_value
@@ -14,7 +13,7 @@ from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.messages import Answer, Call, Message, Text
 from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.observation import Failure
-from evaltap.recorder.telemetry import LogRecord, Span
+from evaltap.recorder.telemetry.spans import LogRecord, Span
 
 _ROLES = {
     "gen_ai.system.message": "system",
@@ -49,7 +48,7 @@ class MessageEvents:
         return reading
 
 
-def _bodies(span: Span, logs: Sequence[LogRecord]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _bodies(span: Span, logs: Sequence[LogRecord]) -> Iterator[tuple[str, Mapping[str, object]]]:
     known = {*_ROLES, CHOICE, OLD_PROMPT, OLD_COMPLETION}
     for event in span.events:
         if event.name in known:
@@ -61,7 +60,7 @@ def _bodies(span: Span, logs: Sequence[LogRecord]) -> Iterator[tuple[str, Mappin
             yield name, body if isinstance(body, dict) else {"content": body}
 
 
-def _read_tool(reading: Reading, bodies: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+def _read_tool(reading: Reading, bodies: Sequence[tuple[str, Mapping[str, object]]]) -> None:
     for name, body in bodies:
         if name == CHOICE and reading.result is None:
             reading.result = content_value(body.get("message"))
@@ -69,7 +68,7 @@ def _read_tool(reading: Reading, bodies: Sequence[tuple[str, Mapping[str, Any]]]
             reading.arguments = content_value(body.get("content"))
 
 
-def _input(name: str, body: Mapping[str, Any]) -> Iterator[Message]:
+def _input(name: str, body: Mapping[str, object]) -> Iterator[Message]:
     if name == OLD_PROMPT:
         yield from read_messages(decode(body.get("gen_ai.prompt")).value)
         return
@@ -79,7 +78,7 @@ def _input(name: str, body: Mapping[str, Any]) -> Iterator[Message]:
     yield from _message(role, body)
 
 
-def _output(name: str, body: Mapping[str, Any]) -> Iterator[Message]:
+def _output(name: str, body: Mapping[str, object]) -> Iterator[Message]:
     if name == OLD_COMPLETION:
         yield from read_messages(decode(body.get("gen_ai.completion")).value, role="assistant")
     if name != CHOICE:
@@ -98,7 +97,7 @@ def _output(name: str, body: Mapping[str, Any]) -> Iterator[Message]:
         yield Message("assistant", (Text(str(message)),))
 
 
-def _message(role: str, body: Mapping[str, Any]) -> Iterator[Message]:
+def _message(role: str, body: Mapping[str, object]) -> Iterator[Message]:
     content = body.get("content")
     inner = decode(content).value if isinstance(content, str) else content
     if isinstance(inner, dict) and ("parts" in inner or "role" in inner):
@@ -126,7 +125,7 @@ def _message(role: str, body: Mapping[str, Any]) -> Iterator[Message]:
     )
 
 
-def _has_answer(inner: Any) -> bool:
+def _has_answer(inner: object) -> bool:
     messages = (
         read_messages([{"role": "user", "content": inner}]) if isinstance(inner, list) else ()
     )

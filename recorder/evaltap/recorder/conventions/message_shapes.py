@@ -7,13 +7,12 @@ messages (flat, `data` envelope, serialised constructor) and AI SDK parts.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, Flaw, decode
 from evaltap.recorder.conventions.messages import Answer, Call, Message, Part, Text, said
 
 
-def read_messages(value: Any, *, role: str = "user") -> tuple[Message, ...]:
+def read_messages(value: object, *, role: str = "user") -> tuple[Message, ...]:
     """Read one message or a list of them from decoded JSON; what is not a message is left out."""
     if isinstance(value, str):
         return (Message(role, (said(value),)),)
@@ -35,7 +34,7 @@ def read_messages(value: Any, *, role: str = "user") -> tuple[Message, ...]:
     return tuple(found)
 
 
-def read_request(value: Any) -> tuple[Message, ...]:
+def read_request(value: object) -> tuple[Message, ...]:
     """Read what a provider's API was asked: its messages, contents or input."""
     if isinstance(value, Mapping):
         value = next(
@@ -44,7 +43,7 @@ def read_request(value: Any) -> tuple[Message, ...]:
     return read_messages(value)
 
 
-def read_response(value: Any) -> tuple[Message, ...]:
+def read_response(value: object) -> tuple[Message, ...]:
     """Read what a provider's API answered: its choices, candidates, output items or content.
 
     A streamed answer may stand in a list of its own (openai-agents).
@@ -59,12 +58,12 @@ def read_response(value: Any) -> tuple[Message, ...]:
     return read_messages(value, role="assistant")
 
 
-def _is_response(value: Any) -> bool:
+def _is_response(value: object) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("output"), list)
 
 
 def decode_messages(
-    value: Any, *, role: str = "user"
+    value: object, *, role: str = "user"
 ) -> tuple[tuple[Message, ...] | None, Flaw | None]:
     """Decode and read messages; `(None, flaw)` when the value is absent or unusable."""
     if value is None:
@@ -75,14 +74,14 @@ def decode_messages(
     return read_messages(evidence.value, role=role) or None, None
 
 
-def events_as_messages(value: Any) -> Any:
+def events_as_messages(value: object) -> object:
     """Turn a list of `{event.name: gen_ai.user.message, ...}` into messages; other values pass."""
     items = decode(value).value if isinstance(value, str) else value
     if not isinstance(items, list) or not any(
         isinstance(item, dict) and "event.name" in item for item in items
     ):
         return value
-    messages: list[Any] = []
+    messages: list[object] = []
     for item in items:
         if isinstance(item, dict):
             body = item.get("message") if item.get("event.name") == "gen_ai.choice" else item
@@ -107,7 +106,7 @@ _ROLES = {
 _PART_MESSAGES = ("function_call", "function_call_output", "tool_call", "tool_call_response")
 
 
-def _message(item: Mapping[str, Any], role: str) -> Message | None:
+def _message(item: Mapping[str, object], role: str) -> Message | None:
     inner = _envelope(item, role)
     if inner is not None:
         return _message(inner, role)
@@ -126,7 +125,7 @@ def _message(item: Mapping[str, Any], role: str) -> Message | None:
     return Message(speaker, _spoken_parts(item))
 
 
-def _envelope(item: Mapping[str, Any], role: str) -> Mapping[str, Any] | None:
+def _envelope(item: Mapping[str, object], role: str) -> Mapping[str, object] | None:
     """Return the message inside LangChain's two envelopes, or a choice's `message`."""
     kwargs, data, message = (item.get(key) for key in ("kwargs", "data", "message"))
     if item.get("lc") and isinstance(kwargs, Mapping):
@@ -139,7 +138,7 @@ def _envelope(item: Mapping[str, Any], role: str) -> Mapping[str, Any] | None:
     return None
 
 
-def _spoken_parts(item: Mapping[str, Any]) -> tuple[Part, ...]:
+def _spoken_parts(item: Mapping[str, object]) -> tuple[Part, ...]:
     body = item.get("parts", item.get("content"))
     parts = _parts(body) if body is not None else ()
     seen = {part.call_id for part in parts if isinstance(part, Call) and part.call_id}
@@ -150,7 +149,7 @@ def _spoken_parts(item: Mapping[str, Any]) -> tuple[Part, ...]:
     return parts + extra
 
 
-def _tool_message(item: Mapping[str, Any]) -> Part:
+def _tool_message(item: Mapping[str, object]) -> Part:
     content = item.get("content")
     if isinstance(content, list) and len(content) == 1:
         answer = _part(content[0])
@@ -164,7 +163,7 @@ def _tool_message(item: Mapping[str, Any]) -> Part:
     )
 
 
-def _calls(item: Mapping[str, Any]) -> tuple[Call, ...]:
+def _calls(item: Mapping[str, object]) -> tuple[Call, ...]:
     calls: list[Call] = []
     for call in _listed(item.get("tool_calls")):
         if isinstance(call, Mapping):
@@ -180,7 +179,7 @@ def _calls(item: Mapping[str, Any]) -> tuple[Call, ...]:
     return tuple(calls)
 
 
-def _parts(body: Any) -> tuple[Part, ...]:
+def _parts(body: object) -> tuple[Part, ...]:
     if isinstance(body, str):
         return (said(body),)
     if isinstance(body, Mapping):
@@ -192,13 +191,13 @@ def _parts(body: Any) -> tuple[Part, ...]:
     return tuple(part for part in map(_part, body) if part is not None)
 
 
-def _is_part(item: Any) -> bool:
+def _is_part(item: object) -> bool:
     if not isinstance(item, Mapping) or "role" in item or "data" in item:
         return False
     return bool(_BLOCKS.keys() & item.keys()) or _string(item.get("type")) in _TYPED
 
 
-def _part(item: Any) -> Part | None:
+def _part(item: object) -> Part | None:
     if isinstance(item, str):
         return said(item)
     if not isinstance(item, Mapping):
@@ -216,19 +215,19 @@ def _part(item: Any) -> Part | None:
     return None
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def _listed(value: object) -> Sequence[object]:
     """Return the value when it is a list, else nothing."""
     return value if isinstance(value, list | tuple) else ()
 
 
-def _text_part(item: Mapping[str, Any]) -> Part | None:
+def _text_part(item: Mapping[str, object]) -> Part | None:
     value = item.get("content", item.get("text"))
     if value is None:
         return Text(None)
     return said(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
-def _call_part(item: Mapping[str, Any]) -> Part:
+def _call_part(item: Mapping[str, object]) -> Part:
     call_id = (
         item.get("call_id") or item.get("toolCallId") or item.get("toolUseId") or item.get("id")
     )
@@ -236,7 +235,7 @@ def _call_part(item: Mapping[str, Any]) -> Part:
     return Call(_string(call_id), _string(name), _first(item, "arguments", "args", "input"))
 
 
-def _answer_part(item: Mapping[str, Any]) -> Part:
+def _answer_part(item: Mapping[str, object]) -> Part:
     call_id = (
         item.get("call_id")
         or item.get("tool_call_id")
@@ -256,7 +255,7 @@ def _answer_part(item: Mapping[str, Any]) -> Part:
 
 
 _ABSENT = object()
-_TYPED: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
+_TYPED: dict[str, Callable[[Mapping[str, object]], Part | None]] = {
     "text": _text_part,
     "input_text": _text_part,
     "output_text": _text_part,
@@ -271,7 +270,7 @@ _TYPED: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
     "tool-result": _answer_part,
     "server_tool_call_response": _answer_part,
 }
-_BLOCKS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
+_BLOCKS: dict[str, Callable[[Mapping[str, object]], Part | None]] = {
     "text": _text_part,
     "function_call": lambda item: _inside(_call_part, item["function_call"]),
     "functionCall": lambda item: _inside(_call_part, item["functionCall"]),
@@ -282,18 +281,18 @@ _BLOCKS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
 }
 
 
-def _inside(read: Callable[[Mapping[str, Any]], Part], block: Any) -> Part | None:
+def _inside(read: Callable[[Mapping[str, object]], Part], block: object) -> Part | None:
     return read(block) if isinstance(block, Mapping) else None
 
 
-def _first(item: Mapping[str, Any], *keys: str) -> Evidence | None:
+def _first(item: Mapping[str, object], *keys: str) -> Evidence | None:
     for key in keys:
         if key in item:
             return decode(item[key]) if item[key] is not None else Evidence(None)
     return None
 
 
-def _answer_value(value: Any) -> Evidence:
+def _answer_value(value: object) -> Evidence:
     """Unwrap `[{"text": x}]` and `{"type": "text", "value": x}`, the envelopes of tool results."""
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
         block = value[0]
@@ -308,5 +307,5 @@ def _answer_value(value: Any) -> Evidence:
     return Evidence(value)
 
 
-def _string(value: Any) -> str | None:
+def _string(value: object) -> str | None:
     return value if isinstance(value, str) and value else None

@@ -1,7 +1,8 @@
 """Lists flattened into numbered attributes: `prefix.0.role`, `prefix.0.tool_calls.1.id`."""
 
 from collections.abc import Mapping
-from typing import Any
+
+from evaltap.schemas.data import JsonObject
 
 
 class Numbered:
@@ -9,13 +10,13 @@ class Numbered:
 
     __slots__ = ("_fields",)
 
-    def __init__(self, fields: Mapping[str, Any]) -> None:
+    def __init__(self, fields: Mapping[str, object]) -> None:
         self._fields = fields
 
     def __bool__(self) -> bool:
         return bool(self._fields)
 
-    def value(self, name: str) -> Any:
+    def value(self, name: str) -> object:
         """Return the value of a field, None when it is absent."""
         return self._fields.get(name)
 
@@ -40,9 +41,9 @@ class Numbered:
         return gather(self._fields, name)
 
 
-def gather(attributes: Mapping[str, Any], prefix: str) -> list[Numbered]:
+def gather(attributes: Mapping[str, object], prefix: str) -> list[Numbered]:
     """Return the entries of the list at `prefix`, ordered by number; numbers may have gaps."""
-    entries: dict[int, dict[str, Any]] = {}
+    entries: dict[int, JsonObject] = {}
     start = f"{prefix}."
     for key, value in attributes.items():
         if key.startswith(start):

@@ -6,7 +6,6 @@ have gaps, so they are ordered by number.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
 from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, decode
@@ -33,7 +32,7 @@ from evaltap.recorder.conventions.reading import (
     number,
 )
 from evaltap.recorder.conventions.tool_output import take_output
-from evaltap.recorder.telemetry import LogRecord, Span
+from evaltap.recorder.telemetry.spans import LogRecord, Span
 
 SPAN_KIND = "openinference.span.kind"
 INPUT_VALUE = "input.value"
@@ -84,12 +83,12 @@ class OpenInference:
         return reading
 
 
-def _named_agent(metadata: Any) -> str | None:
+def _named_agent(metadata: object) -> str | None:
     """Return the agent that LangChain names in the metadata of each of its steps."""
     return first_text(metadata, "lc_agent_name") if isinstance(metadata, dict) else None
 
 
-def _read_overwritten(reading: Reading, attributes: Mapping[str, Any]) -> None:
+def _read_overwritten(reading: Reading, attributes: Mapping[str, object]) -> None:
     """Read ADK's own agent span, over which every model call below it has written its messages.
 
     In the numbered attributes the last call's messages are mixed with what earlier ones left; the
@@ -102,7 +101,7 @@ def _read_overwritten(reading: Reading, attributes: Mapping[str, Any]) -> None:
     reading.output = read_response(decode(attributes.get(OUTPUT_VALUE)).value) or None
 
 
-def _read_model(reading: Reading, attributes: Mapping[str, Any]) -> None:
+def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
     reading.model = first_text(attributes, "llm.model_name")
     reading.input_tokens = first_whole(attributes, "llm.token_count.prompt")
     reading.output_tokens = first_whole(attributes, "llm.token_count.completion")
@@ -125,7 +124,7 @@ def _note_flaw(reading: Reading, field: str, evidence: Evidence) -> None:
         reading.flaws[field] = evidence.flaw
 
 
-def _messages(attributes: Mapping[str, Any], prefix: str) -> tuple[Message, ...] | None:
+def _messages(attributes: Mapping[str, object], prefix: str) -> tuple[Message, ...] | None:
     found: list[Message] = []
     for entry in gather(attributes, prefix):
         message = entry.child("message")
@@ -189,7 +188,7 @@ def _read_tool(reading: Reading, span: Span) -> None:
         take_output(reading, decode(attributes[OUTPUT_VALUE]))
 
 
-def _read_run(reading: Reading, attributes: Mapping[str, Any]) -> None:
+def _read_run(reading: Reading, attributes: Mapping[str, object]) -> None:
     entered = decode(attributes.get(INPUT_VALUE))
     if isinstance(entered.value, dict):
         new = entered.value.get("new_message")
@@ -207,7 +206,7 @@ def _read_run(reading: Reading, attributes: Mapping[str, Any]) -> None:
     _read_run_output(reading, attributes)
 
 
-def _read_run_output(reading: Reading, attributes: Mapping[str, Any]) -> None:
+def _read_run_output(reading: Reading, attributes: Mapping[str, object]) -> None:
     left = decode(attributes.get(OUTPUT_VALUE))
     value = left.value
     if isinstance(value, dict) and isinstance(value.get("messages"), list):

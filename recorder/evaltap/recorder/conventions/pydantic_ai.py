@@ -5,7 +5,6 @@ conversation; `pydantic_ai.new_message_index` (absent: 0) tells where this turn 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.message_shapes import (
@@ -15,7 +14,7 @@ from evaltap.recorder.conventions.message_shapes import (
 )
 from evaltap.recorder.conventions.reading import Reading, first_text, first_whole, whole
 from evaltap.recorder.observation import Failure
-from evaltap.recorder.telemetry import LogRecord, Span
+from evaltap.recorder.telemetry.spans import LogRecord, Span
 
 SCOPE = "pydantic-ai"
 ALL_MESSAGES = ("pydantic_ai.all_messages", "all_messages_events")
@@ -78,7 +77,7 @@ def _is_tool(span: Span) -> bool:
     )
 
 
-def _read_run(reading: Reading, attributes: Mapping[str, Any]) -> None:
+def _read_run(reading: Reading, attributes: Mapping[str, object]) -> None:
     reading.kind = "agent"
     reading.agent_name = first_text(attributes, *AGENT_NAME)
     reading.invocation_id = first_text(attributes, RUN_ID)
@@ -111,7 +110,7 @@ def _read_tool(reading: Reading, span: Span) -> None:
         reading.failure = Failure(type="ModelRetry")
 
 
-def _read_events(reading: Reading, attributes: Mapping[str, Any]) -> None:
+def _read_events(reading: Reading, attributes: Mapping[str, object]) -> None:
     """Read instrumentation version 1: `events` is a list of the <=1.36 message events."""
     messages = read_messages(events_as_messages(attributes[EVENTS]) or [])
     choice = [message for message in messages if message.role == "assistant"][-1:]

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from evaltap.recorder.conventions.evidence import Evidence, Flaw
 from evaltap.recorder.conventions.messages import Answer, Message
 from evaltap.recorder.observation import Failure
-from evaltap.recorder.telemetry import STATUS_ERROR, LogRecord, Span
+from evaltap.recorder.telemetry.spans import STATUS_ERROR, LogRecord, Span
 
 Kind = Literal["run", "agent", "model", "tool", "handoff", "other", "dropped"]
 """What a span stands for.
@@ -93,7 +93,7 @@ class Dialect(Protocol):
         """Beginnings of attribute names.
 
         Of a span that has no such attribute, no event, no log record and no telling name
-        (`conventions.speaks_by_name`) the dialect knows nothing, and it is not asked.
+        (`conventions.is_known_by_name`) the dialect knows nothing, and it is not asked.
         """
         ...
 
@@ -174,7 +174,7 @@ def _split(kind: str | None, message: str | None) -> tuple[str | None, str | Non
     return (found.group(1), found.group(2)) if found else (kind, message)
 
 
-def text(value: Any) -> str | None:
+def text(value: object) -> str | None:
     """Return the value when it is text with something in it, else None."""
     return _text(value)
 
@@ -199,7 +199,7 @@ def number(value: Any) -> float | None:
         return None
 
 
-def first_text(attributes: Mapping[str, Any], *names: str) -> str | None:
+def first_text(attributes: Mapping[str, object], *names: str) -> str | None:
     """Return the first attribute of `names` that is text with something in it."""
     for name in names:
         value = attributes.get(name)
@@ -208,7 +208,7 @@ def first_text(attributes: Mapping[str, Any], *names: str) -> str | None:
     return None
 
 
-def first_whole(attributes: Mapping[str, Any], *names: str) -> int | None:
+def first_whole(attributes: Mapping[str, object], *names: str) -> int | None:
     """Return the first attribute of `names` that is a whole number."""
     for name in names:
         value = attributes.get(name)
@@ -217,5 +217,5 @@ def first_whole(attributes: Mapping[str, Any], *names: str) -> int | None:
     return None
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None

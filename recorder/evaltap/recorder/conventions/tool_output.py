@@ -1,10 +1,11 @@
 """What a tool put out, taken out of the envelope that its framework put around it."""
 
-from typing import Any, Final
+from typing import Final
 
 from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.reading import Reading, failure_of_answer
+from evaltap.schemas.data import JsonObject
 
 _COMMAND: Final = {"graph", "update", "resume", "goto"}
 
@@ -35,7 +36,7 @@ def take_output(reading: Reading, output: Evidence) -> None:
     reading.result = Evidence(value, output.flaw)
 
 
-def _told_by_command(value: Any, call_id: str | None) -> Any:
+def _told_by_command(value: object, call_id: str | None) -> object:
     """Return the message to the model in a LangGraph command, which updates a state; else the value."""
     if not isinstance(value, dict) or not {"update", "goto"} <= set(value) <= _COMMAND:
         return value
@@ -46,11 +47,11 @@ def _told_by_command(value: Any, call_id: str | None) -> Any:
     return (own or told)[0] if own or len(told) == 1 else value
 
 
-def _call_id(message: dict[str, Any]) -> Any:
+def _call_id(message: JsonObject) -> object:
     return next((a.call_id for m in read_messages([message]) for a in m.answers), None)
 
 
-def _is_tool_message(value: dict[str, Any]) -> bool:
+def _is_tool_message(value: JsonObject) -> bool:
     """Tell LangChain's ToolMessage from an object that a tool returned."""
     inner = value.get("data") if isinstance(value.get("data"), dict) else value
     inner = value.get("kwargs") if value.get("lc") else inner

@@ -5,7 +5,6 @@ spans carry the GenAI attributes, which the GenAI dialect reads.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
 from evaltap.recorder.conventions.evidence import Evidence, decode, given_values
@@ -26,7 +25,7 @@ from evaltap.recorder.conventions.reading import (
     first_whole,
 )
 from evaltap.recorder.conventions.tool_output import take_output
-from evaltap.recorder.telemetry import LogRecord, Span
+from evaltap.recorder.telemetry.spans import LogRecord, Span
 
 SPAN_KIND = "traceloop.span.kind"
 ENTITY_NAME = "traceloop.entity.name"
@@ -84,7 +83,7 @@ class Traceloop:
         return reading
 
 
-def _kind(attributes: Mapping[str, Any], indexed: bool) -> Kind | None:
+def _kind(attributes: Mapping[str, object], indexed: bool) -> Kind | None:
     operation = attributes.get("gen_ai.operation.name")
     if operation in ("chat", "text_completion", "generate_content"):
         return "model"
@@ -153,7 +152,7 @@ def _content(content: str, role: str) -> Sequence[Part]:
     return (Text(content),)
 
 
-def _read_tool(reading: Reading, attributes: Mapping[str, Any]) -> None:
+def _read_tool(reading: Reading, attributes: Mapping[str, object]) -> None:
     reading.tool_name = first_text(attributes, "gen_ai.tool.name", ENTITY_NAME)
     if reading.tool_name is not None:
         reading.tool_name = reading.tool_name.removesuffix(".tool")
@@ -208,7 +207,7 @@ def _read_run(reading: Reading, span: Span) -> None:
         reading.final_fallback = _only_text(outputs)
 
 
-def _only_text(value: Any) -> Evidence | None:
+def _only_text(value: object) -> Evidence | None:
     """Return a run's input or output when it is one text and nothing else."""
     if isinstance(value, str) and value:
         return Evidence(value)
@@ -222,6 +221,6 @@ def _only_text(value: Any) -> Evidence | None:
     return None
 
 
-def _entity(attributes: Mapping[str, Any], names: Sequence[str]) -> Evidence | None:
+def _entity(attributes: Mapping[str, object], names: Sequence[str]) -> Evidence | None:
     value = next((attributes[name] for name in names if name in attributes), None)
     return decode(value) if value is not None else None

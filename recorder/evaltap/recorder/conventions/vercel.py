@@ -4,13 +4,12 @@ Source: the telemetry of AI SDK 3 to 7.  `ai.request.headers.*` may hold secrets
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.messages import Call, Message, Part, Text, last_user_text
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, first_whole
-from evaltap.recorder.telemetry import LogRecord, Span
+from evaltap.recorder.telemetry.spans import LogRecord, Span
 
 OPERATION_ID = "ai.operationId"
 PROMPT = "ai.prompt"
@@ -72,7 +71,7 @@ def _kind(operation: str) -> Kind:
     return "tool" if operation == "ai.toolCall" else "other"
 
 
-def _read_run(reading: Reading, attributes: Mapping[str, Any]) -> None:
+def _read_run(reading: Reading, attributes: Mapping[str, object]) -> None:
     prompt = decode(attributes.get(PROMPT)).value
     if isinstance(prompt, dict):
         given = prompt.get("prompt")
@@ -85,7 +84,7 @@ def _read_run(reading: Reading, attributes: Mapping[str, Any]) -> None:
     reading.final = _said(attributes)
 
 
-def _read_model(reading: Reading, attributes: Mapping[str, Any]) -> None:
+def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
     reading.model = first_text(attributes, "ai.response.model", "ai.model.id")
     reading.response_id = first_text(attributes, "ai.response.id")
     reading.input_tokens = first_whole(attributes, *INPUT_TOKENS)
@@ -114,12 +113,12 @@ def _read_model(reading: Reading, attributes: Mapping[str, Any]) -> None:
         reading.output = (Message("assistant", tuple(parts)),)
 
 
-def _said(attributes: Mapping[str, Any]) -> Evidence | None:
+def _said(attributes: Mapping[str, object]) -> Evidence | None:
     """Return a response's text, or its object as text; an empty text beside tools says nothing."""
     words = first_text(attributes, *TEXT) or first_text(attributes, *OBJECT)
     return Evidence(words) if words is not None else None
 
 
-def _value(attributes: Mapping[str, Any], names: Sequence[str]) -> Evidence | None:
+def _value(attributes: Mapping[str, object], names: Sequence[str]) -> Evidence | None:
     found = next((attributes[name] for name in names if name in attributes), None)
     return decode(found) if found is not None else None

@@ -9,21 +9,16 @@ None, which tells ADK to carry on unchanged, and swallows and counts its own fau
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from google.adk.plugins.base_plugin import BasePlugin
 
 from evaltap.recorder.conventions.adk import unwrap_result
-from evaltap.recorder.failures import UNSEEN, failure_of
-from evaltap.recorder.observation import Failure, Origin, RunStatus
-from evaltap.recorder.plugins.observed_run import (
-    ObservedRun,
-    enclosing,
-    enter,
-    guarded,
-    recorder_for,
-)
-from evaltap.recorder.recording import Recording
+from evaltap.recorder.observation import UNSEEN, Failure, Origin, RunStatus, failure_of
+from evaltap.recorder.plugins.support import guarded, recorder_for
+from evaltap.recorder.protocols import Recording
+from evaltap.recorder.run import ObservedRun, enclosing, enter
+from evaltap.schemas.data import JsonObject
 
 if TYPE_CHECKING:
     from google.adk.agents.callback_context import CallbackContext
@@ -43,13 +38,13 @@ _HIDDEN_STATE = ("temp:",)
 
 @dataclass(slots=True)
 class _Run:
-    """One invocation; a nested one speaks for the run around it (`parent`)."""
+    """One invocation; a nested one belongs to the run around it (`parent`)."""
 
     observed: ObservedRun
     session_key: tuple[str, str, str]
     parent: str | None = None
     model: str | None = None
-    calls: dict[str, Any] = field(default_factory=dict)
+    calls: JsonObject = field(default_factory=dict)
     """What each open tool call is inside of, to be entered again when it ends."""
 
 
@@ -103,7 +98,7 @@ class EvaltapPlugin(BasePlugin):
         guarded(self, self._model_returned, callback_context, llm_response)
 
     async def before_tool_callback(
-        self, *, tool: "BaseTool", tool_args: dict[str, Any], tool_context: "ToolContext"
+        self, *, tool: "BaseTool", tool_args: JsonObject, tool_context: "ToolContext"
     ) -> None:
         """Note a tool call with a copy of its arguments."""
         guarded(self, self._tool_called, tool, tool_args, tool_context)
@@ -112,9 +107,9 @@ class EvaltapPlugin(BasePlugin):
         self,
         *,
         tool: "BaseTool",
-        tool_args: dict[str, Any],
+        tool_args: JsonObject,
         tool_context: "ToolContext",
-        result: Any,
+        result: object,
     ) -> None:
         """Note a tool's result."""
         guarded(self, self._tool_returned, tool, tool_context, result)
@@ -123,7 +118,7 @@ class EvaltapPlugin(BasePlugin):
         self,
         *,
         tool: "BaseTool",
-        tool_args: dict[str, Any],
+        tool_args: JsonObject,
         tool_context: "ToolContext",
         error: BaseException,
     ) -> None:
@@ -148,7 +143,7 @@ class EvaltapPlugin(BasePlugin):
         self._close_unfinished(_session_key(context), context.invocation_id)
         run = self._begin(context)
         if run.parent is None:
-            run.observed.asked(_words(message, "\n"))
+            run.observed.user_message(_words(message, "\n"))
 
     def _begin(self, context: "InvocationContext") -> _Run:
         known = self._runs.get(context.invocation_id)
@@ -196,7 +191,7 @@ class EvaltapPlugin(BasePlugin):
         text = _words(event.content, "")
         calls = event.get_function_calls()
         if text is not None or calls:
-            run.observed.said(text, event.author, final=not calls)
+            run.observed.agent_message(text, event.author, final=not calls)
 
     def _model_called(self, context: "CallbackContext", request: "LlmRequest") -> None:
         run = self._runs.get(context.invocation_id)
@@ -208,7 +203,7 @@ class EvaltapPlugin(BasePlugin):
         if run is None or response.partial:
             return
         usage = response.usage_metadata
-        run.observed.model(
+        run.observed.model_called(
             response.model_version or run.model,
             input_tokens=usage.prompt_token_count if usage is not None else None,
             output_tokens=usage.candidates_token_count if usage is not None else None,
@@ -216,13 +211,13 @@ class EvaltapPlugin(BasePlugin):
         )
 
     def _tool_called(
-        self, tool: "BaseTool", arguments: Mapping[str, Any], context: "ToolContext"
+        self, tool: "BaseTool", arguments: Mapping[str, object], context: "ToolContext"
     ) -> None:
         run = self._runs.get(context.invocation_id)
         if run is None:
             return
         call_id = _call_id(tool, context)
-        run.observed.called(
+        run.observed.tool_called(
             context.function_call_id,
             tool.name,
             arguments,
@@ -232,7 +227,7 @@ class EvaltapPlugin(BasePlugin):
         )
         run.calls[call_id] = enter((run.observed, call_id))
 
-    def _tool_returned(self, tool: "BaseTool", context: "ToolContext", result: Any) -> None:
+    def _tool_returned(self, tool: "BaseTool", context: "ToolContext", result: object) -> None:
         failure = None
         detect = getattr(tool, "_detect_error_in_response", None)
         if detect is not None and (kind := detect(result)) is not None:
@@ -244,13 +239,13 @@ class EvaltapPlugin(BasePlugin):
         self._returned(tool, context, UNSEEN, failure_of(error))
 
     def _returned(
-        self, tool: "BaseTool", context: "ToolContext", result: Any, failure: Failure | None
+        self, tool: "BaseTool", context: "ToolContext", result: object, failure: Failure | None
     ) -> None:
         run = self._runs.get(context.invocation_id)
         if run is not None:
             call_id = _call_id(tool, context)
             enter(run.calls.pop(call_id, None))
-            run.observed.returned(call_id, result, failure)
+            run.observed.tool_returned(call_id, result, failure)
 
     def _ended(self, context: "InvocationContext", error: BaseException | None) -> None:
         failure = failure_of(error) if error is not None else None

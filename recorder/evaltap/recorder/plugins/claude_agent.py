@@ -4,8 +4,8 @@
     options = ClaudeAgentOptions(hooks=recording.hooks())
 
 Source: the hook inputs of claude-agent-sdk 0.2.187.  Every hook returns an empty output, which lets
-Claude carry on unchanged.  Hooks tell the prompt, the tools and the last words; what a turn used and
-said on the way is in the messages, which `watch` passes through.
+Claude carry on unchanged.  Hooks show the prompt, the tools and the answer; usage and intermediate
+texts are in the messages, which `watch` passes through.
 """
 
 import time
@@ -16,11 +16,11 @@ from typing import Any
 from claude_agent_sdk import AssistantMessage, HookMatcher, ResultMessage, TextBlock
 from claude_agent_sdk.types import HookContext, HookEvent, HookInput, HookJSONOutput
 
-from evaltap.recorder.claude_code import AGENT, SUB_AGENT, normal_name
-from evaltap.recorder.failures import UNSEEN
-from evaltap.recorder.observation import Failure, Origin
-from evaltap.recorder.plugins.observed_run import ObservedRun, guarded, recorder_for
-from evaltap.recorder.recording import Recording
+from evaltap.recorder.observation import UNSEEN, Failure, Origin
+from evaltap.recorder.plugins.support import guarded, recorder_for
+from evaltap.recorder.protocols import Recording
+from evaltap.recorder.run import ObservedRun
+from evaltap.recorder.sources.claude_code import AGENT, SUB_AGENT, normal_name
 
 ORIGIN = Origin(framework="claude-agent-sdk", convention="claude-agent-hooks")
 EVENTS: tuple[HookEvent, ...] = (
@@ -100,7 +100,7 @@ class EvaltapHooks:
     def _hook(self, given: Mapping[str, Any]) -> None:
         event, session = given["hook_event_name"], given["session_id"]
         if event == "UserPromptSubmit":
-            self._begin(session, given.get("prompt_id")).run.asked(given["prompt"])
+            self._begin(session, given.get("prompt_id")).run.user_message(given["prompt"])
             return
         turn = self._turns.get(session) or self._begin(session, given.get("prompt_id"))
         if turn.run.has_ended:
@@ -118,7 +118,7 @@ class EvaltapHooks:
         elif event == "Stop":
             words = given.get("last_assistant_message")
             if words:
-                turn.run.answered(words)
+                turn.run.framework_result(words)
             turn.run.end()
 
     def _begin(self, session: str, prompt_id: str | None) -> _Turn:
@@ -143,7 +143,7 @@ class EvaltapHooks:
         agent_id = given.get("agent_id")
         parent = turn.agents.get(agent_id) if agent_id is not None else None
         unknown = agent_id is not None and parent is None
-        turn.run.called(
+        turn.run.tool_called(
             given["tool_use_id"],
             name,
             arguments,
@@ -155,7 +155,7 @@ class EvaltapHooks:
             turn.delegated[given["tool_use_id"]] = arguments.get("subagent_type")
 
     def _sub_agent(self, turn: _Turn, given: Mapping[str, Any]) -> None:
-        """Find the call that a sub-agent works for; the hooks do not tell."""
+        """Find the call that a sub-agent works for; the hooks do not name it."""
         kind = given["agent_type"]
         fitting = [call for call, asked in turn.delegated.items() if asked in (kind, None)]
         if len(fitting) == 1:
@@ -167,7 +167,7 @@ class EvaltapHooks:
     ) -> None:
         call_id = given["tool_use_id"]
         turn.delegated.pop(call_id, None)
-        turn.run.returned(call_id, result, failure, duration_ms=given.get("duration_ms"))
+        turn.run.tool_returned(call_id, result, failure, duration_ms=given.get("duration_ms"))
 
     def _message(self, message: Any) -> None:
         if isinstance(message, AssistantMessage):
@@ -181,7 +181,7 @@ class EvaltapHooks:
         if message.message_id is None or message.message_id not in turn.counted:
             # A message comes block by block, and each repeats what the whole has used.
             usage = message.usage or {}
-            turn.run.model(
+            turn.run.model_called(
                 message.model,
                 input_tokens=usage.get("input_tokens"),
                 output_tokens=usage.get("output_tokens"),
@@ -189,10 +189,10 @@ class EvaltapHooks:
             turn.counted.add(message.message_id)
         words = "".join(block.text for block in message.content if isinstance(block, TextBlock))
         if words and message.parent_tool_use_id is None and not turn.run.has_ended:
-            turn.run.said(words, AGENT)
+            turn.run.agent_message(words, AGENT)
 
     def _result(self, message: ResultMessage) -> None:
-        """End a turn that did not stop by itself; most have, and have told their last words."""
+        """End a turn that did not stop by itself; most have, and have given their answer."""
         turn = self._turns.pop(message.session_id, None)
         if turn is None or (turn.run.has_ended and not message.is_error):
             return
@@ -203,5 +203,5 @@ class EvaltapHooks:
             turn.run.end("error", Failure(message.subtype, message.result))
         else:
             if message.result:
-                turn.run.answered(message.result)
+                turn.run.framework_result(message.result)
             turn.run.end()

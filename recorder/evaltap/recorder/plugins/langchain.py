@@ -21,8 +21,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from evaltap.recorder.failures import UNSEEN, failure_of
-from evaltap.recorder.observation import Failure, Origin
+from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.langchain_values import (
     first_of,
     is_failure,
@@ -31,8 +30,10 @@ from evaltap.recorder.plugins.langchain_values import (
     returned_by,
     told_by,
 )
-from evaltap.recorder.plugins.observed_run import ObservedRun, enclosing, guarded, recorder_for
-from evaltap.recorder.recording import Recording
+from evaltap.recorder.plugins.support import guarded, recorder_for
+from evaltap.recorder.protocols import Recording
+from evaltap.recorder.run import ObservedRun, enclosing
+from evaltap.schemas.data import JsonObject
 
 if TYPE_CHECKING:
     from langchain_core.outputs import LLMResult
@@ -61,10 +62,10 @@ class _Level:
 
     turn: _Turn
     parent: str | None = None
-    asked_for: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    asked_for: dict[str, Mapping[str, object]] = field(default_factory=dict)
     """Calls that a model asked for and no tool has begun yet."""
     failed: dict[str, Failure] = field(default_factory=dict)
-    """Calls that raised, of which the model may still be told."""
+    """Calls that raised, whose error the model may still be given."""
 
 
 @dataclass(slots=True)
@@ -108,12 +109,12 @@ class EvaltapHandler(BaseCallbackHandler):
 
     def on_chain_start(
         self,
-        serialized: dict[str, Any],
-        inputs: Any,
+        serialized: JsonObject,
+        inputs: object,
         *,
         run_id: UUID,
         parent_run_id: UUID | None = None,
-        metadata: dict[str, Any] | None = None,
+        metadata: JsonObject | None = None,
         **kwargs: Any,
     ) -> None:
         """Note a chain or graph; one without a parent may become a turn."""
@@ -130,12 +131,12 @@ class EvaltapHandler(BaseCallbackHandler):
 
     def on_chat_model_start(
         self,
-        serialized: dict[str, Any],
+        serialized: JsonObject,
         messages: list[list[BaseMessage]],
         *,
         run_id: UUID,
         parent_run_id: UUID | None = None,
-        metadata: dict[str, Any] | None = None,
+        metadata: JsonObject | None = None,
         **kwargs: Any,
     ) -> None:
         """Note what a chat model is given."""
@@ -144,12 +145,12 @@ class EvaltapHandler(BaseCallbackHandler):
 
     def on_llm_start(
         self,
-        serialized: dict[str, Any],
+        serialized: JsonObject,
         prompts: list[str],
         *,
         run_id: UUID,
         parent_run_id: UUID | None = None,
-        metadata: dict[str, Any] | None = None,
+        metadata: JsonObject | None = None,
         **kwargs: Any,
     ) -> None:
         """Note what a model for plain text is given."""
@@ -165,13 +166,13 @@ class EvaltapHandler(BaseCallbackHandler):
 
     def on_tool_start(
         self,
-        serialized: dict[str, Any],
+        serialized: JsonObject,
         input_str: str,
         *,
         run_id: UUID,
         parent_run_id: UUID | None = None,
-        metadata: dict[str, Any] | None = None,
-        inputs: dict[str, Any] | None = None,
+        metadata: JsonObject | None = None,
+        inputs: JsonObject | None = None,
         **kwargs: Any,
     ) -> None:
         """Note a tool call."""
@@ -229,7 +230,7 @@ class EvaltapHandler(BaseCallbackHandler):
                 begun_ns=turn.begun_ns,
                 clock=self._clock,
             )
-            turn.run.asked(question_in(turn.inputs))
+            turn.run.user_message(question_in(turn.inputs))
         return turn.run
 
     def _left(self, run_id: UUID, outputs: Any) -> None:
@@ -243,7 +244,7 @@ class EvaltapHandler(BaseCallbackHandler):
         if node.level.parent is None:
             result = result_of(outputs)
             if result is not None:
-                run.answered(result)
+                run.framework_result(result)
             run.end()
 
     def _broke(self, run_id: UUID, error: BaseException) -> None:
@@ -264,8 +265,8 @@ class EvaltapHandler(BaseCallbackHandler):
         node = self._enter(run_id, parent_id, metadata, heard, None)
         node.model = first_of(metadata or {}, ("ls_model_name",))
         run = self._run(node.level)
-        if node.level.parent is None and not run.was_asked:
-            run.asked(question_in(heard))
+        if node.level.parent is None and not run.has_user_message:
+            run.user_message(question_in(heard))
         self._catch_up(node.level, heard)
 
     def _model_answered(self, run_id: UUID, response: "LLMResult") -> None:
@@ -278,7 +279,7 @@ class EvaltapHandler(BaseCallbackHandler):
         calls = message.tool_calls if isinstance(message, AIMessage) else []
         usage = message.usage_metadata if isinstance(message, AIMessage) else None
         facts = message.response_metadata if isinstance(message, AIMessage) else {}
-        run.model(
+        run.model_called(
             first_of(facts, ("model_name", "model")) or node.model,
             input_tokens=usage["input_tokens"] if usage is not None else None,
             output_tokens=usage["output_tokens"] if usage is not None else None,
@@ -286,7 +287,7 @@ class EvaltapHandler(BaseCallbackHandler):
         )
         if level.parent is None:
             words = str(message.text) if isinstance(message, AIMessage) else first.text
-            run.said(words or None, node.agent, final=not calls)
+            run.agent_message(words or None, node.agent, final=not calls)
         for call in calls:
             if call["id"] is not None:
                 level.asked_for[call["id"]] = call
@@ -308,7 +309,7 @@ class EvaltapHandler(BaseCallbackHandler):
         level = node.level
         asked_for = level.asked_for.pop(call_id, None) if call_id is not None else None
         node.call_id = call_id or str(run_id)
-        self._run(level).called(
+        self._run(level).tool_called(
             call_id,
             name,
             # The inputs also hold what the framework injects, such as the state of the graph.
@@ -324,7 +325,7 @@ class EvaltapHandler(BaseCallbackHandler):
             return
         value, failed = returned_by(output, node.call_id)
         failure = Failure(message=value if isinstance(value, str) else None) if failed else None
-        self._run(node.level).returned(node.call_id, value, failure)
+        self._run(node.level).tool_returned(node.call_id, value, failure)
 
     def _tool_ended(self, run_id: UUID) -> _Node | None:
         node = self._nodes.pop(run_id, None)
@@ -337,18 +338,18 @@ class EvaltapHandler(BaseCallbackHandler):
         if node is None or node.call_id is None or not is_failure(error):
             return
         failure = node.level.failed[node.call_id] = failure_of(error)
-        self._run(node.level).returned(node.call_id, UNSEEN, failure)
+        self._run(node.level).tool_returned(node.call_id, UNSEEN, failure)
 
     def _catch_up(self, level: _Level, messages: Sequence[Any]) -> None:
-        """Note what a model is told of calls that raised, and of those that no tool has begun."""
+        """Note the results in a model's input of calls that raised, or that no tool has begun."""
         for message in messages if level.asked_for or level.failed else ():
             call_id = message.tool_call_id if isinstance(message, ToolMessage) else None
             if call_id in level.asked_for:
                 call = level.asked_for.pop(call_id)
                 self._called_only(level, call_id, call)
-                self._run(level).returned(call_id, *told_by(message))
+                self._run(level).tool_returned(call_id, *told_by(message))
             elif call_id in level.failed:
-                self._run(level).returned(call_id, message.content, level.failed.pop(call_id))
+                self._run(level).tool_returned(call_id, message.content, level.failed.pop(call_id))
 
     def _not_run(self, level: _Level) -> None:
         """Note the calls that were asked for and never made."""
@@ -358,6 +359,6 @@ class EvaltapHandler(BaseCallbackHandler):
 
     def _called_only(self, level: _Level, call_id: str, call: Mapping[str, Any]) -> None:
         agent = level.turn.metadata.get("lc_agent_name")
-        self._run(level).called(
+        self._run(level).tool_called(
             call_id, call["name"], call["args"], agent=agent, parent=level.parent
         )

@@ -18,7 +18,7 @@ def told_by(message: ToolMessage) -> tuple[Any, Failure | None]:
     return content, Failure(message=text) if failed else None
 
 
-def returned_by(output: Any, call_id: str) -> tuple[Any, bool]:
+def returned_by(output: object, call_id: str) -> tuple[Any, bool]:
     """Return a tool's value and whether it reports a failure.
 
     A tool may return a LangGraph command, to update the state or hand over; the message for the model
@@ -39,7 +39,7 @@ def is_failure(error: BaseException) -> bool:
     return isinstance(error, Exception) and not bubbles
 
 
-def question_in(given: Any) -> str | None:
+def question_in(given: object) -> str | None:
     """Return the user's words in what a run or a model was given; None when there are none."""
     if isinstance(given, Mapping):
         messages = given.get("messages")
@@ -61,7 +61,7 @@ def question_in(given: Any) -> str | None:
     return None
 
 
-def result_of(outputs: Any) -> str | None:
+def result_of(outputs: object) -> str | None:
     """Return what a run itself calls its result, as text; None when that is not to be told."""
     if isinstance(outputs, str):
         return outputs
@@ -76,7 +76,7 @@ def result_of(outputs: Any) -> str | None:
     return None
 
 
-def first_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+def first_of(values: Mapping[str, object], keys: Sequence[str]) -> str | None:
     """Return the first of the values that says something, as text."""
     found = (values.get(key) for key in keys)
     return next((str(value) for value in found if value), None)

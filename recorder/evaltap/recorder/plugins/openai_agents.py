@@ -30,11 +30,11 @@ from agents.tracing.span_data import (
 
 from evaltap.recorder.conventions.evidence import Evidence
 from evaltap.recorder.conventions.message_shapes import read_messages
-from evaltap.recorder.failures import UNSEEN, failure_of
-from evaltap.recorder.observation import Failure, Origin
-from evaltap.recorder.plugins.observed_run import ObservedRun, enclosing, guarded, recorder_for
+from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.openai_loop import Call, Loop, arguments_of
-from evaltap.recorder.recording import Recording
+from evaltap.recorder.plugins.support import guarded, recorder_for
+from evaltap.recorder.protocols import Recording
+from evaltap.recorder.run import ObservedRun, enclosing
 
 ORIGIN = Origin(framework="openai-agents", convention="openai-agents-tracing")
 MAX_TRACES = 10_000
@@ -187,7 +187,7 @@ class EvaltapTraceProcessor(TracingProcessor):
         level.heard(data.input)
         response = data.response
         usage = response.usage if response is not None else None
-        level.run.model(
+        level.run.model_called(
             response.model if response is not None else None,
             input_tokens=usage.input_tokens if usage is not None else None,
             output_tokens=usage.output_tokens if usage is not None else None,
@@ -199,7 +199,7 @@ class EvaltapTraceProcessor(TracingProcessor):
         """Take a call of the Chat Completions API, or of another provider in its form."""
         level.heard(data.input)
         usage = data.usage or {}
-        level.run.model(
+        level.run.model_called(
             data.model,
             input_tokens=usage.get("input_tokens"),
             output_tokens=usage.get("output_tokens"),
@@ -224,7 +224,7 @@ class EvaltapTraceProcessor(TracingProcessor):
         if node.call_id is None:
             # The model's answer was not to be seen; the call was made all the same.
             node.call_id = node.span.span_id
-            level.run.called(
+            level.run.tool_called(
                 None,
                 data.name,
                 UNSEEN if data.input is None else arguments_of(data.input),
@@ -239,7 +239,7 @@ class EvaltapTraceProcessor(TracingProcessor):
         if error is not None and not isinstance(error, Exception):
             return
         failure = _failure(span, node)
-        level.run.returned(self._claim(node), UNSEEN if output is None else output, failure)
+        level.run.tool_returned(self._claim(node), UNSEEN if output is None else output, failure)
 
 
 def _raised(node: _Node) -> BaseException | None:

@@ -1,4 +1,4 @@
-"""One agent loop of the OpenAI Agents SDK, told by the trace processor or by the run hooks.
+"""One agent loop of the OpenAI Agents SDK, fed by the trace processor or by the run hooks.
 
 Knows the items of OpenAI's responses, and nothing of how they were seen.
 """
@@ -11,7 +11,7 @@ from evaltap.recorder.conventions.evidence import decode
 from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.messages import last_user_text
 from evaltap.recorder.observation import Failure
-from evaltap.recorder.plugins.observed_run import ObservedRun
+from evaltap.recorder.run import ObservedRun
 
 
 @dataclass(slots=True)
@@ -32,14 +32,14 @@ class Loop:
     pending: list[Call] = field(default_factory=list)
     """Calls of which the result was not seen yet."""
     failure: Failure | None = None
-    """What the last agent said of its end, for want of the exception itself."""
+    """The failure that the last agent reported, in place of the exception itself."""
 
     def heard(self, given: Any) -> None:
         """Take what a model was given: the user's message, and the results of handoffs."""
         items = [given] if isinstance(given, str) else list(given or ())
-        if self.parent is None and not self.run.was_asked:
+        if self.parent is None and not self.run.has_user_message:
             found = (last_user_text(read_messages([item])) for item in reversed(items))
-            self.run.asked(next((text.value for text in found if text is not None), None))
+            self.run.user_message(next((text.value for text in found if text is not None), None))
         for item in items if self.pending else ():
             if isinstance(item, Mapping) and item.get("type") == "function_call_output":
                 self._answered(str(item.get("call_id")), item.get("output"))
@@ -58,10 +58,10 @@ class Loop:
     def spoke(self, words: str | None, calls: Sequence[Call], agent: str | None) -> None:
         """Take what a model said, and the calls it asked for."""
         if self.parent is None:
-            self.run.said(words, agent, final=not calls)
+            self.run.agent_message(words, agent, final=not calls)
         for call in calls:
             self.pending.append(call)
-            self.run.called(
+            self.run.tool_called(
                 call.call_id,
                 call.name,
                 arguments_of(call.arguments),
@@ -82,13 +82,13 @@ class Loop:
         self.pending.remove(found)
         return found.call_id
 
-    def _answered(self, call_id: str, output: Any) -> None:
+    def _answered(self, call_id: str, output: object) -> None:
         for call in [call for call in self.pending if call.call_id == call_id]:
             self.pending.remove(call)
-            self.run.returned(call_id, output)
+            self.run.tool_returned(call_id, output)
 
 
-def arguments_of(written: str) -> Any:
+def arguments_of(written: str) -> object:
     """Return the arguments as a value; text that is no JSON is what the model said all the same."""
     decoded = decode(written)
     return written if decoded.flaw else decoded.value

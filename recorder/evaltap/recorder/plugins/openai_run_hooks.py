@@ -18,9 +18,10 @@ from agents.tool_context import ToolContext
 from pydantic_core import to_json
 
 from evaltap.recorder.observation import Origin
-from evaltap.recorder.plugins.observed_run import ObservedRun, guarded
 from evaltap.recorder.plugins.openai_loop import Loop
-from evaltap.recorder.recording import Recording
+from evaltap.recorder.plugins.support import guarded
+from evaltap.recorder.protocols import Recording
+from evaltap.recorder.run import ObservedRun
 
 ORIGIN = Origin(framework="openai-agents", convention="openai-agents-hooks")
 
@@ -80,7 +81,7 @@ class EvaltapRun(RunHooks[Any]):
         """Note the result of a tool, or what the model is told of its failure."""
         guarded(self, self._returned, context, tool, result)
 
-    async def on_agent_end(self, context: Any, agent: Agent[Any], output: Any) -> None:
+    async def on_agent_end(self, context: object, agent: Agent[Any], output: object) -> None:
         """Note the result of the run."""
         guarded(self, self._finished, output)
 
@@ -103,7 +104,7 @@ class EvaltapRun(RunHooks[Any]):
         else:
             self._loop.run.end()
 
-    def _heard(self, items: Any) -> None:
+    def _heard(self, items: object) -> None:
         if self._loop is not None:
             self._loop.heard(items)
 
@@ -111,7 +112,7 @@ class EvaltapRun(RunHooks[Any]):
         if self._loop is None:
             return
         model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", None)
-        self._loop.run.model(
+        self._loop.run.model_called(
             model if isinstance(model, str) else None,
             input_tokens=response.usage.input_tokens,
             output_tokens=response.usage.output_tokens,
@@ -124,9 +125,9 @@ class EvaltapRun(RunHooks[Any]):
             return
         call_id = context.tool_call_id
         self._loop.pending = [call for call in self._loop.pending if call.call_id != call_id]
-        self._loop.run.returned(call_id, result)
+        self._loop.run.tool_returned(call_id, result)
 
-    def _finished(self, output: Any) -> None:
+    def _finished(self, output: object) -> None:
         if self._loop is not None:
             text = output if isinstance(output, str) else to_json(output, fallback=repr).decode()
-            self._loop.run.answered(text)
+            self._loop.run.framework_result(text)

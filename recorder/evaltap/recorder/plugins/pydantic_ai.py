@@ -29,16 +29,11 @@ from pydantic_ai.messages import (
 from pydantic_core import ValidationError, to_json
 
 from evaltap.recorder.conventions.evidence import decode
-from evaltap.recorder.failures import UNSEEN, failure_of
-from evaltap.recorder.observation import Failure, Origin
-from evaltap.recorder.plugins.observed_run import (
-    ObservedRun,
-    enclosing,
-    guarded,
-    inside,
-    recorder_for,
-)
-from evaltap.recorder.recording import Recording
+from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
+from evaltap.recorder.plugins.support import guarded, recorder_for
+from evaltap.recorder.protocols import Recording
+from evaltap.recorder.run import ObservedRun, enclosing, inside
+from evaltap.schemas.data import JsonObject
 
 if TYPE_CHECKING:
     from pydantic_ai import RunContext
@@ -53,7 +48,7 @@ _DEFERRALS = (ApprovalRequired, CallDeferred)
 
 
 class _Level:
-    """One agent run; a nested one speaks for the run around it."""
+    """One agent run; a nested one belongs to the run around it."""
 
     def __init__(self, run: ObservedRun, parent: str | None, agent: str | None) -> None:
         self.run, self.parent, self.agent = run, parent, agent
@@ -118,9 +113,9 @@ class EvaltapCapability(AbstractCapability[Any]):
         *,
         call: "ToolCallPart",
         tool_def: "ToolDefinition",
-        args: dict[str, Any],
+        args: JsonObject,
         handler: "WrapToolExecuteHandler",
-    ) -> Any:
+    ) -> object:
         """Observe a tool call from its beginning to its end."""
         level = self._levels.get(ctx.run_id)
         guarded(self, self._called, level, call)
@@ -141,7 +136,7 @@ class EvaltapCapability(AbstractCapability[Any]):
         tool_def: "ToolDefinition",
         args: Any,
         error: Any,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Note a call that never ran, since its arguments were wrong."""
         guarded(self, self._refused, self._levels.get(ctx.run_id), call, tool_def, error)
         raise error
@@ -161,7 +156,7 @@ class EvaltapCapability(AbstractCapability[Any]):
             clock=self._clock,
         )
         self._levels[ctx.run_id] = _Level(run, None, agent)
-        run.asked(_prompt(ctx.prompt))
+        run.user_message(_prompt(ctx.prompt))
 
     def _finished(self, ctx: "RunContext[Any]", result: "AgentRunResult[Any]") -> None:
         level = self._levels.pop(ctx.run_id, None)
@@ -172,7 +167,7 @@ class EvaltapCapability(AbstractCapability[Any]):
         if level.nested:
             return
         output = result.output
-        level.run.answered(
+        level.run.framework_result(
             output if isinstance(output, str) else to_json(output, fallback=repr).decode()
         )
         level.run.end()
@@ -195,7 +190,7 @@ class EvaltapCapability(AbstractCapability[Any]):
         if level is None:
             return
         self._catch_up(level, request_context.messages)
-        level.run.model(
+        level.run.model_called(
             response.model_name or request_context.model.model_name,
             input_tokens=response.usage.input_tokens,
             output_tokens=response.usage.output_tokens,
@@ -203,7 +198,7 @@ class EvaltapCapability(AbstractCapability[Any]):
         )
         words = "".join(part.content for part in response.parts if isinstance(part, TextPart))
         if not level.nested:
-            level.run.said(words or None, level.agent, final=not response.tool_calls)
+            level.run.agent_message(words or None, level.agent, final=not response.tool_calls)
         self._native_tools(level, response)
         output_tools = {tool.name for tool in request_context.model_request_parameters.output_tools}
         for call in response.tool_calls:
@@ -216,7 +211,7 @@ class EvaltapCapability(AbstractCapability[Any]):
             for part in message.parts:
                 if isinstance(part, ToolReturnPart) and part.tool_call_id in level.asked_for:
                     self._called(level, level.asked_for[part.tool_call_id])
-                    level.run.returned(part.tool_call_id, part.content)
+                    level.run.tool_returned(part.tool_call_id, part.content)
 
     def _not_run(self, level: _Level) -> None:
         """Note the calls that were left to others, or that the end of the run came before."""
@@ -229,14 +224,14 @@ class EvaltapCapability(AbstractCapability[Any]):
             if isinstance(part, NativeToolCallPart):
                 self._called(level, part)
             elif isinstance(part, NativeToolReturnPart):
-                level.run.returned(part.tool_call_id, part.content)
+                level.run.tool_returned(part.tool_call_id, part.content)
 
     def _called(self, level: _Level | None, call: "ToolCallPart | NativeToolCallPart") -> None:
         if level is None:
             return
         level.asked_for.pop(call.tool_call_id, None)
         arguments = decode(call.args) if call.args is not None else None
-        level.run.called(
+        level.run.tool_called(
             call.tool_call_id,
             call.tool_name,
             # Text that is no JSON is what the model said all the same.
@@ -245,10 +240,10 @@ class EvaltapCapability(AbstractCapability[Any]):
             parent=level.parent,
         )
 
-    def _returned(self, level: _Level | None, call: "ToolCallPart", result: Any) -> None:
+    def _returned(self, level: _Level | None, call: "ToolCallPart", result: object) -> None:
         if level is not None:
             value = result.return_value if isinstance(result, ToolReturn) else result
-            level.run.returned(call.tool_call_id, value)
+            level.run.tool_returned(call.tool_call_id, value)
 
     def _tool_failed(
         self, level: _Level | None, call: "ToolCallPart", error: BaseException
@@ -257,9 +252,9 @@ class EvaltapCapability(AbstractCapability[Any]):
         if level is None or isinstance(error, _DEFERRALS) or not isinstance(error, Exception):
             return
         if isinstance(error, SkipToolExecution):
-            level.run.returned(call.tool_call_id, error.result)
+            level.run.tool_returned(call.tool_call_id, error.result)
             return
-        level.run.returned(call.tool_call_id, *_told(error))
+        level.run.tool_returned(call.tool_call_id, *_told(error))
 
     def _refused(
         self,
@@ -270,7 +265,7 @@ class EvaltapCapability(AbstractCapability[Any]):
     ) -> None:
         if level is not None and tool_def.kind != "output":
             self._called(level, call)
-            level.run.returned(call.tool_call_id, *_told(error))
+            level.run.tool_returned(call.tool_call_id, *_told(error))
 
 
 def _told(error: Exception) -> tuple[Any, Failure]:
@@ -292,7 +287,7 @@ def _told(error: Exception) -> tuple[Any, Failure]:
     return UNSEEN if failed is None else failed.content, failure_of(error)
 
 
-def _prompt(prompt: "str | Sequence[Any] | None") -> str | None:
+def _prompt(prompt: "str | Sequence[object] | None") -> str | None:
     """Return the words of a prompt; pictures and files have none."""
     if prompt is None or isinstance(prompt, str):
         return prompt

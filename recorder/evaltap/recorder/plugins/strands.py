@@ -26,16 +26,11 @@ from strands.hooks import (
     MessageAddedEvent,
 )
 
-from evaltap.recorder.failures import UNSEEN, failure_of
-from evaltap.recorder.observation import Failure, Origin
-from evaltap.recorder.plugins.observed_run import (
-    ObservedRun,
-    enclosing,
-    enter,
-    guarded,
-    recorder_for,
-)
-from evaltap.recorder.recording import Recording
+from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
+from evaltap.recorder.plugins.support import guarded, recorder_for
+from evaltap.recorder.protocols import Recording
+from evaltap.recorder.run import ObservedRun, enclosing, enter
+from evaltap.schemas.data import JsonObject
 
 ORIGIN = Origin(framework="strands-agents", convention="strands-hooks")
 SESSION_KEYS = ("session.id", "session_id", "gen_ai.conversation.id", "conversation_id")
@@ -59,7 +54,7 @@ class _Level:
     """The exception that was being handled when it began: not its own."""
     outside: ObservedRun | None = None
     """The run of a graph or swarm around this one, if it is one itself."""
-    calls: dict[str, Any] = field(default_factory=dict)
+    calls: JsonObject = field(default_factory=dict)
     """What each open tool call is inside of, to be entered again when it ends."""
 
 
@@ -125,12 +120,12 @@ class EvaltapHooks(HookProvider):
 
     def _begun(self, event: BeforeInvocationEvent) -> None:
         if event.messages is None:
-            # `Agent.structured_output`, which tells nothing but its beginning and its end.
+            # `Agent.structured_output`, which reports only its start and its end.
             return
         agent = event.agent
         level = self._level(agent, event.invocation_state, agent.name)
         if level.owned:
-            level.run.asked(_question(event.messages))
+            level.run.user_message(_question(event.messages))
 
     def _orchestrated(self, event: BeforeMultiAgentInvocationEvent) -> None:
         source = event.source
@@ -171,7 +166,7 @@ class EvaltapHooks(HookProvider):
             _ORCHESTRATED.set(level.outside)
         if not level.owned:
             return
-        # The events do not tell of errors, but are sent while the error is on its way.
+        # The events hold no error, but are sent while it propagates.
         error = sys.exc_info()[1]
         if error is not None and error is not level.around:
             level.run.end_with(error)
@@ -184,12 +179,12 @@ class EvaltapHooks(HookProvider):
             return
         content = message.get("content", [])
         if message.get("role") != "assistant":
-            if not level.run.was_asked and level.parent is None:
-                level.run.asked(_question([message]))
+            if not level.run.has_user_message and level.parent is None:
+                level.run.user_message(_question([message]))
             return
         usage = message.get("metadata", {}).get("usage", {})
         config = agent.model.get_config()
-        level.run.model(
+        level.run.model_called(
             _first(config, ("model_id",)) if isinstance(config, Mapping) else None,
             input_tokens=usage.get("inputTokens"),
             output_tokens=usage.get("outputTokens"),
@@ -197,7 +192,7 @@ class EvaltapHooks(HookProvider):
         )
         if level.parent is None:
             calls = any("toolUse" in block for block in content)
-            level.run.said(_words(content), agent.name, final=not calls)
+            level.run.agent_message(_words(content), agent.name, final=not calls)
 
     def _called(self, agent: Any, use: Mapping[str, Any]) -> None:
         level = self._levels.get(id(agent))
@@ -205,7 +200,9 @@ class EvaltapHooks(HookProvider):
             return
         call_id = use["toolUseId"]
         level.calls[call_id] = enter((level.run, call_id))
-        level.run.called(call_id, use["name"], use["input"], agent=agent.name, parent=level.parent)
+        level.run.tool_called(
+            call_id, use["name"], use["input"], agent=agent.name, parent=level.parent
+        )
 
     def _returned(self, event: AfterToolCallEvent) -> None:
         level = self._levels.get(id(event.agent))
@@ -219,7 +216,7 @@ class EvaltapHooks(HookProvider):
             failure = failure_of(event.exception)
         elif event.result.get("status") == "error":
             failure = Failure(message=told if isinstance(told, str) else None)
-        level.run.returned(call_id, told, failure)
+        level.run.tool_returned(call_id, told, failure)
 
 
 def _question(messages: Sequence[Mapping[str, Any]] | None) -> str | None:

@@ -1,9 +1,9 @@
 "use strict";
 // The list of cases.  Recorded text goes into text nodes only; the page's policy allows nothing else.
 (() => {
-  const STATUS = ["failed", "error", "not_evaluated", "passed"];
-  const WORDS = ["failed", "error", "not evaluated", "passed"];
-  const SIGNS = ["✕", "!", "–", "✓"];
+  const STATUS = ["crashed", "failed", "error", "not_evaluated", "passed"];
+  const WORDS = ["crashed", "failed", "error", "not evaluated", "passed"];
+  const SIGNS = ["↯", "✕", "!", "–", "✓"];
   const KINDS = {
     same: ["=", "as expected"],
     changed: ["≠", "other arguments"],
@@ -78,7 +78,7 @@
     found = cases.filter((one) => {
       if (metric >= 0 && !one.cells[metric]) return false;
       if (status >= 0) {
-        const fits = metric >= 0 ? one.cells[metric][0] === status : one.status === status || one.cells.some((cell) => cell && cell[0] === status && status !== 3);
+        const fits = metric >= 0 ? one.cells[metric][0] === status : one.status === status || one.cells.some((cell) => cell && cell[0] === status && STATUS[status] !== "passed");
         if (!fits) return false;
       }
       return words.every((word) => textOf(one).includes(word));

@@ -1,0 +1,167 @@
+"""`evaltap attack`: try prompt injections on a judge and publish how many of them work."""
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evaltap.cli.options.common import add_json, progress
+from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
+from evaltap.cli.parsing import amount, positive
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.documents import read_metrics
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.contract.context import Services
+    from evaltap.evaluator.redteam.runner import AttackReport
+    from evaltap.schemas.formats.metric import LlmJudgeCriterion
+
+SHOWN_FLIPS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class AttackOptions:
+    """Which judge to attack, with what, and how many flips are no failure."""
+
+    metrics: Path | None
+    families: str | None
+    max_flip_rate: float
+    concurrency: int
+    json: bool
+    judges: JudgeOptions
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap attack                                   # no judge: proves the fences only\n"
+        "  EVALTAP_JUDGE_API_KEY=... EVALTAP_JUDGE_MODEL=gpt-4o-mini evaltap attack --budget-usd 1\n\n"
+        "exit code: 0 flip rate within the bound, 1 above it, 2 bad input, 3 the judge gave too few\n"
+        "verdicts to say"
+    )
+    add = parser.add_argument
+    add(
+        "--metrics",
+        type=Path,
+        metavar="M.json",
+        help="attack the judge of the first judged metric in it (default: that of the environment;"
+        " without one, a scripted judge that believes all that stands outside of the fences)",
+    )
+    add("--families", metavar="NAMES", help="only these families, with commas between them")
+    add(
+        "--max-flip-rate",
+        type=amount,
+        default=0.05,
+        metavar="SHARE",
+        help="largest share of flips that is no failure (default: 0.05)",
+    )
+    add("--concurrency", type=positive, default=8, metavar="N", help="cases at a time (default: 8)")
+    add_judging(parser)
+    add_json(parser)
+    parser.set_defaults(run=run, options=AttackOptions)
+
+
+def run(options: AttackOptions) -> int:
+    """Attack and print; return the exit code."""
+    from evaltap.evaluator.redteam.attacks import FAMILIES
+    from evaltap.evaluator.redteam.runner import run_attacks
+
+    families = [part.strip() for part in (options.families or "").split(",") if part.strip()]
+    for family in families:
+        if family not in FAMILIES:
+            raise InputError(f"--families: no family {family!r}; known: {', '.join(FAMILIES)}")
+    with JudgeSession(options.judges) as judges, progress("attacks tried") as report:
+        judge, services, name = _judge(options.metrics, judges)
+        found = run_attacks(
+            judge, services, families=families, threads=options.concurrency, progress=report
+        )
+    code = _exit_code(found, options.max_flip_rate)
+    if options.json:
+        print(json.dumps(_data(found, name, code), ensure_ascii=False))
+    else:
+        _print(found, name)
+    return code
+
+
+def _judge(path: Path | None, judges: JudgeSession) -> "tuple[LlmJudgeCriterion, Services, str]":
+    """Return how the judge is asked, the services that have it, and what to call it."""
+    from evaltap.evaluator.contract.context import Services
+    from evaltap.evaluator.contract.judge import JudgeNotConfigured, ScriptedJudge
+    from evaltap.evaluator.redteam.runner import FenceWatcher
+    from evaltap.schemas.formats.metric import Criterion, EvalMetric, LlmJudgeCriterion
+
+    metrics = read_metrics(path) if path else []
+    parts = [
+        one.criterion.llm_judge for one in metrics if one.criterion and one.criterion.llm_judge
+    ]
+    if path and not parts:
+        raise InputError(f"{path}: no metric in it asks a judge; give one with llmJudge")
+    judge = parts[0] if parts else LlmJudgeCriterion()
+    services = judges.services([EvalMetric(criterion=Criterion(llm_judge=judge))])
+    assert services is not None  # the metric asks a judge
+    try:
+        return judge, services, repr(services.judge(judge.judge_model))
+    except JudgeNotConfigured:
+        if path:
+            raise
+    scripted = ScriptedJudge(FenceWatcher())
+    return judge, Services(judge=lambda _: scripted), "none: a script that sees only the structure"
+
+
+def _exit_code(found: "AttackReport", most: float) -> int:
+    total = found.total
+    if total.rate is None or total.no_verdict > total.flips + total.held:
+        return 3
+    return int(total.rate > most)
+
+
+def _data(found: "AttackReport", judge: str, code: int) -> dict[str, Any]:
+    return {
+        "judge": judge,
+        "families": [
+            {
+                "family": one.family,
+                "flips": one.flips,
+                "held": one.held,
+                "no_verdict": one.no_verdict,
+                "flip_rate": one.rate,
+                "interval": one.interval,
+            }
+            for one in (*found.families, found.total)
+        ],
+        "flips": [flip._asdict() for flip in found.flips],
+        "left_out": found.left_out,
+        "exit_code": code,
+    }
+
+
+def _print(found: "AttackReport", judge: str) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from evaltap.evaluator.reports.console import console
+
+    out = console()
+    out.print(Text(f"judge: {judge}"), soft_wrap=True)
+    table = Table(title="attacks that turned a fail into a pass", title_justify="left")
+    table.add_column("family")
+    for name in ("flips", "held", "no verdict", "flip rate", "95% interval"):
+        table.add_column(name, justify="right")
+    for one in (*found.families, found.total):
+        ends = one.interval
+        table.add_row(
+            one.family,
+            *(f"{count:,}" for count in (one.flips, one.held, one.no_verdict)),
+            "-" if one.rate is None else f"{one.rate:.1%}",
+            f"{ends.low:.1%} to {ends.high:.1%}" if ends else "",
+            style="bold" if one.family == "all" else None,
+        )
+    out.print(table)
+    for line in found.left_out:
+        out.print(Text(f"left out: {line}"), soft_wrap=True)
+    for flip in found.flips[:SHOWN_FLIPS]:
+        out.print(Text(f"flipped: {flip.attack} ({flip.scenario}): {flip.reason}"), soft_wrap=True)
+    if len(found.flips) > SHOWN_FLIPS:
+        out.print(f"... and {len(found.flips) - SHOWN_FLIPS:,} more (--json lists all)")

@@ -1,0 +1,196 @@
+"""`evaltap calibrate`: compare a judge's verdicts with the labels of people."""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evaltap.cli.options.common import add_json, open_store, progress
+from evaltap.cli.options.judges import JudgeSession
+from evaltap.cli.options.scoring import ScoringOptions, add_scoring, case_scorer
+from evaltap.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.calibration.statistics import Share
+    from evaltap.evaluator.calibration.verdicts import Calibrated
+    from evaltap.evaluator.scoring.scorer import CaseScorer
+    from evaltap.evaluator.store.database import Store
+
+SHOWN_DISAGREEMENTS = 5
+_EXIT_CODES = {"trust": 0, "with care": 0, "do not": 1, "too few labels": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrateOptions:
+    """The labels of people, and where the judge's verdicts come from."""
+
+    labels: Path
+    db: Path | None
+    cases: tuple[Path, ...] | None
+    json: bool
+    scoring: ScoringOptions
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap calibrate labels.csv --metrics metrics.json --db results.duckdb\n"
+        "  evaltap calibrate labels.jsonl --metrics metrics.json --cases cases.jsonl\n\n"
+        'a label: {"evalId": "c-1", "label": "pass"}, perhaps with invocationId, rubricId,'
+        " metricName, evalSetId\n\n"
+        "exit code: 0 trust, or with care; 1 do not trust; 2 bad input; 3 too few labels"
+    )
+    add = parser.add_argument
+    add("labels", type=Path, metavar="LABELS", help="JSON Lines or .csv with evalId and label")
+    add("--db", type=Path, metavar="X.duckdb", help="take the latest verdicts in this file")
+    add(
+        "--cases",
+        nargs="+",
+        type=Path,
+        metavar="CASES",
+        help="or score these cases now (with --db, the scores go there)",
+    )
+    add_scoring(parser, metrics_help="the metrics file", required=True)
+    add_json(parser)
+    parser.set_defaults(run=run, options=CalibrateOptions)
+
+
+def run(options: CalibrateOptions) -> int:
+    """Compare and print; return the exit code of the worst metric."""
+    from evaltap.evaluator.estimates.labels import read_labels
+
+    if not (options.db or options.cases):
+        raise InputError("no verdicts to compare with; give --db with scores, or --cases to score")
+    if options.scoring.references:
+        raise InputError("--references: give the verdicts of `evaltap score --references` by --db")
+    labels = read_labels(options.labels)
+    with JudgeSession(options.scoring.judges) as judges:
+        scorer = case_scorer(options.scoring, judges).scorer
+        with _scored(options, scorer) as store:
+            from evaltap.evaluator.calibration.verdicts import calibrate_metric
+            from evaltap.evaluator.scoring.run_metrics import run_metrics
+
+            found = [
+                calibrated
+                for metric in run_metrics(scorer)
+                for calibrated in calibrate_metric(store, metric, labels)
+            ]
+    if not found:
+        names = ", ".join(metric.metric_name for metric in scorer.metrics)
+        raise InputError(f"{options.labels}: no label is about a metric that is here ({names})")
+    code = max(_EXIT_CODES[one.calibration.trust] for one in found)
+    if options.json:
+        rows = [_data(one) for one in found]
+        print(json.dumps({"calibrations": rows, "exit_code": code}, ensure_ascii=False))
+    else:
+        _print(found)
+    return code
+
+
+@contextmanager
+def _scored(options: CalibrateOptions, scorer: "CaseScorer") -> "Iterator[Store]":
+    """Yield a store with the verdicts, after scoring `--cases` into it."""
+    with open_store(options.db, create=bool(options.cases)) as store:
+        if options.cases:
+            from evaltap.evaluator.batch.files import FileScorer
+            from evaltap.evaluator.batch.run import score_files
+
+            for path in options.cases:
+                if not path.is_file():
+                    raise InputError(f"{path}: no such file; expected a file with eval cases")
+            files = FileScorer(
+                scorer, options.cases, workers=1, concurrency=options.scoring.concurrency
+            )
+            with progress("cases scored") as report:
+                score_files(store, files, scorer, ", ".join(map(str, options.cases)), report)
+        yield store
+
+
+def _data(one: "Calibrated") -> dict[str, Any]:
+    found = one.calibration
+    table = found.table
+    return {
+        "metric_name": one.metric_name,
+        "level": one.level,
+        "labels": table.total,
+        "without_verdict": one.without_verdict,
+        "table": table._asdict(),
+        "agreement": _share(found.agreement),
+        "kappa": _share(found.kappa),
+        "base_rate": _share(found.base_rate),
+        "constant_baseline": found.constant_baseline,
+        "false_pass_rate": _share(found.false_pass_rate),
+        "false_fail_rate": _share(found.false_fail_rate),
+        "corrected_pass_rate": found.corrected._asdict(),
+        "trust": found.trust.value,
+        "reasons": found.reasons,
+        "disagreements": [
+            dict(zip(("evalId", "invocationId", "rubricId", "judge_passes"), row, strict=True))
+            for row in one.disagreements
+        ],
+    }
+
+
+def _share(share: "Share") -> dict[str, Any]:
+    return {"value": share.value, "interval": share.interval}
+
+
+def _print(found: "Sequence[Calibrated]") -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from evaltap.evaluator.reports.console import console
+    from evaltap.schemas.text import counted
+
+    out = console()
+    for one in found:
+        result = one.calibration
+        table = Table(title=f"{one.metric_name}, {one.level}", title_justify="left")
+        for name in ("", "found", "95% interval"):
+            table.add_column(name)
+        for name, value, interval in _rows(one):
+            table.add_row(Text(name), value, interval)
+        out.print(table)
+        reasons = "; ".join(result.reasons)
+        out.print(Text(f"verdict: {result.trust.value} ({reasons})"), soft_wrap=True)
+        if one.without_verdict:
+            out.print(f"{counted(one.without_verdict, 'label')} without a verdict, not counted")
+        for eval_id, invocation, rubric, passes in one.disagreements[:SHOWN_DISAGREEMENTS]:
+            about = " ".join(part for part in (eval_id, invocation, rubric) if part)
+            verb = "passes, people fail" if passes else "fails, people pass"
+            out.print(Text(f"  the judge {verb}: {about}"), soft_wrap=True)
+        rest = len(one.disagreements) - SHOWN_DISAGREEMENTS
+        if rest > 0:
+            out.print(f"  ... and {rest:,} more (--json lists all)")
+
+
+def _rows(one: "Calibrated") -> list[tuple[str, str, str]]:
+    result = one.calibration
+    table, corrected = result.table, result.corrected
+    rows = [("labels", f"{table.total:,}", f"{table.human_pass:,} pass, {table.human_fail:,} fail")]
+    shares = (
+        ("agreement", result.agreement, True),
+        ("Cohen's kappa", result.kappa, False),
+        ("false passes, of what people fail", result.false_pass_rate, True),
+        ("false fails, of what people pass", result.false_fail_rate, True),
+    )
+    for name, share, percent in shares:
+        ends = share.interval
+        between = f"{_number(ends.low, percent)} to {_number(ends.high, percent)}" if ends else ""
+        rows.append((name, _number(share.value, percent), between))
+    rows.append(("always the same answer would agree", _number(result.constant_baseline, True), ""))
+    rows.append(("pass rate by the judge", _number(corrected.observed, True), ""))
+    ends = corrected.interval
+    between = f"{ends.low:.1%} to {ends.high:.1%}" if ends else ""
+    rows.append(("pass rate that people would find", _number(corrected.value, True), between))
+    return rows
+
+
+def _number(value: float | None, percent: bool) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1%}" if percent else f"{value:.2f}"

@@ -1,0 +1,211 @@
+"""`evaltap consume`: land the cases of a log in a DuckDB file and score them."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaltap.cli.interpreter import collecting_rarely, switching_often
+from evaltap.cli.options.common import add_json, open_store, progress
+from evaltap.cli.options.engine import LiveEngineOptions, add_live_engine, live_engine
+from evaltap.cli.options.judges import JudgeSession
+from evaltap.cli.options.logs import open_source, remember, report_telemetry
+from evaltap.cli.options.scoring import ScoringOptions, add_scoring, case_scorer, pending_scorer
+from evaltap.cli.options.topics import PublishOptions, add_dlq_topic, add_scores_topic, outboxes
+from evaltap.cli.options.verdict import (
+    GuardOptions,
+    Scope,
+    add_guards,
+    add_reports,
+    guarded_exit,
+    worst_differences,
+    write_reports,
+)
+from evaltap.cli.parsing import partitions
+from evaltap.cli.signals import stopped_by_signals
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.batch.engine import Engine
+    from evaltap.evaluator.live.consumer import Consumer
+    from evaltap.evaluator.reports.summary import Difference, Summary
+    from evaltap.evaluator.scoring.scorer import CaseScorer
+    from evaltap.evaluator.store.database import Store
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeOptions:
+    """Which log to read, where what it holds goes, and how it is scored."""
+
+    command: str
+    log: str
+    partitions: tuple[int, ...] | None
+    db: Path
+    until_idle: bool
+    report: tuple[Path, ...]
+    json: bool
+    publish: PublishOptions
+    scoring: ScoringOptions
+    guards: GuardOptions
+    where: LiveEngineOptions
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap consume --log agent.log.db --db cases.duckdb --until-idle     # only land\n"
+        "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json\n"
+        "  evaltap consume --log 'kafka://broker:9092/otlp_spans,otlp_logs?format=otlp' --db cases.duckdb\n"
+        "  evaltap consume --log kafka://broker:9092/evaltap.cases --partitions 0-3 --db shard-0.duckdb\n"
+        "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json --engine ray\n\n"
+        "exit code with --until-idle and --metrics: 0 all passed, 1 something failed, 3 incomplete"
+    )
+    add = parser.add_argument
+    add(
+        "--log",
+        required=True,
+        metavar="LOG",
+        help="the log to read: a file, kafka://host:port/topic, or with ?format=otlp topics of raw OTLP",
+    )
+    add(
+        "--partitions",
+        type=partitions,
+        metavar="N-M",
+        help="read only these partitions of a topic, as 0-3 or 0,2,5-7: several consumers side by side,"
+        " each with a --db of its own (`evaltap attach` reads them as one)",
+    )
+    add_dlq_topic(parser)
+    add("--db", required=True, type=Path, metavar="X.duckdb", help="where cases and scores go")
+    add(
+        "--until-idle",
+        action="store_true",
+        help="stop when the log has nothing new and everything is scored",
+    )
+    add_scores_topic(parser)
+    add_scoring(
+        parser, metrics_help="score with these metrics (default: only land)", required=False
+    )
+    add_live_engine(parser)
+    add_reports(parser)
+    add_json(parser)
+    add_guards(parser)
+    parser.set_defaults(run=run, options=ConsumeOptions)
+
+
+def run(options: ConsumeOptions) -> int:
+    """Consume; return the exit code."""
+    options.where.check(scores=options.scoring.metrics is not None)
+    with JudgeSession(options.scoring.judges) as judges:
+        if options.scoring.metrics is None:
+            return _consume(options, None, None)
+        scorer = case_scorer(options.scoring, judges).scorer
+        with live_engine(options.where, scorer, options.scoring.concurrency, judges) as engine:
+            return _consume(options, scorer, engine)
+
+
+def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engine | None") -> int:
+    """Land a log and score it until stopped, or until it is idle; return the exit code."""
+    from evaltap.evaluator.live.consumer import Consumed, Consumer
+    from evaltap.evaluator.live.schedule import ConsumerLimits
+    from evaltap.evaluator.store.errors import NoMemoryError
+
+    with (
+        closing(
+            open_source(options.log, until_idle=options.until_idle, partitions=options.partitions)
+        ) as source,
+        open_store(options.db) as store,
+        progress("turns landed") as show,
+        ExitStack() as opened,
+    ):
+        moved = remember(options.log, source, store)
+        published = outboxes(options.publish, store)
+        for outbox in published:
+            opened.callback(outbox.close)
+        references = options.scoring.read_references()
+        pending = None
+        if scorer is not None:
+            pending = pending_scorer(
+                store, scorer, options.scoring.concurrency, references=references, engine=engine
+            )
+        consumer = Consumer(source, store, scorer=pending, duties=published, log=options.log)
+
+        consumer.consumed.gaps += moved
+        reported: list[str] = []
+
+        def report(consumed: Consumed) -> None:
+            show(consumed.landed.turns)
+            for gap in consumed.gaps[len(reported) :]:
+                reported.append(gap)
+                print(f"evaltap {options.command}: GAP {gap}", file=sys.stderr)
+
+        with (
+            stopped_by_signals(options.command, consumer.stop),
+            collecting_rarely(),
+            nullcontext() if scorer is not None and scorer.waits else switching_often(),
+        ):
+            report(consumer.run(until_idle=options.until_idle, report=report))
+        report_telemetry(source)
+        verdict = Verdict()
+        if pending is not None:
+            digests = tuple(metric.digest for metric in pending.metrics)
+            scope = Scope(digests=digests, references=references)
+            with store.limited_memory(ConsumerLimits().landing_memory):
+                try:
+                    verdict = _verdict(options, store, scope)
+                except NoMemoryError:  # large reasons
+                    with store.unlimited_memory():
+                        verdict = _verdict(options, store, scope)
+        return _finish(options, consumer, verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the store says of the cases at the end; without metrics nothing."""
+
+    summary: "Summary | None" = None
+    exit_code: int = 0
+    differences: "Sequence[Difference]" = ()
+
+
+def _verdict(options: ConsumeOptions, store: "Store", scope: Scope) -> Verdict:
+    """Write the reports that are asked for, and return the verdict."""
+    from evaltap.evaluator.reports.summary import summarise
+
+    summary = summarise(store, metrics=scope.digests)
+    write_reports(options.command, options.report, store, scope)
+    code = guarded_exit(options.guards, store, summary, scope)
+    differences = [] if options.json else worst_differences(store, summary, scope)
+    return Verdict(summary, code, differences)
+
+
+def _finish(options: ConsumeOptions, consumer: "Consumer", verdict: Verdict) -> int:
+    """Say what was landed and scored; return the exit code."""
+    from evaltap.evaluator.reports.console import console, print_summary
+    from evaltap.schemas.text import counted
+
+    consumed, landed = consumer.consumed, consumer.consumed.landed
+    summary, code = verdict.summary, verdict.exit_code
+    if options.json:
+        data = {
+            "records": landed.records,
+            "turns_landed": landed.turns,
+            "duplicates": landed.duplicates,
+            "dead_letters": landed.dead_letters,
+            "gaps": consumed.gaps,
+            "cases_scored": consumed.cases_scored,
+            "summary": {**summary.data(), "exit_code": code} if summary else None,
+        }
+        print(json.dumps(data, ensure_ascii=False))
+    else:
+        print(
+            f"{counted(landed.turns, 'turn')} landed, {counted(landed.duplicates, 'duplicate')},"
+            f" {counted(landed.dead_letters, 'dead letter')},"
+            f" {counted(consumed.cases_scored, 'case')} scored"
+        )
+        if summary:
+            print_summary(summary, console(), verdict.differences)
+    return code if options.until_idle else 0

@@ -1,0 +1,134 @@
+"""`evaltap convert`: make eval cases of data sets, and metrics of OpenAI eval configurations."""
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaltap.cli.options.common import add_columns, add_json
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.documents import eval_set_name, write_document, write_eval_set
+from evaltap.schemas.text import counted
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.datasets.openai_evals import EvalConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertOptions:
+    """The data sets to convert, and what their columns mean."""
+
+    files: tuple[Path, ...]
+    out: Path | None
+    map: tuple[str, ...]
+    split: str
+    app_name: str
+    openai_eval: Path | None
+    metrics_out: Path | None
+    skip_unsupported: bool
+    json: bool
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap convert goldens.json --out goldens.evalset.json\n"
+        "  evaltap convert squad/ --split validation --map expected=answer --out squad.jsonl\n"
+        "  evaltap convert rows.jsonl --openai-eval eval.json --out rows.jsonl --metrics-out m.json\n\n"
+        "fields for --map: id, input, output, expected, tools, expected_tools, messages"
+    )
+    add = parser.add_argument
+    add(
+        "files", nargs="*", type=Path, metavar="DATA",
+        help=".jsonl, .json, .csv, .parquet, .arrow, or a folder saved by Hugging Face datasets",
+    )  # fmt: skip
+    add(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="the eval set (.evalset.json), or JSON Lines (.jsonl)",
+    )
+    add_columns(parser)
+    add("--split", default="", metavar="NAME", help="one split of a folder (default: all)")
+    add("--app-name", default="", metavar="NAME", help="the app the cases belong to")
+    add(
+        "--openai-eval", type=Path, metavar="EVAL.json",
+        help="a configuration of OpenAI's evals: its testing criteria become metrics",
+    )  # fmt: skip
+    add("--metrics-out", type=Path, metavar="M.json", help="where these metrics go")
+    add(
+        "--skip-unsupported", action="store_true",
+        help="leave out testing criteria without a counterpart (default: refuse)",
+    )  # fmt: skip
+    add_json(parser)
+    parser.set_defaults(run=run, options=ConvertOptions)
+
+
+def run(options: ConvertOptions) -> int:
+    """Convert and say what came of it; raises EvaltapError for what cannot be converted."""
+    _check(options)
+    config = _config(options)
+    count = _convert(options, options.out, config) if options.out else 0
+    if config is not None and options.metrics_out:
+        write_document(options.metrics_out, config.metrics)
+        for criterion in config.unsupported:
+            print(f"evaltap convert: left out: {criterion}", file=sys.stderr)
+    data = {
+        "cases": count,
+        "out": str(options.out) if options.files else None,
+        "metrics": len(config.metrics) if config else 0,
+        "unsupported": config.unsupported if config else [],
+    }
+    if options.json:
+        print(json.dumps(data, ensure_ascii=False))
+    else:
+        made = [f"{counted(count, 'case')} -> {options.out}"] if options.files else []
+        if config is not None:
+            made.append(f"{counted(len(config.metrics), 'metric')} -> {options.metrics_out}")
+        print("; ".join(made), file=sys.stderr)
+    return 0
+
+
+def _check(options: ConvertOptions) -> None:
+    if not options.files and not options.openai_eval:
+        raise InputError("nothing to convert; give data files, or --openai-eval EVAL.json")
+    if bool(options.files) != bool(options.out):
+        raise InputError("data files and --out FILE go together; give both")
+    if bool(options.openai_eval) != bool(options.metrics_out):
+        raise InputError("--openai-eval and --metrics-out go together; give both")
+
+
+def _config(options: ConvertOptions) -> "EvalConfig | None":
+    if options.openai_eval is None:
+        return None
+    from evaltap.evaluator.datasets.columns import parse_columns
+    from evaltap.evaluator.datasets.openai_evals import read_eval_config
+
+    config = read_eval_config(options.openai_eval, parse_columns(options.map).given)
+    if config.unsupported and not options.skip_unsupported:
+        raise InputError(
+            f"{options.openai_eval}: no counterpart for {'; '.join(config.unsupported)}; "
+            "--skip-unsupported leaves them out"
+        )
+    if not config.metrics:
+        raise InputError(f"{options.openai_eval}: no criterion that could be a metric")
+    return config
+
+
+def _convert(options: ConvertOptions, out: Path, config: "EvalConfig | None") -> int:
+    from evaltap.evaluator.datasets.cases import dataset_cases, write_case_lines
+    from evaltap.evaluator.datasets.columns import Columns, parse_columns
+
+    columns = Columns(config.columns) if config else parse_columns(options.map)
+    found = dataset_cases(options.files, columns, split=options.split, app_name=options.app_name)
+    if out.suffix in (".jsonl", ".ndjson"):
+        return write_case_lines(out, found)
+    cases = list(found)
+    if not cases:
+        raise InputError("no row; expected at least one")
+    name = eval_set_name(out)
+    write_eval_set(out, {"evalSetId": name, "evalCases": cases})
+    return len(cases)

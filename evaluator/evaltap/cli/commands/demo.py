@@ -1,0 +1,207 @@
+"""`evaltap demo`: the whole pipeline on a small agent, without a key and without a network."""
+
+import argparse
+import json
+import os
+import secrets
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evaltap.cli.options.common import add_json
+from evaltap.schemas.errors import EvaltapError
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.reports.summary import Summary
+    from evaltap.evaluator.store.database import Store
+
+HERE = Path(__file__).parents[1] / "demo"
+QUERIES = (
+    "FROM v_pass_rate;",
+    "SELECT eval_id, metric_name, reason FROM v_worst_cases;",
+    "SELECT tool_name, calls, errors FROM v_tools;",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """Where the files go."""
+
+    dir: Path
+    json: bool
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "example: evaltap demo --dir /tmp/evaltap-demo\n\n"
+        "Runs a Google ADK support agent with a scripted model over four sessions, recorded by the\n"
+        "OpenTelemetry span processor and by the runner plugin at the same time; compares the two\n"
+        "recordings, lands one, scores it against references, and says what failed and why."
+    )
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=Path("evaltap-demo"),
+        help="where files go (default: evaltap-demo)",
+    )
+    add_json(parser)
+    parser.set_defaults(run=run, options=DemoOptions)
+
+
+def run(options: DemoOptions) -> int:
+    """Run the demo; exit code 0 when it went as scripted, whatever the agent's quality."""
+    folder = options.dir
+    spans, plugin = folder / "spans.log.db", folder / "plugin.log.db"
+    _empty(folder, spans, plugin)
+    _record(spans, plugin)
+    with _landed(spans, folder / "cases.duckdb") as store, _landed(plugin, None) as other:
+        differences = compare(sessions(store), sessions(other))
+        turns = store.rows("SELECT count(*) FROM latest_turns")[0][0]
+        summary = _score(store)
+        _write_report(store, folder / "report.html")
+    if differences:
+        raise EvaltapError("the two recordings differ: " + "; ".join(differences))
+    if options.json:
+        print(json.dumps({**summary.data(), "turns": turns, "db": str(folder / "cases.duckdb")}))
+    else:
+        _explain(folder, turns, summary)
+    return 0
+
+
+def _empty(folder: Path, *logs: Path) -> None:
+    """Make the folder and remove what an earlier demo left in it, and nothing else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (*(log.name for log in logs), "cases.duckdb", "report.html"):
+        for ending in ("", "-wal", "-shm", ".key", ".wal"):
+            (folder / (name + ending)).unlink(missing_ok=True)
+
+
+def _record(spans: Path, plugin: Path) -> None:
+    """Run the agent with both recorders attached."""
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from evaltap.cli.demo.agent import run_sessions
+    from evaltap.recorder import CaseSpanProcessor, Recorder
+    from evaltap.recorder.plugins.adk import EvaltapPlugin
+
+    # With one key the same address gets the same pseudonym in both logs, so they can be compared.
+    secret = secrets.token_hex()
+    by_spans = Recorder(spans, redaction_key=secret)
+    by_plugin = Recorder(plugin, redaction_key=secret)
+    provider = TracerProvider()
+    provider.add_span_processor(CaseSpanProcessor(recorder=by_spans))
+    trace.set_tracer_provider(provider)
+    print("running the agent: 4 sessions, 6 turns, scripted model ...", file=sys.stderr)
+    run_sessions([EvaltapPlugin(recorder=by_plugin)])
+    provider.shutdown()
+    for recorder in (by_spans, by_plugin):
+        if not recorder.close():
+            raise EvaltapError(f"a recording was not written in time: {recorder.counters()}")
+
+
+def _landed(log: Path, path: Path | None) -> "Store":
+    from evaltap.cli.options.common import open_store
+    from evaltap.evaluator.live.consumer import Consumer
+    from evaltap.evaluator.sources.local_log import LocalLogSource
+
+    store = open_store(path)
+    source = LocalLogSource(log)
+    Consumer(source, store).run(until_idle=True, report=lambda _: None)
+    source.close()
+    return store
+
+
+def sessions(store: "Store") -> dict[str, list[dict[str, Any]]]:
+    """Return what each session's turns say and do, without ids, times and origin of the recording."""
+    from evaltap.evaluator.landing.cases import landed_cases
+
+    return {
+        case["evalId"]: [_content(turn) for turn in case["actualConversation"]]
+        for case in landed_cases(store)
+    }
+
+
+def _content(turn: dict[str, Any]) -> dict[str, Any]:
+    kept = ("userContent", "finalResponse", "intermediateResponses", "capture")
+    tools = [
+        {key: tool.get(key) for key in ("id", "name", "arguments", "result", "error", "capture")}
+        for tool in turn.get("tools") or ()
+    ]
+    return {key: turn.get(key) for key in kept} | {"tools": tools}
+
+
+def compare(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """Return where two recordings of the same sessions differ."""
+    differences = [f"session {name} is in one only" for name in one.keys() ^ other.keys()]
+    for name in one.keys() & other.keys():
+        if len(one[name]) != len(other[name]):
+            differences.append(f"{name}: {len(one[name])} turns and {len(other[name])}")
+        for number, (left, right) in enumerate(zip(one[name], other[name], strict=False), start=1):
+            differences += [
+                f"{name} turn {number} {key}: {left[key]!r} and {right[key]!r}"
+                for key in left
+                if left[key] != right[key]
+            ]
+    return differences
+
+
+def _score(store: "Store") -> "Summary":
+    from evaltap.cli.demo.script import judge_answer
+    from evaltap.evaluator.batch.scorer import PendingScorer
+    from evaltap.evaluator.cases.references import References
+    from evaltap.evaluator.contract.context import Services
+    from evaltap.evaluator.contract.judge import ScriptedJudge
+    from evaltap.evaluator.reports.summary import summarise
+    from evaltap.evaluator.results.runs import end_run
+    from evaltap.evaluator.scoring.scorer import CaseScorer
+    from evaltap.schemas.files.documents import read_metrics
+
+    judge = ScriptedJudge(lambda request: judge_answer(request.prompt))
+    scorer = CaseScorer(
+        read_metrics(HERE / "metrics.json"), services=Services(judge=lambda _: judge)
+    )
+    references = References(HERE / "references.evalset.json")
+    scored, cases = PendingScorer(store, scorer, references=references).score("landed", "demo")
+    if scored is not None:
+        end_run(store, scored, cases)
+    return summarise(store)
+
+
+def _write_report(store: "Store", path: Path) -> None:
+    from evaltap.evaluator.cases.references import References
+    from evaltap.evaluator.reports.formats import write_report
+    from evaltap.evaluator.reports.reader import read_report
+
+    references = References(HERE / "references.evalset.json")
+    write_report(read_report(store, references=references), path)
+
+
+def _explain(folder: Path, turns: int, summary: "Summary") -> None:
+    from evaltap.evaluator.reports.console import console, print_summary
+
+    print(f"recorded {turns} turns twice, by span processor and by runner plugin: equal cases")
+    print("redacted before anything was written; references and a scripted judge scored them:\n")
+    print_summary(summary, console())
+    database = folder / "cases.duckdb"
+    print(f"\nas a page, for a browser: {folder / 'report.html'}")
+    print(f"everything is in {database}; ask it:")
+    for query in QUERIES:
+        print(f"  {query}")
+    print(
+        f"for example: {_program('python')} -c \"import duckdb; print(duckdb.connect('{database}')"
+        f".sql('{QUERIES[0].rstrip(';')}'))\""
+    )
+    print(f"one case, turn by turn: {_program('evaltap')} show {database} s-too-generous")
+
+
+def _program(name: str) -> str:
+    """Return how to call a program of this environment: by name when that finds it."""
+    here = Path(sys.executable).parent / name
+    found = shutil.which(name)
+    if not here.exists() or (found and Path(found).absolute() == here):
+        return name
+    return os.path.relpath(here) if here.is_relative_to(Path.cwd()) else str(here)

@@ -1,0 +1,189 @@
+"""`evaltap dlq`: dead letters, listed, shown and landed again."""
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evaltap.cli.options.common import add_database, add_json, open_store
+from evaltap.cli.parsing import positive
+from evaltap.evaluator.cases.text import one_line
+from evaltap.evaluator.reports.safe_text import visible
+from evaltap.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.landing.dead_letters import DeadLetter
+
+SHOWN_BYTES = 4_000
+DETAIL_WIDTH = 160
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """Which dead letters to list."""
+
+    db: Path
+    reason: str
+    limit: int
+    json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShowOptions:
+    """Which dead letter to show."""
+
+    db: Path
+    number: int
+    json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """Which dead letters to land again."""
+
+    db: Path
+    reason: str
+    dry_run: bool
+    json: bool
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the actions of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap dlq list cases.duckdb --reason schema_unknown\n"
+        "  evaltap dlq show cases.duckdb 3\n"
+        "  evaltap dlq replay cases.duckdb      # after an upgrade: land what can be read by now\n\n"
+        "--json shows text; bytes that are not UTF-8 stand whole in key_base64 and value_base64, and a\n"
+        "header with such a value is [name, null, base64]\n\n"
+        "exit code of replay: 0 nothing is left, 1 something cannot be read still"
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, summary, run, options in (
+        ("list", "list dead letters, oldest first", _list, ListOptions),
+        ("show", "show one with its headers and bytes", _show, ShowOptions),
+        ("replay", "land the ones that can be read by now", _replay, ReplayOptions),
+    ):
+        action = actions.add_parser(name, help=summary, description=summary.capitalize() + ".")
+        add_database(action)
+        if name == "show":
+            action.add_argument("number", type=positive, metavar="NUMBER", help="as `list` counts")
+        else:
+            action.add_argument("--reason", default="", help="only those with this reason")
+        if name == "list":
+            action.add_argument("--limit", type=positive, default=50, metavar="N")
+        if name == "replay":
+            action.add_argument("--dry-run", action="store_true", help="only count what would land")
+        add_json(action)
+        action.set_defaults(run=run, options=options)
+
+
+def _list(options: ListOptions) -> int:
+    from evaltap.evaluator.landing.dead_letters import letters
+
+    with open_store(options.db, create=False) as store:
+        found = letters(store, reason=options.reason, limit=options.limit)
+        ((total,),) = store.rows(
+            "SELECT count(*) FROM dead_letters WHERE $reason = '' OR reason = $reason",
+            {"reason": options.reason},
+        )
+    if options.json:
+        print(json.dumps({"total": total, "letters": [_data(letter) for letter in found]}))
+        return 0
+    for letter in found:
+        parked = "  parked: replay it after an upgrade" if letter.parked else ""
+        place = f"{letter.topic}[{letter.partition}] {letter.offset}"
+        print(f"{letter.number:>5}  {letter.reason:<16} {visible(place)}{parked}")
+        print(f"       {one_line(visible(letter.detail), DETAIL_WIDTH)}")
+    print(f"{len(found):,} shown of {total:,}")
+    return 0
+
+
+def _show(options: ShowOptions) -> int:
+    from evaltap.evaluator.landing.dead_letters import letters
+
+    with open_store(options.db, create=False) as store:
+        found = letters(store, only=options.number)
+    if not found:
+        raise InputError(
+            f"{options.db}: no dead letter {options.number}; `evaltap dlq list` counts them"
+        )
+    (letter,) = found
+    if options.json:
+        print(json.dumps(_data(letter)))
+        return 0
+    value = letter.value or b""
+    print(f"reason   {letter.reason}: {visible(letter.detail)}")
+    print(
+        f"place    {visible(letter.topic)}[{letter.partition}] {letter.offset}, landed {letter.landed_at}"
+    )
+    print(f"key      {visible((letter.key or b'').decode('utf-8', 'replace'))}")
+    for name, text in letter.record.headers:
+        print(f"header   {visible(name)}: {visible(text.decode('utf-8', 'replace'))}")
+    print(f"value    {len(value):,} bytes")
+    print(visible(value[:SHOWN_BYTES].decode("utf-8", "replace")))
+    if len(value) > SHOWN_BYTES:
+        print(f"... and {len(value) - SHOWN_BYTES:,} bytes more; --json shows all")
+    return 0
+
+
+def _replay(options: ReplayOptions) -> int:
+    from evaltap.evaluator.landing.dead_letters import replay
+    from evaltap.schemas.text import counted
+
+    with open_store(options.db, create=False) as store:
+        done = replay(store, reason=options.reason, dry_run=options.dry_run)
+    if options.json:
+        print(
+            json.dumps(
+                {
+                    "dry_run": options.dry_run,
+                    "records": done.landed.records,
+                    "turns": done.landed.turns,
+                    "duplicates": done.landed.duplicates,
+                    "unreadable": dict(done.unreadable),
+                    "of_files": done.of_files,
+                }
+            )
+        )
+    else:
+        verb = "can be landed" if options.dry_run else "landed"
+        print(f"{counted(done.landed.records, 'dead letter')} {verb}")
+        if not options.dry_run:
+            print(f"  turns {done.landed.turns:,}, there already {done.landed.duplicates:,}")
+        for reason, count in sorted(done.unreadable.items()):
+            print(f"still not readable: {counted(count, 'letter')} ({reason})")
+        if done.of_files:
+            print(
+                f"not to be replayed: {counted(done.of_files, 'line')} of files; mend them there and"
+                " score the file again"
+            )
+    return 1 if done.unreadable or done.of_files else 0
+
+
+def _data(letter: "DeadLetter") -> dict[str, Any]:
+    key, value = letter.key or b"", letter.value or b""
+    return {
+        "number": letter.number,
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "parked": letter.parked,
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "key": key.decode("utf-8", "replace"),
+        **_base64("key_base64", key),
+        "headers": json.loads(letter.headers or "[]"),
+        "value": value.decode("utf-8", "replace"),
+        **_base64("value_base64", value),
+        "landed_at": str(letter.landed_at),
+    }
+
+
+def _base64(name: str, value: bytes) -> dict[str, str]:
+    """Return the bytes of what its text does not hold faithfully, nothing for what is UTF-8."""
+    from evaltap.schemas.wire.dead_letter import text_or_base64
+
+    _, encoded = text_or_base64(value)
+    return {name: encoded} if encoded else {}

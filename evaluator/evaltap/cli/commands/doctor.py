@@ -1,0 +1,187 @@
+"""`evaltap doctor`: is every turn accounted for, and what would keep the recorder from seeing one."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evaltap.cli.options.common import add_json
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.log.location import OTLP, KafkaLocation, parse_log_location
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.maintenance.completeness import Account
+    from evaltap.evaluator.sources.positions import LogPosition
+
+_SIGNS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorOptions:
+    """The log to account for, and the file that consumed it."""
+
+    log: str | None
+    db: Path | None
+    json: bool
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap doctor                                       # what is seen of this environment\n"
+        "  evaltap doctor --log agent.log.db --db cases.duckdb  # and where every turn went\n"
+        "  evaltap doctor --log kafka://host:9092/evaltap.cases --db cases.duckdb\n\n"
+        "exit code: 0 all is well, 1 a gap, a problem or a producer that ended without an account was found"
+    )
+    add = parser.add_argument
+    add("--log", metavar="LOG", help="the log to account for: a file, or kafka://host:port/topic")
+    add("--db", type=Path, metavar="X.duckdb", help="a DuckDB file that consumed it")
+    add_json(parser)
+    parser.set_defaults(run=run, options=DoctorOptions)
+
+
+def run(options: DoctorOptions) -> int:
+    """Look, tell, and return 1 when something is wrong."""
+    from evaltap.evaluator.maintenance.completeness import accounts
+    from evaltap.recorder.diagnostics import Diagnostic, diagnose
+
+    sights = diagnose() + _log_sight(options.log)
+    location = parse_log_location(options.log) if options.log else None
+    on_broker = isinstance(location, KafkaLocation)
+    found = accounts(None if isinstance(location, KafkaLocation) else location, options.db)
+    positions: Sequence[LogPosition] = []
+    away = False
+    if isinstance(location, KafkaLocation):
+        try:
+            positions, missing = _positions(location, options.db)
+            if missing:
+                found_out = f"the cluster has no topic {', '.join(missing)}"
+                sights.append(Diagnostic("topics", found_out, "problem", "check the name in --log"))
+        except InputError as error:
+            # A broker that is away is when one wants to see what waits for it on the spools.
+            away = True
+            sights.append(
+                Diagnostic("topics", str(error), "problem", "the rest is told without them")
+            )
+    gone = [position.gap for position in positions if position.gap]
+    waiting = sum(position.waiting for position in positions)
+    # What is missing may be on its way as long as the topic holds records that were not read.
+    lost = [] if away or (on_broker and waiting) else [account for account in found if account.lost]
+    if options.json:
+        data = {
+            "sights": [
+                {"about": s.about, "found": s.found, "verdict": s.verdict, "remedy": s.remedy}
+                for s in sights
+            ],
+            "partitions": [_position_data(position) for position in positions],
+            "producers": [_data(account) for account in found],
+        }
+        print(json.dumps(data, ensure_ascii=False))
+    else:
+        for sight in sights:
+            print(f"{_SIGNS[sight.severity]} {sight.about}: {sight.found}")
+            if sight.remedy:
+                print(f"        -> {sight.remedy}")
+        _print_positions(positions)
+        if isinstance(location, KafkaLocation) and location.format == OTLP and waiting:
+            print("  waiting too are traces that were read and may still be revised")
+        _print_accounts(found)
+    unaccounted = any(account.unaccounted for account in found)
+    problem = any(sight.severity == "problem" for sight in sights)
+    return 1 if lost or gone or unaccounted or problem else 0
+
+
+def _positions(
+    location: KafkaLocation, db: Path | None
+) -> "tuple[list[LogPosition], Sequence[str]]":
+    """Return how far the store has read the topics (nothing, without a store), and missing topics."""
+    from evaltap.evaluator.sources.kafka import KafkaSource
+    from evaltap.evaluator.sources.positions import log_positions, partly_read, stored_offsets
+    from evaltap.evaluator.store.database import Store
+
+    offsets, partly = {}, set()
+    if db is not None:
+        with Store(db, create=False) as store:
+            offsets, partly = stored_offsets(store), partly_read(store)
+    source = KafkaSource(location)
+    try:
+        return log_positions(source.bounds(), offsets, partly), source.missing_topics()
+    finally:
+        source.close()
+
+
+def _print_positions(positions: "Sequence[LogPosition]") -> None:
+    if positions:
+        print()
+    for position in positions:
+        start, end = position.bounds
+        read = "never read" if position.next_offset is None else f"read to {position.next_offset:,}"
+        print(f"{position.name}: holds {start:,} to {end:,}, {read}, {position.waiting:,} waiting")
+        if position.gap:
+            print(f"  GAP {position.gap}")
+
+
+def _position_data(position: "LogPosition") -> dict[str, Any]:
+    return {
+        "topic": position.partition.topic,
+        "partition": position.partition.number,
+        "start": position.bounds.start,
+        "end": position.bounds.end,
+        "next_offset": position.next_offset,
+        "waiting": position.waiting,
+        "gap": position.gap or None,
+    }
+
+
+def _log_sight(log: str | None) -> list[Any]:  # Any: the recorder's Diagnostic, loaded when called
+    from evaltap.recorder.config import RecorderConfig
+    from evaltap.recorder.diagnostics import log_diagnostics
+
+    config = RecorderConfig()
+    return [] if log is None or log == config.log else log_diagnostics(log, config.log_max_bytes)
+
+
+def _print_accounts(found: "Sequence[Account]") -> None:
+    for account in found:
+        data = _data(account)
+        drops = "".join(f", {reason} {count:,}" for reason, count in data["dropped"].items())
+        print(
+            f"\nproducer {account.producer_id}"
+            f" ({_ending(account)})\n"
+            f"  recorded {data['recorded']:,} = delivered {data['delivered']:,}"
+            f" + dropped {sum(data['dropped'].values()):,}{drops} + lost {data['lost']:,}\n"
+            f"  of the delivered: landed {data['landed']:,}, waiting on the log {data['waiting']:,},"
+            f" dead letters {data['dead_letters']:,}, erased {data['erased']:,}"
+        )
+        if account.unaccounted:
+            print("  UNKNOWN: what it had in memory when it ended is in no count")
+        for first, last in data["gaps"]:
+            print(f"  GAP: records {first} to {last} were numbered and are nowhere")
+
+
+def _ending(account: "Account") -> str:
+    if account.closed:
+        return "closed in order"
+    return "ended without an account" if account.ended else "no closing manifest: still open"
+
+
+def _data(account: "Account") -> dict[str, Any]:
+    from evaltap.evaluator.landing.seq_ranges import size
+
+    return {
+        "producer_id": account.producer_id,
+        "closed": account.closed,
+        "unaccounted": account.unaccounted,
+        "recorded": account.recorded,
+        "delivered": account.delivered,
+        "dropped": dict(sorted(account.dropped.items())),
+        "lost": size(account.lost),
+        "landed": account.landed,
+        "waiting": account.waiting,
+        "dead_letters": size(account.dead),
+        "erased": size(account.erased),
+        "gaps": account.lost,
+    }

@@ -1,0 +1,151 @@
+"""`evaltap erase`: take a person's cases out of log, store and eval sets."""
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaltap.cli.options.common import add_json
+from evaltap.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.maintenance.erasure import Erased, Subject
+
+OUT_OF_REACH = (
+    "copies: backups, exports, files and databases that were not named here",
+    "Kafka: records stay on a topic until its retention ends; erase again after consuming it anew",
+    "spools in front of Kafka: each is a local log below EVALTAP_SPOOL_DIR; name it with --log",
+    "agents that are running: turns in their memory are written later; erase again once they end",
+    "the judge cache (EVALTAP_JUDGE_CACHE): answers may quote a person and name none; delete the file",
+    "other systems: the traces at your telemetry backend, the prompts at the model provider",
+    "the disk: blocks that the files gave back are free, not overwritten",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EraseOptions:
+    """Whom to erase, and from where."""
+
+    subject: str
+    log: str | None
+    db: Path | None
+    files: tuple[Path, ...]
+    dry_run: bool
+    json: bool
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap erase --subject alice@example.com --log agent.log.db --db cases.duckdb --dry-run\n"
+        "  evaltap erase --subject alice@example.com --log agent.log.db --db cases.duckdb golden.evalset.json"
+    )
+    add = parser.add_argument
+    add(
+        "--subject",
+        required=True,
+        metavar="ID",
+        help="a user id or a session id, as the agent knew it",
+    )
+    add("--log", metavar="LOG", help="a local log; its key also finds the subject's pseudonyms")
+    add("--db", type=Path, metavar="X.duckdb", help="a DuckDB file of evaltap")
+    add(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE",
+        help="eval sets, results, JSON Lines of cases",
+    )
+    add("--dry-run", action="store_true", help="only count what would go")
+    add_json(parser)
+    parser.set_defaults(run=run, options=EraseOptions)
+
+
+def run(options: EraseOptions) -> int:
+    """Erase, and say what was done and what is out of reach."""
+    if not (options.log or options.db or options.files):
+        raise InputError("nowhere to erase from; name --log, --db or files")
+    if len(options.subject) < 3:
+        raise InputError(f"--subject {options.subject!r} is too short to name a person safely")
+    subject = _subject(options)
+    places = _erase(options, subject)
+    cannot = _out_of_reach(options, places)
+    if options.json:
+        data = {
+            "sessions": len(subject.sessions),
+            "dry_run": options.dry_run,
+            "places": [
+                {"place": one.place, "removed": dict(one.removed), "mentions": one.mentions}
+                for one in places
+            ],
+            "out_of_reach": cannot,
+        }
+        print(json.dumps(data, ensure_ascii=False))
+        return 0
+    verb = "would be removed" if options.dry_run else "removed"
+    for one in places:
+        counts = ", ".join(f"{n:,} {kind}" for kind, n in one.removed.items() if n)
+        print(f"{one.place}: {counts or 'nothing'} {verb}")
+    print("\nnot reached:")
+    for line in cannot:
+        print(f"- {line}")
+    return 0
+
+
+def _erase(options: EraseOptions, subject: "Subject") -> "list[Erased]":
+    """Find the sessions everywhere first: one place may know the user, another only the session."""
+    from evaltap.evaluator.maintenance import erasure
+
+    if options.log:
+        erasure.find_in_log(Path(options.log), subject)
+    if options.db:
+        erasure.find_in_store(options.db, subject)
+    for path in options.files:
+        erasure.find_in_file(path, subject)
+    places = []
+    if options.log:
+        places.append(erasure.erase_from_log(Path(options.log), subject, dry_run=options.dry_run))
+    if options.db:
+        places.append(erasure.erase_from_store(options.db, subject, dry_run=options.dry_run))
+    for path in options.files:
+        places.append(erasure.erase_from_file(path, subject, dry_run=options.dry_run))
+    return places
+
+
+def _subject(options: EraseOptions) -> "Subject":
+    from evaltap.evaluator.maintenance.erasure import Subject
+    from evaltap.recorder.privacy.pseudonyms import Pseudonyms
+    from evaltap.recorder.privacy.redactor import PatternRedactor
+
+    if options.log and "://" in options.log:
+        raise InputError(
+            f"--log {options.log}: nothing can be taken off a topic; set its retention, and erase from"
+            " the DuckDB file that consumed it"
+        )
+    names = {options.subject}
+    key = _key(options.log)
+    if key is not None:
+        names.add(str(PatternRedactor(key).value(options.subject)))
+        names.update(Pseudonyms(key).token(kind, options.subject) for kind in ("user", "hash"))
+    return Subject(frozenset(names))
+
+
+def _key(log: str | None) -> bytes | None:
+    from evaltap.cli.commands.redact import redaction_key
+
+    try:
+        return redaction_key(log)
+    except InputError:
+        # Recorded without redaction, or the key is gone: then the id itself is all to look for.
+        return redaction_key(None)
+
+
+def _out_of_reach(options: EraseOptions, places: "list[Erased]") -> list[str]:
+    mentions = [
+        f"{one.place}: {one.mentions:,} cases of others mention the subject; they were left as they are"
+        for one in places
+        if one.mentions
+    ]
+    return [*mentions, *OUT_OF_REACH]

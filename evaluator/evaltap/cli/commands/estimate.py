@@ -1,0 +1,176 @@
+"""`evaltap estimate`: what share of all traffic passes, from the turns that sampling kept."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaltap.cli.options.common import add_databases, add_json, open_stores
+from evaltap.cli.parsing import moment, names
+from evaltap.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from evaltap.evaluator.estimates.rates import Rate
+
+NARROW = 80
+"""Columns of a table where there is no terminal."""
+DIGEST_WIDTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateOptions:
+    """Which turns, sliced by what, and the labels of people."""
+
+    db: tuple[Path, ...]
+    metric: str
+    signal: str
+    by: tuple[str, ...]
+    since: datetime | None
+    until: datetime | None
+    where: str
+    labels: Path | None
+    json: bool
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap estimate results.duckdb\n"
+        "  evaltap estimate results.duckdb --metric helpful --by tool --since 7d\n"
+        "  evaltap estimate results.duckdb --since 2026-11-01T00:00:00Z --until 2026-12-01T00:00:00Z\n"
+        "  evaltap estimate results.duckdb --where \"'refund' IN tools AND latency_ms > 2000\"\n"
+        "  evaltap estimate results.duckdb --signal error_rate --by app --json\n"
+        "  evaltap estimate results.duckdb --metric helpful --labels labels.jsonl\n\n"
+        "low and high: 95 % interval of the rate of agent and users in general; traffic_low and\n"
+        "traffic_high: of the turns that there were.\n"
+        "signals: pass_rate, not_scored, judge_disagreement (by metric); error_rate, tool_error_rate,\n"
+        "  slow_rate, costly_rate, long_rate (more than 95 % of stored turns), negative_feedback\n"
+        "flags: uncovered (turns were left out without a chance of being kept), few_sessions (fewer\n"
+        "  than 10 in effect), open (the window is not over), no_labels:passed, no_labels:failed\n\n"
+        "exit code: 0 estimated; 2 bad input; 3 nothing to estimate from"
+    )
+    add = parser.add_argument
+    add_databases(parser)
+    add("--metric", default="", metavar="NAME", help="one metric only (default: all)")
+    add("--signal", default="pass_rate", metavar="NAME", help="the share (default: pass_rate)")
+    add(
+        "--by",
+        type=names,
+        default=[],
+        metavar="NAME,...",
+        help="slices: app, tool, tool_path, model, service, hour, day, week",
+    )
+    add(
+        "--since",
+        type=moment,
+        metavar="TIME",
+        help="turns that started then or later: RFC 3339 (2026-11-21T12:00:00Z), or 24h or 7d ago",
+    )
+    add("--until", type=moment, metavar="TIME", help="turns that started before")
+    add(
+        "--where",
+        default="",
+        metavar="SQL",
+        help="a condition on turns: app, service, status, tools, models, latency_ms, user_text, ...",
+    )
+    add(
+        "--labels",
+        type=Path,
+        metavar="FILE",
+        help="labels of people (as for `evaltap calibrate`): the pass rate that they would find",
+    )
+    add_json(parser)
+    parser.set_defaults(run=run, options=EstimateOptions)
+
+
+def run(options: EstimateOptions) -> int:
+    """Estimate and print; return 3 when there is no turn to estimate from."""
+    from evaltap.evaluator.estimates.labels import read_labels
+    from evaltap.evaluator.estimates.rates import estimate_rates
+    from evaltap.evaluator.estimates.scope import Scope
+
+    if options.labels and options.signal != "pass_rate":
+        raise InputError(f"--labels corrects the pass rate, not --signal {options.signal}")
+    if options.since and options.until and options.since >= options.until:
+        raise InputError("--until: expected a time after --since")
+    labels = read_labels(options.labels) if options.labels else []
+    scope = Scope(
+        metric=options.metric, since=options.since, until=options.until, where=options.where
+    )
+    with open_stores(options.db) as store:
+        found = estimate_rates(store, scope, by=options.by, signal=options.signal, labels=labels)
+    if options.json:
+        print(json.dumps([rate.data() for rate in found.rates], ensure_ascii=False))
+    else:
+        from evaltap.evaluator.reports.console import console
+
+        _print(found.rates, options.by, console())
+    for note in found.notes:
+        print(f"evaltap estimate: {note}", file=sys.stderr)
+    if any(rate.turns for rate in found.rates):
+        return 0
+    print(
+        f"evaltap estimate: {', '.join(map(str, options.db))}: no landed turn here counts for"
+        f" {options.signal}; land and score some (`evaltap consume`), or look at more of them",
+        file=sys.stderr,
+    )
+    return 3
+
+
+def _print(rates: "Sequence[Rate]", by: Sequence[str], out: "Console") -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    if not rates:
+        return
+    named = list(dict.fromkeys(map(_named, rates)))
+    flagged = any(rate.flags for rate in rates)
+    title = f"{named[0]}, {_about(rates)}" if len(named) == 1 else _about(rates)
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE, pad_edge=False)
+    for name in (*by, *(["metric"] if len(named) > 1 else [])):
+        table.add_column(name, overflow="fold")
+    for name in ("rate", "95 %", "turns", "sessions"):
+        table.add_column(name, justify="right", no_wrap=True)
+    if flagged:
+        table.add_column("flags", overflow="fold")
+    for rate in rates:
+        cells = ["-" if rate.slice[name] is None else _shown(rate.slice[name]) for name in by]
+        table.add_row(
+            *map(Text, cells),
+            *([Text(_named(rate))] if len(named) > 1 else []),
+            "-" if rate.rate is None else f"{rate.rate:.1%}",
+            "" if rate.process is None else f"{rate.process.low:.1%} to {rate.process.high:.1%}",
+            f"{rate.turns:,}",
+            f"{rate.sessions:,}",
+            *([Text(" ".join(rate.flags))] if flagged else []),
+        )
+    width = out.width if out.is_terminal else NARROW
+    out.print(table, width=width)
+
+
+def _named(rate: "Rate") -> str:
+    """Return the metric with its version, or the signal; a signal that looks at a metric has both."""
+    if rate.metric is None:
+        return rate.signal
+    signal = "" if rate.signal == "pass_rate" else f"{rate.signal} "
+    return f"{signal}{_shown(rate.metric)} {(rate.metric_digest or '')[:DIGEST_WIDTH]}"
+
+
+def _about(rates: "Sequence[Rate]") -> str:
+    if any(abs(rate.estimated_turns - rate.turns) > 0.5 for rate in rates):
+        return "of all traffic (weighted; turns and sessions as recorded)"
+    return "of all turns"
+
+
+def _shown(text: str | None) -> str:
+    from evaltap.evaluator.reports.safe_text import visible
+
+    return visible(text or "")

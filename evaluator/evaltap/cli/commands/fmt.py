@@ -1,0 +1,97 @@
+"""`evaltap fmt`: rewrite eval-set, metrics and result files in canonical form."""
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from evaltap.schemas.errors import EvaltapError, FormatError, InputError
+from evaltap.schemas.files import adk, canonical
+from evaltap.schemas.files.documents import (
+    READERS,
+    canonical_bytes,
+    document_kind,
+    is_json_lines,
+    read_bytes,
+    write_bytes,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FormatOptions:
+    """The files to format, and how."""
+
+    files: tuple[Path, ...]
+    check: bool
+    stdout: bool
+    to: str | None
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap fmt math.evalset.json math.metrics.json\n"
+        "  evaltap fmt --check evals/*.json         # exit 1 when a file is not canonical\n"
+        "  evaltap fmt --to adk --stdout math.evalset.json\n\n"
+        "API keys are never written; a ${NAME} in judge settings stays as it is."
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--check", action="store_true", help="change nothing, exit 1 on a difference")
+    mode.add_argument("--stdout", action="store_true", help="print instead of rewriting")
+    parser.add_argument(
+        "--to", choices=("trpc", "adk"), help="write eval sets in this form (default: as they are)"
+    )
+    parser.set_defaults(run=run, options=FormatOptions)
+
+
+def run(options: FormatOptions) -> int:
+    """Format the files; a file that cannot be read does not keep the others from it."""
+    different, failed = 0, 0
+    for path in options.files:
+        try:
+            different += _format(path, options)
+        except EvaltapError as error:
+            failed += 1
+            print(f"evaltap fmt: {error}", file=sys.stderr)
+    if failed:
+        return 2
+    return 1 if options.check and different else 0
+
+
+def _format(path: Path, options: FormatOptions) -> bool:
+    """Format one file; return whether it was different."""
+    before = read_bytes(path)
+    after = formatted(path, options.to)
+    if options.stdout:
+        sys.stdout.buffer.write(after)
+        sys.stdout.flush()
+    elif before != after and options.check:
+        print(f"{path}: not canonical; run `evaltap fmt {path}`", file=sys.stderr)
+    elif before != after:
+        write_bytes(path, after)
+        print(f"{path}: rewritten", file=sys.stderr)
+    return before != after
+
+
+def formatted(path: Path, to: str | None = None) -> bytes:
+    """Return the canonical text of a file; raise FormatError when it is of no known kind."""
+    if path.suffix in {".jsonl", ".ndjson"} and is_json_lines(path):
+        raise InputError(
+            f"{path}: JSON Lines have no canonical form; give an eval set, metrics or result file"
+        )
+    data = canonical.loads(read_bytes(path), path=str(path))
+    try:
+        kind = document_kind(data)
+    except FormatError as error:
+        raise FormatError(error.detail, path=str(path)) from None
+    document = READERS[kind](path)
+    if kind in ("eval set", "ADK eval set"):
+        from evaltap.schemas.formats.case import EvalSet
+
+        if isinstance(document, EvalSet) and (to or kind) in ("adk", "ADK eval set"):
+            return canonical.dumps(adk.to_adk(document))
+    elif to:
+        raise InputError(f"{path}: --to is for eval sets; this is a {kind} file")
+    return canonical_bytes(document)

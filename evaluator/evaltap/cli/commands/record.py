@@ -1,0 +1,288 @@
+"""`evaltap record`: turn telemetry or eval cases into eval cases in a file or on a log."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import counted
+
+if TYPE_CHECKING:
+    from evaltap.recorder.sources.otlp_files import ReadingReport
+
+INCOMPLETE = 3
+EXIT_CODES = """
+exit codes: 0 all recorded, 2 bad input or configuration, 3 the broker of a kafka:// log refused turns
+"""
+CASES_EXAMPLE = f"""example:
+  evaltap record cases support.evalset.json --log agent.log.db
+{EXIT_CODES}"""
+CLAUDE_CODE_EXAMPLE = f"""examples:
+  evaltap record claude-code ~/.claude/projects/my-project --out claude.evalset.json
+  evaltap record claude-code session.jsonl --log agent.log.db
+{EXIT_CODES}"""
+OTLP_EXAMPLE = f"""examples:
+  evaltap record otlp traces.otlp.json logs.otlp.json --out support.evalset.json
+  evaltap record otlp traces.jsonl --log log.db
+  evaltap record otlp traces.otlp.json --explain     # look only
+{EXIT_CODES}"""
+
+
+@dataclass(frozen=True, slots=True)
+class OtlpOptions:
+    """Telemetry files, and where their runs go."""
+
+    files: tuple[str, ...]
+    out: str | None
+    log: str | None
+    explain: bool
+    json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CasesOptions:
+    """Eval case files, and the log onto which their turns are replayed."""
+
+    files: tuple[Path, ...]
+    log: str
+    no_redaction: bool
+    json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClaudeCodeOptions:
+    """Transcripts, and where their sessions go."""
+
+    files: tuple[str, ...]
+    out: str | None
+    log: str | None
+    json: bool
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the sources that can be recorded from; each is a subcommand."""
+    sources = parser.add_subparsers(dest="source", metavar="SOURCE", required=True)
+    parser.epilog = "example: evaltap record otlp traces.otlp.json --out support.evalset.json"
+    _configure_otlp(
+        sources.add_parser(
+            "otlp",
+            help="OTLP/JSON files of traces and logs",
+            description="Make eval cases of the agent runs in OTLP/JSON files of traces and logs.",
+            epilog=OTLP_EXAMPLE,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
+    _configure_cases(
+        sources.add_parser(
+            "cases",
+            help="eval cases from files, replayed onto a log",
+            description="Replay the recorded turns of eval cases onto a log, redacted on the way.",
+            epilog=CASES_EXAMPLE,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
+    _configure_claude_code(
+        sources.add_parser(
+            "claude-code",
+            help="transcripts of Claude Code",
+            description="Make eval cases of Claude Code's transcripts, a case for each session.",
+            epilog=CLAUDE_CODE_EXAMPLE,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
+
+
+def _configure_claude_code(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="transcripts (JSON Lines), or folders of them; sub-agents' files are found beside them",
+    )
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument("--out", metavar="FILE", help="write one eval set, a case for each session")
+    target.add_argument("--log", metavar="LOG", help="append each turn to a log, for consume")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.set_defaults(run=record_claude_code, options=ClaudeCodeOptions)
+
+
+def _configure_cases(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help=".evalset.json or JSON Lines of eval cases",
+    )
+    parser.add_argument("--log", required=True, metavar="LOG", help="the log to append to")
+    parser.add_argument(
+        "--no-redaction",
+        action="store_true",
+        help="write the cases as they are (default: addresses, numbers and keys become pseudonyms)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.set_defaults(run=record_cases, options=CasesOptions)
+
+
+def _configure_otlp(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="OTLP/JSON (one object or JSON Lines), any order"
+    )
+    target = parser.add_mutually_exclusive_group()
+    target.add_argument("--out", metavar="FILE", help="write one eval set, a case for each session")
+    target.add_argument("--log", metavar="LOG", help="append each turn to a log, for consume")
+    parser.add_argument("--explain", action="store_true", help="list each turn and what is missing")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.set_defaults(run=record_otlp, options=OtlpOptions)
+
+
+def record_otlp(options: OtlpOptions) -> int:
+    """Record the runs of OTLP files; raises EvaltapError for input that cannot be used."""
+    from importlib.metadata import version
+
+    if not (options.out or options.log or options.explain):
+        raise InputError("nowhere to record to; give --out FILE or --log LOG, or --explain to look")
+    from evaltap.recorder.sources.otlp_files import ReadingReport, eval_set_of, read_cases
+    from evaltap.schemas.files.documents import write_eval_set
+
+    report = ReadingReport()
+    cases = list(read_cases(options.files, recorder_version=version("evaltap"), report=report))
+    if options.explain:
+        for line in explain(cases):
+            print(line, file=sys.stderr)
+    if options.out:
+        write_eval_set(Path(options.out), eval_set_of(cases, _eval_set_id(options.out)))
+    refused = _append(options.log, cases) if options.log and not options.out else {}
+    _summarise(report, len({case["evalId"] for case in cases}), options, refused)
+    return _told(refused)
+
+
+def explain(cases: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a line for each turn: what it holds, and which fields were not simply captured."""
+    lines = []
+    for case in cases:
+        turn = case["actualConversation"][0]
+        flaws = [f"{key} {why}" for key, why in turn.get("capture", {}).items()]
+        for tool in turn.get("tools", ()):
+            flaws += [f"{tool['name']}.{key} {why}" for key, why in tool.get("capture", {}).items()]
+        status = turn.get("telemetry", {}).get("status", "incomplete")
+        convention = case.get("source", {}).get("convention", "unknown convention")
+        count = len(turn.get("tools", ()))
+        tools = counted(count, "tool call")
+        lines.append(
+            f"{case['evalId']} {turn['invocationId']}: {status}, {tools},"
+            f" read as {convention}; {', '.join(flaws) or 'everything captured'}"
+        )
+    return lines
+
+
+def _summarise(
+    report: "ReadingReport", sessions: int, options: OtlpOptions, refused: Mapping[Path, int]
+) -> None:
+    target = options.out or options.log or "nowhere"
+    if options.json:
+        import orjson
+
+        fields = {name: getattr(report, name) for name in type(report).__slots__}
+        found = {**fields, "sessions": sessions, "target": target, "refused": _number(refused)}
+        print(orjson.dumps(found).decode())
+        return
+    unused = (
+        f", {report.traces_without_runs} without an agent run" if report.traces_without_runs else ""
+    )
+    print(
+        f"{counted(report.turns, 'turn')} in {counted(sessions, 'session')}"
+        f" from {report.spans} spans and {report.log_records} log records"
+        f" ({counted(report.traces, 'trace')}{unused}) -> {target}",
+        file=sys.stderr,
+    )
+
+
+def _eval_set_id(path: str) -> str:
+    name = Path(path).name
+    for suffix in (".evalset.json", ".json"):
+        if name.endswith(suffix) and name != suffix:
+            return name.removesuffix(suffix)
+    return name
+
+
+def _append(log: str, cases: Sequence[dict[str, Any]]) -> Mapping[Path, int]:
+    """Append the turns to a log; return how many of them its broker refused, by file."""
+    from evaltap.recorder.sources.replay import Replay
+
+    with Replay(log) as replay:
+        replay.add(cases)
+    return replay.counts.refused
+
+
+def _number(refused: Mapping[Path, int]) -> int:
+    return sum(refused.values())
+
+
+def _told(refused: Mapping[Path, int]) -> int:
+    """Say which turns the broker never takes, and where they are; return the exit code."""
+    for path, number in refused.items():
+        print(
+            f"evaltap record: the broker refused {counted(number, 'turn')}, too large for it or"
+            f" invalid; set aside, to be landed with evaltap consume --log {path}",
+            file=sys.stderr,
+        )
+    return INCOMPLETE if refused else 0
+
+
+def record_claude_code(options: ClaudeCodeOptions) -> int:
+    """Record the turns of transcripts; raises EvaltapError for files that are none."""
+    from importlib.metadata import version
+
+    from evaltap.recorder.sources.claude_code import TranscriptReport, read_transcripts
+    from evaltap.recorder.sources.otlp_files import eval_set_of
+    from evaltap.schemas.files.documents import write_eval_set
+
+    report = TranscriptReport()
+    cases = list(
+        read_transcripts(options.files, recorder_version=version("evaltap"), report=report)
+    )
+    if options.out:
+        write_eval_set(Path(options.out), eval_set_of(cases, _eval_set_id(options.out)))
+    refused = _append(options.log, cases) if options.log else {}
+    target = options.out or options.log
+    if options.json:
+        fields = {name: getattr(report, name) for name in type(report).__slots__}
+        print(json.dumps({**fields, "target": target, "refused": _number(refused)}))
+    else:
+        print(
+            f"{counted(report.turns, 'turn')} in {counted(report.sessions, 'session')}"
+            f" from {report.lines:,} lines of {counted(report.files, 'file')}"
+            f" ({report.lines_skipped:,} unreadable) -> {target}",
+            file=sys.stderr,
+        )
+    return _told(refused)
+
+
+def record_cases(options: CasesOptions) -> int:
+    """Replay eval cases onto a log; raises EvaltapError for a case that holds no recorded turns."""
+    from evaltap.cli.options.common import progress
+    from evaltap.recorder.sources.replay import Replay
+    from evaltap.schemas.files.documents import eval_set_name, iter_cases
+
+    with (
+        progress("cases") as show,
+        Replay(options.log, redaction=not options.no_redaction) as replay,
+    ):
+        for path in options.files:
+            for case in iter_cases(path):
+                replay.add([{"evalSetId": eval_set_name(path), **case}])
+                show(replay.counts.cases)
+    counts = replay.counts
+    if options.json:
+        refused = _number(counts.refused)
+        found = {"cases": counts.cases, "turns": counts.turns, "refused": refused}
+        print(json.dumps({**found, "log": options.log}))
+    else:
+        turns, cases = counted(counts.turns, "turn"), counted(counts.cases, "case")
+        print(f"{turns} of {cases} -> {options.log}", file=sys.stderr)
+    return _told(counts.refused)

@@ -1,0 +1,154 @@
+"""`evaltap redact`: list what would leak from files, or write them redacted."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from evaltap.cli.options.common import add_json
+from evaltap.schemas.errors import InputError
+
+Redactor = Any
+"""The recorder's PatternRedactor: commands load the recorder only when they are called."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedactOptions:
+    """The files to look through, and the policy and rules to apply."""
+
+    files: tuple[str, ...]
+    check: bool
+    out: Path | None
+    policy: str | None
+    rules: str | None
+    log: str | None
+    json: bool
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap redact --check golden.evalset.json cases.jsonl agent.log.db\n"
+        "  evaltap redact golden.evalset.json --out clean.evalset.json\n"
+        "  evaltap redact references.evalset.json --policy metadata --log agent.log.db"
+        " --out hashed.evalset.json\n\n"
+        "exit code of --check: 0 nothing found, 1 something would leak"
+    )
+    add = parser.add_argument
+    add(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="eval sets, JSON Lines, any JSON or text; with --check also local logs",
+    )
+    task = parser.add_mutually_exclusive_group(required=True)
+    task.add_argument("--check", action="store_true", help="only list what would be redacted")
+    task.add_argument("--out", type=Path, metavar="FILE", help="write the redacted file here")
+    add(
+        "--policy",
+        default=None,
+        metavar="P",
+        help="e.g. toolArguments=hash,userId=drop or metadata",
+    )
+    add(
+        "--rules",
+        default=None,
+        metavar="JSON",
+        help="rules of your own: name to regular expression",
+    )
+    add(
+        "--log",
+        metavar="LOG",
+        help="make pseudonyms with the key of this log, of a topic's the one on this machine; no record is"
+        " read (default: EVALTAP_REDACTION_KEY, else a new key)",
+    )
+    add_json(parser)
+    parser.set_defaults(run=run, options=RedactOptions)
+
+
+def run(options: RedactOptions) -> int:
+    """Check or redact; return the exit code."""
+    for path in options.files:
+        if "://" in path:
+            raise InputError(
+                f"{path}: a topic is not read here; what a recorder writes is redacted before, and"
+                " `evaltap consume` and `evaltap export` make a file of it to check"
+            )
+    files = [Path(path) for path in options.files]
+    redactor = _redactor(options)
+    if options.check:
+        return _check(options, files, redactor)
+    if len(files) != 1 or options.out is None:
+        raise InputError("--out takes one FILE; call the command once for each")
+    from evaltap.recorder.privacy.files import redact_file
+
+    redact_file(files[0], options.out, redactor)
+    if options.json:
+        print(json.dumps({"file": str(files[0]), "out": str(options.out)}))
+    else:
+        print(f"{files[0]} -> {options.out}", file=sys.stderr)
+    return 0
+
+
+def _check(options: RedactOptions, files: Sequence[Path], redactor: Redactor) -> int:
+    from evaltap.recorder.privacy.files import leaks_in_file
+
+    found = []
+    for path in files:
+        for leak in leaks_in_file(path, redactor):
+            found.append(
+                {
+                    "file": str(path),
+                    "place": leak.place,
+                    "kind": leak.kind,
+                    "excerpt": leak.excerpt,
+                }
+            )
+            if not options.json:
+                print(f"{path}: {leak.place}: {leak.kind}: {leak.excerpt!r}")
+    if options.json:
+        print(json.dumps(found, ensure_ascii=False))
+    else:
+        print(_summary(len(found)), file=sys.stderr)
+    return 1 if found else 0
+
+
+def _summary(number: int) -> str:
+    """Say what was found, and what was not looked for: nothing found is not the same as nothing there."""
+    from evaltap.recorder.privacy.detectors import LOOKED_FOR, NOT_LOOKED_FOR
+
+    return f"{number:,} found ({', '.join(LOOKED_FOR)}). {NOT_LOOKED_FOR}"
+
+
+def _redactor(options: RedactOptions) -> Redactor:
+    from evaltap.recorder.config import RecorderConfig
+
+    config = RecorderConfig()
+    if options.policy is not None:
+        config = replace(config, redaction_policy=options.policy)
+    if options.rules is not None:
+        config = replace(config, redaction_rules=options.rules)
+    return config.redactor(redaction_key(options.log))
+
+
+def redaction_key(log: str | None) -> bytes:
+    """Return the key of a log, of the environment, or a new one; raise InputError without a key."""
+    from evaltap.recorder.delivery.redaction_key import key_path, read_key
+    from evaltap.recorder.privacy.pseudonyms import derived_key, random_key
+
+    if log is not None:
+        path = key_path(log if "://" in log else Path(log))
+        try:
+            return read_key(path)
+        except OSError as error:
+            raise InputError(
+                f"{path}: no key of the log {log} can be read there ({error.strerror or error}); it is"
+                " made when the log is first written with redaction, without EVALTAP_REDACTION_KEY"
+            ) from None
+    secret = os.environ.get("EVALTAP_REDACTION_KEY")
+    return derived_key(secret) if secret else random_key()

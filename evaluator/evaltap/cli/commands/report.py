@@ -1,0 +1,137 @@
+"""`evaltap report`: scores by metric, worst cases, what was not scored and why; on screen or in a file."""
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaltap.cli.options.common import add_databases, add_json, open_stores
+from evaltap.cli.options.scoring import read_references
+from evaltap.cli.options.verdict import (
+    GuardOptions,
+    Scope,
+    add_guards,
+    guarded_exit,
+    worst_differences,
+)
+from evaltap.cli.parsing import positive
+from evaltap.evaluator.reports.formats import FORMATS, format_of, render, write_report
+from evaltap.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.store.database import Store
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """Which scores to report on, and in which form."""
+
+    db: tuple[Path, ...]
+    run_id: str | None
+    format: str | None
+    out: Path | None
+    cases: tuple[Path, ...]
+    references: Path | None
+    worst: int
+    json: bool
+    guards: GuardOptions
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap report results.duckdb                 # the latest score of every case\n"
+        "  evaltap report results.duckdb --run 20261121-101500-ab12cd\n"
+        "  evaltap report results.duckdb --out report.html\n"
+        "  evaltap report results.duckdb --cases cases.evalset.json --out junit.xml\n"
+        '  evaltap report results.duckdb --format markdown >> "$GITHUB_STEP_SUMMARY"\n\n'
+        "exit code: 0 all passed, 1 something failed, 3 incomplete"
+    )
+    add_databases(parser)
+    add = parser.add_argument
+    add("--run", dest="run_id", metavar="RUN", help="one run (see `evaltap runs`)")
+    add(
+        "--format",
+        choices=("console", *FORMATS),
+        help="what to print, or to write to --out (default: by its ending, or console)",
+    )
+    add("--out", type=Path, metavar="FILE", help="write a report: .html, .md, .xml or .json")
+    add(
+        "--cases",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="CASES",
+        help="files that were scored, read again for what happened in their turns; may be repeated",
+    )
+    add(
+        "--references",
+        type=Path,
+        metavar="R.evalset.json",
+        help="expected turns of landed cases, as they were given for scoring",
+    )
+    add(
+        "--worst",
+        type=positive,
+        default=10,
+        metavar="N",
+        help="how many cases to list on the console (default: 10)",
+    )
+    add_json(parser)
+    add_guards(parser)
+    parser.set_defaults(run=run, options=ReportOptions)
+
+
+def run(options: ReportOptions) -> int:
+    """Print or write the report; return the exit code."""
+    wanted = options.format
+    if options.out is not None:
+        if wanted == "console" or options.json:
+            raise InputError("--out: takes a file format; leave --json and --format console out")
+        wanted = format_of(options.out, wanted)
+    with open_stores(options.db) as store:
+        if wanted in (None, "console"):
+            return _on_console(options, store)
+        return _whole(options, store, wanted)
+
+
+def _on_console(options: ReportOptions, store: "Store") -> int:
+    from evaltap.evaluator.reports.console import console, print_summary
+    from evaltap.evaluator.reports.summary import check_run, summarise
+
+    if options.run_id:
+        check_run(store, options.run_id)
+    summary = summarise(store, run_id=options.run_id, worst=options.worst)
+    scope = Scope(case_files=options.cases, references=read_references(options.references))
+    code = guarded_exit(options.guards, store, summary, scope)
+    differences = [] if options.json else worst_differences(store, summary, scope)
+    if options.json:
+        print(json.dumps({**summary.data(), "exit_code": code}, ensure_ascii=False))
+    elif not summary.metrics:
+        ((landed,),) = store.rows("SELECT count(*) FROM latest_cases")
+        print(
+            f"no scores yet ({landed:,} landed cases); `evaltap score {options.db[0]} --metrics M.json`"
+        )
+    else:
+        print_summary(summary, console(), differences)
+    return code
+
+
+def _whole(options: ReportOptions, store: "Store", wanted: str) -> int:
+    from evaltap.evaluator.reports.reader import read_report
+
+    report = read_report(
+        store,
+        run_id=options.run_id,
+        case_files=options.cases,
+        references=read_references(options.references),
+    )
+    if options.out is None:
+        sys.stdout.write(render(report, wanted))
+    else:
+        write_report(report, options.out, wanted)
+        print(f"evaltap report: {wanted} report written to {options.out}", file=sys.stderr)
+    return guarded_exit(options.guards, store, report.summary, Scope(case_files=options.cases))

@@ -1,0 +1,376 @@
+"""`evaltap score`: score eval cases from files, or what has landed in a DuckDB file."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaltap.cli.interpreter import collecting_rarely
+from evaltap.cli.options.common import add_columns, add_json, open_store, progress
+from evaltap.cli.options.engine import (
+    EngineOptions,
+    RayFiles,
+    add_engine,
+    check_engine,
+    score_on_ray,
+)
+from evaltap.cli.options.judges import JudgeSession
+from evaltap.cli.options.scoring import (
+    ChosenMetrics,
+    ScoringOptions,
+    add_scoring,
+    case_scorer,
+    pending_scorer,
+)
+from evaltap.cli.options.selection import SelectionOptions, add_selection, report_selection
+from evaltap.cli.options.verdict import (
+    GuardOptions,
+    Scope,
+    add_guards,
+    add_reports,
+    guarded_exit,
+    worst_differences,
+    write_reports,
+)
+from evaltap.cli.parsing import positive
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.documents import write_document
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.batch.run import FilesScored
+    from evaltap.evaluator.cases.identity import BadLine, CaseIdentity
+    from evaltap.evaluator.reports.summary import Difference, Summary
+    from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer
+    from evaltap.evaluator.store.database import Store
+    from evaltap.schemas.formats.case import CaseData
+    from evaltap.schemas.formats.result import EvalCaseResult
+
+SHOWN_BAD_LINES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreOptions:
+    """What to score, with what, and where the results go."""
+
+    command: str
+    cases: tuple[Path, ...]
+    map: tuple[str, ...]
+    db: Path | None
+    result: Path | None
+    retry: bool
+    workers: int | None
+    report: tuple[Path, ...]
+    json: bool
+    scoring: ScoringOptions
+    where: EngineOptions
+    chosen: SelectionOptions
+    guards: GuardOptions
+
+    @property
+    def source(self) -> str:
+        """What the run was made from, as the tables name it."""
+        return ", ".join(map(str, self.cases))
+
+    def one_process_only(self) -> list[str]:
+        """Return the options given that hold for one process only."""
+        judges = self.scoring.judges
+        given = {
+            "--result": self.result,
+            "--workers": self.workers,
+            "--tasks": self.chosen.tasks,
+            "--items": self.chosen.items,
+            "--budget-usd": judges.budget_usd,
+            "--budget-tokens": judges.budget_tokens,
+            "--budget-calls": judges.budget_calls,
+            "--judge-rpm": judges.judge_rpm,
+            "--judge-tpm": judges.judge_tpm,
+        }
+        return [name for name, value in given.items() if value]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap score cases.evalset.json --metrics metrics.json --db results.duckdb\n"
+        "  evaltap score results.duckdb --metrics metrics.json     # landed cases without a score\n"
+        "  evaltap score cases.jsonl --metrics metrics.json --report report.html --report junit.xml\n"
+        "  evaltap score *.jsonl --metrics metrics.json --engine ray --db results.duckdb\n\n"
+        "exit code: 0 all passed, 1 something failed, 2 bad input, 3 incomplete"
+    )
+    add = parser.add_argument
+    add(
+        "cases",
+        nargs="+",
+        type=Path,
+        metavar="CASES",
+        help=".evalset.json, JSON Lines of eval cases, data sets (.csv, .parquet, .arrow, a folder of"
+        " Hugging Face datasets), or one DuckDB file with landed cases",
+    )
+    add_columns(parser)
+    add_scoring(parser, metrics_help="the metrics file", required=True)
+    add(
+        "--db",
+        type=Path,
+        metavar="X.duckdb",
+        help="where scores go (default: nowhere, only the summary is printed)",
+    )
+    add(
+        "--result",
+        type=Path,
+        metavar="PATH",
+        help="also write an .evalset_result.json: a .json file, or a folder",
+    )
+    add(
+        "--retry",
+        action="store_true",
+        help="landed cases: score again what was not evaluated or in error",
+    )
+    add(
+        "--workers",
+        type=positive,
+        metavar="N",
+        help="processes for deterministic metrics (default: one a processor for large files)",
+    )
+    add_engine(parser)
+    add_selection(parser)
+    add_reports(parser)
+    add_json(parser)
+    add_guards(parser)
+    parser.set_defaults(run=run, options=ScoreOptions)
+
+
+def run(options: ScoreOptions) -> int:
+    """Score and print the summary; return the exit code."""
+    from evaltap.evaluator.store.file_type import is_database
+
+    databases = [path for path in options.cases if is_database(path)]
+    if databases and len(options.cases) > 1:
+        raise InputError(
+            f"{databases[0]} is a DuckDB file and was given beside other inputs; score it alone"
+        )
+    check_engine(options.where, options.one_process_only(), databases)
+    with JudgeSession(options.scoring.judges) as judges, collecting_rarely():
+        chosen = case_scorer(options.scoring, judges)
+        if databases:
+            return _score_landed(options, chosen, databases[0])
+        if options.where.on_ray:
+            return _score_files(options, chosen, options.cases)
+        from evaltap.evaluator.datasets.cases import as_case_files
+        from evaltap.evaluator.datasets.columns import parse_columns
+
+        with as_case_files(options.cases, parse_columns(options.map)) as files:
+            return _score_files(options, chosen, files.paths, files.bad_lines)
+
+
+def _score_files(
+    options: ScoreOptions,
+    chosen: ChosenMetrics,
+    paths: Sequence[Path],
+    bad_lines: "Sequence[BadLine]" = (),
+) -> int:
+    """Score eval case files; `bad_lines` are rows of tables that make no case."""
+    if options.scoring.references:
+        raise InputError("--references: joins landed cases; eval case files hold their own")
+    for path in paths:
+        if not path.is_file():
+            found = "is a folder" if path.is_dir() else "no such file"
+            raise InputError(
+                f"{path}: {found}; expected a file with eval cases"
+                " (`evaltap convert` makes one of a data set)"
+            )
+    if options.where.on_ray:
+        scored, verdict = _on_ray(options, chosen.scorer, paths)
+    else:
+        scored, verdict = _here(options, chosen.scorer, paths, bad_lines)
+    _print(options, verdict, chosen, len(scored.bad_lines))
+    _report_missing_references(scored, chosen.scorer)
+    return _bad_input_exit(scored) or verdict.exit_code
+
+
+def _here(
+    options: ScoreOptions,
+    scorer: "CaseScorer",
+    paths: Sequence[Path],
+    bad_lines: "Sequence[BadLine]",
+) -> "tuple[FilesScored, _Verdict]":
+    """Score in this process and its workers."""
+    from evaltap.evaluator.batch.files import FileScorer
+
+    kept = _KeptResults() if options.result else None
+    selection = options.chosen.selection()
+    files = FileScorer(
+        scorer,
+        paths,
+        workers=options.workers,
+        concurrency=options.scoring.concurrency,
+        observe=kept.add if kept else None,
+        selection=selection,
+        bad_lines=bad_lines,
+    )
+    try:
+        # Loaded while the workers score: they need no database.
+        from evaltap.evaluator.batch.run import score_files
+
+        with open_store(options.db) as store, progress("cases scored") as report:
+            scored = score_files(store, files, scorer, options.source, report)
+            report_selection(options.command, selection)
+            verdict = _verdict_of_run(options, store, scored, paths)
+    finally:
+        files.close()
+    if kept and options.result:
+        kept.write(options.result)
+    return scored, verdict
+
+
+def _on_ray(
+    options: ScoreOptions, scorer: "CaseScorer", paths: Sequence[Path]
+) -> "tuple[FilesScored, _Verdict]":
+    """Score on a Ray cluster; the results are Parquet files, which the DuckDB file reads."""
+    from evaltap.evaluator.datasets.cases import SUFFIXES
+
+    scoring = options.scoring
+    files = RayFiles(tuple(paths), options.source, options.map, scoring.concurrency, scoring.judges)
+    with open_store(options.db) as store, progress("cases scored") as report:
+        scored = score_on_ray(options.where, files, store, scorer, report)
+        # The tables themselves, whose rows are no eval cases yet, are not read again.
+        readable = [path for path in paths if path.suffix.lower() not in SUFFIXES]
+        return scored, _verdict_of_run(options, store, scored, readable)
+
+
+def _verdict_of_run(
+    options: ScoreOptions, store: "Store", scored: "FilesScored", paths: Sequence[Path]
+) -> "_Verdict":
+    """Return the verdict on a run over files, with its reports written; `paths` are read again."""
+    from evaltap.evaluator.reports.summary import summarise
+
+    summary = summarise(store, run_id=scored.run.run_id)
+    scope = Scope(run_id=scored.run.run_id, case_files=tuple(paths))
+    return _verdict(options, store, summary, scope)
+
+
+def _score_landed(options: ScoreOptions, chosen: ChosenMetrics, path: Path) -> int:
+    from evaltap.evaluator.reports.summary import summarise
+    from evaltap.evaluator.results.runs import end_run
+    from evaltap.schemas.text import counted
+
+    if options.db not in (None, path):
+        raise InputError(f"--db {options.db}: scores of landed cases go into {path} itself")
+    if options.result:
+        raise InputError("--result: give it with eval case files; `evaltap export` makes one")
+    references = options.scoring.read_references()
+    selection = options.chosen.selection()
+    with open_store(path, create=False) as store, progress("cases scored") as report:
+        pending = pending_scorer(
+            store,
+            chosen.scorer,
+            options.scoring.concurrency,
+            references=references,
+            selection=selection,
+        )
+        started, cases = pending.score("landed", str(path), retry=options.retry, progress=report)
+        if started is not None:
+            end_run(store, started, cases)
+        report_selection(options.command, selection)
+        digests = tuple(metric.digest for metric in pending.metrics)
+        summary = summarise(store, metrics=digests)
+        verdict = _verdict(options, store, summary, Scope(digests=digests, references=references))
+    if not options.json:
+        print(
+            f"{counted(cases, 'case')} scored now; the summary covers the latest score of every case"
+        )
+    _print(options, verdict, chosen, 0)
+    return verdict.exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What the scores say, the exit code, and how the worst cases differ from what was expected."""
+
+    summary: "Summary"
+    exit_code: int
+    differences: "Sequence[Difference]"
+
+
+def _verdict(options: ScoreOptions, store: "Store", summary: "Summary", scope: Scope) -> _Verdict:
+    write_reports(options.command, options.report, store, scope)
+    code = guarded_exit(options.guards, store, summary, scope)
+    return _Verdict(summary, code, [] if options.json else worst_differences(store, summary, scope))
+
+
+def _print(options: ScoreOptions, verdict: _Verdict, chosen: ChosenMetrics, bad_lines: int) -> None:
+    from evaltap.evaluator.reports.console import console, print_summary
+
+    if options.json:
+        data = {**verdict.summary.data(), "bad_lines": bad_lines, "not_run": chosen.not_run}
+        print(json.dumps(data, ensure_ascii=False))
+    else:
+        print_summary(verdict.summary, console(), verdict.differences)
+
+
+def _report_missing_references(scored: "FilesScored", scorer: "CaseScorer") -> None:
+    from evaltap.evaluator.scoring.batch import compares
+    from evaltap.schemas.text import counted
+
+    comparing = [metric.metric_name for metric in scorer.metrics if compares(metric)]
+    if scored.without_reference and comparing:
+        print(
+            f"evaltap score: no reference (`conversation` beside `actualConversation`) in"
+            f" {counted(scored.without_reference, 'case')}; {', '.join(comparing)} compared with"
+            " nothing there: add one, or use metrics that need none",
+            file=sys.stderr,
+        )
+
+
+def _bad_input_exit(scored: "FilesScored") -> int:
+    from evaltap.schemas.text import counted
+
+    lines = scored.bad_lines
+    for line in lines[:SHOWN_BAD_LINES]:
+        print(f"evaltap score: {line.message}", file=sys.stderr)
+    if len(lines) > SHOWN_BAD_LINES:
+        print(f"evaltap score: ... and {len(lines) - SHOWN_BAD_LINES:,} more", file=sys.stderr)
+    if lines:
+        print(
+            f"evaltap score: not an eval case and not scored: {counted(len(lines), 'line')};"
+            " with --db such lines are kept in dead_letters",
+            file=sys.stderr,
+        )
+    if scored.repeated_ids:
+        print(
+            "evaltap score: several cases of one eval set have the same evalId"
+            f" ({', '.join(scored.repeated_ids)}, …); give each its own, or put the turns of a"
+            " session into one case",
+            file=sys.stderr,
+        )
+    return 2 if lines or scored.repeated_ids else 0
+
+
+class _KeptResults:
+    """Keeps the result of every case, by eval set, for the result files."""
+
+    def __init__(self) -> None:
+        self._results: dict[tuple[str, str], list[EvalCaseResult]] = {}
+
+    def add(self, identity: "CaseIdentity", case: "CaseData", score: "CaseScore") -> None:
+        from evaltap.evaluator.scoring.evaluate import case_result
+
+        result = case_result(case, score, eval_set_id=identity.eval_set_id, run_id=1)
+        self._results.setdefault((identity.app_name, identity.eval_set_id), []).append(result)
+
+    def write(self, target: Path) -> None:
+        from evaltap.evaluator.results.result_file import eval_set_result, result_path
+
+        if target.suffix == ".json" and len(self._results) > 1:
+            raise InputError(
+                f"--result {target}: the cases belong to {len(self._results)} eval sets; name a folder"
+            )
+        for (app_name, eval_set_id), results in self._results.items():
+            result = eval_set_result(
+                eval_set_id, results, app_name=app_name, created_at=time.time()
+            )
+            write_document(result_path(target, result, app_name), result)

@@ -1,0 +1,164 @@
+"""The `evaltap` command: one parser, one module for each command, loaded only when it is called.
+
+Exit codes, the same for every command: 0 pass, 1 quality below the bar, 2 bad input or
+configuration, 3 incomplete (judge unavailable, evidence missing, inconclusive).
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from evaltap.cli.parsing import CommandParser, options_of
+from evaltap.schemas.errors import EvaltapError
+
+COMMANDS = {
+    "demo": "run a small support agent, record it twice, land, score and explain the result",
+    "record": "turn telemetry or eval cases into eval cases in a file or on a log",
+    "collect": "receive OTLP over HTTP and record the agent runs in it",
+    "convert": "make eval cases of data sets: Hugging Face, DeepEval, OpenAI evals, CSV, JSON Lines",
+    "consume": "land the cases of a log in a DuckDB file and score them",
+    "score": "score eval cases from files or a DuckDB file",
+    "gate": "check eval cases against thresholds in several dimensions",
+    "estimate": "estimate what share of all traffic passes, with intervals, from sampled turns",
+    "calibrate": "compare a judge's verdicts with the labels of people",
+    "attack": "try prompt injections on a judge and publish how many of them work",
+    "runs": "list the scoring runs of a DuckDB file",
+    "show": "show one case with its scores and reasons",
+    "why": "say why a case was not scored",
+    "report": "summarise scores on screen, or as HTML, Markdown, JUnit XML or JSON",
+    "attach": "write SQL that reads the files of several consumers as one",
+    "export": "write the landed cases of a DuckDB file as one eval set",
+    "doctor": "show where every turn went, and what the recorder sees of this environment",
+    "dlq": "list, show and land again the records that could not be read",
+    "redact": "list what would leak from files, or write them redacted",
+    "erase": "take a person's cases out of log, store and eval sets",
+    "fmt": "rewrite eval-set, metrics and result files in canonical form",
+}
+
+GROUPS = {
+    "start": ("demo",),
+    "record": ("record", "collect", "redact", "convert"),
+    "score": ("consume", "score", "gate", "calibrate", "attack"),
+    "look": ("report", "show", "why", "runs", "estimate", "attach", "export"),
+    "look after": ("doctor", "dlq", "erase", "fmt"),
+}
+"""The commands as the help lists them."""
+
+EXTRAS = {
+    "duckdb": "evaluator",
+    "google": "collect",
+    "jinja2": "evaluator",
+    "jsonschema": "evaluator",
+    "kafka": "kafka",
+    "msgspec": "evaluator",
+    "nltk": "evaluator",
+    "openai": "judge",
+    "opentelemetry": "collect",
+    "re2": "evaluator",
+    "rich": "evaluator",
+    "starlette": "collect",
+    "uvicorn": "collect",
+}
+"""Which extra brings a module that a command may miss."""
+
+
+def build_parser(command: str | None = None) -> CommandParser:
+    """Return the parser, with the options of `command` (of every command when None)."""
+    parser = CommandParser(
+        prog="evaltap",
+        usage="evaltap [-h] [--version] COMMAND ...",
+        description="Record LLM-agent traffic as eval cases and score them offline.",
+        epilog=_listed(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", prog="evaltap", help=argparse.SUPPRESS
+    )
+    for name, summary in COMMANDS.items():
+        child = commands.add_parser(
+            name,
+            description=summary[0].upper() + summary[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if command is None or command == name:
+            importlib.import_module(f"evaltap.cli.commands.{name}").configure(child)
+    return parser
+
+
+def _listed() -> str:
+    """Return the commands by group, and an example, for the end of the help."""
+    lines = []
+    for group, names in GROUPS.items():
+        lines += [f"{group}:", *(f"  {name:<10} {COMMANDS[name]}" for name in names), ""]
+    return "\n".join([*lines, "example: evaltap demo"])
+
+
+def _kafka_trouble(error: Exception) -> EvaltapError | None:
+    """Return what an error of the Kafka client means for its user, None for any other error."""
+    if type(error).__module__ != "kafka.errors":
+        return None
+    if type(error).__name__ == "UnsupportedCodecError":
+        return EvaltapError(
+            f"records are compressed in a way that nothing here unpacks ({error}); install what does (pip"
+            " install python-snappy, lz4 or zstandard) and start again: nothing is passed over"
+        )
+    if getattr(error, "retriable", False):
+        return EvaltapError(
+            f"the brokers do not answer as they should ({error}); start again when they do: what was read"
+            " and is not landed is read again"
+        )
+    return EvaltapError(
+        f"the broker refused ({error}); check the user's rights on topics and groups, and the settings"
+        " (EVALTAP_KAFKA_...): what was read and is not landed is read again"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; a user's mistake is a message, never a traceback."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    command = next((word for word in arguments if not word.startswith("-")), "")
+    parser = build_parser(command if command in COMMANDS else "")
+    namespace = parser.parse_command(arguments)
+    if namespace.version:
+        from importlib.metadata import version
+
+        print(f"evaltap {version('evaltap')}")
+        return 0
+    if namespace.command is None:
+        parser.print_help()
+        return 2
+    try:
+        return int(namespace.run(options_of(namespace.options, namespace)))
+    except EvaltapError as error:
+        print(f"evaltap {namespace.command}: {error}", file=sys.stderr)
+        return error.exit_code
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        if namespace.command == "demo":
+            extra = "demo"
+        print(
+            f"evaltap {namespace.command}: {error.name} is not installed;"
+            f" it comes with pip install 'evaltap[{extra}]'",
+            file=sys.stderr,
+        )
+        return 2
+    except KeyboardInterrupt as error:
+        said = f"; {error}" if str(error) else ""
+        print(f"evaltap {namespace.command}: interrupted{said}", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone; say nothing more to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        # Errors of Kafka are known by their module only: most commands do not load it.
+        trouble = _kafka_trouble(error)
+        if trouble is None:
+            raise
+        print(f"evaltap {namespace.command}: {trouble}", file=sys.stderr)
+        return trouble.exit_code

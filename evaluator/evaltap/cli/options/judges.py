@@ -1,0 +1,167 @@
+"""What the commands that ask judges share: cache, limits and budget."""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from evaltap.cli.parsing import amount, of_environment, positive
+from evaltap.evaluator.contract.judge import JudgeNotConfigured
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.contract.context import Services
+    from evaltap.evaluator.judges.budget import Budget, BudgetAccount, BudgetLimits, Spending
+    from evaltap.evaluator.judges.cache import JudgeCache
+    from evaltap.evaluator.judges.provider import EnvironmentJudges
+    from evaltap.schemas.formats.metric import EvalMetric
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeOptions:
+    """How judges are asked; what is not given comes from the environment."""
+
+    command: str = "score"
+    judge_cache: str = ""
+    budget_usd: float | None = None
+    budget_tokens: int | None = None
+    budget_calls: int | None = None
+    judge_concurrency: int | None = None
+    judge_rpm: int | None = None
+    judge_tpm: int | None = None
+
+    def environ(self) -> dict[str, str]:
+        """Return the environment with the limits given here instead of its own."""
+        given = {
+            "EVALTAP_JUDGE_CONCURRENCY": self.judge_concurrency,
+            "EVALTAP_JUDGE_RPM": self.judge_rpm,
+            "EVALTAP_JUDGE_TPM": self.judge_tpm,
+        }
+        return {**os.environ, **{name: str(value) for name, value in given.items() if value}}
+
+    def without_budget(self) -> "JudgeOptions":
+        """Return the options of a process that asks another one about the budget."""
+        return replace(self, budget_usd=None, budget_tokens=None, budget_calls=None)
+
+    def budget_limits(self, environ: Mapping[str, str]) -> "BudgetLimits | None":
+        """Return the budget, None without one; raise ConfigurationError for one that is no amount."""
+        from evaltap.evaluator.judges.budget import BudgetLimits
+
+        given = {"USD": self.budget_usd, "TOKENS": self.budget_tokens, "CALLS": self.budget_calls}
+        found: dict[str, float | None] = {}
+        for kind, value in given.items():
+            name = f"EVALTAP_JUDGE_BUDGET_{kind}"
+            text = environ.get(name, "").strip()
+            found[kind] = of_environment(name, amount, text) if value is None and text else value
+        if all(value is None for value in found.values()):
+            return None
+        tokens, calls = found["TOKENS"], found["CALLS"]
+        return BudgetLimits(
+            found["USD"],
+            None if tokens is None else int(tokens),
+            None if calls is None else int(calls),
+        )
+
+
+def add_judging(parser: argparse.ArgumentParser) -> None:
+    """Add the options about judges."""
+    add = parser.add_argument_group("judges").add_argument
+    add(
+        "--judge-cache",
+        metavar="PATH",
+        default="",
+        help="file that keeps answers that were paid for, or 'off' (default: EVALTAP_JUDGE_CACHE,"
+        " or evaltap/judge-cache.db in the user's cache folder)",
+    )
+    add("--budget-usd", type=amount, metavar="USD", help="ask judges for at most this much")
+    add("--budget-tokens", type=positive, metavar="N", help="... this many tokens, both ways")
+    add("--budget-calls", type=positive, metavar="N", help="... this many requests")
+    add("--judge-concurrency", type=positive, metavar="N", help="requests to one judge at a time")
+    add("--judge-rpm", type=positive, metavar="N", help="requests to one judge in a minute")
+    add("--judge-tpm", type=positive, metavar="N", help="tokens of one judge in a minute")
+
+
+class JudgeSession:
+    """The judges of one command: asked for with `services`, closed at the end of the block.
+
+    At the end it reports a spent budget and a cache that failed.  One of several `workers` has its part
+    of the limits, and the `budget` of all.
+    """
+
+    def __init__(
+        self,
+        options: JudgeOptions,
+        *,
+        workers: int = 1,
+        budget: "BudgetAccount | None" = None,
+    ) -> None:
+        self.options = options
+        self._workers = workers
+        self._shared = budget
+        self._judges: EnvironmentJudges | None = None
+        self._cache: JudgeCache | None = None
+        self._budget: Budget | None = None
+
+    def services(self, metrics: "Sequence[EvalMetric]") -> "Services | None":
+        """Return the services that the metrics need; None where nothing is judged.
+
+        Raises ConfigurationError for a cache that cannot be used, or a budget that cannot be kept.
+        """
+        from evaltap.evaluator.contract.context import Services
+        from evaltap.evaluator.embeddings import EnvironmentEmbedders
+        from evaltap.evaluator.judges.budget import Budget
+        from evaltap.evaluator.judges.cache import cache_from
+        from evaltap.evaluator.judges.provider import EnvironmentJudges
+        from evaltap.evaluator.judges.settings import divided_limits, judge_models_of
+
+        models = [model for metric in metrics for model in judge_models_of(metric)]
+        if not models:
+            return None
+        environ = divided_limits(self.options.environ(), self._workers)
+        if self._shared is None and (limits := self.options.budget_limits(environ)) is not None:
+            self._budget = Budget(limits)
+        self._cache = cache_from(self.options.judge_cache, environ)
+        self._judges = EnvironmentJudges(
+            environ, cache=self._cache, budget=self._shared or self._budget
+        )
+        for model in models:
+            try:
+                self._judges(model).check()
+            except JudgeNotConfigured:
+                continue  # its metrics are not evaluated, and say so
+        return Services(judge=self._judges, embeddings=EnvironmentEmbedders())
+
+    def record_spending(self, spent: "Spending", refused: int) -> None:
+        """Add what judges were paid for, and what was refused, elsewhere."""
+        if self._budget is not None:
+            self._budget.record(spent, refused)
+
+    def __enter__(self) -> "JudgeSession":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._judges is not None:
+            self._judges.close()
+        if self._budget is not None:
+            self._report_budget(self._budget)
+        if self._cache is not None:
+            if self._cache.problem:
+                print(
+                    f"evaltap {self.options.command}: judge cache {self._cache.path} was not used to"
+                    f" the end: {self._cache.problem}",
+                    file=sys.stderr,
+                )
+            self._cache.close()
+
+    def _report_budget(self, budget: "Budget") -> None:
+        if not budget.refused:
+            return
+        spent = budget.spent
+        usd = f"{spent.usd:.6f} USD, " if budget.limits.usd is not None else ""
+        print(
+            f"evaltap {self.options.command}: the budget for judges is spent"
+            f" ({usd}{spent.tokens:,} tokens, {spent.calls:,} calls); what was not judged says so, and"
+            " is judged when you run it again with more (landed cases: with --retry)",
+            file=sys.stderr,
+        )

@@ -1,0 +1,104 @@
+"""Which source reads a log that the user named; here the recorder's assembler meets the evaluator."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.log.location import OTLP, KafkaLocation, LogLocation, parse_log_location
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.sources.base import CaseSource
+    from evaltap.evaluator.sources.otlp_topics import TraceAssembler
+    from evaltap.evaluator.store.database import Store
+
+
+def open_source(
+    log: str, *, until_idle: bool, partitions: "tuple[int, ...] | None" = None
+) -> "CaseSource":
+    """Return the source of a log, or of some of its partitions; call `remember` before it is read.
+
+    With `until_idle` the log must be there, and traces of raw telemetry that are open at its end are
+    told as they are.  Raises ConfigurationError and InputError for a log that cannot be read.
+    """
+    location = parse_log_location(log)
+    if partitions is not None:
+        _check_partitions(log, location)
+    if isinstance(location, KafkaLocation):
+        from evaltap.evaluator.sources.kafka import KafkaSource
+
+        if location.format != OTLP:
+            return KafkaSource(location, partitions=partitions, to_end=until_idle)
+        from evaltap.evaluator.sources.otlp_topics import OtlpSource
+
+        source = KafkaSource(location)
+        return OtlpSource(source, _assembler(location), closes_at_end=until_idle)
+    from evaltap.evaluator.sources.local_log import LocalLogSource
+
+    return LocalLogSource(location, must_exist=until_idle)
+
+
+def _check_partitions(log: str, location: LogLocation) -> None:
+    if not isinstance(location, KafkaLocation):
+        raise InputError(f"--partitions: {log} is a local log, which has none; leave it out")
+    if location.format == OTLP:
+        raise InputError(
+            "--partitions: the spans of a trace may be on any partition of raw OTLP topics; one consumer"
+            " reads them all"
+        )
+
+
+def remember(log: str, source: "CaseSource", store: "Store") -> list[str]:
+    """Let a source know what `store`, where it lands, remembers: of traces, and of the cluster.
+
+    Returns what to tell of topics that are read from their start, since they are another cluster's.
+    """
+    from evaltap.evaluator.landing.trace_progress import progress
+    from evaltap.evaluator.sources.otlp_topics import OtlpSource
+
+    location, records = parse_log_location(log), source
+    if isinstance(source, OtlpSource):
+        source.progress = lambda: progress(store)
+        records = source.source
+    if not isinstance(location, KafkaLocation):
+        return []
+    from evaltap.evaluator.sources.kafka import KafkaSource
+    from evaltap.evaluator.sources.positions import moved_topics
+
+    assert isinstance(records, KafkaSource)
+    return moved_topics(store, location.topics, records.cluster_id)
+
+
+def _assembler(location: KafkaLocation) -> "TraceAssembler":
+    """Return the recorder's assembler, with the recorder's settings from the environment."""
+    import uuid
+    from importlib.metadata import version
+
+    # Here and not at the first message: a package that is missing is no reason to call it poison.
+    import evaltap.recorder.telemetry.otlp_protobuf  # noqa: F401
+    from evaltap.recorder.config import RecorderConfig
+    from evaltap.recorder.sources.otlp_topics import TopicTraces
+
+    return TopicTraces(
+        RecorderConfig(log=str(location)),
+        producer_id=uuid.uuid4().hex,
+        recorder_version=version("evaltap"),
+    )
+
+
+def report_telemetry(source: "CaseSource") -> None:
+    """Report on stderr what became of raw telemetry, when the source reads any."""
+    from evaltap.evaluator.sources.otlp_topics import OtlpSource
+    from evaltap.recorder.sources.otlp_topics import TopicTraces
+
+    if not isinstance(source, OtlpSource) or not isinstance(source.assembler, TopicTraces):
+        return
+    counts, waiting = source.assembler.counters, source.assembler.buffer.counters
+    dropped = "".join(f", {count:,} {reason}" for reason, count in sorted(counts.dropped.items()))
+    print(
+        f"telemetry: {counts.messages:,} messages ({counts.metrics_skipped:,} of metrics skipped,"
+        f" {counts.undecodable:,} undecodable), {counts.traces_read:,} traces read"
+        f" ({waiting.traces_timed_out:,} timed out, {waiting.traces_evicted:,} evicted),"
+        f" {counts.turns:,} turns, {counts.revisions:,} revised{dropped};"
+        f" {source.open_traces:,} traces may still grow and are read again by the next process",
+        file=sys.stderr,
+    )

@@ -1,0 +1,205 @@
+"""What the commands that score share: metrics, references, concurrency, thresholds."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
+from evaltap.cli.parsing import cost_classes, of_environment, positive, threshold
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.documents import read_metrics
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.batch.engine import Engine
+    from evaltap.evaluator.batch.scorer import PendingScorer
+    from evaltap.evaluator.cases.pairing import Placeholders
+    from evaltap.evaluator.cases.references import References
+    from evaltap.evaluator.scoring.scorer import CaseScorer, OnUnknownMetric
+    from evaltap.evaluator.scoring.selection import Selection
+    from evaltap.evaluator.store.database import Store
+    from evaltap.schemas.formats.metric import EvalMetric
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringOptions:
+    """Which metrics are applied, and how."""
+
+    command: str
+    metrics: Path | None
+    references: Path | None
+    unknown_metrics: str
+    cost_class: tuple[str, ...] | None
+    concurrency: int
+    threshold: tuple[tuple[str, float], ...]
+    judges: JudgeOptions = field(default_factory=JudgeOptions)
+    placeholders: str = "auto"
+
+    def read_references(self) -> "References | None":
+        """Read the file of expected turns; None without one."""
+        return read_references(self.references)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenMetrics:
+    """The scorer of the metrics that may run, and the names of those that may not."""
+
+    scorer: "CaseScorer"
+    not_run: tuple[str, ...] = ()
+
+
+def read_references(path: Path | None) -> "References | None":
+    """Read a file of expected turns; None without one."""
+    from evaltap.evaluator.cases.references import References
+
+    return None if path is None else References(path)
+
+
+def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required: bool) -> None:
+    """Add what every command that scores takes: metrics, references, concurrency."""
+    add = parser.add_argument
+    add("--metrics", required=required, type=Path, metavar="M.json", help=metrics_help)
+    add(
+        "--references",
+        type=Path,
+        metavar="R.evalset.json",
+        help="expected turns for landed cases, joined by eval id",
+    )
+    add(
+        "--placeholders",
+        choices=("auto", "peer"),
+        default="auto",
+        help="where nothing is expected of a turn: auto: metrics that compare are not evaluated on what"
+        " evaltap recorded, and compare files of tRPC-Agent-Go's with nothing, as that project does; peer:"
+        " the latter always (default: auto)",
+    )
+    add(
+        "--unknown-metrics",
+        choices=("error", "skip"),
+        default="error",
+        help="what to do with a metric that no evaluator is installed for (default: error)",
+    )
+    add(
+        "--cost-class",
+        type=cost_classes,
+        metavar="CLASSES",
+        help="run only metrics of these classes, e.g. free,local_model; classes: free, local_model,"
+        " paid_judge (default: all)",
+    )
+    add(
+        "--concurrency",
+        type=positive,
+        default=8,
+        metavar="N",
+        help="judged cases under way at a time (default: 8)",
+    )
+    add(
+        "--threshold",
+        type=threshold,
+        action="append",
+        default=[],
+        metavar="METRIC=X",
+        help="take the place of a metric's threshold; may be repeated (default: EVALTAP_THRESHOLDS,"
+        " as METRIC=X,METRIC=X, or the metrics file)",
+    )
+    add_judging(parser)
+
+
+def case_scorer(options: ScoringOptions, judges: JudgeSession) -> ChosenMetrics:
+    """Build the scorer of the metrics file; raise when it holds none or one that cannot be built."""
+    from evaltap.evaluator.scoring.scorer import CaseScorer
+    from evaltap.evaluator.scoring.settings import require_thresholds, surprises
+
+    assert options.metrics is not None  # commands that score nothing without it ask first
+    metrics = read_metrics(options.metrics)
+    if not metrics:
+        raise InputError(f"{options.metrics}: holds no metric; add one")
+    metrics = _with_thresholds(metrics, options.threshold)
+    require_thresholds(metrics, options.metrics)
+    unknown: OnUnknownMetric = "skip" if options.unknown_metrics == "skip" else "error"
+    placeholders: Placeholders = "peer" if options.placeholders == "peer" else "auto"
+    scorer = CaseScorer(
+        metrics,
+        services=judges.services(metrics),
+        unknown_metrics=unknown,
+        placeholders=placeholders,
+    )
+    for metric in scorer.metrics:
+        if notes := surprises(metric):
+            print(
+                f"evaltap {options.command}: {metric.metric_name}: {'; '.join(notes)}",
+                file=sys.stderr,
+            )
+    return _of_cost(scorer, options)
+
+
+def _of_cost(scorer: "CaseScorer", options: ScoringOptions) -> ChosenMetrics:
+    """Choose the metrics of the cost classes that may run; report the others."""
+    if options.cost_class is None:
+        return ChosenMetrics(scorer)
+    classes = scorer.cost_classes()
+    names = [metric.metric_name for metric in scorer.metrics]
+    left_out = [i for i, one in enumerate(classes) if one not in options.cost_class]
+    allowed = ",".join(options.cost_class)
+    listed = ", ".join(f"{names[i]} ({classes[i]})" for i in left_out)
+    if len(left_out) == len(names):
+        raise InputError(
+            f"--cost-class {allowed}: leaves no metric to run; found {listed or 'none'}"
+        )
+    if left_out:
+        print(
+            f"evaltap {options.command}: not run, as --cost-class is {allowed}: {listed}",
+            file=sys.stderr,
+        )
+    kept = [i for i in range(len(names)) if i not in left_out]
+    return ChosenMetrics(scorer.only(kept), tuple(names[i] for i in left_out))
+
+
+def _with_thresholds(
+    metrics: "Sequence[EvalMetric]", given: Sequence[tuple[str, float]]
+) -> "list[EvalMetric]":
+    """Return the metrics with the thresholds of arguments and environment instead of their own.
+
+    Raises InputError for a threshold of a metric that is not there.
+    """
+    text = os.environ.get("EVALTAP_THRESHOLDS", "")
+    named = [part.strip() for part in text.split(",") if part.strip()]
+    instead = dict(of_environment("EVALTAP_THRESHOLDS", threshold, part) for part in named)
+    instead.update(given)
+    names = [metric.metric_name for metric in metrics]
+    for name in instead:
+        if name not in names:
+            raise InputError(
+                f"threshold of {name!r}: no metric has this name; metrics: {', '.join(names)}"
+            )
+    return [
+        metric.model_copy(update={"threshold": instead[metric.metric_name]})
+        if metric.metric_name in instead
+        else metric
+        for metric in metrics
+    ]
+
+
+def pending_scorer(
+    store: "Store",
+    scorer: "CaseScorer",
+    concurrency: int,
+    *,
+    references: "References | None" = None,
+    selection: "Selection | None" = None,
+    engine: "Engine | None" = None,
+) -> "PendingScorer":
+    """Build the scorer of what has landed."""
+    from evaltap.evaluator.batch.scorer import PendingScorer
+
+    return PendingScorer(
+        store,
+        scorer,
+        references=references,
+        threads=concurrency if scorer.waits else 1,
+        selection=selection,
+        engine=engine,
+    )

@@ -1,0 +1,69 @@
+"""`--tasks` and `--items`: which of the cases are scored."""
+
+import argparse
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from evaltap.cli.parsing import of_environment, positive
+from evaltap.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.scoring.selection import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionOptions:
+    """Glob patterns and a number of cases; what is not given comes from the environment."""
+
+    command: str
+    tasks: tuple[str, ...] | None
+    items: int | None
+
+    def selection(self) -> "Selection | None":
+        """Return which cases are to be scored, None for all."""
+        from evaltap.evaluator.scoring.selection import Selection
+
+        given = (os.environ.get("EVALTAP_TASKS", ""),) if self.tasks is None else self.tasks
+        tasks = [part.strip() for text in given for part in text.split(",") if part.strip()]
+        items = self.items
+        if items is None and (text := os.environ.get("EVALTAP_ITEMS", "").strip()):
+            items = of_environment("EVALTAP_ITEMS", positive, text)
+        return Selection(tasks, items) if tasks or items else None
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """Add what limits the cases that are scored."""
+    parser.add_argument(
+        "--tasks",
+        action="append",
+        metavar="GLOB",
+        help="score only cases whose eval id, eval set id or <eval set>/<eval id> fits; with commas"
+        " between several, and may be repeated (default: EVALTAP_TASKS, or all)",
+    )
+    parser.add_argument(
+        "--items",
+        type=positive,
+        metavar="N",
+        help="score at most N cases, the first ones (default: EVALTAP_ITEMS, or all)",
+    )
+
+
+def report_selection(command: str, selection: "Selection | None") -> None:
+    """Say what was left out; raise InputError when that was everything."""
+    if selection is None:
+        return
+    tasks = ",".join(selection.tasks)
+    if selection.seen and not selection.taken:
+        raise InputError(
+            f"--tasks {tasks}: none of {selection.seen:,} cases fits; the first is"
+            f" {selection.passed_over}"
+        )
+    notes = []
+    if selection.tasks:
+        notes.append(f"{selection.taken:,} of {selection.seen:,} cases fit --tasks {tasks}")
+    if selection.full:
+        notes.append(f"no more than {selection.items:,} were scored (--items)")
+    if notes:
+        print(f"evaltap {command}: {'; '.join(notes)}", file=sys.stderr)

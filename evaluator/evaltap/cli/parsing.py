@@ -1,0 +1,200 @@
+"""From the command line to typed values: argparse types, and a command's options as a dataclass."""
+
+import argparse
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar, get_type_hints
+
+from evaltap.evaluator.reports.exit_status import FailOn
+from evaltap.schemas.errors import ConfigurationError, InputError
+from evaltap.schemas.text import did_you_mean
+
+Value = TypeVar("Value")
+Options = TypeVar("Options")
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser whose errors are one line, with the nearest word that is known."""
+
+    def parse_command(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Parse the command line; an unknown option is an error of its command."""
+        namespace, unknown = self.parse_known_args(arguments)
+        if unknown:
+            parser = self._command(namespace.command)
+            options = [name for action in parser._actions for name in action.option_strings]
+            hint = did_you_mean(unknown[0].partition("=")[0], options)
+            parser.error(f"unknown argument {unknown[0]}{'; ' + hint if hint else ''}")
+        return namespace
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line and exit with 2."""
+        found = re.match(r"argument (.+?): invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if found:
+            known = re.findall(r"[\w-]+", found[3])
+            hint = did_you_mean(found[2], known) or f"expected one of {', '.join(known)}"
+            message = f"{found[1]}: unknown {found[2]!r}; {hint}"
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+    def _command(self, name: str | None) -> argparse.ArgumentParser:
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction) and name in action.choices:
+                parser: argparse.ArgumentParser = action.choices[name]
+                return parser
+        return self
+
+
+def options_of(kind: type[Options], namespace: argparse.Namespace) -> Options:
+    """Return parsed arguments as a frozen dataclass: no command sees a `Namespace`.
+
+    A field takes the argument of its name; a field that is a dataclass itself is a group of options.
+    """
+    values: dict[str, Any] = {}  # what argparse made of each argument
+    types = get_type_hints(kind)
+    for field in fields(kind):  # type: ignore[arg-type]  # TypeVars cannot be bound to dataclasses
+        group = types[field.name]
+        if is_dataclass(group):
+            values[field.name] = options_of(group, namespace)  # type: ignore[arg-type]
+            continue
+        value = getattr(namespace, field.name)
+        values[field.name] = tuple(value) if isinstance(value, list) else value
+    return kind(**values)
+
+
+def fail_on(text: str) -> FailOn:
+    """Parse what makes a command fail."""
+    try:
+        return FailOn(text)
+    except ValueError:
+        known = ", ".join(one.value for one in FailOn)
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected one of {known}") from None
+
+
+def partitions(text: str) -> tuple[int, ...]:
+    """Parse numbers of partitions: `0-3`, or `0,2,5-7`."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        ends = (first, last if dash else first)
+        if not all(one.isascii() and one.isdigit() and len(one) < 7 for one in ends):
+            raise argparse.ArgumentTypeError(
+                f"found {text!r}; expected numbers like 0-3 or 0,2,5-7"
+            )
+        numbers = range(int(ends[0]), int(ends[1]) + 1)
+        if not numbers:
+            raise argparse.ArgumentTypeError(
+                f"found {part.strip()!r}; expected the lower number first"
+            )
+        found.update(numbers)
+    return tuple(sorted(found))
+
+
+def milliseconds(text: str) -> float:
+    """Parse a positive number of milliseconds."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected milliseconds, more than 0")
+    return number
+
+
+def threshold(text: str) -> tuple[str, float]:
+    """Parse `metric=0.8`."""
+    name, _, value = text.rpartition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        number = float("nan")
+    if not name or number != number or abs(number) == float("inf"):
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected METRIC=NUMBER")
+    return name, number
+
+
+def report_file(text: str) -> Path:
+    """Parse the name of a report, whose ending says the format."""
+    from evaltap.evaluator.reports.formats import format_of
+
+    try:
+        format_of(Path(text))
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return Path(text)
+
+
+def of_environment(name: str, parse: Callable[[str], Value], text: str) -> Value:
+    """Parse an environment variable as its argument; raise ConfigurationError that names it."""
+    try:
+        return parse(text)
+    except argparse.ArgumentTypeError as error:
+        raise ConfigurationError(f"{name}: {error}") from None
+
+
+def cost_classes(text: str) -> list[str]:
+    """Parse cost classes with commas between them."""
+    from evaltap.evaluator.contract.evaluator import CostClass
+
+    found = [part.strip() for part in text.split(",")]
+    known = [one.value for one in CostClass]
+    for part in found:
+        if part not in known:
+            raise argparse.ArgumentTypeError(f"found {part!r}; expected of {', '.join(known)}")
+    return found
+
+
+def positive(text: str) -> int:
+    """Parse a whole number of 1 or more."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected a whole number, 1 or more")
+    return number
+
+
+def moment(text: str) -> datetime:
+    """Parse a time: RFC 3339, or how long ago as hours or days (`24h`, `7d`)."""
+    if ago := re.fullmatch(r"(\d{1,5})([hd])", text):
+        hours = int(ago[1]) * (24 if ago[2] == "d" else 1)
+        return datetime.now(UTC) - timedelta(hours=hours)
+    try:
+        found = datetime.fromisoformat(text) if "T" in text.upper() else None
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise argparse.ArgumentTypeError(
+            f"found {text!r}; expected a time with its zone (2026-11-21T12:00:00Z), or 24h or 7d for ago"
+        )
+    return found.astimezone(UTC)
+
+
+def names(text: str) -> list[str]:
+    """Parse names with commas between them."""
+    found = [part.strip() for part in text.split(",")]
+    if not all(found):
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected names with commas between them")
+    return found
+
+
+def amount(text: str) -> float:
+    """Parse an amount of 0 or more."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected an amount, 0 or more")
+    return number
+
+
+def yes_or_no(text: str) -> bool:
+    """Parse a switch: 1, true or yes; 0, false or no."""
+    found = text.lower()
+    if found not in ("1", "true", "yes", "0", "false", "no"):
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected 1 or 0")
+    return found in ("1", "true", "yes")

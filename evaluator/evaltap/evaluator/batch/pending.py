@@ -1,0 +1,220 @@
+"""What has landed and has no score yet: cases at their latest revision, with the metrics they lack.
+
+The whole store is looked through once; afterwards only at what landing has changed, and not further
+back in the file than where those cases begin.  So a look costs what is new, not what is stored.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from evaltap.evaluator.cases.identity import (
+    OLDEST,
+    CaseIdentity,
+    CaseKey,
+    ChangedCases,
+    FirstPosition,
+)
+from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.contract.context import Status, TurnScore
+from evaltap.evaluator.landing.cases import assemble
+from evaltap.evaluator.results.runs import RunMetric
+from evaltap.evaluator.scoring.batch import Known
+from evaltap.evaluator.scoring.scorer import KnownScores
+from evaltap.evaluator.store.database import STORE, Store, sql
+from evaltap.evaluator.store.errors import NoMemoryError
+
+LARGE_CASES = 8
+"""So few are read whatever memory is allowed: DuckDB looks at the rows around them in any case."""
+
+
+class PendingCase(NamedTuple):
+    """A case revision, and the run's numbers of the metrics that it lacks."""
+
+    identity: CaseIdentity
+    case: Mapping[str, Any]
+    indexes: tuple[int, ...]
+
+    @property
+    def key(self) -> CaseKey:
+        """Which case."""
+        return self.identity[:3]
+
+
+class PendingCases:
+    """Looks for landed cases that lack scores under a run's metrics."""
+
+    def __init__(
+        self,
+        store: Store,
+        metrics: Sequence[RunMetric],
+        *,
+        references: References | None = None,
+    ) -> None:
+        self._store = store
+        self._references = references
+        self._digests = {metric.digest: index for index, metric in enumerate(metrics)}
+        self._names = {index: digest for digest, index in self._digests.items()}
+        kinds = {kind for (kind,) in store.rows("SELECT DISTINCT kind FROM runs")}
+        self.scored_after_landing = kinds <= {"live", "landed"}
+        """Whether no case has a score that is older than it; one of a file, or one gated, may have."""
+
+    def read(
+        self, changed: ChangedCases, at_a_time: int, *, retry: bool = False
+    ) -> Iterator[tuple[list[PendingCase], FirstPosition]]:
+        """Yield those of these cases that are pending, the oldest first, and where each lot begins.
+
+        A lot is made of at most `at_a_time` names, of fewer where they do not fit into memory together.
+        """
+        oldest_first = sorted(changed.items(), key=lambda item: item[1])
+        first, size = 0, at_a_time
+        while first < len(oldest_first):
+            some = dict(oldest_first[first : first + size])
+            try:
+                with self._store.unlimited_memory() if size <= LARGE_CASES else nullcontext():
+                    found = self.of(some, retry=retry)
+            except NoMemoryError:
+                if size <= LARGE_CASES:
+                    raise
+                size = max(LARGE_CASES, size // 4)
+                continue
+            first += len(some)
+            yield found, min(some.values())
+
+    def of(self, changed: ChangedCases, *, retry: bool = False) -> list[PendingCase]:
+        """Return those of these cases that are pending, in the order of landing; `retry` as in `names`."""
+        if not changed or not self._digests:
+            return []
+        apps, sets, ids = (list(names) for names in zip(*changed, strict=True))
+        since = min(changed.values())
+        parameters = {
+            **self._wanted(retry=retry),
+            "apps": apps,
+            "sets": sets,
+            "ids": ids,
+            "landed_seq": since.landed_seq,
+            "landed_at": since.landed_at,
+            "scored_at": self._scored_since(since),
+        }
+        query = f"WITH {_OF_SOME} {sql(STORE, 'newest')}, {sql(__name__, 'pending_cases')} {_CASES}"
+        return [self._assembled(row) for row in self._store.rows(query, parameters)]
+
+    @property
+    def indexes(self) -> tuple[int, ...]:
+        """The metrics that are looked for: what a case without any score lacks."""
+        return tuple(sorted(self._digests.values()))
+
+    def names(
+        self, limit: int, *, after: int = -1, retry: bool = False
+    ) -> dict[CaseKey, FirstPosition]:
+        """Return the names of the first so many pending cases, in the order of landing.
+
+        Only those that begin behind `after`, a place in the order of landing; with `retry` also those
+        whose score could not be had.  Reads no turn, so it takes little memory.
+        """
+        if not self._digests:
+            return {}
+        query = (
+            f"WITH {_EVERYTHING} {sql(STORE, 'newest')}, {sql(__name__, 'pending_cases')} {_NAMES}"
+        )
+        parameters = {**self._wanted(retry=retry), "limit": limit, "after": after}
+        return {
+            (app, eval_set, eval_id): FirstPosition(*begin)
+            for app, eval_set, eval_id, *begin in self._store.rows(query, parameters)
+        }
+
+    def known(
+        self, indexes: Sequence[int], cases: Sequence[PendingCase], since: FirstPosition = OLDEST
+    ) -> Known:
+        """Return what turns were scored before: a session that goes on is not judged all over.
+
+        The scores stand by the place of a metric in `indexes`.
+        """
+        digests = [self._names[index] for index in indexes]
+        found: dict[tuple[Any, ...], TurnScore] = {}
+        parameters = {
+            "ids": [one.identity.eval_id for one in cases],
+            "digests": digests,
+            "scored_at": self._scored_since(since),
+        }
+        for *key, score, status, reason in self._store.large_rows(_KNOWN, parameters):
+            found[tuple(key)] = TurnScore(Status(status), score, reason or "", score)
+        turns = {id(one.identity): one.case["actualConversation"] for one in cases}
+
+        def known(identity: CaseIdentity) -> KnownScores:
+            case = identity[:3]
+            revised = list(zip(turns[id(identity)], identity.turn_revisions, strict=True))
+            return {
+                number: [
+                    found.get((*case, turn.get("invocationId"), revision, digest))
+                    for turn, revision in revised
+                ]
+                for number, digest in enumerate(digests)
+            }
+
+        return known
+
+    def _wanted(self, *, retry: bool) -> dict[str, Any]:
+        return {"digests": list(self._digests), "retry": retry}
+
+    def _scored_since(self, begin: FirstPosition) -> datetime:
+        return begin.landed_at if self.scored_after_landing else OLDEST.landed_at
+
+    def _assembled(self, row: tuple[Any, ...]) -> PendingCase:
+        app, eval_set, eval_id, revision, digests, header, revisions, actual, expected = row
+        case = assemble(header, actual, expected)
+        if self._references is not None:
+            self._references.attach(case)
+        identity = CaseIdentity(app, eval_set, eval_id, revision, revisions)
+        return PendingCase(
+            identity, case, tuple(sorted(self._digests[digest] for digest in digests))
+        )
+
+
+_EVERYTHING = """
+these_cases AS (FROM cases), these_turns AS (FROM turns), these_scores AS (FROM scores),
+"""
+
+# The bounds let DuckDB pass over what is older without reading it.
+_OF_SOME = """
+these AS (
+  SELECT unnest($apps::VARCHAR[]) AS app_name, unnest($sets::VARCHAR[]) AS eval_set_id,
+         unnest($ids::VARCHAR[]) AS eval_id
+),
+these_cases AS (
+  FROM cases SEMI JOIN these USING (app_name, eval_set_id, eval_id) WHERE landed_at >= $landed_at
+),
+these_turns AS (
+  FROM turns SEMI JOIN these USING (app_name, eval_set_id, eval_id) WHERE landed_seq >= $landed_seq
+),
+these_scores AS (
+  FROM scores SEMI JOIN these USING (app_name, eval_set_id, eval_id) WHERE scored_at >= $scored_at
+),
+"""
+
+_CASES = """
+SELECT m.app_name, m.eval_set_id, m.eval_id, m.revision, m.digests, c.case_json,
+       list(t.turn_revision ORDER BY t.started_at NULLS FIRST, t.first_landed_seq),
+       list(t.actual_json   ORDER BY t.started_at NULLS FIRST, t.first_landed_seq),
+       list(t.expected_json ORDER BY t.started_at NULLS FIRST, t.first_landed_seq)
+FROM missing m
+JOIN newest_cases c USING (app_name, eval_set_id, eval_id)
+JOIN newest_turns t USING (app_name, eval_set_id, eval_id)
+GROUP BY m.app_name, m.eval_set_id, m.eval_id, m.revision, m.digests, c.case_json
+ORDER BY min(t.first_landed_seq)
+"""
+
+_NAMES = """
+SELECT app_name, eval_set_id, eval_id, min(landed_seq), min(landed_at)
+FROM these_turns SEMI JOIN missing USING (app_name, eval_set_id, eval_id)
+GROUP BY ALL HAVING min(landed_seq) > $after ORDER BY min(landed_seq) LIMIT $limit
+"""
+
+_KNOWN = """
+SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_digest,
+       score, status, reason
+FROM turn_scores
+WHERE eval_id IN $ids::VARCHAR[] AND metric_digest IN $digests::VARCHAR[]
+  AND status IN ('passed', 'failed') AND scored_at >= $scored_at
+"""

@@ -1,0 +1,84 @@
+"""A Ray cluster for as long as a block lasts, and its errors as ours."""
+
+import logging
+import os
+import socket
+from typing import Any, Final, Self
+
+from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
+
+OBJECT_STORE_BYTES: Final = 128 << 20
+"""Memory that a cluster started here may take for what tasks are given and return."""
+
+CONNECT_SECONDS: Final = 10.0
+
+
+class RayCluster:
+    """The cluster at an address, or one on this machine that ends with the block.
+
+    Raises ConfigurationError without Ray, InputError for a cluster that cannot be reached.
+    """
+
+    def __init__(self, address: str | None) -> None:
+        self._address = address
+        self._began = False
+
+    def __enter__(self) -> Self:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            import ray
+        except ImportError:
+            raise ConfigurationError(
+                "--engine ray needs the package ray; install evaltap[ray]"
+            ) from None
+        self.ray: Any = ray  # the module, which has no types
+        quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+        if not ray.is_initialized():
+            own = self._address is None and not os.environ.get("RAY_ADDRESS")
+            if own:
+                quiet |= {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+            address = self._address or os.environ.get("RAY_ADDRESS") or ""
+            try:
+                _knock(address)
+                ray.init(self._address, **quiet)
+            except (OSError, ValueError, RuntimeError) as error:
+                raise InputError(
+                    f"no Ray cluster at {address} ({str(error).splitlines()[0]});"
+                    " start one with `ray start --head`"
+                ) from None
+            self._began = True
+        # Made anew by `init`; what goes wrong comes as an exception.
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._began:
+            self.ray.shutdown()
+
+    def processors(self) -> int:
+        """Return how many processors the cluster has now."""
+        return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
+
+
+def _knock(address: str) -> None:
+    """Raise OSError where nobody listens: Ray itself would try for minutes."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+
+
+def readable(error: Exception) -> EvaltapError:
+    """Return the error of a worker as one of ours."""
+    cause: BaseException | None = error
+    while cause is not None:
+        # Ray raises a class of its own that is also ours, and says the whole traceback.
+        inner = getattr(cause, "cause", None)
+        if isinstance(cause, EvaltapError) and inner is None:
+            return cause
+        if isinstance(cause, OSError) and inner is None:
+            return InputError(
+                f"a node cannot reach {cause.filename or 'a file'} ({cause.strerror}); input and"
+                " results must lie under the same path on every node"
+            )
+        cause = inner or cause.__cause__
+    return InputError(f"Ray gave up: {str(error).strip().splitlines()[-1]}")

@@ -1,0 +1,164 @@
+"""Scoring big batches on Ray Data: parts of files go to workers, results are Parquet files.
+
+The same pure function scores a part here and in one process, so both give the same rows.  A part is
+written to a folder of its own that is renamed when it is whole: a part that is scored again, because
+its node died, leaves one result.  Nothing but counts comes back to the driver.
+
+Files and results must lie where every node sees them, under the same path.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from evaltap.evaluator.batch.files import Part, part_cases, parts
+from evaltap.evaluator.batch.ray_cluster import RayCluster, readable
+from evaltap.evaluator.cases.identity import BadLine, NamedCase, case_identity
+from evaltap.evaluator.datasets.columns import Columns, case_or_bad_line
+from evaltap.evaluator.datasets.tables import row_group, row_group_starts
+from evaltap.evaluator.results.parquet import drop_unfinished, write_part
+from evaltap.evaluator.results.runs import Run, write_run
+from evaltap.evaluator.results.writer import ScoreWriter
+from evaltap.evaluator.scoring.batch import score_batches
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.files.documents import eval_set_name
+
+PART_BYTES = 8 << 20
+"""Bytes of JSON Lines in a part: a few seconds of work, so that little is done again after a fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayTask:
+    """What every worker must know; sent to each."""
+
+    run: Run
+    folder: Path
+    """Where the run's parts go."""
+    make_scorer: Callable[[], CaseScorer]
+    columns: Columns = field(default_factory=Columns)
+    threads: int = 1
+
+
+class PartScored(NamedTuple):
+    """What became of a part."""
+
+    cases: int
+    without_reference: int
+    bad_lines: list[BadLine]
+
+
+def score_on_ray(
+    task: RayTask,
+    paths: Sequence[Path],
+    *,
+    address: str | None = None,
+    part_bytes: int = PART_BYTES,
+) -> Iterator[PartScored]:
+    """Score files on a Ray cluster, one that is started here without `address`; yield as parts end.
+
+    Raises ConfigurationError without Ray, InputError for a cluster or a file that cannot be reached.
+    """
+    numbered = [
+        {"number": number, "part": orjson.dumps([*part])}
+        for number, part in enumerate(_all_parts(paths, part_bytes), start=1)
+    ]
+    with RayCluster(address) as cluster:
+        if not numbered:
+            return
+        ray = _with_data(cluster.ray)
+        data = ray.data.from_items(numbered, override_num_blocks=len(numbered))
+        scored = data.map_batches(_score, batch_size=1, fn_kwargs={"task": task})
+        try:
+            for row in scored.iter_rows():
+                bad = [BadLine(*line) for line in orjson.loads(row["bad_lines"])]
+                bad = [line._replace(raw=bytes.fromhex(str(line.raw))) for line in bad]
+                yield PartScored(row["cases"], row["without_reference"], bad)
+        except ray.exceptions.RayError as error:
+            raise readable(error) from None
+    drop_unfinished(task.folder)
+
+
+def _with_data(ray: Any) -> Any:  # the module, which has no types
+    import ray.data
+
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    return ray
+
+
+def _all_parts(paths: Sequence[Path], part_bytes: int) -> Iterator[Part]:
+    for path in paths:
+        if path.suffix.lower() == ".parquet":
+            for number, first_row in enumerate(row_group_starts(path)):
+                yield Part(str(path.resolve()), number, first_row)
+        else:
+            yield from parts([path.resolve()], part_bytes)
+
+
+# -- on the workers --------------------------------------------------------------------------------
+
+
+class _Worker:
+    """What a worker process keeps from part to part: compiled metrics, a store to make rows in."""
+
+    def __init__(self, task: RayTask) -> None:
+        self.scorer = task.make_scorer()
+        self.store = Store(":memory:")
+        self.store.execute("SET threads = 1")
+        write_run(self.store, task.run)
+        self.writer = ScoreWriter(self.store, task.run)
+
+
+_workers: Final[dict[str, _Worker]] = {}
+
+
+def _score(batch: dict[str, Any], task: RayTask) -> dict[str, Any]:
+    """Score the part of a batch of one."""
+    number = int(batch["number"][0])
+    scored = _score_part(task, number, Part(*orjson.loads(batch["part"][0])))
+    bad_lines = [[*line[:-1], line.raw.hex()] for line in scored.bad_lines]
+    return {
+        "cases": [scored.cases],
+        "without_reference": [scored.without_reference],
+        "bad_lines": [orjson.dumps(bad_lines)],
+    }
+
+
+def _score_part(task: RayTask, number: int, part: Part) -> PartScored:
+    worker = _workers.get(task.run.run_id)
+    if worker is None:
+        worker = _workers[task.run.run_id] = _Worker(task)
+    bad_lines: list[BadLine] = []
+    lazy = worker.scorer.outline_suffices
+    if part.path.lower().endswith(".parquet"):
+        cases = _row_group_cases(part, task.columns, bad_lines)
+    else:
+        cases = part_cases(part, bad_lines, lazy=lazy)
+    scorer = worker.scorer
+    size = 1 << 30  # all rows of the part at once
+    batches = score_batches(scorer, cases, range(len(scorer.metrics)), size, task.threads)
+    packed = [rows.packed() for rows in batches]
+    worker.writer.write(packed)
+    write_part(worker.store, task.folder, number)
+    return PartScored(
+        sum(rows.case_count for rows in packed),
+        sum(rows.without_reference for rows in packed),
+        bad_lines,
+    )
+
+
+def _row_group_cases(part: Part, columns: Columns, bad_lines: list[BadLine]) -> Iterator[NamedCase]:
+    """Yield the cases of a row group of a Parquet file; of a part, `end` is its first row's number."""
+    path = Path(part.path)
+    name = eval_set_name(path.with_suffix(""))
+    for number, row in row_group(path, part.start, part.end):
+        found = case_or_bad_line(row, columns, number=number, path=part.path, place=f"row {number}")
+        if isinstance(found, BadLine):
+            bad_lines.append(found)
+        else:
+            yield case_identity(found, name), found

@@ -1,0 +1,97 @@
+"""The two ways to score: cases of files, and what has landed and has no score yet."""
+
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from evaltap.evaluator.batch.files import FileScorer
+from evaltap.evaluator.batch.scorer import Progress
+from evaltap.evaluator.cases.identity import BadLine
+from evaltap.evaluator.results.rows import PackedRows
+from evaltap.evaluator.results.runs import Run, end_run, start_run
+from evaltap.evaluator.results.writer import ScoreWriter
+from evaltap.evaluator.scoring.batch import BATCH_SECONDS
+from evaltap.evaluator.scoring.run_metrics import run_metrics
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.store.database import Store, utc_now
+
+ROWS_PER_WRITE = 25_000
+"""Turn scores a statement: enough that its fixed cost does not matter, few enough that the last
+statement, which no worker overlaps, is short."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesScored:
+    """What scoring files came to, besides the scores."""
+
+    run: Run
+    bad_lines: list[BadLine]
+    without_reference: int
+    """Cases that were compared with placeholders, as they hold nothing to be compared with."""
+    repeated_ids: list[str]
+    """Some eval ids that several cases of one eval set share: their scores cannot be told apart."""
+
+
+def score_files(
+    store: Store, files: FileScorer, scorer: CaseScorer, source: str, progress: Progress
+) -> FilesScored:
+    """Score the cases of files as a new run; lines that are no cases become dead letters.
+
+    The rows of a run without judges are one transaction: written once, and all of them or none.
+    """
+    run = start_run(store, "files", source, run_metrics(scorer))
+    writer, bad_lines = ScoreWriter(store, run), []
+    waiting: list[PackedRows] = []
+    cases, without_reference, written = 0, 0, time.monotonic()
+    # What a judge was paid for is kept as it comes.
+    whole = nullcontext() if files.judged else store.transaction()
+    with store.limited_memory(), whole:
+        for batch in files.batches():
+            waiting.append(batch.rows)
+            cases += batch.rows.case_count
+            without_reference += batch.rows.without_reference
+            if batch.bad_lines:
+                bad_lines.extend(batch.bad_lines)
+                write_bad_lines(store, batch.bad_lines)
+            late = files.judged and time.monotonic() - written >= BATCH_SECONDS
+            if late or sum(one.turn_scores.rows for one in waiting) >= ROWS_PER_WRITE:
+                writer.write(waiting)
+                waiting.clear()
+                written = time.monotonic()
+            progress(cases)
+        writer.write(waiting)
+    return end_files(store, run, cases, bad_lines, without_reference)
+
+
+def end_files(
+    store: Store, run: Run, cases: int, bad_lines: list[BadLine], without_reference: int
+) -> FilesScored:
+    """End a run over files and return what it came to."""
+    end_run(store, run, cases)
+    repeated = store.rows(_REPEATED_IDS, {"run_id": run.run_id})
+    return FilesScored(run, bad_lines, without_reference, [eval_id for (eval_id,) in repeated])
+
+
+_REPEATED_IDS = """
+SELECT eval_id FROM scores
+WHERE run_id = $run_id
+  AND metric_name = (SELECT any_value(metric_name) FROM run_metrics WHERE run_id = $run_id)
+GROUP BY app_name, eval_set_id, eval_id
+HAVING count(*) > 1
+ORDER BY eval_id LIMIT 3
+"""
+
+
+def write_bad_lines(store: Store, lines: Sequence[BadLine]) -> None:
+    """Keep lines of files that hold no usable case as dead letters."""
+    now = utc_now()
+    with store.transaction():
+        store.append(
+            "dead_letters",
+            [
+                (f"file:{line.path}", 0, line.offset, "invalid_case", line.message, False,
+                 None, None, line.raw, now)
+                for line in lines
+            ],
+        )  # fmt: skip

@@ -1,0 +1,155 @@
+"""Score what is due in the store, a block of cases at a time."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeAlias
+
+from evaltap.evaluator.batch.crash_guard import CrashGuard
+from evaltap.evaluator.batch.engine import Engine, LocalEngine
+from evaltap.evaluator.batch.pending import PendingCase, PendingCases
+from evaltap.evaluator.cases.identity import CaseKey, ChangedCases, FirstPosition
+from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.landing.recent_cases import RecentCase
+from evaltap.evaluator.results.runs import Run, RunKind, RunMetric, start_run
+from evaltap.evaluator.results.writer import ScoreWriter
+from evaltap.evaluator.scoring.batch import Known
+from evaltap.evaluator.scoring.run_metrics import run_metrics
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.evaluator.scoring.selection import Selection
+from evaltap.evaluator.store.database import Store
+
+Progress: TypeAlias = Callable[[int], None]
+"""Called with the number of cases scored so far."""
+
+NAMES_PER_READ = 20_000
+"""Names of pending cases that are held at a time."""
+
+CASES_PER_READ = 1_000
+"""Cases that are read at a time."""
+READS_PER_CAPACITY = 8
+"""... or so many times what is under way at a time: at the end of each read some of that is idle."""
+
+RECENT_AT_A_TIME = 2_000
+"""Cases that are still in memory and are stored with their scores at a time."""
+
+_NOTHING: Final[Mapping[CaseKey, RecentCase]] = {}
+
+
+def no_progress(_: int) -> None:
+    """Report nothing."""
+
+
+def never() -> bool:
+    """Return False."""
+    return False
+
+
+class PendingScorer:
+    """Scores what has landed and has no score yet under the scorer's metrics.
+
+    Takes the latest revision of each case; with `retry` also those whose score could not be had.
+    `threads` above 1 suit metrics that wait for a judge; an `engine` scores elsewhere.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        scorer: CaseScorer,
+        *,
+        references: References | None = None,
+        threads: int = 1,
+        selection: Selection | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        self._store = store
+        self._selection = selection or Selection()
+        self._wanted = run_metrics(scorer, references)
+        self._pending = PendingCases(store, self._wanted, references=references)
+        self._engine = engine or LocalEngine(
+            scorer, CrashGuard(store.path), threads=threads, settle=store.join
+        )
+        self._knows = scorer.waits
+        self._live: Run | None = None
+        self.takes_recent = (
+            self._engine.takes_outlines
+            and scorer.outline_suffices
+            and references is None
+            and self._pending.scored_after_landing
+        )
+        """Whether `score` makes use of cases that are still in memory."""
+
+    @property
+    def metrics(self) -> list[RunMetric]:
+        """The metrics of the run, with their digests."""
+        return self._wanted
+
+    def score(
+        self,
+        kind: RunKind,
+        source: str,
+        *,
+        changed: ChangedCases | None = None,
+        recent: Mapping[CaseKey, RecentCase] = _NOTHING,
+        retry: bool = False,
+        progress: Progress = no_progress,
+        stopped: Callable[[], bool] = never,
+    ) -> tuple[Run | None, int]:
+        """Score all that is pending, a transaction for each chunk, until `stopped` says so.
+
+        With `changed` only these cases are looked at; those of them that are `recent`, and so have no
+        score, are not read.  Returns the run, None when nothing was pending, and the number of cases
+        scored.
+        """
+        run, writer, cases = None, None, 0
+        for read, since in self._chunks(changed, recent, retry=retry):
+            chunk = [
+                one
+                for one in read
+                if self._selection.takes(one.identity.eval_set_id, one.identity.eval_id)
+            ]
+            if not chunk:
+                continue
+            if writer is None:
+                run = self._started(kind, source)
+                writer = ScoreWriter(self._store, run)
+            for rows in self._engine.score(chunk, partial(self._known_of, since)):
+                if rows:
+                    # The next cases are scored while these are written.
+                    self._store.run_in_background(partial(writer.write, rows, since=since))
+                cases += sum(one.case_count for one in rows)
+                progress(cases)
+                if stopped():
+                    return run, cases
+        return run, cases
+
+    def _known_of(
+        self, since: FirstPosition, indexes: Sequence[int], cases: Sequence[PendingCase]
+    ) -> Known | None:
+        """Return what turns were scored before; to score again what costs nothing is faster."""
+        return self._pending.known(indexes, cases, since) if self._knows else None
+
+    def _started(self, kind: RunKind, source: str) -> Run:
+        if self._live is not None and kind == "live":
+            return self._live  # to look whether it is there would wait for what is being written
+        run = start_run(self._store, kind, source, self._wanted)
+        self._live = run if kind == "live" else None
+        return run
+
+    def _chunks(
+        self, changed: ChangedCases | None, recent: Mapping[CaseKey, RecentCase], *, retry: bool
+    ) -> Iterator[tuple[list[PendingCase], FirstPosition]]:
+        at_a_time = max(CASES_PER_READ, self._engine.capacity * READS_PER_CAPACITY)
+        if changed is None:
+            after = -1
+            while names := self._pending.names(NAMES_PER_READ, after=after, retry=retry):
+                after = max(begin.landed_seq for begin in names.values())
+                yield from self._pending.read(names, at_a_time, retry=retry)
+            return
+        whole = [recent[key] for key in changed if key in recent]
+        for first in range(0, len(whole), RECENT_AT_A_TIME):
+            cases = whole[first : first + RECENT_AT_A_TIME]
+            indexes = self._pending.indexes
+            begin = min(changed[case.key] for case in cases)
+            yield [PendingCase(*case.named(), indexes) for case in cases], begin
+        others = {key: at for key, at in changed.items() if key not in recent}
+        yield from self._pending.read(others, at_a_time)

@@ -1,0 +1,30 @@
+-- Latest case revisions that lack a score for some of the wanted metric versions.
+-- Parts of a query: it goes on after newest.sql, and these_scores, the scores to look at.
+-- $digests: metric digests; $retry: also those whose score could not be had (not_evaluated, error).
+-- A case with a failed run is crashed under every metric: what else was said of it is older than that rule.
+wanted AS (SELECT unnest($digests::VARCHAR[]) AS metric_digest),
+failed_runs AS (
+  SELECT DISTINCT app_name, eval_set_id, eval_id
+  FROM newest_turns
+  WHERE status IN ('error', 'incomplete')
+),
+done AS (
+  SELECT app_name, eval_set_id, eval_id, revision, metric_digest
+  FROM these_scores
+  WHERE metric_digest IN $digests::VARCHAR[]
+    AND (status IN ('passed', 'failed', 'crashed') OR NOT $retry::BOOLEAN)
+    AND (
+      status IN ('crashed', 'error')
+      OR (app_name, eval_set_id, eval_id) NOT IN (FROM failed_runs)
+    )
+),
+missing AS (
+  SELECT c.app_name, c.eval_set_id, c.eval_id, c.revision, list(w.metric_digest) AS digests
+  FROM newest_cases c CROSS JOIN wanted w
+  WHERE NOT EXISTS (
+    FROM done d
+    WHERE d.app_name = c.app_name AND d.eval_set_id = c.eval_set_id AND d.eval_id = c.eval_id
+      AND d.revision = c.revision AND d.metric_digest = w.metric_digest
+  )
+  GROUP BY ALL
+)

@@ -1,0 +1,1 @@
+"""Compares judges with people."""

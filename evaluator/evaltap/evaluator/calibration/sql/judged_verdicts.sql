@@ -1,0 +1,53 @@
+-- The latest verdict of one metric version on each case, turn and rubric, NULL: it has none; and how likely
+-- it was that sampling kept it (a case: the largest probability of its turns, which share one draw).
+-- $digest: the metric's; rubrics pass by the majority of their samples, a tie fails.
+WITH scored AS (
+  SELECT * FROM scores WHERE metric_digest = $digest
+  QUALIFY row_number() OVER (
+    PARTITION BY app_name, eval_set_id, eval_id ORDER BY revision DESC, scored_at DESC
+  ) = 1
+),
+turns_scored AS (
+  SELECT * FROM latest_turn_scores WHERE metric_digest = $digest
+),
+voted AS (
+  SELECT v.*, t.threshold, c.judge = 'second' AS is_second
+  FROM rubric_votes v
+  JOIN turns_scored t USING (run_id, app_name, eval_set_id, eval_id, invocation_id, turn_revision,
+                             metric_name)
+  JOIN judge_calls c USING (run_id, app_name, eval_set_id, eval_id, invocation_id, turn_revision,
+                            metric_name, sample_index)
+  WHERE v.rubric_id <> ''
+  -- Where the second judge of a cascade was asked, only its votes count.
+  QUALIFY is_second = bool_or(is_second) OVER (
+    PARTITION BY v.app_name, v.eval_set_id, v.eval_id, v.invocation_id
+  )
+),
+rubrics_voted AS (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, rubric_id,
+         count(*) FILTER (score >= threshold) AS passes, count(score) AS votes, count(*) AS asked
+  FROM voted
+  GROUP BY ALL
+),
+drawn AS (
+  SELECT app_name, eval_set_id, eval_id, invocation_id,
+         coalesce(inclusion_probability, 1) AS probability
+  FROM latest_turns
+  WHERE coalesce(inclusion_probability, 1) > 0
+)
+SELECT app_name, eval_set_id, eval_id, '' AS invocation_id, '' AS rubric_id,
+       CASE status WHEN 'passed' THEN true WHEN 'failed' THEN false END AS passes,
+       coalesce(probability, 1)
+FROM scored LEFT JOIN (
+  SELECT app_name, eval_set_id, eval_id, max(probability) AS probability FROM drawn GROUP BY ALL
+) USING (app_name, eval_set_id, eval_id)
+UNION ALL
+SELECT app_name, eval_set_id, eval_id, invocation_id, '',
+       CASE status WHEN 'passed' THEN true WHEN 'failed' THEN false END,
+       coalesce(probability, 1)
+FROM turns_scored LEFT JOIN drawn USING (app_name, eval_set_id, eval_id, invocation_id)
+UNION ALL
+SELECT app_name, eval_set_id, eval_id, invocation_id, rubric_id,
+       CASE WHEN votes = asked THEN 2 * passes > votes END,
+       coalesce(probability, 1)
+FROM rubrics_voted LEFT JOIN drawn USING (app_name, eval_set_id, eval_id, invocation_id)

@@ -1,0 +1,69 @@
+"""Strict reading of one JSON document from text that an agent wrote."""
+
+import json
+from decimal import Decimal, InvalidOperation
+
+import orjson
+
+from evaltap.schemas.formats.model import Json
+
+_DIGITS_AT_MOST = 4300  # CPython's own limit for reading an integer
+
+
+def parse(text: str, *, exact: bool = False) -> Json:
+    """Return the one JSON value in `text`; raise ValueError for anything else.
+
+    No NaN or Infinity, no trailing data, no byte order mark.  With `exact`, a whole number keeps
+    all its digits; otherwise those beyond 64 bits become doubles.
+    """
+    if not exact:
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            pass  # read again below: a lone surrogate is allowed, and the message is better
+    if text.startswith("\ufeff"):
+        raise ValueError("starts with a byte order mark")
+    try:
+        value = json.loads(
+            text, parse_constant=_reject, parse_float=_exact_number if exact else _finite
+        )
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return _without_lone_surrogates(value)
+
+
+def _reject(name: str) -> Json:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"number {text} is out of range")
+    return number
+
+
+def _exact_number(text: str) -> float | int:
+    """Return a whole number as an integer with all digits, any other as a double."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"number {text[:40]} is out of range") from None
+    if number.adjusted() < _DIGITS_AT_MOST and number == number.to_integral_value():
+        return int(number)
+    return _finite(text)
+
+
+def _without_lone_surrogates(value: Json) -> Json:
+    if isinstance(value, str):
+        if value.isascii():
+            return value
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_without_lone_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {
+            _without_lone_surrogates(key): _without_lone_surrogates(item)
+            for key, item in value.items()
+        }
+    return value

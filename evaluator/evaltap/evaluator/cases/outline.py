@@ -1,0 +1,251 @@
+"""A case of a file of which only the outline is decoded, until something looks at the rest.
+
+Most tool calls of a recorded trace equal their reference, and equal bytes prove that without
+decoding either; so arguments and results stay the bytes that they were in the line.  The outline is
+built from the models, and it holds only lines that the models would take as they are: what it does
+not vouch for is read as every other case.
+
+One thing is seen later than elsewhere: a number beyond the range of a double within arguments or
+results is refused only when a metric looks at it.
+"""
+
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+from pydantic import BaseModel
+
+from evaltap.evaluator.cases.turn import FAILED_RUNS, Turn
+from evaltap.schemas.files import canonical
+from evaltap.schemas.files.documents import read_case
+from evaltap.schemas.formats.case import CaseData, EvalCase, Tool
+
+_NO_BYTES: Final = Raw(b"")
+_NO_CAPTURE: Final[Mapping[str, str]] = {}
+_NOT_YET: Final[Mapping[str, Any]] = {}
+
+
+class LazyCall(Struct, gc=False):
+    """A tool call with its arguments and result as bytes; read like the call's JSON data.
+
+    Equal bytes are equal values; other bytes may still be, as JSON can be written in many ways.
+    """
+
+    name: str = ""
+    arguments: Raw = _NO_BYTES
+    result: Raw = _NO_BYTES
+
+    def get(self, field: str) -> Any:
+        """Return a field of the call, None when it has none; raise FormatError for a broken number."""
+        value = getattr(self, field, None)
+        if type(value) is Raw:
+            text = bytes(value)
+            return canonical.loads(text) if text else None
+        return None if value is UNSET else value
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class LazyTurn(Turn, eq=False, gc=False, kw_only=True):
+    """A turn that knows its outline; `data` and `tools` decode the whole case when they are used."""
+
+    case: "LazyCase"
+    side: str
+    outline: Any
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The invocation's JSON data, decoded with the whole case."""
+        if not self.referenced:
+            return {}  # a place that no reference was given for
+        turns = getattr(self.case.outline, self.side)
+        place = next(i for i, one in enumerate(turns) if one is self.outline)
+        data: Mapping[str, Any] = self.case[self.side][place]
+        return data
+
+    @property
+    def invocation_id(self) -> str:
+        """The invocation's id, empty when it has none."""
+        return self.outline.invocationId or ""
+
+    @property
+    def user_text(self) -> str | None:
+        """What the user said, None when there is no user message."""
+        message = self.outline.userContent
+        return (message.content or "") if message else None
+
+    @property
+    def final_text(self) -> str | None:
+        """The text of the final response, None when there is no final response."""
+        message = self.outline.finalResponse
+        return (message.content or "") if message else None
+
+    @property
+    def references(self) -> Sequence[Turn]:
+        """None: a case with such turns has no outline."""
+        return ()
+
+    @property
+    def run_failed(self) -> bool:
+        """Whether the run failed, never ended or was cut off."""
+        telemetry = self.outline.telemetry
+        return bool(telemetry) and telemetry.status in FAILED_RUNS
+
+    @property
+    def calls(self) -> Sequence[Any]:
+        """The tool calls, each read by `get`."""
+        return self.outline.tools or ()
+
+    @property
+    def marked_calls(self) -> Sequence[Any]:
+        """The calls that say of some field that it does not simply hold what happened."""
+        return [call for call in self.outline.tools or () if call.capture]
+
+    @property
+    def capture(self) -> Mapping[str, str]:
+        """The fields that do not simply hold what happened, and why not."""
+        return self.outline.capture or _NO_CAPTURE
+
+
+class LazyCase(Mapping[str, Any]):
+    """A case of JSON Lines; what the outline does not hold is decoded when it is asked for."""
+
+    __slots__ = ("_whole", "line", "outline")
+    recorded_here = False
+    """Whether evaltap landed it, so that a turn without a reference has nothing to be compared with."""
+
+    def __init__(self, line: bytes, outline: Any) -> None:
+        self.outline = outline
+        self.line = line
+        self._whole: CaseData | None = None
+
+    @property
+    def app_name(self) -> str:
+        """The application of the session, empty when it has none."""
+        return self.outline.sessionInput.appName or "" if self.outline.sessionInput else ""
+
+    def paired_turns(self) -> "tuple[tuple[LazyTurn, ...], tuple[LazyTurn, ...]] | None":
+        """Return the actual and the expected turns of a recorded case that only has to be paired.
+
+        None for any other case: its turns are paired from all that it holds.
+        """
+        known = self.outline
+        actual, expected = known.actualConversation, known.conversation
+        if not actual or not expected or len(actual) != len(expected):
+            return None
+        if known.evalMode != "trace" or not known.sessionInput or _changes_pairing(known):
+            return None
+        for turn in actual:
+            if not turn.userContent:
+                return None
+        return self.turns("actualConversation"), self.turns("conversation")
+
+    def turns(self, side: str) -> tuple[LazyTurn, ...]:
+        """Return the turns of `conversation` or `actualConversation`."""
+        turns = []
+        for turn in getattr(self.outline, side) or ():
+            unmarked = not turn.capture
+            for call in turn.tools or ():
+                if call.capture:
+                    unmarked = False
+            turns.append(LazyTurn(_NOT_YET, unmarked, case=self, side=side, outline=turn))
+        return tuple(turns)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a field, without decoding the case when the outline knows it."""
+        value = getattr(self.outline, key, UNSET) if key in _CASE_FIELDS else UNSET
+        if value is UNSET:
+            return default
+        return value if type(value) in _SCALARS else self[key]
+
+    def __getitem__(self, key: str) -> Any:
+        if self._whole is None:
+            self._whole = self._decoded()
+        return self._whole[key]
+
+    def _decoded(self) -> CaseData:
+        return read_case(self.line)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return (field for field in _CASE_FIELDS if getattr(self.outline, field) is not UNSET)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def lazy_case(line: bytes) -> LazyCase | None:
+    """Return the case of a line, None when it must be decoded as a whole to be understood."""
+    try:
+        outline: Any = _decoder.decode(line)  # its fields are those of a model
+        if not line.isascii():
+            line.decode()  # bytes that are skipped are not checked otherwise
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return LazyCase(line, outline) if outline.evalId else None
+
+
+def _changes_pairing(outline: Any) -> bool:
+    """Tell whether a case has fields that change how its turns are paired."""
+    return bool(
+        outline.contextMessages
+        or outline.conversationScenario
+        or outline.rubrics
+        or outline.expectedRunnerEnabled
+    )
+
+
+_SCALARS: Final = frozenset({str, bool, int, float})
+_outlines: dict[type[BaseModel], type[Struct] | None] = {}
+
+
+def _outline(model: type[BaseModel], base: type[Struct] = Struct) -> type[Struct] | None:
+    """Return the struct of a model, None for one whose fields are being looked at right now."""
+    if model in _outlines:
+        return _outlines[model]
+    _outlines[model] = None
+    fields: list[tuple[str, Any, Any]] = []
+    for name, field in model.model_fields.items():
+        kind = _kind(field.annotation)
+        if (field.alias or name) in base.__struct_fields__:
+            continue
+        if kind is Raw:
+            fields.append((field.alias or name, Raw, _NO_BYTES))
+        elif kind is not None:
+            # A field left out here is an unknown one to the outline: the case is then read as a whole.
+            fields.append((field.alias or name, kind | UnsetType, UNSET))
+    known = _outlines[model] = msgspec.defstruct(
+        model.__name__, fields, bases=(base,), forbid_unknown_fields=True, gc=False
+    )
+    return known
+
+
+def _kind(annotation: Any) -> Any:
+    """Return the type of a field in its outline, None when it has none."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _kind(arguments[0])
+    if origin in (Union, types.UnionType):
+        given = [argument for argument in arguments if argument is not type(None)]
+        return _kind(given[0]) if len(given) == 1 else None
+    if origin in (list, dict):
+        item = _kind(arguments[-1])
+        return None if item is None else types.GenericAlias(origin, (*arguments[:-1], item))
+    if annotation is Any:
+        return Raw
+    if origin is Literal or annotation in _SCALARS:
+        return annotation
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return _outline(annotation, LazyCall if annotation is Tool else Struct)
+    return None
+
+
+_CASE_FIELDS: Final = frozenset(
+    field.alias or name for name, field in EvalCase.model_fields.items()
+)
+_decoder: Final = msgspec.json.Decoder(_outline(EvalCase) or Struct)

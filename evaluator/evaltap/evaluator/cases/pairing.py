@@ -1,0 +1,208 @@
+"""What evaluators see of a case: its actual turns paired with expected ones, and its added rubrics.
+
+Only trace mode can be scored offline, as every other mode runs the agent.  A case with both
+conversations compares them; with only one, that one is actual and the expected turns are
+placeholders that hold nothing but the user's message.  tRPC-Agent-Go compares with these, and so do
+its files here; a case that evaltap recorded has no reference then, and no verdict by one.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from evaltap.evaluator.cases.outline import LazyCase
+from evaltap.evaluator.cases.turn import Turn
+from evaltap.schemas.formats.case import Rubric
+from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.formats.model import Json
+
+TurnData = Mapping[str, Json] | None
+Placeholders = Literal["auto", "peer"]
+
+
+class UnscorableCaseError(ValueError):
+    """Report a case whose turns cannot be paired and scored; its text fails the case."""
+
+
+class PairedTurns(Struct, frozen=True, gc=False):
+    """The turns of a case: one expected turn, perhaps a placeholder, for each actual one."""
+
+    actual: tuple[Turn, ...]
+    expected: tuple[Turn, ...]
+    placeholders: bool = False
+    """Whether expected turns are placeholders that are compared with."""
+    rubrics: Sequence[Mapping[str, Json] | None] = ()
+    """Those that the case adds to the metrics."""
+
+    def only(self, places: Sequence[int]) -> "PairedTurns":
+        """Return the turns at these places."""
+        actual, expected = self.actual, self.expected
+        return structs.replace(
+            self,
+            actual=tuple(actual[place] for place in places),
+            expected=tuple(expected[place] for place in places),
+        )
+
+
+def pair_turns(case: Mapping[str, Json], placeholders: Placeholders = "auto") -> PairedTurns:
+    """Return the turns of a trace-mode case; raise UnscorableCaseError when they cannot be scored.
+
+    `placeholders="peer"`: a case that evaltap recorded is compared with placeholders, too.
+    """
+    if isinstance(case, LazyCase) and (paired := case.paired_turns()):
+        found = PairedTurns(*paired)
+        return _compared(found) if placeholders == "peer" else found
+    recorded: Sequence[TurnData] = case.get("actualConversation") or ()
+    written: Sequence[TurnData] = case.get("conversation") or ()
+    _check(case, recorded)
+    if recorded:
+        _check_recorded(recorded, written)
+        actual, expected = recorded, written or [None] * len(recorded)
+    elif written:
+        actual, expected = written, [None] * len(written)
+    else:
+        raise UnscorableCaseError("invocations are empty: give actualConversation, or conversation")
+    peers = placeholders == "peer" or not recorded_by_evaltap(case)
+    written_down = bool(recorded and written)
+    # A null in a file is an absent turn; in a case that landed it is a turn that no reference was given for.
+    referenced = [
+        one is not None or (written_down and not recorded_by_evaltap(case)) for one in expected
+    ]
+    expected = [
+        wanted if known else placeholder(turn)
+        for turn, wanted, known in zip(actual, expected, referenced, strict=True)
+    ]
+    messages = case.get("contextMessages")
+    if messages:
+        actual = [_with_context(turn, messages) for turn in actual]
+        expected = [_with_context(turn, messages) for turn in expected]
+    return PairedTurns(
+        tuple(map(Turn, actual)),
+        tuple(
+            Turn(turn, referenced=known or peers)
+            for turn, known in zip(expected, referenced, strict=True)
+        ),
+        peers and not all(referenced),
+        case.get("rubrics") or (),
+    )
+
+
+def recorded_by_evaltap(case: Mapping[str, Json]) -> bool:
+    """Tell whether evaltap recorded a case: it landed, or says where it was seen (`source`)."""
+    if isinstance(case, LazyCase) and case.recorded_here:
+        return True
+    return case.get("source") is not None
+
+
+def _compared(paired: PairedTurns) -> PairedTurns:
+    """Return turns whose placeholders are compared with."""
+    if all(turn.referenced for turn in paired.expected):
+        return paired
+    expected = tuple(
+        turn if turn.referenced else Turn(placeholder(here.data))
+        for here, turn in zip(paired.actual, paired.expected, strict=True)
+    )
+    return structs.replace(paired, expected=expected, placeholders=True)
+
+
+def with_case_rubrics(
+    metrics: Sequence[EvalMetric], rubrics: Sequence[Mapping[str, Json] | None]
+) -> list[EvalMetric]:
+    """Return the metrics with the case's own rubrics appended to the ones they name.
+
+    Raises UnscorableCaseError for a rubric that is null, names no metric with an `llmJudge` criterion, has
+    no text or repeats an id.  A blank id becomes `case_rubric_<n>`, n counting from 1.
+    """
+    added: dict[str, list[Rubric]] = {}
+    for number, data in enumerate(rubrics, start=1):
+        if data is None:
+            raise UnscorableCaseError(f"case rubric {number}: rubric is nil")
+        name = str(data.get("metricName") or "").strip()
+        if not name:
+            raise UnscorableCaseError(f"case rubric {number}: metricName is empty")
+        fields = {key: value for key, value in data.items() if key != "metricName"}
+        rubric = Rubric.model_validate(fields)
+        if rubric.content is None or not rubric.content.text.strip():
+            raise UnscorableCaseError(f"case rubric {number}: content text is empty")
+        if not rubric.id.strip():
+            rubric = rubric.model_copy(update={"id": f"case_rubric_{number}"})
+        added.setdefault(name, []).append(rubric)
+    names = {metric.metric_name for metric in metrics}
+    for name in added:
+        if name not in names:
+            raise UnscorableCaseError(
+                f"case rubrics: metric {name} not found; metrics: {', '.join(sorted(names))}"
+            )
+    return [_extended(metric, added.get(metric.metric_name)) for metric in metrics]
+
+
+def _check(case: Mapping[str, Json], recorded: Sequence[TurnData]) -> None:
+    if case.get("sessionInput") is None:
+        raise UnscorableCaseError("sessionInput is missing; give its appName and userId")
+    mode = case.get("evalMode") or ""
+    if mode != "trace":
+        if recorded:
+            raise UnscorableCaseError(
+                f"actualConversation is only supported in trace mode; found evalMode '{mode}'"
+            )
+        raise UnscorableCaseError(
+            f"evalMode '{mode}' needs the agent to run; record it and set evalMode to 'trace'"
+        )
+    if case.get("conversationScenario") is not None:
+        raise UnscorableCaseError("conversationScenario is not supported in trace mode")
+    if case.get("expectedRunnerEnabled"):
+        raise UnscorableCaseError("expectedRunnerEnabled needs a runner; offline scoring has none")
+
+
+def _check_recorded(recorded: Sequence[TurnData], written: Sequence[TurnData]) -> None:
+    if written and len(recorded) != len(written):
+        raise UnscorableCaseError(
+            f"actual conversation length {len(recorded)} does not match conversation length "
+            f"{len(written)}"
+        )
+    for index, turn in enumerate(recorded):
+        if turn is None:
+            raise UnscorableCaseError(f"actualConversation[{index}] is nil")
+        if turn.get("userContent") is None and not (turn.get("capture") or {}).get("userContent"):
+            raise UnscorableCaseError(f"actualConversation[{index}] has no userContent")
+
+
+def placeholder(turn: TurnData) -> TurnData:
+    """Return an expected turn that holds only the user's message."""
+    if turn is None:
+        return {}
+    kept = ((key, turn.get(key)) for key in ("invocationId", "userContent"))
+    return {key: value for key, value in kept if value is not None}
+
+
+def _with_context(turn: TurnData, messages: object) -> TurnData:
+    if turn is None or turn.get("contextMessages"):
+        return turn
+    return {**turn, "contextMessages": messages}
+
+
+def _extended(metric: EvalMetric, rubrics: list[Rubric] | None) -> EvalMetric:
+    if rubrics is None:
+        return metric
+    judge = metric.criterion.llm_judge if metric.criterion else None
+    if metric.criterion is None or judge is None:
+        raise UnscorableCaseError(
+            f"case rubrics: metric {metric.metric_name}: llmJudge criterion is required as rubric "
+            "container"
+        )
+    seen: set[str] = set()
+    for rubric in (*judge.rubrics, *rubrics):
+        if rubric.id in seen:
+            raise UnscorableCaseError(
+                f"case rubrics: metric {metric.metric_name} has two rubrics with id '{rubric.id}'"
+            )
+        seen.add(rubric.id)
+    judge = judge.model_copy(update={"rubrics": [*judge.rubrics, *rubrics]})
+    criterion = metric.criterion.model_copy(update={"llm_judge": judge})
+    return metric.model_copy(update={"criterion": criterion})
+
+
+def has_references(case: Mapping[str, Json]) -> bool:
+    """Tell whether the expected turns were written down, and are not placeholders."""
+    return bool(case.get("actualConversation")) and bool(case.get("conversation"))

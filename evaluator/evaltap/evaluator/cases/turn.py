@@ -1,0 +1,138 @@
+"""A turn of a case: a thin read-only view of its JSON data."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from evaltap.evaluator.cases.text import one_line
+
+Case: TypeAlias = Mapping[str, Any]  # JSON data in the form of the eval set format
+"""An eval case, read only."""
+ToolCall: TypeAlias = dict[str, Any]  # as above
+"""A tool call of a turn."""
+
+_NO_DATA: Final[Case] = {}
+FAILED_RUNS: Final = frozenset({"error", "incomplete"})
+"""What `telemetry.status` says of a run that failed, or that never ended or was cut off."""
+_ERROR_TEXT: Final = 300
+_ABSENT_EVIDENCE: Final = frozenset({"missing", "redacted", "truncated"})
+
+
+def absent_state(data: Case, field: str) -> str | None:
+    """Return why a field of a turn or a tool call is no evidence, None when it is."""
+    state = (data.get("capture") or _NO_DATA).get(field)
+    return state if state in _ABSENT_EVIDENCE else None
+
+
+def run_failure(turn: Case, *, message: bool = True) -> str | None:
+    """Return why a turn has no final answer: `the run failed (TimeoutError: …)`; None when it ended well.
+
+    Without `message` only the type of the error is named, where it has one.
+    """
+    telemetry = turn.get("telemetry") or _NO_DATA
+    if telemetry.get("status") not in FAILED_RUNS:
+        return None
+    error = telemetry.get("error") or _NO_DATA
+    parts = [text for key in ("type", "message") if (text := error.get(key))]
+    detail = one_line(": ".join(parts if message else parts[:1]), _ERROR_TEXT)
+    ended = "the run failed" if telemetry["status"] == "error" else "the run did not end"
+    return f"{ended} ({detail})" if detail else ended
+
+
+class Turn(Struct, eq=False, gc=False):
+    """A read-only view of one invocation in canonical JSON form; `None` data is an absent turn."""
+
+    given: Case | None
+    """The invocation as it was given; read it by `data`."""
+    unmarked: bool = False
+    """Whether its evidence is known to be complete, so that `capture` need not be checked."""
+    referenced: bool = True
+    """Of an expected turn: whether it may be compared with; not when there is no reference."""
+
+    @property
+    def absent(self) -> bool:
+        """Whether there is no such turn: a null in the file."""
+        return self.given is None
+
+    @property
+    def data(self) -> Case:
+        """The invocation's JSON data, empty when the turn is absent."""
+        return _NO_DATA if self.given is None else self.given
+
+    @property
+    def invocation_id(self) -> str:
+        """The invocation's id, empty when it has none."""
+        return self.data.get("invocationId") or ""
+
+    @property
+    def user_text(self) -> str | None:
+        """What the user said, None when there is no user message."""
+        message = self.data.get("userContent")
+        return None if message is None else message.get("content") or ""
+
+    @property
+    def final_text(self) -> str | None:
+        """The text of the final response, None when there is no final response."""
+        message = self.data.get("finalResponse")
+        return None if message is None else message.get("content") or ""
+
+    @property
+    def references(self) -> "Sequence[Turn]":
+        """Of an expected turn: other turns that are as good as this one."""
+        return [Turn(one) for one in self.data.get("references") or ()]
+
+    @property
+    def run_failed(self) -> bool:
+        """Whether the run failed, never ended or was cut off; `run_failure` says which."""
+        return (self.data.get("telemetry") or _NO_DATA).get("status") in FAILED_RUNS
+
+    @property
+    def tools(self) -> list[ToolCall]:
+        """The tool calls in the order they were made; a null entry of the file stays None."""
+        return self.data.get("tools") or []
+
+    @property
+    def calls(self) -> Sequence[Any]:
+        """The tool calls for one who reads them by `get` only; perhaps not decoded yet."""
+        return self.data.get("tools") or ()
+
+    @property
+    def marked_calls(self) -> Sequence[Any]:
+        """The calls that say of some field that it does not simply hold what happened."""
+        return [call for call in self.data.get("tools") or () if call and "capture" in call]
+
+    @property
+    def capture(self) -> Mapping[str, str]:
+        """The fields that do not simply hold what happened, and why not."""
+        return self.data.get("capture") or _NO_DATA
+
+    def lacks(self, field: str) -> str | None:
+        """Return why `field` is no evidence (`finalResponse is redacted`), None when it is."""
+        state = self.capture.get(field)
+        return f"{field} is {state}" if state in _ABSENT_EVIDENCE else None
+
+    def missing(self, field: str) -> str | None:
+        """Return why `field` cannot be scored: no evidence or absent; None when it can.
+
+        `tools` is never absent, as a turn may make no calls; `tools.result` is the field of each call.
+        """
+        whole, _, part = field.partition(".")
+        reason = self.lacks(whole)
+        if reason is not None:
+            return reason
+        if whole != "tools":
+            return f"{field} is absent" if self._is_absent(field) else None
+        for call in self.marked_calls if part else ():
+            state = absent_state(call, part)
+            if state is not None:
+                return f"{part} of tool {call.get('name') or ''} is {state}"
+        return None
+
+    def _is_absent(self, field: str) -> bool:
+        if field == "finalResponse":
+            return self.final_text is None
+        return self.user_text is None if field == "userContent" else self.data.get(field) is None
+
+    def __repr__(self) -> str:
+        return f"Turn({self.invocation_id!r})"

@@ -1,0 +1,48 @@
+"""The errors of the evaluator; each is defined where it is raised, and this is their tree.
+
+EvaltapError
+├── InputError, FormatError        a file, a record or an argument is not what it should be
+├── ConfigurationError
+│   ├── MetricError                a metric cannot be built from its criterion: correct the metrics file
+│   └── UnknownEvaluatorError      no installed evaluator has that name: install it or correct the name
+├── EmbeddingError                 there are no vectors, so no similarity (`contract.embedder`)
+│   ├── EmbeddingsNotConfiguredError    no model is named: set one
+│   ├── EmbeddingsUnavailableError      the endpoint could not be reached or refused
+│   └── EmbeddingInvalidError           it answered, but not with vectors
+├── JudgeError                     the judge gave no verdict (`contract.judge`; exit 3: incomplete)
+│   ├── JudgeNotConfigured         no judge is named: set one
+│   ├── JudgeUnavailable           not reachable, overloaded or too slow: try again later
+│   ├── JudgeRejected              the endpoint refused the request: correct key, model or parameters
+│   │   └── AnswerFormRefusedError      ... only the form of answer that was asked for: ask in a simpler one
+│   ├── BudgetSpentError                asking could cost more than is left: give more, or go on later
+│   └── JudgeInvalid               it answered, but not with a verdict
+├── StoreError                     a DuckDB file that cannot be used (`store.errors`)
+│   └── StoreHeldError             ... as another process holds it: wait, or stop that one
+├── StorageError                   the disk has damaged the file, or cannot take it (`store.errors`)
+│   └── NoMemoryError              ... or DuckDB may not use enough memory
+└── TopicsAway                     a Kafka cluster that cannot be written to for now (`topics.writer`)
+
+What goes wrong while a case is scored is not raised but returned, as `EvaluatorFailure`.
+"""
+
+from evaltap.schemas.errors import ConfigurationError
+
+
+class MetricError(ConfigurationError):
+    """Report a metric that cannot be built: what was found, what was expected, what to do."""
+
+    def __init__(self, message: str, *, metric_name: str = "") -> None:
+        self.metric_name = metric_name
+        super().__init__(f"metric '{metric_name}': {message}" if metric_name else message)
+
+
+class UnknownEvaluatorError(ConfigurationError):
+    """Report an evaluator name that nothing installed answers to."""
+
+    def __init__(self, name: str, installed: list[str]) -> None:
+        self.name = name
+        self.installed = installed
+        super().__init__(
+            f"no evaluator named '{name}'; installed: {', '.join(installed) or 'none'}; "
+            "correct the name or install the package that provides it"
+        )

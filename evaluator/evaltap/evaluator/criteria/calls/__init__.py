@@ -1,0 +1,1 @@
+"""Comparisons of tool calls: pairing, alignment, similarity, patterns."""

@@ -1,0 +1,1 @@
+"""Comparisons of text, JSON and numbers."""

@@ -1,0 +1,21 @@
+"""Which text of a turn is looked at: the final response or the user's message."""
+
+from typing import Final
+
+from evaltap.evaluator.cases.turn import Turn
+from evaltap.evaluator.contract.errors import MetricError
+
+TARGETS: Final = ("finalResponse", "userContent")
+
+
+def check_target(given: str, part: str) -> str:
+    """Return the field that is meant; raise MetricError when there is no such text."""
+    target = given or TARGETS[0]
+    if target not in TARGETS:
+        raise MetricError(f"{part}.target is '{target}'; expected one of {', '.join(TARGETS)}")
+    return target
+
+
+def text_of(turn: Turn, target: str) -> str:
+    """Return the text that a target names, empty when it is absent."""
+    return (turn.final_text if target == TARGETS[0] else turn.user_text) or ""

@@ -1,0 +1,1 @@
+"""Estimates of all traffic from what the store holds of it."""

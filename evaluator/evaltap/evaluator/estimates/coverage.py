@@ -1,0 +1,70 @@
+"""What sampling and bounds left out without a chance of being kept: no estimate speaks of it."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from evaltap.evaluator.estimates.scope import DIMENSIONS, TIMES, Scope
+from evaltap.evaluator.store.database import Store, sql
+
+EVERY_PRODUCER: Final = ""
+"""The producer of drops that belong to no turn that was kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uncovered:
+    """Turns that were left out without a chance, by reason; and for which turns others were kept."""
+
+    reasons: Mapping[str, float]
+    kept_for: tuple[str, ...]
+
+    @property
+    def note(self) -> str:
+        """A sentence for people."""
+        left_out = ", ".join(f"{reason} {turns:,.0f}" for reason, turns in self.reasons.items())
+        kept = ", ".join(self.kept_for)
+        return f"turns without a chance of being kept: {left_out}; the figures speak of {kept} only"
+
+
+def note_uncovered(store: Store, scope: Scope, by: Sequence[str]) -> Uncovered | None:
+    """Write the temporary table `estimate_uncovered`, and return what is in it.
+
+    Columns: producer_id, bucket (of the finest time in `by`, else NULL), ratio: turns without a chance for
+    each turn of the traffic that kept ones stand for.  Drops are counted by producer and time, not by
+    application, tool or model: there they are taken to be spread as the producer's turns are.
+    """
+    store.execute(
+        "CREATE OR REPLACE TEMP TABLE estimate_uncovered"
+        " (producer_id VARCHAR, bucket VARCHAR, ratio DOUBLE)"
+    )
+    if not store.rows("SELECT 1 FROM manifests WHERE drops::VARCHAR <> '{}' LIMIT 1"):
+        return None
+    bucket = bucket_of(by)
+    query = sql(__name__, "dropped").format(
+        bucket_started=bucket, bucket_stated=bucket.replace("started_at", "stated_at")
+    )
+    left_out: Counter[tuple[str, str | None]] = Counter()
+    standing: dict[tuple[str, str | None], float] = {}
+    reasons: Counter[str] = Counter()
+    for producer, when, reason, turns, of_producer, of_all in store.rows(query, scope.window):
+        # A process of which no turn was kept left its turns out of all that there is.
+        key = (producer if of_producer else EVERY_PRODUCER, when)
+        left_out[key] += turns
+        standing[key] = of_producer or of_all or 0.0
+        if turns:
+            reasons[reason] += turns
+    if not reasons:
+        return None
+    rows = [(*key, turns / standing[key]) for key, turns in left_out.items() if standing[key]]
+    store.append("estimate_uncovered", rows)
+    kept = store.rows(
+        "SELECT DISTINCT coalesce(sampling_reason, 'head') FROM latest_turns ORDER BY 1"
+    )
+    return Uncovered(dict(reasons.most_common()), tuple(one for (one,) in kept))
+
+
+def bucket_of(by: Sequence[str]) -> str:
+    """Return SQL for the finest window of time in `by`; NULL without one."""
+    named = [name for name in TIMES if name in by]
+    return DIMENSIONS[named[0]].expression if named else "NULL::VARCHAR"

@@ -1,0 +1,96 @@
+"""Labels of people: which cases, turns or rubrics they pass, from JSON Lines or CSV."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import orjson
+
+from evaltap.schemas.errors import FormatError
+from evaltap.schemas.files.documents import read_bytes
+from evaltap.schemas.formats.model import Json
+
+_PASS: Final = frozenset({"pass", "passed", "true", "yes", "1", "1.0"})
+_FAIL: Final = frozenset({"fail", "failed", "false", "no", "0", "0.0"})
+_FIELDS: Final = ("evalId", "invocationId", "rubricId", "metricName", "evalSetId")
+_FORM: Final = (
+    "expected evalId and label (pass or fail), perhaps invocationId, rubricId, metricName,"
+    " evalSetId"
+)
+
+
+class LabelKey(NamedTuple):
+    """What a label is about; an empty part means any, or the whole."""
+
+    eval_id: str
+    invocation_id: str = ""
+    rubric_id: str = ""
+    metric_name: str = ""
+    eval_set_id: str = ""
+
+
+class Label(NamedTuple):
+    """A person's verdict, and its line in the file."""
+
+    key: LabelKey
+    passes: bool
+    line: int
+
+
+def read_labels(path: Path) -> list[Label]:
+    """Read labels, one a line; raise FormatError for one that makes no sense or occurs twice."""
+    rows = _csv_rows(path) if path.suffix.lower() == ".csv" else _json_rows(path)
+    labels: dict[LabelKey, Label] = {}
+    for line, row in rows:
+        label = _label(row, line, path)
+        if label.key in labels:
+            raise _bad(path, line, f"labels what line {labels[label.key].line} labels; keep one")
+        labels[label.key] = label
+    if not labels:
+        raise FormatError(f"holds no label; {_FORM}", path=str(path))
+    return list(labels.values())
+
+
+def _label(row: Mapping[str, Json], line: int, path: Path) -> Label:
+    unknown = [name for name in row if name not in (*_FIELDS, "label", "note")]
+    if unknown:
+        raise _bad(path, line, f"found {', '.join(map(str, unknown))}; {_FORM}, note")
+    texts = [row.get(name) for name in _FIELDS]
+    if any(text is not None and not isinstance(text, str) for text in texts):
+        raise _bad(path, line, f"an id that is no text; {_FORM}")
+    key = LabelKey(*(text or "" for text in texts))
+    if not key.eval_id:
+        raise _bad(path, line, f"no evalId; {_FORM}")
+    given = str(row.get("label", "")).strip().lower()
+    if given not in _PASS | _FAIL:
+        raise _bad(path, line, f"label is {row.get('label')!r}; expected pass or fail")
+    return Label(key, given in _PASS, line)
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Json]]]:
+    for number, text in enumerate(read_bytes(path).splitlines(), start=1):
+        if not text.strip():
+            continue
+        try:
+            row = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise _bad(path, number, f"no JSON ({error}); {_FORM}") from None
+        if not isinstance(row, dict):
+            raise _bad(path, number, f"no JSON object; {_FORM}")
+        yield number, row
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Json]]]:
+    try:
+        text = read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"is not UTF-8 ({error.reason})", path=str(path)) from None
+    reader = csv.DictReader(io.StringIO(text, newline=""), restkey="more columns")
+    for row in reader:
+        yield reader.line_num, row
+
+
+def _bad(path: Path, line: int, message: str) -> FormatError:
+    return FormatError(message, path=str(path), place=f"line {line}")

@@ -1,0 +1,26 @@
+"""Sessions of the chosen turns as estimators see them."""
+
+from typing import Any
+
+from evaltap.evaluator.stats.sample import Cell, Profile
+from evaltap.evaluator.store.database import Store, sql
+
+
+def read_profiles(
+    store: Store, slices: int = 0, *, value: str = "has::DOUBLE"
+) -> dict[tuple[Any, ...], list[Profile]]:
+    """Return the sessions of `estimate_turns`, alike ones together, by slice, metric and digest.
+
+    `slices` is how many columns a slice has; `value` is SQL for the score of a turn, from 0 to 1.
+    """
+    columns = slice_columns(slices)
+    found: dict[tuple[Any, ...], list[Profile]] = {}
+    for row in store.rows(sql(__name__, "profiles").format(slices=columns, value=value)):
+        cells = tuple(Cell(p, int(turns), total, squares) for p, turns, total, squares in row[-2])
+        found.setdefault(row[: slices + 2], []).append(Profile(cells, row[-1]))
+    return found
+
+
+def slice_columns(slices: int) -> str:
+    """Return the columns of a slice, for SQL to go on with others."""
+    return "".join(f"by_{place}, " for place in range(slices))

@@ -1,0 +1,94 @@
+"""What turns of all traffic take: mean, total and quantiles of latency, cost, tokens and calls."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from evaltap.evaluator.estimates.profiles import read_profiles
+from evaltap.evaluator.estimates.scope import Scope, Signal
+from evaltap.evaluator.estimates.turns import choose_turns
+from evaltap.evaluator.stats.estimate import Estimate, estimate
+from evaltap.evaluator.stats.intervals import Interval
+from evaltap.evaluator.stats.quantiles import Quantile, quantile
+from evaltap.evaluator.store.database import Store
+
+MEASURES: Final = ("latency_ms", "cost_usd", "input_tokens", "output_tokens", "tool_count")
+"""Columns of turns that may be measured; what is NULL is not known, and not counted."""
+COMMON: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A column over the traffic, in its own unit; intervals at 95 %."""
+
+    turns: int
+    """Recorded turns of which it is known."""
+    sessions: int
+    estimated_turns: float
+    mean: float
+    process: Interval
+    traffic: Interval
+    quantiles: tuple[Quantile, ...]
+
+    @property
+    def total(self) -> float:
+        """The sum over the turns that the recorded ones stand for."""
+        return self.mean * self.estimated_turns
+
+
+def measure(
+    store: Store, column: str, scope: Scope | None = None, *, shares: Sequence[float] = ()
+) -> Measure | None:
+    """Return mean and quantiles of a column of MEASURES; None where it is known of no turn."""
+    if column not in MEASURES:
+        raise ValueError(f"{column} is not measured; expected one of {', '.join(MEASURES)}")
+    choose_turns(store, scope or Scope(), (), Signal(column, f"{column} IS NOT NULL"))
+    values = [
+        value
+        for (value,) in store.rows(
+            "SELECT DISTINCT has::DOUBLE FROM estimate_turns WHERE counts ORDER BY 1"
+        )
+    ]
+    if not values:
+        return None
+    low, width = values[0], values[-1] - values[0]
+    # Shifted and scaled into 0 to 1, a mean is a mean of scores.
+    mean = _estimate(store, f"(has - {low!r}) / {width or 1.0!r}", scores=True)
+
+    def scaled(ends: Interval) -> Interval:
+        return Interval(low + ends.low * width, low + ends.high * width)
+
+    def below(value: float) -> Estimate:
+        return _estimate(store, f"(has <= {value!r})::DOUBLE")
+
+    found = (quantile(values, share, below) for share in shares)
+    return Measure(
+        mean.turns,
+        mean.sessions,
+        mean.estimated_turns,
+        low + mean.rate * width,
+        scaled(mean.process),
+        scaled(mean.traffic),
+        tuple(one for one in found if one is not None),
+    )
+
+
+def _estimate(store: Store, value: str, *, scores: bool = False) -> Estimate:
+    (profiles,) = read_profiles(store, value=value).values()
+    found = estimate(profiles, scores=scores)
+    assert found is not None  # a profile has turns
+    return found
+
+
+def common_limit(store: Store, column: str) -> float | None:
+    """Return the weighted 95th percentile of a column over all stored turns; None where it is not known."""
+    rows = store.rows(f"""
+        SELECT min(value) FROM (
+          SELECT value, sum(weight) OVER (ORDER BY value) / sum(weight) OVER () AS share
+          FROM (
+            SELECT {column} AS value, 1 / coalesce(inclusion_probability, 1) AS weight
+            FROM latest_turns
+            WHERE {column} IS NOT NULL AND coalesce(inclusion_probability, 1) > 0
+          )
+        ) WHERE share >= {COMMON} - 1e-9""")
+    return None if rows[0][0] is None else float(rows[0][0])

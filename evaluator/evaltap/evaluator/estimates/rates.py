@@ -1,0 +1,219 @@
+"""`estimate_rates`: which share of all traffic passes, or has another signal; as a whole and by slice."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from evaltap.evaluator.estimates.coverage import EVERY_PRODUCER, bucket_of, note_uncovered
+from evaltap.evaluator.estimates.labelled import LabelledTurns, choose_labels
+from evaltap.evaluator.estimates.labels import Label
+from evaltap.evaluator.estimates.profiles import read_profiles, slice_columns
+from evaltap.evaluator.estimates.quantiles import common_limit
+from evaltap.evaluator.estimates.scope import TIMES, Scope, Unit, check_by, check_signal
+from evaltap.evaluator.estimates.turns import choose_turns
+from evaltap.evaluator.stats.estimate import Estimate, estimate
+from evaltap.evaluator.stats.intervals import Interval
+from evaltap.evaluator.stats.sample import Profile
+from evaltap.evaluator.store.database import Store, sql
+from evaltap.schemas.errors import InputError
+
+FEW_SESSIONS: Final = 10
+LEAST_COVERED: Final = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """One share of one slice, under one metric version or under none."""
+
+    slice: Mapping[str, str | None]
+    signal: str
+    metric: str | None
+    metric_digest: str | None
+    rate: float | None
+    """None: no turn of the slice could be evaluated."""
+    process: Interval | None
+    """95 %, for what agent and users do in general."""
+    traffic: Interval | None
+    """95 %, for the turns that there were."""
+    turns: int
+    """Turns that count, as recorded."""
+    sessions: int
+    estimated_turns: float
+    """Turns of the traffic that they stand for."""
+    effective_turns: float
+    design_effect: float | None
+    covered: float
+    """The share of the traffic that had a chance of being kept."""
+    flags: tuple[str, ...]
+    sample_rate: float | None
+    """The share among the recorded turns, unweighted."""
+    not_counted: float
+    """The weighted share of turns without a verdict (not_evaluated, error), which the rate leaves out."""
+    mean_score: float | None
+    """The weighted mean of the scores there are, on the metric's scale."""
+    labels: int | None = None
+    """Labels of people behind the rate; None: it is the metric's own."""
+
+    def data(self) -> dict[str, Any]:
+        """Return the rate as JSON data."""
+        process, traffic = self.process or (None, None), self.traffic or (None, None)
+        found: dict[str, Any] = {
+            "slice": dict(self.slice),
+            "metric": self.metric,
+            "metric_digest": self.metric_digest,
+            "rate": self.rate,
+            "low": process[0],
+            "high": process[1],
+            "traffic_low": traffic[0],
+            "traffic_high": traffic[1],
+            "turns": self.turns,
+            "sessions": self.sessions,
+            "estimated_turns": self.estimated_turns,
+            "effective_turns": self.effective_turns,
+            "design_effect": self.design_effect,
+            "covered": self.covered,
+            "flags": list(self.flags),
+            "signal": self.signal,
+            "sample_rate": self.sample_rate,
+            "not_counted": self.not_counted,
+            "mean_score": self.mean_score,
+        }
+        return found if self.labels is None else {**found, "labels": self.labels}
+
+
+class Rates(NamedTuple):
+    """Rates by slice, metric and version, the newest version last; and what people should know of them."""
+
+    rates: tuple[Rate, ...]
+    notes: tuple[str, ...]
+
+
+def estimate_rates(
+    store: Store,
+    scope: Scope | None = None,
+    *,
+    by: Sequence[str] = (),
+    signal: str = "pass_rate",
+    unit: Unit = Unit.TURN,
+    labels: Sequence[Label] = (),
+    now: datetime | None = None,
+) -> Rates:
+    """Return the estimated rate of each slice and metric version.
+
+    `labels` of people correct the judge's verdicts; `now` (aware) tells windows that are not over.
+    Raises InputError for a slice, signal, condition or label that makes no sense.
+    """
+    scope = scope or Scope()
+    check_by(by, unit)
+    found = check_signal(signal)
+    if found.of_metric:
+        _check_metric(store, scope.metric)
+    limit = common_limit(store, found.limit) if found.limit else None
+    choose_turns(store, scope, by, found, unit, limit)
+    uncovered = note_uncovered(store, scope, by)
+    labelled = choose_labels(store, labels, len(by)) if labels else None
+    profiles = read_profiles(store, len(by))
+    sliced = sql(__name__, "slices").format(
+        slices=slice_columns(len(by)),
+        bucket=bucket_of(by),
+        spread=not scope.where and all(name in TIMES for name in by),
+    )
+    now = now or datetime.now(UTC)
+    rates = []
+    for row in store.rows(sliced, {"every": EVERY_PRODUCER}):
+        key = row[: len(by) + 2]
+        beside = _Beside(*row[len(by) + 2 : -1])
+        slice_ = dict(zip(by, key[: len(by)], strict=True))
+        ended = _ended(scope, slice_, now)
+        rates.append(_rate(slice_, signal, key, beside, profiles.get(key, ()), ended, labelled))
+    notes = [uncovered.note] if uncovered else []
+    if limit is not None:
+        notes.append(f"{signal}: the share of turns with {found.limit} above {limit:,.6g}")
+    if scope.since or scope.until:
+        notes.extend(_without_time(store))
+    return Rates(tuple(rates), (*notes, *(labelled.notes if labelled else ())))
+
+
+def _check_metric(store: Store, name: str) -> None:
+    known = [
+        row[0] for row in store.rows("SELECT DISTINCT metric_name FROM turn_scores ORDER BY 1")
+    ]
+    if name and name not in known:
+        raise InputError(
+            f"--metric {name}: no turn is scored by it; scored here: {', '.join(known) or 'nothing'}"
+        )
+
+
+def _without_time(store: Store) -> Iterable[str]:
+    ((turns,),) = store.rows("SELECT count(*) FROM latest_turns WHERE started_at IS NULL")
+    if turns:
+        yield f"turns without a time of start, which are in no window: {turns:,}"
+
+
+class _Beside(NamedTuple):
+    turns: int
+    having: int
+    not_counted: float
+    mean_score: float | None
+    uncovered: float
+    """For each turn of the traffic that kept turns stand for."""
+
+
+def _rate(
+    slice_: Mapping[str, str | None],
+    signal: str,
+    key: tuple[Any, ...],
+    beside: _Beside,
+    profiles: Iterable[Profile],
+    ended: bool,
+    labelled: LabelledTurns | None,
+) -> Rate:
+    found = estimate(profiles)
+    covered = 1 / (1 + beside.uncovered)
+    flags = []
+    if covered < LEAST_COVERED:
+        flags.append("uncovered")
+    if found is not None and found.effective_sessions < FEW_SESSIONS:
+        flags.append("few_sessions")
+    if not ended:
+        flags.append("open")
+    metric, digest = key[-2:]
+    corrected = labelled.correct(key, found) if labelled and found else None
+    if corrected is not None:
+        flags.extend(corrected.flags)
+    return Rate(
+        slice_,
+        signal,
+        metric,
+        digest,
+        *(_figures(found) if corrected is None else corrected.figures),
+        found.turns if found else 0,
+        found.sessions if found else 0,
+        found.estimated_turns if found else 0.0,
+        found.effective_turns if found else 0.0,
+        found.design_effect if found else None,
+        covered,
+        tuple(flags),
+        beside.having / beside.turns if beside.turns else None,
+        beside.not_counted,
+        beside.mean_score,
+        None if corrected is None else corrected.labels,
+    )
+
+
+def _figures(found: Estimate | None) -> tuple[float | None, Interval | None, Interval | None]:
+    return (None, None, None) if found is None else (found.rate, found.process, found.traffic)
+
+
+_LASTS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
+
+
+def _ended(scope: Scope, slice_: Mapping[str, str | None], now: datetime) -> bool:
+    """Return whether the window, and the times of the slice, are over."""
+    ends = [scope.until] if scope.until else []
+    for name, lasts in _LASTS.items():
+        if begins := slice_.get(name):
+            start = datetime.fromisoformat(begins)
+            ends.append(start.replace(tzinfo=start.tzinfo or UTC) + lasts)
+    return not ends or min(ends) <= now

@@ -1,0 +1,18 @@
+-- Sessions as estimators see them, alike ones together.  `slices`: the columns of the slice, `value`: the
+-- score of a turn.
+WITH cells AS (
+  SELECT {slices} metric, metric_digest, session, probability, count(*) AS turns,
+         sum({value}) AS total, sum(pow({value}, 2)) AS squares
+  FROM estimate_turns
+  WHERE counts
+  GROUP BY ALL
+),
+sessions AS (
+  SELECT {slices} metric, metric_digest,
+         list([probability, turns, total, squares] ORDER BY probability) AS cells
+  FROM cells
+  GROUP BY {slices} metric, metric_digest, session
+)
+SELECT {slices} metric, metric_digest, cells, count(*)
+FROM sessions
+GROUP BY ALL

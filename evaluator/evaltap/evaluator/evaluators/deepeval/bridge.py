@@ -1,0 +1,202 @@
+"""What DeepEval needs of us: its classes by name, our turns as its test cases.
+
+The package is an extra and is imported when a metric of it is built, with its telemetry switched off
+and without its reading of `.env` files.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from enum import Enum
+from importlib import import_module
+from typing import Any, get_args, get_type_hints
+
+import orjson
+
+from evaltap.evaluator.cases.json_path import follow
+from evaltap.evaluator.cases.turn import Turn, absent_state
+from evaltap.evaluator.contract.errors import MetricError
+from evaltap.evaluator.evaluators.function import load_object
+
+_PYTHON = "$python"
+
+
+def load_deepeval() -> Any:  # the module
+    """Import DeepEval; raise MetricError when it is not installed."""
+    os.environ["DEEPEVAL_TELEMETRY_OPT_OUT"] = "1"
+    os.environ["DEEPEVAL_DISABLE_DOTENV"] = "1"
+    try:
+        return import_module("deepeval")
+    except ImportError as error:
+        raise MetricError(
+            f"DeepEval cannot be imported ({error}); install evaltap[deepeval]"
+        ) from error
+
+
+def metric_class(name: str) -> type[Any]:
+    """Return a metric class by its name in `deepeval.metrics` or its path; raise MetricError otherwise."""
+    metrics = import_module("deepeval.metrics")
+    found = load_object(name, "deepeval.metric") if ":" in name else getattr(metrics, name, None)
+    kinds = (metrics.BaseMetric, metrics.BaseConversationalMetric)
+    if not isinstance(found, type) or not issubclass(found, kinds):
+        known = [
+            key
+            for key, value in sorted(vars(metrics).items())
+            if isinstance(value, type) and issubclass(value, kinds) and value not in kinds
+        ]
+        raise MetricError(
+            f"deepeval.metric is '{name}'; expected module:Class or of {', '.join(known)}"
+        )
+    return found
+
+
+def is_conversational(metric: type[Any]) -> bool:
+    """Tell whether a metric looks at the whole conversation."""
+    base: type[Any] = import_module("deepeval.metrics").BaseConversationalMetric
+    return issubclass(metric, base)
+
+
+def parameters_of(metric: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return constructor arguments: enumerations by value, Python objects by path.
+
+    A class in the place of `model` is made here; elsewhere it is passed as it is.
+    """
+    try:
+        hints = get_type_hints(metric.__init__)
+    except Exception:  # whatever a stranger's annotations raise, plain values still pass
+        hints = {}
+    made = {}
+    for name, value in given.items():
+        found = _object(value)
+        if name == "model" and isinstance(found, type):
+            found = found()
+        made[name] = _enumerated(found, hints.get(name), name)
+    return made
+
+
+def _object(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        if set(value) == {_PYTHON}:
+            return load_object(str(value[_PYTHON]), _PYTHON)
+        return {key: _object(item) for key, item in value.items()}
+    return [_object(item) for item in value] if isinstance(value, list) else value
+
+
+def _enumerated(value: Any, hint: Any, name: str) -> Any:
+    kind = _enum_in(hint)
+    if kind is None:
+        return value
+    if isinstance(value, list):
+        return [_member(item, kind, name) for item in value]
+    return _member(value, kind, name)
+
+
+def _enum_in(hint: Any) -> type[Enum] | None:
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint
+    return next((found for one in get_args(hint) if (found := _enum_in(one)) is not None), None)
+
+
+def _member(value: Any, kind: type[Enum], name: str) -> Any:
+    if not isinstance(value, str):
+        return value
+    members = {**{one.name: one for one in kind}, **{one.value: one for one in kind}}
+    if value not in members:
+        known = ", ".join(str(one.value) for one in kind)
+        raise MetricError(f"deepeval.parameters.{name} has '{value}'; expected of {known}")
+    return members[value]
+
+
+# -- test cases ------------------------------------------------------------------------------------
+
+
+def turn_fields(
+    turn: Turn,
+    expected: Turn,
+    case: Mapping[str, Any],
+    *,
+    context_path: Sequence[str | int] | None,
+    retrieval_tools: Sequence[str],
+) -> dict[str, Any]:
+    """Return the fields of an `LLMTestCase` for a turn; what is no evidence is left out."""
+    fields: dict[str, Any] = {}
+    for name, source, key, text in (
+        ("input", turn, "userContent", turn.user_text),
+        ("actual_output", turn, "finalResponse", turn.final_text),
+        ("expected_output", expected, "finalResponse", expected.final_text),
+    ):
+        if text is not None and not source.lacks(key):
+            fields[name] = text
+    if not turn.lacks("tools"):
+        fields["tools_called"] = [_call(call) for call in turn.tools if call]
+    if "tools" in expected.data and not expected.lacks("tools"):
+        fields["expected_tools"] = [_call(call) for call in expected.tools if call]
+    if retrieval_tools and "tools_called" in fields:
+        found = [call for call in turn.tools if call and call.get("name") in retrieval_tools]
+        if not any(absent_state(call, "result") for call in found):
+            fields["retrieval_context"] = [_text(call.get("result")) for call in found]
+    if context_path is not None:
+        with suppress(ValueError):  # a metric that needs it says that it is missing
+            fields["context"] = _texts(follow(case, context_path))
+    telemetry = turn.data.get("telemetry") or {}
+    if telemetry.get("costUsd") is not None:
+        fields["token_cost"] = telemetry["costUsd"]
+    if telemetry.get("latencyMs") is not None:
+        fields["completion_time"] = telemetry["latencyMs"] / 1000
+    return fields
+
+
+def turn_test_case(fields: Mapping[str, Any]) -> Any:
+    """Return DeepEval's test case of one turn."""
+    kinds = import_module("deepeval.test_case")
+    calls = {
+        key: [kinds.ToolCall(**call) for call in fields[key]]
+        for key in ("tools_called", "expected_tools")
+        if key in fields
+    }
+    return kinds.LLMTestCase(**{**fields, **calls})
+
+
+def conversation_fields(turns: Sequence[Turn]) -> list[dict[str, Any]] | str:
+    """Return the messages of a conversation, or which evidence is not there."""
+    messages: list[dict[str, Any]] = []
+    for turn in turns:
+        for role, field, text in (
+            ("user", "userContent", turn.user_text),
+            ("assistant", "finalResponse", turn.final_text),
+        ):
+            reason = turn.lacks(field) or (f"{field} is absent" if text is None else None)
+            if reason is not None:
+                return reason
+            messages.append({"role": role, "content": text})
+        if not turn.lacks("tools") and turn.tools:
+            messages[-1]["tools_called"] = [_call(call) for call in turn.tools if call]
+    return messages
+
+
+def conversation_test_case(messages: Sequence[Mapping[str, Any]], extra: Mapping[str, Any]) -> Any:
+    """Return DeepEval's test case of a whole conversation."""
+    kinds = import_module("deepeval.test_case")
+    made = []
+    for message in messages:
+        calls = [kinds.ToolCall(**call) for call in message.get("tools_called", ())]
+        made.append(kinds.Turn(**{**message, "tools_called": calls or None}))
+    return kinds.ConversationalTestCase(turns=made, **extra)
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {"name": call.get("name") or ""}
+    arguments = call.get("arguments")
+    if isinstance(arguments, Mapping) and not absent_state(call, "arguments"):
+        made["input_parameters"] = dict(arguments)
+    if call.get("result") is not None and not absent_state(call, "result"):
+        made["output"] = call["result"]
+    return made
+
+
+def _texts(value: Any) -> list[str]:
+    return [_text(item) for item in value] if isinstance(value, list) else [_text(value)]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()

@@ -1,0 +1,67 @@
+"""Our judge as a model of DeepEval; imported where DeepEval is installed."""
+
+from collections import Counter
+from functools import partial
+from typing import Any
+
+from deepeval.models import DeepEvalBaseLLM  # pyright: ignore[reportMissingImports]  # an extra
+from pydantic import BaseModel
+
+from evaltap.evaluator.contract.judge import Judge, JudgeInvalid, JudgeReply, JudgeRequest
+from evaltap.evaluator.evaluators.judged.rubric_answer import strip_fence
+from evaltap.schemas.formats.metric import GenerationConfig
+
+
+class JudgedModel(DeepEvalBaseLLM):  # type: ignore[misc]  # a package that is not always there
+    """Asks our judge; what it answers is added to `replies`.
+
+    `version` is that of the evaluator: an answer that was kept for another one is not taken.
+    """
+
+    def __init__(
+        self, judge: Judge, generation: GenerationConfig, replies: list[JudgeReply], version: str
+    ) -> None:
+        super().__init__("evaltap judge")
+        self._judge = judge
+        self._generation = generation
+        self._replies = replies
+        self._version = version
+        self._asked: Counter[str] = Counter()
+
+    def load_model(self, *_: object, **__: object) -> "JudgedModel":
+        """Return itself: there is nothing to load."""
+        return self
+
+    def generate(self, prompt: object, schema: type[BaseModel] | None = None) -> str:
+        """Return the judge's answer as text: DeepEval reads it as that of any custom model."""
+        text = str(prompt)
+        request = JudgeRequest(
+            text,
+            "" if schema is None else schema.__name__,
+            None if schema is None else schema.model_json_schema(),
+            self._generation,
+            # Who asks the same thing again wants another opinion, not the kept one.
+            sample=self._asked[text],
+            version=self._version,
+            check=None if schema is None else partial(_check_json, schema),
+        )
+        self._asked[text] += 1
+        reply = self._judge.answer(request)
+        self._replies.append(reply)
+        return reply.text
+
+    async def a_generate(self, prompt: object, schema: type[BaseModel] | None = None) -> str:
+        """Return what `generate` returns."""
+        return self.generate(prompt, schema)
+
+    def get_model_name(self, *_: Any, **__: Any) -> str:
+        """Return what DeepEval calls the model."""
+        return "evaltap judge"
+
+
+def _check_json(schema: type[BaseModel], text: str) -> None:
+    """Raise JudgeInvalid for an answer that does not keep the schema: it is not worth keeping."""
+    try:
+        schema.model_validate_json(strip_fence(text))
+    except ValueError as error:
+        raise JudgeInvalid(f"not a {schema.__name__}: {error}") from None

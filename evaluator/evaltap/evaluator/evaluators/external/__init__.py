@@ -1,0 +1,1 @@
+"""Metrics that run a command."""

@@ -1,0 +1,161 @@
+"""Reading what a judge answered: one function for each kind of question.
+
+What is no verdict raises JudgeInvalid; it never becomes a zero.  Kinds and their leniencies are those
+of tRPC-Agent-Go's response scorers.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
+
+from evaltap.evaluator.cases.json_text import parse
+from evaltap.evaluator.cases.text import quoted
+from evaltap.evaluator.contract.context import RubricVerdict
+from evaltap.evaluator.contract.judge import JudgeInvalid
+from evaltap.evaluator.evaluators.judged.rubric_answer import (
+    mean_score,
+    read_rubric_answer,
+    strip_fence,
+)
+from evaltap.schemas.formats.model import Json
+
+
+class Verdict(NamedTuple):
+    """What one answer says: a score in [0, 1], why, the rows it is made of, and its typed value."""
+
+    score: float
+    reason: str
+    rubric_scores: tuple[RubricVerdict, ...] = ()
+    value: float | bool | str | None = None
+
+
+_REASONING: Final = "reasoning:"
+_VALID: Final = "is_the_agent_response_valid:"
+_FIELD: Final = re.compile(r"\s*(ID|Reason|Label|Verdict)\s*:(.*)")
+_LABELS: Final = {
+    "supported": 1.0,
+    "not_applicable": 1.0,
+    "unsupported": 0.0,
+    "contradictory": 0.0,
+    "disputed": 0.0,
+}
+
+
+def read_validity(text: str) -> Verdict:
+    """Read `reasoning:` and `is_the_agent_response_valid:`; only the label `valid` scores 1."""
+    begin = text.find(_REASONING)
+    middle = text.find(_VALID, begin + 1)
+    if begin < 0 or middle < 0:
+        raise JudgeInvalid(
+            f"expected the lines '{_REASONING}' and '{_VALID}'; found {quoted(text)}"
+        )
+    label = text[middle + len(_VALID) :].partition("\n")[0].strip().lower()
+    score = float(label == "valid")
+    return Verdict(score, text[begin + len(_REASONING) : middle].strip(), value=score)
+
+
+def read_rubrics(text: str, ids: Collection[str]) -> Verdict:
+    """Read one verdict for each rubric; the score is their mean."""
+    verdicts = read_rubric_answer(text, ids)
+    score = mean_score(verdicts)
+    return Verdict(score, "\n".join(verdict.reason for verdict in verdicts), verdicts, score)
+
+
+def read_single_score(text: str) -> Verdict:
+    """Read `{"score": <0 to 1>, "reason": ...}`."""
+    answer = _object(text)
+    score = answer.get("score")
+    if score is None:
+        raise JudgeInvalid(f"score is required; found {_keys(answer)}")
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+        raise JudgeInvalid(f"score is {score!r}; expected a number from 0 to 1")
+    return Verdict(float(score), _reason(answer), value=float(score))
+
+
+def read_boolean(text: str) -> Verdict:
+    """Read `{"passed": <true or false>, "reason": ...}`."""
+    answer = _object(text)
+    passed = answer.get("passed")
+    if not isinstance(passed, bool):
+        raise JudgeInvalid(f"passed is required; found {passed!r}, expected true or false")
+    return Verdict(float(passed), _reason(answer), value=passed)
+
+
+def read_category(text: str, scores: Mapping[str, float]) -> Verdict:
+    """Read `{"category": ..., "reason": ...}`; a label that is not known scores 0 and says so."""
+    answer = _object(text)
+    category = answer.get("category")
+    if not isinstance(category, str) or not category.strip():
+        raise JudgeInvalid(f"category is required; found {category!r}")
+    label, reason = category.strip(), _reason(answer)
+    if label not in scores:
+        reason = f"unknown category {label!r}, known: {', '.join(scores)}; {reason}"
+    return Verdict(scores.get(label, 0.0), reason, value=label)
+
+
+def read_sentence_labels(text: str) -> Verdict:
+    """Read blocks of `ID`, `Reason`, `Label`, `Verdict`; the score is the share of good labels.
+
+    Without a label the verdict yes or no counts; without an id the block's number does.
+    """
+    rows = [_sentence(block, number) for number, block in enumerate(_blocks(text), start=1)]
+    if not rows:
+        raise JudgeInvalid(f"no sentence blocks found; found {quoted(text)}")
+    score = mean_score(rows)
+    return Verdict(score, "\n".join(row.reason for row in rows), tuple(rows), score)
+
+
+def _blocks(text: str) -> list[dict[str, str]]:
+    """Return the blocks that are complete: an ID line starts one, its Verdict line ends it."""
+    blocks: list[dict[str, str]] = []
+    open_block: dict[str, str] | None = None
+    field = ""
+    for line in strip_fence(text).splitlines():
+        match = _FIELD.match(line)
+        if match:
+            field = match[1]
+            if field == "ID":
+                open_block = {}
+            if open_block is not None:
+                open_block[field] = match[2].strip()
+                if field == "Verdict":
+                    if open_block.keys() >= {"Reason", "Label"}:
+                        blocks.append(open_block)
+                    open_block = None
+        elif open_block is not None and field == "Reason" and line.strip():
+            open_block[field] += "\n" + line.strip()
+    return blocks
+
+
+def _sentence(block: Mapping[str, str], number: int) -> RubricVerdict:
+    label, verdict = block["Label"].lower(), block["Verdict"].lower()
+    name = block["ID"] or str(number)
+    if label and label not in _LABELS:
+        raise JudgeInvalid(
+            f"label of sentence {name} is '{label}'; expected one of {', '.join(_LABELS)}"
+        )
+    score = _LABELS[label] if label else float(verdict == "yes")
+    shown = label or f"verdict {verdict or 'missing'}"
+    return RubricVerdict(name, score, f"[{shown}] {block['Reason']}")
+
+
+def _object(text: str) -> dict[str, Json]:
+    body = strip_fence(text)
+    try:
+        answer = parse(body)
+    except ValueError as error:
+        raise JudgeInvalid(f"unmarshal response json: {error}; found {quoted(body)}") from None
+    if not isinstance(answer, dict):
+        raise JudgeInvalid(f"found {quoted(body)}, expected a JSON object")
+    return answer
+
+
+def _reason(answer: Mapping[str, Json]) -> str:
+    reason = answer.get("reason")
+    if not isinstance(reason, str):
+        raise JudgeInvalid(f"reason is required; found {_keys(answer)}")
+    return reason
+
+
+def _keys(answer: Mapping[str, Json]) -> str:
+    return f"the keys {', '.join(answer)}" if answer else "an empty object"

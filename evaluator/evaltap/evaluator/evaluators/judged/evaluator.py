@@ -1,0 +1,406 @@
+"""What all evaluators that ask a judge have in common: samples, votes, aggregation, failures.
+
+An evaluator says what to ask about a turn and how to read the answer (`Question`); `panel` says who
+is asked and how often; this module asks, and decides what becomes of answers that are no verdict.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from msgspec import structs
+
+from evaltap.evaluator.cases.turn import Turn
+from evaltap.evaluator.contract.aggregation import average, majority, status_of
+from evaltap.evaluator.contract.context import (
+    EvaluationContext,
+    EvaluatorFailure,
+    MetricScore,
+    RubricVerdict,
+    Status,
+    TurnScore,
+    Vote,
+)
+from evaltap.evaluator.contract.errors import MetricError
+from evaltap.evaluator.contract.judge import (
+    DEFAULT_GENERATION,
+    BudgetSpentError,
+    Judge,
+    JudgeError,
+    JudgeInvalid,
+    JudgeReply,
+    JudgeRequest,
+)
+from evaltap.evaluator.contract.turn_evaluator import (
+    NOTHING_EXPECTED,
+    CaseResult,
+    MissingEvidence,
+    TurnEvaluator,
+    turn_score,
+)
+from evaltap.evaluator.contract.validation import require
+from evaltap.evaluator.evaluators.judged.answers import Verdict
+from evaltap.evaluator.evaluators.judged.panel import (
+    Juror,
+    Panel,
+    PanelSamples,
+    SampleAggregator,
+    SampleRequest,
+)
+from evaltap.evaluator.evaluators.judged.rubric_prompt import NOTHING_MORE, RubricAsks
+from evaltap.evaluator.evaluators.judged.samples import run_all, samples_of, workers_of
+from evaltap.evaluator.judges.settings import judge_models
+from evaltap.schemas.formats.case import Rubric
+from evaltap.schemas.formats.metric import (
+    EvalMetric,
+    GenerationConfig,
+    JudgeModel,
+    LlmJudgeCriterion,
+)
+
+BEFOREHAND: Final = -1
+"""The sample number of what was asked in order to make a question."""
+
+_NO_REPLY: Final = JudgeReply("")
+
+
+class TurnView(NamedTuple):
+    """One turn as a question is made from it: the conversation up to it, and what may be used."""
+
+    actual: Sequence[Turn]
+    """The actual turns up to and with this one."""
+    expected: Sequence[Turn]
+    rubrics: Sequence[Rubric]
+    generation: GenerationConfig
+    judge: Judge
+    asks: RubricAsks = NOTHING_MORE
+
+    @property
+    def turn(self) -> Turn:
+        """The turn that is judged."""
+        return self.actual[-1]
+
+    @property
+    def wanted(self) -> Turn:
+        """The expected turn, perhaps a placeholder."""
+        return self.expected[-1]
+
+
+class Question(NamedTuple):
+    """What to ask about a turn, built for each sample, and how to read the answer."""
+
+    request: Callable[[], JudgeRequest]
+    read: Callable[[str], Verdict]
+    """Raises JudgeInvalid for an answer that is no verdict."""
+
+
+MessageBuilder = Callable[[TurnView], Question | MissingEvidence]
+TurnAggregator = Callable[[tuple[TurnScore, ...], float], MetricScore]
+
+
+class Judged(TurnEvaluator):
+    """Asks the judges of a metric about each turn and puts their votes together.
+
+    Raises MetricError when `criterion.llmJudge` is missing or contradicts itself, a rubric id is blank
+    or doubled, or a number of samples or threads makes no sense.
+    """
+
+    takes_known = True
+
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        metric: EvalMetric,
+        build: MessageBuilder,
+        *,
+        needs_rubrics: bool = False,
+        asks_beforehand: bool = False,
+        samples: SampleAggregator = majority,
+        turns: TurnAggregator = average,
+    ) -> None:
+        self.name = name
+        self.version = version
+        super().__init__(metric)
+        criterion = require(metric, lambda given: given.llm_judge, "llmJudge")
+        self._build = build
+        self._needs_rubrics = needs_rubrics
+        self._workers = workers_of(criterion)
+        # Making a question is no work worth a thread, unless it asks the judge itself.
+        self._builders = self._workers if asks_beforehand else 1
+        self._models = judge_models(criterion)
+        self._panel = Panel(criterion, metric.threshold, samples, *_jurors(criterion, self._models))
+        self._turn_aggregator = turns
+        self._asks = _asks(criterion, rubrics=needs_rubrics)
+        check_rubrics(criterion.rubrics)
+
+    def score_turns(self, context: EvaluationContext) -> CaseResult:
+        """Return a score for each turn that the judge gave a verdict on.
+
+        Without a configured judge nothing is evaluated; a turn without a verdict is in error and has
+        no score.  When the budget ends within a case, its metric is not evaluated.
+        """
+        part = context.metric.criterion.llm_judge if context.metric.criterion else None
+        rubrics = [rubric for rubric in (part.rubrics if part else []) if rubric.content]
+        known = list(context.known or [None] * len(context.actual))
+        places = [place for place, score in enumerate(known) if score is None]
+        if self._needs_rubrics and not rubrics:
+            return EvaluatorFailure(
+                "no rubric with content; add criterion.llmJudge.rubrics or rubrics of the case",
+                "MetricError",
+            )
+        judges = [context.services.judge(model) for model in self._models]
+        session = _Session(judges, self.version, self.threshold)
+        views = [
+            TurnView(
+                context.actual[: place + 1], context.expected[: place + 1], rubrics,
+                self._panel.jurors[0].generation, judges[0], self._asks,
+            )
+            for place in places
+        ]  # fmt: skip
+        for place, score in zip(places, self._score_turns(views, session), strict=True):
+            known[place] = score
+        turns = tuple(score for score in known if score is not None)
+        if session.spent:
+            # A mean over the turns that were paid for would pass for the score of the case.
+            return MetricScore(Status.NOT_EVALUATED, None, session.spent, turns)
+        return turns
+
+    def sum_up(self, turns: tuple[TurnScore, ...]) -> MetricScore:
+        """Return what the metric's aggregator makes of the turns."""
+        return self._turn_aggregator(turns, self.threshold)
+
+    def _score_turns(self, views: Sequence[TurnView], session: "_Session") -> list[TurnScore]:
+        built = run_all(lambda view: session.build(self._build, view), views, self._builders)
+        rounds = {
+            place: _Round(question, self._panel.samples())
+            for place, (question, _) in enumerate(built)
+            if isinstance(question, Question)
+        }
+        open_rounds = list(rounds.values())
+        while open_rounds:
+            asked = [(round_.question, ask) for round_ in open_rounds for ask in round_.due]
+            votes = iter(run_all(lambda one: session.vote(*one), asked, self._workers))
+            for round_ in open_rounds:
+                round_.take([next(votes) for _ in round_.due])
+            open_rounds = [round_ for round_ in open_rounds if round_.due]
+        scores: list[TurnScore] = []
+        for place, (question, beforehand) in enumerate(built):
+            score = rounds[place].score if isinstance(question, Question) else question
+            scores.append(structs.replace(score, beforehand=beforehand) if beforehand else score)
+        return scores
+
+
+class _Round:
+    """The ballot of one turn under way: what is due next, and in the end its score."""
+
+    def __init__(self, question: Question, ballot: PanelSamples) -> None:
+        self.question = question
+        self.score = TurnScore(Status.NOT_EVALUATED)
+        self._ballot = ballot
+        self.due = next(ballot)
+
+    def take(self, votes: Sequence[Vote]) -> None:
+        """Hand in the votes that were due."""
+        try:
+            self.due = self._ballot.send(votes)
+        except StopIteration as end:
+            self.due, self.score = [], end.value
+
+
+class _Session:
+    """The session with the judges of one case: once a judge is down, it is not asked again."""
+
+    def __init__(self, judges: Sequence[Judge], version: str, threshold: float) -> None:
+        self._judges = judges
+        self._version = version
+        self._threshold = threshold
+        self._down: dict[int, str] = {}
+        self.spent = ""
+        """Why the budget did not suffice for all of the case."""
+
+    def build(
+        self, build: MessageBuilder, view: TurnView
+    ) -> tuple[Question | TurnScore, tuple[Vote, ...]]:
+        """Return a turn's question, or what it is without one, and what was asked to make it."""
+        if 0 in self._down:
+            return TurnScore(*self._not_asked(0)), ()
+        listening = _Listening(view.judge, self._version)
+        try:
+            question = build(view._replace(judge=listening))
+        except JudgeError as error:
+            status, reason = self._note(error, 0)
+            return TurnScore(status, reason=reason), listening.votes(error)
+        if isinstance(question, MissingEvidence):
+            return turn_score(question, self._threshold), listening.votes()
+        return question, listening.votes()
+
+    def vote(self, question: Question, ask: SampleRequest) -> Vote:
+        """Ask for one sample; return its verdict, or why there is none."""
+        juror, number = ask
+        if juror.place in self._down:
+            status, _, reason = self._not_asked(juror.place)
+            return Vote(number, status, None, reason, judge=juror.name)
+        reply, reader = _NO_REPLY, _Reader(question.read)
+        try:
+            request = replace(
+                question.request(),
+                generation=juror.generation,
+                sample=number,
+                version=self._version,
+                check=reader,
+            )
+            reply = self._judges[juror.place].answer(request)
+            score, reason, rows, value = storable(reader(reply.text))
+        except JudgeError as error:
+            status, reason = self._note(error, juror.place)
+            reply = error.reply or reply
+            return vote_of(reply, number, status, None, reason, judge=juror.name)
+        status = status_of(score, self._threshold)
+        return vote_of(reply, number, status, score, reason, rows, value, juror.name)
+
+    def _not_asked(self, place: int) -> tuple[Status, None, str]:
+        status = Status.NOT_EVALUATED if self.spent else Status.ERROR
+        return status, None, f"not asked, as {self._down[place]}"
+
+    def _note(self, error: JudgeError, place: int) -> tuple[Status, str]:
+        if isinstance(error, BudgetSpentError):
+            self.spent = self._down[place] = str(error)
+            return Status.NOT_EVALUATED, self.spent
+        text = _storable(f"{type(error).__name__}: {error}")
+        if not isinstance(error, JudgeInvalid):
+            self._down.setdefault(place, text)
+        return Status.ERROR, text
+
+
+class _Reader:
+    """Reads answers, and the same one only once: the cache looks at it first."""
+
+    def __init__(self, read: Callable[[str], Verdict]) -> None:
+        self._read = read
+        self._last: tuple[str, Verdict] | None = None
+
+    def __call__(self, text: str) -> Verdict:
+        if self._last is None or self._last[0] is not text:
+            self._last = (text, self._read(text))
+        return self._last[1]
+
+
+class _Listening:
+    """A judge that a question is made with; it remembers what it answered."""
+
+    def __init__(self, judge: Judge, version: str) -> None:
+        self._judge = judge
+        self._version = version
+        self._replies: list[JudgeReply] = []
+
+    def answer(self, request: JudgeRequest) -> JudgeReply:
+        reply = self._judge.answer(replace(request, version=self._version))
+        self._replies.append(reply)
+        return reply
+
+    def votes(self, error: JudgeError | None = None) -> tuple[Vote, ...]:
+        """Return what was asked, as rows without a verdict."""
+        last = error.reply if error else None
+        replies = [*self._replies, last] if last else self._replies
+        status, reason = (Status.ERROR, str(error)) if error else (Status.NOT_EVALUATED, "")
+        return tuple(vote_of(reply, BEFOREHAND, status, None, reason) for reply in replies)
+
+
+def vote_of(
+    reply: JudgeReply,
+    number: int,
+    status: Status,
+    score: float | None,
+    reason: str,
+    rows: tuple[RubricVerdict, ...] = (),
+    value: float | bool | str | None = None,
+    judge: str = "judge",
+) -> Vote:
+    """Return a vote with what its answer cost."""
+    return Vote(
+        number, status, score, reason, rows, reply.model, reply.input_tokens, reply.output_tokens,
+        reply.latency, value, judge, reply.cost_usd, reply.cached, reply.saved_usd,
+    )  # fmt: skip
+
+
+def storable(verdict: Verdict) -> Verdict:
+    """Return a verdict whose texts any database takes: half characters (JSON's \\ud800) replaced."""
+    score, reason, rows, value = verdict
+    if all(row.id.isascii() and row.reason.isascii() for row in rows) and reason.isascii():
+        return verdict
+    rows = tuple(
+        replace(
+            row,
+            id=_storable(row.id),
+            reason=_storable(row.reason),
+            evidence=_storable(row.evidence),
+        )
+        for row in rows
+    )
+    return Verdict(
+        score, _storable(reason), rows, _storable(value) if isinstance(value, str) else value
+    )
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _jurors(
+    criterion: LlmJudgeCriterion, models: Sequence[JudgeModel | None]
+) -> tuple[tuple[Juror, ...], Juror | None]:
+    jurors: list[Juror] = []
+    first = 0
+    for place, model in enumerate(models):
+        samples = samples_of(model)
+        generation = model.generation_config if model else None
+        name = "judge" if place == 0 else f"panel-{place}"
+        jurors.append(Juror(place, name, first, samples, generation or DEFAULT_GENERATION))
+        first += samples
+    if criterion.cascade is None:
+        return tuple(jurors), None
+    return tuple(jurors[:-1]), jurors[-1]._replace(name="second")
+
+
+def _asks(criterion: LlmJudgeCriterion, *, rubrics: bool) -> RubricAsks:
+    evidence = criterion.evidence
+    if evidence not in ("", "flag", "require"):
+        raise MetricError(f"llmJudge.evidence is '{evidence}'; expected flag or require")
+    confidence = criterion.cascade is not None and criterion.cascade.min_confidence > 0
+    if (evidence or confidence) and not rubrics:
+        raise MetricError("evidence and minConfidence are for the evaluators that ask rubrics")
+    return RubricAsks(evidence, confidence)
+
+
+def check_rubrics(rubrics: Sequence[Rubric]) -> None:
+    """Raise MetricError when a rubric's id is blank or given twice."""
+    ids = Counter(rubric.id.strip() for rubric in rubrics if rubric.content)
+    if "" in ids:
+        raise MetricError("a rubric has a blank id; give each rubric an id of its own")
+    doubled = [name for name, count in ids.items() if count > 1]
+    if doubled:
+        raise MetricError(f"two rubrics have the id {doubled[0]}; give each an id of its own")
+
+
+def lacking(turn: Turn, *fields: str, expected: bool = False) -> str | None:
+    """Return the first of the fields that is no evidence, and why; None when all are."""
+    side = "expected " if expected else ""
+    return next((f"{side}{reason}" for field in fields if (reason := turn.lacks(field))), None)
+
+
+def reference_text(wanted: Turn) -> str | MissingEvidence:
+    """Return the answer to compare with: the expected one, or all that are as good, numbered."""
+    if not wanted.referenced:
+        return NOTHING_EXPECTED
+    turns = (wanted, *wanted.references)
+    texts = [one.final_text for one in turns if not lacking(one, "finalResponse")]
+    given = [text for text in texts if text is not None]
+    if not given:
+        reason = lacking(wanted, "finalResponse", expected=True)
+        return MissingEvidence(reason or "expected finalResponse is absent")
+    if len(given) == 1:
+        return given[0]
+    listed = "\n".join(f"{number}. {text}" for number, text in enumerate(given, start=1))
+    return f"Any one of these {len(given)} is right:\n{listed}"

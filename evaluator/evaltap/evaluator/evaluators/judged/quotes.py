@@ -1,0 +1,52 @@
+"""Checking what a judge quotes: its material must contain the words."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from evaltap.evaluator.cases.text import quoted
+from evaltap.evaluator.contract.context import RubricVerdict
+from evaltap.evaluator.contract.judge import JudgeInvalid
+from evaltap.evaluator.evaluators.judged.answers import Verdict
+
+_GAP: Final = re.compile(r"\s*(?:\.\.\.|…|\[\.\.\.\]|\[…\])\s*")
+_MARKS: Final = "\"'`\u201c\u201d\u201e\u2018\u2019\u00ab\u00bb "
+_SHOWN: Final = 120
+
+
+def check_quotes(verdict: Verdict, material: Sequence[str], *, required: bool) -> Verdict:
+    """Mark each row by whether one of the texts contains its quote.
+
+    The row's reason names a quote that is in none; when quotes are `required` it is no verdict,
+    and neither is a rubric that is met without a quote: JudgeInvalid.
+    """
+    texts = [_plain(text) for text in material]
+    rows = tuple(_checked(row, texts, required=required) for row in verdict.rubric_scores)
+    return verdict._replace(rubric_scores=rows, reason="\n".join(row.reason for row in rows))
+
+
+def quoted_from(quote: str, texts: Sequence[str]) -> bool:
+    """Tell whether a text contains a quote, regardless of case, white space and gaps marked by dots."""
+    pieces = [_plain(piece).strip(_MARKS) for piece in _GAP.split(quote)]
+    pieces = [piece for piece in pieces if piece]
+    return bool(pieces) and any(all(piece in text for piece in pieces) for text in texts)
+
+
+def _checked(row: RubricVerdict, texts: Sequence[str], *, required: bool) -> RubricVerdict:
+    if not row.evidence:
+        if required and row.score > 0:
+            raise JudgeInvalid(f"rubric {row.id} is met without evidence; expected a quote")
+        return row
+    found = quoted_from(row.evidence, texts)
+    if found:
+        return replace(row, evidence_found=True)
+    if required:
+        raise JudgeInvalid(f"evidence of rubric {row.id} not found: {quoted(row.evidence, _SHOWN)}")
+    reason = f"{row.reason} [evidence not found: {quoted(row.evidence, _SHOWN)}]"
+    return replace(row, reason=reason, evidence_found=False)
+
+
+def _plain(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())

@@ -1,0 +1,220 @@
+"""A gate: a case passes when it reaches the threshold of every dimension, else the result says why.
+
+Evidence or a verdict that is missing leaves a dimension without a score; the gate then does not pass.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from evaltap.evaluator.contract.context import Services, Status
+from evaltap.evaluator.contract.errors import MetricError
+from evaltap.evaluator.contract.evaluator import Registry
+from evaltap.evaluator.contract.validation import known_keys
+from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer, MetricOutcome
+from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.files.documents import case_data
+from evaltap.schemas.formats.case import EvalCase
+from evaltap.schemas.formats.criteria import GradingCriterion
+from evaltap.schemas.formats.gate import GateDimension, GateFile
+from evaltap.schemas.formats.metric import Criterion, EvalMetric, LlmJudgeCriterion
+from evaltap.schemas.formats.model import Json
+
+GateStatus = Literal["passed", "failed", "incomplete"]
+
+
+@dataclass(frozen=True, slots=True)
+class DimensionResult:
+    """How a case did in one dimension."""
+
+    name: str
+    status: Status
+    score: float | None
+    """The mean over the metrics; None when one of them has no score."""
+    threshold: float
+    reason: str
+    outcomes: tuple[MetricOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """The verdict on a case: a flag, a score for each dimension, and what to do better."""
+
+    eval_id: str
+    status: GateStatus
+    """failed when a dimension is below its threshold or the run crashed, else incomplete when one has no
+    score."""
+    dimensions: tuple[DimensionResult, ...]
+    feedback: str
+    """For whoever made the answer: what was not reached and why; empty when the gate passed."""
+    score: CaseScore
+    """The scores of all metrics."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every dimension passed."""
+        return self.status == "passed"
+
+    def data(self) -> dict[str, Json]:
+        """Return the verdict as JSON data."""
+        return {
+            "evalId": self.eval_id,
+            "status": self.status,
+            "passed": self.passed,
+            "dimensions": [
+                {
+                    "name": one.name,
+                    "status": one.status.value,
+                    "score": one.score,
+                    "threshold": one.threshold,
+                    "reason": one.reason,
+                    "metrics": [
+                        {
+                            "metricName": outcome.name,
+                            "status": outcome.status.value,
+                            "score": outcome.score,
+                            "reason": outcome.reason,
+                        }
+                        for outcome in one.outcomes
+                    ],
+                }
+                for one in self.dimensions
+            ],
+            "feedback": self.feedback,
+        }
+
+
+class Gate:
+    """Checks cases against dimensions; compiled once, may be used from several threads.
+
+    EVALTAP_GATE_<DIMENSION> (upper case, `_` for what is no letter or digit) overrides a threshold
+    of the file.  Raises MetricError for a dimension that cannot be built, ConfigurationError for a
+    threshold that is no number from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        gate: GateFile | Mapping[str, Json],
+        *,
+        services: Services | None = None,
+        registry: Registry | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        spec = gate if isinstance(gate, GateFile) else GateFile.model_validate(gate)
+        known_keys(spec, "gate")
+        environ = os.environ if environ is None else environ
+        names = [dimension.name for dimension in spec.dimensions]
+        if not names or not all(names) or len({*map(variable_of, names)}) < len(names):
+            raise MetricError(
+                f"the gate has the dimensions {', '.join(map(repr, names)) or 'none'}; give it at "
+                "least one, each with a name of its own"
+            )
+        self.thresholds = {one.name: _threshold(one, environ) for one in spec.dimensions}
+        members = [_metrics(one, self.thresholds[one.name], spec) for one in spec.dimensions]
+        metrics = [metric for part in members for metric in part]
+        doubled = sorted({one.metric_name for one in metrics if _count(metrics, one) > 1})
+        if doubled:
+            raise MetricError(f"two metrics of the gate are named '{doubled[0]}'; rename one")
+        self._sizes = [len(part) for part in members]
+        self.scorer = CaseScorer(metrics, services=services, registry=registry)
+
+    def evaluate(self, case: EvalCase | Mapping[str, Json]) -> GateResult:
+        """Return the verdict on a case; raises FormatError for data that is no eval case."""
+        data = case_data(case.model_dump(by_alias=True) if isinstance(case, EvalCase) else case)
+        score = self.scorer.score(data)
+        outcomes = iter(score.metrics)
+        unpaired = Status.CRASHED if score.status is Status.CRASHED else Status.ERROR
+        dimensions = tuple(
+            _dimension(name, threshold, [next(outcomes) for _ in range(size)])
+            if score.metrics
+            else DimensionResult(name, unpaired, None, threshold, score.error_message, ())
+            for (name, threshold), size in zip(self.thresholds.items(), self._sizes, strict=True)
+        )
+        found = {one.status for one in dimensions}
+        status: GateStatus = "passed" if found == {Status.PASSED} else "incomplete"
+        if found & {Status.FAILED, Status.CRASHED}:
+            status = "failed"
+        return GateResult(score.eval_id, status, dimensions, _feedback(dimensions), score)
+
+
+def variable_of(dimension: str) -> str:
+    """Return the environment variable that overrides a dimension's threshold."""
+    return "EVALTAP_GATE_" + re.sub(r"[^A-Z0-9]", "_", dimension.upper())
+
+
+def _threshold(dimension: GateDimension, environ: Mapping[str, str]) -> float:
+    variable = variable_of(dimension.name)
+    text = environ.get(variable, "").strip()
+    where, given = f"dimension '{dimension.name}': threshold", dimension.threshold
+    if text:
+        where = variable
+        try:
+            given = float(text)
+        except ValueError:
+            raise ConfigurationError(f"{where} is '{text}'; expected 0 to 1") from None
+    if given is None:
+        raise MetricError(f"{where} is not given; add it, from 0 to 1, or set {variable}")
+    if not 0 <= given <= 1:
+        raise ConfigurationError(f"{where} is {given:g}; expected 0 to 1")
+    return given
+
+
+def _metrics(dimension: GateDimension, threshold: float, spec: GateFile) -> list[EvalMetric]:
+    """Return the metrics of a dimension, its criteria as the last of them."""
+    metrics = list(dimension.metrics)
+    if dimension.criteria:
+        grading = GradingCriterion(
+            criteria=dimension.criteria,
+            with_reference=dimension.with_reference,
+            with_tools=dimension.with_tools,
+        )
+        judge = LlmJudgeCriterion(judge_model=spec.judge_model)
+        metrics.append(
+            EvalMetric(
+                metric_name=f"{dimension.name} criteria",
+                evaluator_name="llm_criteria",
+                threshold=threshold,
+                criterion=Criterion(llm_judge=judge, grading=grading),
+            )
+        )
+    if not metrics or not all(metric.metric_name for metric in metrics):
+        raise MetricError(
+            f"dimension '{dimension.name}' needs metrics, each with a metricName, or criteria"
+        )
+    return metrics
+
+
+def _count(metrics: Sequence[EvalMetric], one: EvalMetric) -> int:
+    return sum(metric.metric_name == one.metric_name for metric in metrics)
+
+
+def _dimension(name: str, threshold: float, outcomes: Sequence[MetricOutcome]) -> DimensionResult:
+    found = {outcome.status for outcome in outcomes}
+    missing = [outcome for outcome in outcomes if outcome.score is None]
+    if Status.CRASHED in found:
+        status, score, missing = Status.CRASHED, None, [*outcomes]
+    elif missing:
+        status, score = Status.ERROR if Status.ERROR in found else Status.NOT_EVALUATED, None
+    else:
+        score = sum(outcome.score or 0.0 for outcome in outcomes) / len(outcomes)
+        status = Status.PASSED if score >= threshold else Status.FAILED
+    reasons = [
+        f"{outcome.name}: {outcome.reason or f'score {outcome.score:.2f}'}"
+        for outcome in missing or outcomes
+        if missing or outcome.score is None or outcome.score < 1
+    ]
+    return DimensionResult(name, status, score, threshold, "; ".join(reasons), tuple(outcomes))
+
+
+def _feedback(dimensions: Sequence[DimensionResult]) -> str:
+    lines = []
+    for one in dimensions:
+        if one.status is Status.FAILED:
+            lines.append(f"- {one.name}: {one.score:.2f}, needed {one.threshold:.2f}. {one.reason}")
+        elif one.status is Status.CRASHED:
+            lines.append(f"- {one.name}: not reached. {one.reason}")
+        elif one.status is not Status.PASSED:
+            lines.append(f"- {one.name}: could not be checked. {one.reason}")
+    return "\n".join(["The answer was not accepted.", *lines]) if lines else ""

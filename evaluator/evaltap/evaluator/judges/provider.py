@@ -1,0 +1,77 @@
+"""The judge that a metric and the environment name."""
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from evaltap.evaluator.contract.judge import Judge
+from evaltap.evaluator.judges.settings import (
+    JudgeSettings,
+    judge_settings,
+)
+from evaltap.schemas.formats.metric import JudgeModel
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.judges.budget import BudgetAccount
+    from evaltap.evaluator.judges.cache import JudgeCache
+    from evaltap.evaluator.judges.chain import JudgeChain
+    from evaltap.evaluator.judges.limits import Limiter
+
+
+def judge_from(model: JudgeModel | None, environ: Mapping[str, str]) -> Judge:
+    """Return the judge of a metric, with retries and limits.
+
+    Raises JudgeNotConfigured when nothing says which.
+    """
+    return EnvironmentJudges(environ)(model)
+
+
+class EnvironmentJudges:
+    """The judge provider of production: one judge for each distinct setting, made when first used.
+
+    Judges at the same address, with the same model and key, share their limits, and all of them the
+    cache and the budget.  Reads the environment at each use; may be called from several threads.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str] | None = None,
+        *,
+        cache: "JudgeCache | None" = None,
+        budget: "BudgetAccount | None" = None,
+    ) -> None:
+        self._environ = os.environ if environ is None else environ
+        self._cache = cache
+        self._budget = budget
+        self._chains: dict[str, JudgeChain] = {}
+        self._limiters: dict[tuple[str, str, str], Limiter] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, model: JudgeModel | None) -> "JudgeChain":
+        """Return the judge for a metric's `judgeModel`; raise JudgeNotConfigured without one."""
+        settings = judge_settings(model, self._environ)
+        key = f"{settings!r}\0{settings.api_key}"
+        with self._lock:
+            chain = self._chains.get(key)
+            if chain is None:
+                chain = self._chains[key] = self._make(settings)
+            return chain
+
+    def _make(self, settings: JudgeSettings) -> "JudgeChain":
+        from evaltap.evaluator.judges.chain import JudgeChain
+        from evaltap.evaluator.judges.limits import Limiter
+
+        where = (settings.base_url, settings.model, settings.api_key)
+        limiter = self._limiters.get(where)
+        if limiter is None:
+            limiter = self._limiters[where] = Limiter(settings.limits)
+        return JudgeChain(settings, limiter, cache=self._cache, budget=self._budget)
+
+    def close(self) -> None:
+        """Close the connections of all judges; a later use opens new ones."""
+        with self._lock:
+            chains = list(self._chains.values())
+            self._chains.clear()
+        for chain in chains:
+            chain.close()

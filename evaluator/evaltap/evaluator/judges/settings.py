@@ -1,0 +1,210 @@
+"""What the environment says about judges in numbers: time-out, retries, limits, prices."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from evaltap.evaluator.contract.judge import OPENAI_URL, JudgeNotConfigured
+from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.formats.metric import (
+    EvalMetric,
+    JudgeModel,
+    JudgePrices,
+    LlmJudgeCriterion,
+    OtherJudge,
+)
+
+DEFAULT_TIMEOUT: Final = timedelta(seconds=60)
+DEFAULT_RETRIES: Final = 2
+
+_PRICES: Final = ("EVALTAP_JUDGE_PRICE_INPUT", "EVALTAP_JUDGE_PRICE_OUTPUT")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeLimits:
+    """How much one judge may be asked at a time and in a minute; None for no limit."""
+
+    concurrency: int | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+
+
+NO_LIMITS: Final = JudgeLimits()
+
+
+def judge_timeout(environ: Mapping[str, str]) -> timedelta:
+    """Return EVALTAP_JUDGE_TIMEOUT, in seconds, or the default of a minute."""
+    text = environ.get("EVALTAP_JUDGE_TIMEOUT", "").strip()
+    seconds = _number(text)
+    if text and not 0 < seconds < 86400:
+        raise ConfigurationError(
+            f"EVALTAP_JUDGE_TIMEOUT is '{text}'; expected seconds above 0 and below a day"
+        )
+    return timedelta(seconds=seconds) if text else DEFAULT_TIMEOUT
+
+
+def judge_retries(environ: Mapping[str, str]) -> int:
+    """Return EVALTAP_JUDGE_RETRIES: how often a request is repeated that could not be answered."""
+    text = environ.get("EVALTAP_JUDGE_RETRIES", "").strip()
+    if not text:
+        return DEFAULT_RETRIES
+    if not (text.isascii() and text.isdigit() and len(text) < 3):
+        raise ConfigurationError(f"EVALTAP_JUDGE_RETRIES is '{text}'; expected 0 to 99")
+    return int(text)
+
+
+def judge_limits(environ: Mapping[str, str]) -> JudgeLimits:
+    """Return EVALTAP_JUDGE_CONCURRENCY, EVALTAP_JUDGE_RPM and EVALTAP_JUDGE_TPM."""
+
+    def whole(name: str) -> int | None:
+        text = environ.get(name, "").strip()
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit() and int(text[:16]) > 0 and len(text) <= 16):
+            raise ConfigurationError(f"{name} is '{text}'; expected a whole number, 1 or more")
+        return int(text)
+
+    return JudgeLimits(
+        whole("EVALTAP_JUDGE_CONCURRENCY"), whole("EVALTAP_JUDGE_RPM"), whole("EVALTAP_JUDGE_TPM")
+    )
+
+
+def divided_limits(environ: Mapping[str, str], parts: int) -> dict[str, str]:
+    """Return the environment of one of so many processes, which together keep its limits.
+
+    As each may ask once, there must not be more of them than a limit allows.
+    """
+    limits = judge_limits(environ)
+    given = {
+        "EVALTAP_JUDGE_CONCURRENCY": limits.concurrency,
+        "EVALTAP_JUDGE_RPM": limits.requests_per_minute,
+        "EVALTAP_JUDGE_TPM": limits.tokens_per_minute,
+    }
+    shares = {name: str(max(1, value // parts)) for name, value in given.items() if value}
+    return {**environ, **shares}
+
+
+def most_parts(environ: Mapping[str, str]) -> int | None:
+    """Return among how many processes the limits can be divided; None without limits."""
+    limits = judge_limits(environ)
+    given = (limits.concurrency, limits.requests_per_minute, limits.tokens_per_minute)
+    return min((value for value in given if value), default=None)
+
+
+def judge_prices(model: JudgeModel, environ: Mapping[str, str]) -> JudgePrices | None:
+    """Return what a million tokens cost: the metric's own prices, or those of the environment.
+
+    The environment names one price and may stand for several models, so here the metric goes first.
+    """
+    if model.prices is not None:
+        for price in (model.prices.input_per_million, model.prices.output_per_million):
+            if not 0 <= price < math.inf:
+                raise ConfigurationError(f"judgeModel.prices holds {price}; expected 0 or more")
+        return model.prices
+    texts = [environ.get(name, "").strip() for name in _PRICES]
+    if not any(texts):
+        return None
+    numbers = [_number(text) for text in texts]
+    if not all(0 <= number < math.inf for number in numbers):
+        given = ", ".join(f"{name} is '{text}'" for name, text in zip(_PRICES, texts, strict=True))
+        raise ConfigurationError(f"{given}; expected both, in USD for a million tokens")
+    return JudgePrices(input_per_million=numbers[0], output_per_million=numbers[1])
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def judge_models(criterion: LlmJudgeCriterion) -> list[JudgeModel | None]:
+    """Return the models of all judges of a metric: its own, its panel, the second of its cascade."""
+    models: list[JudgeModel | None] = [criterion.judge_model, *criterion.panel]
+    if criterion.cascade is not None:
+        models.append(criterion.cascade.judge_model)
+    return models
+
+
+def judge_models_of(metric: EvalMetric) -> list[JudgeModel | None]:
+    """Return the models that a metric asks, with those of the metrics in its suite."""
+    criterion = metric.criterion
+    if criterion is None:
+        return []
+    models = judge_models(criterion.llm_judge) if criterion.llm_judge else []
+    suite = criterion.suite.metrics if criterion.suite else []
+    return [*models, *(model for part in suite for model in judge_models_of(part))]
+
+
+_REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSettings:
+    """Where the judge is and what it is called, with all references expanded."""
+
+    model: str
+    base_url: str
+    api_key: str = field(repr=False)
+    timeout: timedelta = DEFAULT_TIMEOUT
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    provider: str = ""
+    prices: JudgePrices | None = None
+    """What a million tokens cost; None to look it up."""
+    limits: JudgeLimits = NO_LIMITS
+    retries: int = DEFAULT_RETRIES
+
+
+def judge_settings(model: JudgeModel | None, environ: Mapping[str, str]) -> JudgeSettings:
+    """Return the settings of a metric's judge; the environment overrides the metric's own.
+
+    EVALTAP_JUDGE_BASE_URL, EVALTAP_JUDGE_MODEL, EVALTAP_JUDGE_API_KEY override; `$NAME` and `${NAME}`
+    in the metric are expanded here, an unset one to nothing.  For a judge beside the metric's own
+    (`OtherJudge`) the environment only fills in what it leaves open: panels would else be one model.
+    Raises JudgeNotConfigured when there is no model, or neither a base URL nor a key, and
+    ConfigurationError for a variable that makes no sense.
+    """
+    own_first = isinstance(model, OtherJudge)
+
+    def choose(variable: str, own: str) -> str:
+        given, own = environ.get(variable, "").strip(), _expand(own, environ).strip()
+        return (own or given) if own_first else (given or own)
+
+    own = model or JudgeModel()
+    key = own.api_key.get_secret_value() if own.api_key else ""
+    name = choose("EVALTAP_JUDGE_MODEL", own.model_name)
+    url = choose("EVALTAP_JUDGE_BASE_URL", own.base_url)
+    key = choose("EVALTAP_JUDGE_API_KEY", key)
+    provider = _expand(own.provider_name, environ).strip().lower()
+    if not name:
+        raise JudgeNotConfigured(
+            "judge not configured: no model; set judgeModel.modelName or EVALTAP_JUDGE_MODEL"
+        )
+    if not url and not key:
+        raise JudgeNotConfigured(
+            "judge not configured: no base URL and no API key; set judgeModel.baseURL or apiKey, "
+            "or EVALTAP_JUDGE_BASE_URL or EVALTAP_JUDGE_API_KEY"
+        )
+    if not url and provider not in ("", "openai"):
+        raise JudgeNotConfigured(
+            f"judge not configured: provider '{provider}' has no known address; set "
+            "judgeModel.baseURL or EVALTAP_JUDGE_BASE_URL to its OpenAI-compatible endpoint"
+        )
+    return JudgeSettings(
+        name,
+        url or OPENAI_URL,
+        key,
+        judge_timeout(environ),
+        dict(own.extra_fields),
+        provider,
+        judge_prices(own, environ),
+        judge_limits(environ),
+        judge_retries(environ),
+    )
+
+
+def _expand(text: str, environ: Mapping[str, str]) -> str:
+    return _REFERENCE.sub(lambda match: environ.get(match[1] or match[2], ""), text)

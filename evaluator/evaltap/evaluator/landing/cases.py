@@ -1,0 +1,66 @@
+"""Landed cases as eval cases again: the latest revision of each, with its latest turns in order."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import orjson
+
+from evaltap.evaluator.cases.pairing import placeholder
+from evaltap.evaluator.store.database import Store, sql
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.formats.case import CaseData
+
+
+def landed_cases(store: Store) -> Iterator[CaseData]:
+    """Yield every landed case, in the order in which the cases first landed."""
+    for chunk in store.stream(sql(__name__, "landed_cases")):
+        for header, actual, expected in chunk:
+            yield _written(assemble(header, actual, expected))
+
+
+def write_json_lines(path: Path, cases: Iterable[CaseData]) -> int:
+    """Write one case a line; return how many.  Memory does not grow with them."""
+    temporary = path.with_name(path.name + ".tmp") if path.is_file() or not path.exists() else path
+    count = 0
+    try:
+        with temporary.open("wb") as file:
+            for case in cases:
+                file.write(orjson.dumps(case, option=orjson.OPT_APPEND_NEWLINE))
+                count += 1
+        if temporary != path:
+            temporary.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+    return count
+
+
+def assemble(header: str, actual: Sequence[str], expected: Sequence[str | None]) -> CaseData:
+    """Return a landed case with its turns."""
+    return with_turns(
+        orjson.loads(header),
+        [orjson.loads(turn) for turn in actual],
+        [None if text is None else orjson.loads(text) for text in expected],
+    )
+
+
+def with_turns(
+    case: CaseData, turns: Sequence[CaseData], expected: Sequence[CaseData | None]
+) -> CaseData:
+    """Return a case without turns with these; a turn that no reference was given for is expected as None."""
+    case.setdefault("source", {})  # it was recorded, whoever wrote the record
+    case["actualConversation"] = turns
+    if any(turn is not None for turn in expected):
+        case["conversation"] = expected
+    return case
+
+
+def _written(case: CaseData) -> CaseData:
+    """Return a landed case as files hold it: with the user's message where there is no reference."""
+    if not case["source"]:
+        del case["source"]
+    if expected := case.get("conversation"):
+        case["conversation"] = [
+            placeholder(turn) if reference is None else reference
+            for turn, reference in zip(case["actualConversation"], expected, strict=True)
+        ]
+    return case

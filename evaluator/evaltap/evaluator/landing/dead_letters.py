@@ -1,0 +1,180 @@
+"""Dead letters: what they are, and landing again those that can be read by now.
+
+A letter keeps the record byte for byte.  Replaying decodes it as landing does; one that has become
+readable (its schema was too new, its reader was mended) lands, and its letter goes, in one transaction.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import orjson
+
+from evaltap.evaluator.landing.lander import LandedCounts, Lander
+from evaltap.evaluator.landing.rows import DeadLetterId, readable
+from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.wire.dead_letter import read_headers
+from evaltap.schemas.wire.record import WireRecord
+
+LETTERS_PER_READ = 500
+LETTERS_PER_PAGE = 100
+"""Letters in memory while they are replayed; one may be as large as a topic takes."""
+FILE_PREFIX = "file:"
+
+
+class DeadLetter(NamedTuple):
+    """One record that could not be landed; `number` counts the letters of a store from 1, oldest first."""
+
+    number: int
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    detail: str
+    parked: bool
+    key: bytes | None
+    headers: str | None
+    value: bytes | None
+    landed_at: Any
+
+    @property
+    def record(self) -> WireRecord:
+        """The record as it was on the log."""
+        return WireRecord(self.key, self.value, read_headers(self.headers))
+
+    @property
+    def name(self) -> DeadLetterId:
+        """What identifies it, also among those at the same offset."""
+        place = (self.topic, self.partition, self.offset)
+        return DeadLetterId(*place, self.reason, self.detail, self.landed_at)
+
+
+@dataclass(slots=True)
+class Replayed:
+    """What became of the letters: landed, there already, and by reason what cannot be read still."""
+
+    landed: LandedCounts = field(default_factory=LandedCounts)
+    unreadable: Counter[str] = field(default_factory=Counter)
+    of_files: int = 0
+
+
+# Counted without their values, which may be large.
+_NUMBERED = """
+numbered AS (
+  SELECT rowid AS id, reason,
+         row_number() OVER (ORDER BY landed_at, topic, partition_number, record_offset) AS number
+  FROM dead_letters
+)
+"""
+
+_LETTERS = f"""
+WITH {_NUMBERED},
+chosen AS (
+  SELECT id, number FROM numbered
+  WHERE ($reason = '' OR reason = $reason) AND ($only = 0 OR number = $only)
+  ORDER BY number LIMIT $limit
+)
+SELECT number, topic, partition_number, record_offset, reason, detail, parked, record_key,
+       record_headers::VARCHAR, record_value, landed_at
+FROM dead_letters JOIN chosen ON dead_letters.rowid = chosen.id ORDER BY number
+"""
+
+
+def letters(
+    store: Store, *, reason: str = "", only: int = 0, limit: int = LETTERS_PER_READ
+) -> list[DeadLetter]:
+    """Return dead letters in their order, of one reason or all; `only` picks one by its number."""
+    parameters = {"reason": reason, "only": only, "limit": limit}
+    return [DeadLetter(*row) for row in store.rows(_LETTERS, parameters)]
+
+
+def naming(store: Store, case: str, limit: int) -> list[tuple[int, str, str]]:
+    """Return number, reason and detail of the first letters whose key or value names a case."""
+    parameters = {
+        "key": case.encode(),
+        "end": f"/{case}".encode(),
+        "name": orjson.dumps(case),
+        "limit": limit,
+    }
+    return [(number, *rest) for number, *rest in store.rows(_NAMING, parameters)]
+
+
+# As text a blob has its quotes, backslashes and other bytes escaped: what one holds, its text holds.
+_NAMING = f"""
+WITH {_NUMBERED},
+found AS (
+  SELECT rowid AS id, reason, detail FROM dead_letters
+  WHERE record_key = $key::BLOB
+     OR ends_with(record_key::VARCHAR, $end::BLOB::VARCHAR)
+     OR contains(record_value::VARCHAR, $name::BLOB::VARCHAR)
+)
+SELECT number, found.reason, detail FROM found JOIN numbered USING (id) ORDER BY number LIMIT $limit
+"""
+
+
+def replay(store: Store, *, reason: str = "", dry_run: bool = False) -> Replayed:
+    """Land the letters that can be read by now, and take them off the list."""
+    found = Replayed()
+    lander = Lander(store)
+    ((found.of_files,),) = store.rows(_OF_FILES, {"reason": reason})
+    for batch in _pages(store, reason):
+        ready = []
+        for letter in batch:
+            if (why := readable(letter.record)) is not None:
+                found.unreadable[why] += 1
+            else:
+                ready.append(letter)
+        if dry_run:
+            found.landed.records += len(ready)
+        elif ready:
+            names = [letter.name for letter in ready]
+            found.landed.add(lander.land(_as_batch(ready), instead_of=names))
+    return found
+
+
+def _pages(store: Store, reason: str) -> Iterator[Sequence[DeadLetter]]:
+    """Yield the letters of topics that are there now, a page in memory at a time.
+
+    By time and place, not by number: numbers move up as letters go.  A letter that fails again comes
+    back with a later time, so it is not met a second time.
+    """
+    ((until,),) = store.rows("SELECT max(landed_at) FROM dead_letters")
+    after: tuple[Any, ...] = (datetime.min, "", 0, 0)
+    while until is not None:
+        names = ("at", "topic", "partition", "offset")
+        parameters = {"reason": reason, "until": until, "limit": LETTERS_PER_PAGE}
+        rows = store.rows(_PAGE, {**parameters, **dict(zip(names, after, strict=True))})
+        batch = [DeadLetter(*row) for row in rows]
+        if not batch:
+            return
+        last = batch[-1]
+        after = (last.landed_at, last.topic, last.partition, last.offset)
+        yield batch
+
+
+_OF_FILES = f"""
+SELECT count(*) FROM dead_letters
+WHERE ($reason = '' OR reason = $reason) AND starts_with(topic, '{FILE_PREFIX}')
+"""
+
+_PAGE = f"""
+SELECT 0, topic, partition_number, record_offset, reason, detail, parked, record_key,
+       record_headers::VARCHAR, record_value, landed_at
+FROM dead_letters
+WHERE ($reason = '' OR reason = $reason) AND NOT starts_with(topic, '{FILE_PREFIX}')
+  AND landed_at <= $until
+  AND (landed_at, topic, partition_number, record_offset) > ($at, $topic, $partition, $offset)
+ORDER BY landed_at, topic, partition_number, record_offset LIMIT $limit
+"""
+
+
+def _as_batch(ready: Sequence[DeadLetter]) -> SourceBatch:
+    """Return the letters as a batch that moves no offset."""
+    records = (
+        SourceRecord(Partition(letter.topic, letter.partition), letter.offset, letter.record)
+        for letter in ready
+    )
+    return SourceBatch(tuple(records), {})

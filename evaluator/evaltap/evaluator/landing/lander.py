@@ -1,0 +1,370 @@
+"""Landing: records of a log become rows, in one DuckDB transaction with the log's offsets.
+
+A crash before the commit leaves nothing, after it everything; the next start reads on at the stored
+offset.  What cannot be decoded becomes a dead letter with its reason and raw bytes.  A turn that is
+already there in that revision is a re-delivery and is counted, not stored again.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+
+from msgspec import Struct
+
+from evaltap.evaluator.cases.identity import CaseKey, FirstPosition
+from evaltap.evaluator.landing.bloom_filter import BloomFilter
+from evaltap.evaluator.landing.recent_cases import RecentCases
+from evaltap.evaluator.landing.rows import (
+    CaseRow,
+    DeadLetterId,
+    DeadLetterRow,
+    FeedbackRow,
+    LandedRow,
+    LandedTurn,
+    ManifestRow,
+    _read,
+    dead_letter_row,
+    feedback_row,
+    manifest_row,
+)
+from evaltap.evaluator.landing.seq_ranges import merged
+from evaltap.evaluator.landing.trace_progress import ReadTraces
+from evaltap.evaluator.sources.base import Partition, SourceBatch
+from evaltap.evaluator.sources.positions import stored_offsets
+from evaltap.evaluator.store.database import Row, Store
+from evaltap.schemas.wire.feedback import Feedback
+from evaltap.schemas.wire.record import (
+    Manifest,
+    RecordError,
+    parse_seq,
+)
+
+REMEMBERED_CASES = 10_000
+"""Cases whose turns are kept in memory, so that the next turn of a live session needs no query."""
+
+
+@dataclass(slots=True)
+class LandedCounts:
+    """What became of the records of one or more batches; the numbers add up to `records`."""
+
+    records: int = 0
+    turns: int = 0
+    duplicates: int = 0
+    dead_letters: int = 0
+    manifests: int = 0
+    feedback: int = 0
+
+    def add(self, other: "LandedCounts") -> None:
+        """Add the counts of another batch."""
+        self.records += other.records
+        self.turns += other.turns
+        self.duplicates += other.duplicates
+        self.dead_letters += other.dead_letters
+        self.manifests += other.manifests
+        self.feedback += other.feedback
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of a case: its header, the revisions of its turns, its first position."""
+
+    header: str
+    turns: dict[str, int] = field(default_factory=dict)
+    inclusion_probability: float = 0.0
+    """The largest of its turns, which share one draw."""
+    begin: FirstPosition | None = None
+    """None until its first rows are written."""
+
+    @property
+    def revision(self) -> int:
+        return sum(self.turns.values())
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What one transaction writes."""
+
+    turns: list[LandedTurn] = field(default_factory=list)
+    dead_letters: list[DeadLetterRow] = field(default_factory=list)
+    manifests: list[ManifestRow] = field(default_factory=list)
+    feedback: dict[str, FeedbackRow] = field(default_factory=dict)
+    changed: dict[CaseKey, CaseRow] = field(default_factory=dict)
+    """The cases of the turns, with what the last one says of its case."""
+    consumed: dict[str, list[int]] = field(default_factory=dict)
+
+    def consume(self, producer_id: str, seq: int) -> None:
+        """Note the number of a record, whatever becomes of it."""
+        if producer_id:
+            self.consumed.setdefault(producer_id, []).append(seq)
+
+    def consumed_ranges(self) -> list[Row]:
+        """Return the numbers of the records as ranges."""
+        return [
+            (producer_id, first, last)
+            for producer_id, numbers in self.consumed.items()
+            for first, last in merged((number, number) for number in numbers)
+        ]
+
+
+class Lander:
+    """Writes batches of records into a store; one thread.
+
+    Every new turn is added to `recent`.  With `ahead` it writes in the background: `land` returns before
+    the batch is stored, and whatever uses the store next raises the failure; the lander must then be
+    thrown away.
+    """
+
+    def __init__(
+        self, store: Store, *, recent: RecentCases | None = None, ahead: bool = False
+    ) -> None:
+        self._store = store
+        self._recent = recent
+        self._ahead = ahead
+        self._read_traces = ReadTraces(store)
+        self._known: OrderedDict[CaseKey, _Known] = OrderedDict()
+        self._changed: dict[CaseKey, FirstPosition] = {}
+        self._seen = BloomFilter()
+        for names in store.stream(_NAMES, size=10_000):
+            for name in names:
+                self._seen.add(name)
+        last = store.rows("SELECT max(landed_seq) FROM turns")[0][0]
+        self._landed_seq = int(last or 0)
+
+    def offsets(self) -> dict[Partition, int]:
+        """Return where to go on reading each log."""
+        return stored_offsets(self._store)
+
+    @property
+    def changed(self) -> Mapping[CaseKey, FirstPosition]:
+        """The cases that have something new since `take_changed`."""
+        return self._changed
+
+    def take_changed(self) -> dict[CaseKey, FirstPosition]:
+        """Return the cases that have something new since the last call."""
+        taken, self._changed = self._changed, {}
+        return taken
+
+    def land(self, batch: SourceBatch, *, instead_of: Sequence[DeadLetterId] = ()) -> LandedCounts:
+        """Write a batch and its offsets in one transaction; return what became of its records.
+
+        `instead_of` are dead letters that go in the same transaction.
+        """
+        counts = LandedCounts(records=len(batch.records))
+        rows = _Rows()
+        turns: list[tuple[LandedTurn, int]] = []
+        for record in batch.records:
+            # Rows at once, so that the decoded case is freed while it is in the processor's cache.
+            match record.error or _read(record.record):
+                case LandedTurn() as landed:
+                    turns.append((landed, len(record.record.value or b"")))
+                    rows.consume(landed.turn.producer_id, landed.turn.seq)
+                case Manifest() as manifest:
+                    rows.manifests.append(manifest_row(manifest))
+                case Feedback() as feedback:
+                    rows.feedback.setdefault(feedback.feedback_id, feedback_row(feedback, record))
+                    counts.feedback += 1
+                case RecordError() as error:
+                    rows.dead_letters.append(dead_letter_row(record, error))
+                    if (seq := parse_seq(record.record.header("seq"))) is not None:
+                        rows.consume(record.record.header("producer_id") or "", seq)
+        self._recall({landed.key for landed, _ in turns})
+        for landed, size in turns:
+            counts.duplicates += not self._add(landed, size, rows)
+        received, counts.feedback = counts.feedback, self._only_new_feedback(rows)
+        counts.duplicates += received - counts.feedback
+        received_bad = len(rows.dead_letters)
+        if not instead_of:  # a letter that is replayed goes, and may come again
+            rows.dead_letters = self._only_new_dead_letters(rows.dead_letters)
+        counts.duplicates += received_bad - len(rows.dead_letters)
+        counts.turns = len(rows.turns)
+        counts.manifests = len(rows.manifests)
+        counts.dead_letters = len(rows.dead_letters)
+        self._commit(rows, batch, instead_of)
+        while len(self._known) > REMEMBERED_CASES:
+            self._known.popitem(last=False)
+        return counts
+
+    def _only_new_feedback(self, rows: _Rows) -> int:
+        """Leave out the feedback that is there already; return how much is new."""
+        if rows.feedback:
+            known = self._store.rows(
+                "SELECT feedback_id FROM feedback WHERE feedback_id IN $ids::VARCHAR[]",
+                {"ids": list(rows.feedback)},
+            )
+            for (feedback_id,) in known:
+                rows.feedback.pop(feedback_id, None)
+        return len(rows.feedback)
+
+    def _only_new_dead_letters(self, letters: list[DeadLetterRow]) -> list[DeadLetterRow]:
+        """Leave out bad records that are stored already: a restored log is read again."""
+        if not letters:
+            return letters
+        again = {row.position for row in letters}
+        again &= set(self._store.rows(_DEAD_LETTERS_AT.format(what=_PLACE), _columns(again)))
+        if not again:
+            return letters
+        # Only now: reading values costs memory, as they may be large.
+        query = _DEAD_LETTERS_AT.format(what=f"{_PLACE}, sha256(record_value)")
+        known = set(self._store.large_rows(query, _columns(again)))
+        return [row for row in letters if (*row.position, _digest(row.record_value)) not in known]
+
+    def _recall(self, keys: set[CaseKey]) -> None:
+        """Load what the store knows of cases that are not remembered."""
+        unknown = []
+        for key in keys:
+            if key in self._known:
+                self._known.move_to_end(key)
+            elif key in self._seen:
+                unknown.append(key)
+        if not unknown:
+            return
+        names = _columns(unknown)
+        for (
+            app,
+            eval_set,
+            eval_id,
+            header,
+            ids,
+            revisions,
+            probability,
+            *begin,
+        ) in self._store.large_rows(_RECALL, names):
+            turns = dict(zip(ids, revisions, strict=True))
+            first = FirstPosition(*begin)
+            self._known[(app, eval_set, eval_id)] = _Known(header, turns, probability, first)
+
+    def _add(self, landed: LandedTurn, size: int, rows: _Rows) -> bool:
+        """Add a turn; return False when it is there already in that revision."""
+        key = landed.key
+        known = self._known.get(key)
+        if known is not None and known.turns.get(landed.invocation_id, -1) >= landed.revision:
+            # An older revision that comes late is superseded: its evidence is in the newer one.
+            return False
+        begins = known is None
+        if known is None:
+            known = self._known[key] = _Known(landed.case.case_json)
+        known.turns[landed.invocation_id] = landed.revision
+        probability = landed.case.inclusion_probability
+        known.inclusion_probability = max(
+            known.inclusion_probability, 1.0 if probability is None else probability
+        )
+        self._landed_seq += 1
+        rows.turns.append(landed)
+        rows.changed[key] = landed.case
+        if self._recent is not None:
+            self._recent.add(landed, self._landed_seq, size, begins=begins)
+        return True
+
+    def _commit(
+        self,
+        rows: _Rows,
+        batch: SourceBatch,
+        instead_of: Sequence[DeadLetterId],
+    ) -> None:
+        first_seq = self._landed_seq - len(rows.turns) + 1
+        try:
+            now = self._store.now()
+            for key, row in rows.changed.items():
+                known = self._known[key]
+                row.revision, row.turn_count = known.revision, len(known.turns)
+                row.case_json = known.header
+                if row.inclusion_probability is not None:
+                    row.inclusion_probability = known.inclusion_probability
+            write = partial(self._write_all, rows, batch, instead_of, first_seq, now)
+            if self._ahead:
+                self._store.run_in_background(write)
+            else:
+                write()
+        except BaseException:
+            # What is remembered may now be ahead of the file.
+            self._known.clear()
+            raise
+        self._note(rows, first_seq, now)
+
+    def _write_all(
+        self,
+        rows: _Rows,
+        batch: SourceBatch,
+        instead_of: Sequence[DeadLetterId],
+        first_seq: int,
+        now: datetime,
+    ) -> None:
+        for seq, landed in enumerate(rows.turns, first_seq):
+            landed.turn.landed_seq, landed.turn.landed_at = seq, now
+        stamped: dict[str, Sequence[LandedRow]] = {
+            "cases": [*rows.changed.values()],
+            "dead_letters": rows.dead_letters,
+            "manifests": rows.manifests,
+            "feedback": [*rows.feedback.values()],
+        }
+        with self._store.transaction():
+            for letter in instead_of:
+                self._store.execute(_DELETE_DEAD_LETTER, letter)
+            self._write("turns", [landed.turn for landed in rows.turns])
+            self._write("tool_calls", [call for landed in rows.turns for call in landed.calls])
+            for table, landing in stamped.items():
+                for row in landing:
+                    row.landed_at = now
+                self._write(table, landing)
+            self._write("consumed_ranges", [(*row, now) for row in rows.consumed_ranges()])
+            places = batch.next_offsets.items()
+            self._write("offsets", [(*part, next_, now) for part, next_ in places])
+            self._read_traces.write(batch.traces, now)
+
+    def _note(self, rows: _Rows, first_seq: int, now: datetime) -> None:
+        """Remember the changed cases, and the first position of new ones."""
+        for key in rows.changed:
+            known = self._known[key]
+            if known.begin is None:
+                known.begin = FirstPosition(first_seq, now)
+                self._seen.add(key)
+            self._changed[key] = known.begin
+
+    def _write(self, table: str, rows: Sequence[Struct] | Sequence[Row]) -> None:
+        if rows:
+            self._store.append(table, rows)
+
+
+def _columns(places: Iterable[Row]) -> list[list[object]]:
+    return [list(column) for column in zip(*places, strict=True)]
+
+
+def _digest(value: bytes | None) -> str | None:
+    return None if value is None else hashlib.sha256(value).hexdigest()
+
+
+_PLACE = "topic, partition_number, record_offset"
+
+_DEAD_LETTERS_AT = """
+WITH places AS (
+  SELECT unnest(?) AS topic, unnest(?) AS partition_number, unnest(?) AS record_offset
+)
+SELECT {what} FROM dead_letters SEMI JOIN places USING (topic, partition_number, record_offset)
+"""
+
+_DELETE_DEAD_LETTER = """
+DELETE FROM dead_letters
+WHERE (topic, partition_number, record_offset, reason, detail, landed_at) = (?, ?, ?, ?, ?, ?)
+"""
+
+_NAMES = "SELECT DISTINCT app_name, eval_set_id, eval_id FROM cases"
+
+_RECALL = """
+WITH keys AS (SELECT unnest(?) AS app_name, unnest(?) AS eval_set_id, unnest(?) AS eval_id)
+SELECT app_name, eval_set_id, eval_id,
+       (SELECT arg_min(c.case_json, c.revision) FROM cases c
+        WHERE (c.app_name, c.eval_set_id, c.eval_id)
+            = (known.app_name, known.eval_set_id, known.eval_id)),
+       list(invocation_id), list(turn_revision), max(probability), min(landed_seq), min(landed_at)
+FROM (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, max(turn_revision) AS turn_revision,
+         max(coalesce(inclusion_probability, 1)) AS probability,
+         min(landed_seq) AS landed_seq, min(landed_at) AS landed_at
+  FROM turns SEMI JOIN keys USING (app_name, eval_set_id, eval_id)
+  GROUP BY ALL
+) known
+GROUP BY app_name, eval_set_id, eval_id
+"""

@@ -1,0 +1,193 @@
+"""Cases that began within what was landed lately, still in memory: to score them nothing is read back.
+
+Most cases that a consumer scores have landed moments ago and are whole.  They are scored from their
+outlines, which are a fraction of what decoding them again would cost; every other case is read from the
+store, which waits for all that is being written there.  A session that goes on soon after it was scored
+is still here.  What is kept is bounded, and loses nothing when the process dies: it is in the store,
+without a score.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import orjson
+from msgspec import UNSET, structs
+
+from evaltap.evaluator.cases.identity import CaseIdentity, CaseKey
+from evaltap.evaluator.cases.outline import LazyCase, LazyTurn, lazy_case
+from evaltap.evaluator.landing.cases import with_turns
+from evaltap.evaluator.landing.rows import LandedTurn
+from evaltap.schemas.formats.case import CaseData
+
+
+@dataclass(frozen=True, slots=True)
+class RecentLimits:
+    """How much is kept in memory."""
+
+    waiting_bytes: int = 4 << 20
+    """How much of the log waits for its scores; with outlines and rows it takes about twice as much."""
+    scored_bytes: int = 8 << 20
+    """How much that has its scores is kept: the turns of a session come several fetches apart."""
+
+
+class _Turn(NamedTuple):
+    """The latest revision of a turn, and the position of its first one in the file."""
+
+    started_at: datetime | None
+    first_landed_seq: int
+    revision: int
+    line: bytes
+    lazy: LazyCase | None
+    """None once a case took it: what is kept for later is the line, a fraction of its outline."""
+
+
+@dataclass(slots=True)
+class RecentCase:
+    """A case with all of its turns, by invocation id."""
+
+    key: CaseKey
+    header: str
+    outline: Any
+    """The outline of the header."""
+    turns: dict[str, _Turn] = field(default_factory=dict)
+    size: int = 0
+    """Bytes of the records that brought it."""
+
+    def add(self, landed: LandedTurn, lazy: LazyCase, landed_seq: int, size: int) -> None:
+        """Add a turn, or a newer revision of one."""
+        self.size += size
+        known = self.turns.get(landed.invocation_id)
+        first_seq = landed_seq if known is None else known.first_landed_seq
+        self.turns[landed.invocation_id] = _Turn(
+            landed.turn.started_at, first_seq, landed.revision, lazy.line, lazy
+        )
+
+    def named(self) -> tuple[CaseIdentity, "LandedCase"]:
+        """Return the case as its rows would give it: turns in order, at its latest revision.
+
+        The outlines go with it.
+        """
+        turns = (
+            sorted(self.turns.values(), key=_order)
+            if len(self.turns) > 1
+            else [*self.turns.values()]
+        )
+        revisions = [turn.revision for turn in turns]
+        identity = CaseIdentity(*self.key, sum(revisions), revisions)
+        case = LandedCase(
+            self.header, self.outline, [turn.lazy or _lazy(turn.line) for turn in turns]
+        )
+        for name, turn in self.turns.items():
+            self.turns[name] = turn._replace(lazy=None)
+        return identity, case
+
+
+class RecentCases:
+    """What was landed since `take`, each case from its begin on; used by the thread that lands."""
+
+    def __init__(self, limits: RecentLimits | None = None) -> None:
+        self._limits = limits or RecentLimits()
+        self._cases: dict[CaseKey, RecentCase] = {}
+        self._bytes = 0
+        self._taken: OrderedDict[CaseKey, RecentCase] = OrderedDict()
+        self._taken_bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to take them."""
+        return self._bytes >= self._limits.waiting_bytes
+
+    def add(self, landed: LandedTurn, landed_seq: int, size: int, *, begins: bool) -> None:
+        """Note a turn of `size` bytes; `begins`: the store has nothing of its case yet."""
+        key = landed.key
+        if landed.lazy is None:
+            self._cases.pop(key, None)  # this one has to be read as a whole
+            self._goes_on(key)
+            return
+        case = self._cases.get(key)
+        if case is None:
+            case = _begun(landed, landed.lazy) if begins else self._goes_on(key)
+            if case is None:
+                return
+            self._cases[key] = case
+            self._bytes += case.size
+        case.add(landed, landed.lazy, landed_seq, size)
+        self._bytes += size
+
+    def take(self) -> Mapping[CaseKey, RecentCase]:
+        """Return the cases and start over; the newest of them are kept for their next turns."""
+        taken, self._cases, self._bytes = self._cases, {}, 0
+        self._taken.update(taken)
+        self._taken_bytes += sum(case.size for case in taken.values())
+        while self._taken_bytes > self._limits.scored_bytes:
+            self._taken_bytes -= self._taken.popitem(last=False)[1].size
+        return taken
+
+    def _goes_on(self, key: CaseKey) -> RecentCase | None:
+        """Return a case that was taken before, if it is still kept; it is kept no longer."""
+        case = self._taken.pop(key, None)
+        if case is not None:
+            self._taken_bytes -= case.size
+        return case
+
+
+class LandedCase(LazyCase):
+    """A case of the outlines of its turns, each of which came as a case with one turn."""
+
+    __slots__ = ("_header", "_known", "_turns")
+    recorded_here = True
+
+    def __init__(self, header: str, outline: Any, turns: Sequence[LazyCase]) -> None:
+        actual = [turn.outline.actualConversation[0] for turn in turns]
+        expected = [(turn.outline.conversation or (None,))[0] for turn in turns]
+        references: Any = UNSET
+        if any(known is not None for known in expected):
+            references = [
+                _placeholder(turn) if known is None else known
+                for known, turn in zip(expected, actual, strict=True)
+            ]
+        whole = structs.replace(outline, actualConversation=actual, conversation=references)
+        super().__init__(b"", whole)
+        self._header = header
+        self._turns = turns
+        self._known = [one is not None for one in expected]
+
+    def turns(self, side: str) -> tuple[LazyTurn, ...]:
+        """Return the turns of a side; those that no reference was given for say so."""
+        turns = super().turns(side)
+        if side == "conversation":
+            for turn, known in zip(turns, self._known, strict=True):
+                turn.referenced = known
+        return turns
+
+    def _decoded(self) -> CaseData:
+        expected = [(turn.get("conversation") or (None,))[0] for turn in self._turns]
+        actual = [turn["actualConversation"][0] for turn in self._turns]
+        return with_turns(orjson.loads(self._header), actual, expected)
+
+
+def _begun(landed: LandedTurn, lazy: LazyCase) -> RecentCase:
+    header = structs.replace(
+        lazy.outline, actualConversation=UNSET, conversation=UNSET, evalSetId=UNSET
+    )
+    return RecentCase(landed.key, landed.case.case_json, header)
+
+
+def _lazy(line: bytes) -> LazyCase:
+    """Return the outline of what had one before."""
+    lazy = lazy_case(line)
+    if lazy is None:
+        raise ValueError("a line whose outline was read has none")
+    return lazy
+
+
+def _placeholder(turn: Any) -> Any:
+    return type(turn)(invocationId=turn.invocationId, userContent=turn.userContent)
+
+
+def _order(turn: _Turn) -> tuple[bool, datetime, int]:
+    started_at = turn.started_at
+    return started_at is not None, started_at or datetime.min, turn.first_landed_seq

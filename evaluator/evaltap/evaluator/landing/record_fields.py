@@ -1,0 +1,194 @@
+"""What rows need of a case, decoded straight from its bytes: fields of the turn, and JSON texts as they came.
+
+Most of a record is arguments, results and texts that a row takes as JSON.  They are cut out of the record
+instead of being decoded to objects and written again.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import Raw, Struct
+
+from evaltap.schemas.formats.case import EvalCase
+
+NOTHING: Final = Raw(b"")
+DEEPEST: Final = 250
+"""Levels that JSON surely can be written with again."""
+
+
+class _Camel(Struct, rename="camel", gc=False):
+    """An object of the record; fields that no row has are passed over."""
+
+
+class Message(_Camel):
+    """A message; without the key it was seen and is empty."""
+
+    content: str | None = ""
+
+
+class ErrorFields(_Camel):
+    """What went wrong."""
+
+    type: str | None = None
+    message: str | None = None
+
+
+class ToolFields(_Camel):
+    """A tool call."""
+
+    id: str | None = None
+    name: str | None = None
+    agent: str | None = None
+    parent_id: str | None = None
+    arguments: Raw = NOTHING
+    result: Raw = NOTHING
+    error: ErrorFields | None = None
+    start_time: float | None = None
+    duration_ms: float | None = None
+
+
+class TelemetryFields(_Camel):
+    """What a turn took."""
+
+    status: str | None = None
+    models: list[str] | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    latency_ms: float | None = None
+    error: ErrorFields | None = None
+    trace_id: str | None = None
+    root_span_id: str | None = None
+
+
+class TurnFields(_Camel):
+    """The turn of a record."""
+
+    invocation_id: str = ""
+    creation_timestamp: float | None = None
+    user_content: Message | None = None
+    final_response: Message | None = None
+    tools: list[ToolFields | None] | None = None
+    telemetry: TelemetryFields | None = None
+    capture: Raw = NOTHING
+
+
+class SessionFields(_Camel):
+    """Whose session it is."""
+
+    app_name: str | None = None
+    user_id: str | None = None
+
+
+class SourceFields(_Camel):
+    """Where the record comes from."""
+
+    service: str | None = None
+    framework: str | None = None
+    convention: str | None = None
+    recorder_version: str | None = None
+    inclusion_probability: float | None = None
+    close_reason: str | None = None
+    sampling_reason: str | None = None
+    revision: int | None = None
+
+
+class CaseFields(NamedTuple):
+    """A case with one turn."""
+
+    eval_id: str
+    eval_set_id: str | None
+    eval_mode: str | None
+    session: SessionFields
+    source: SourceFields
+    turn: TurnFields
+    actual_json: str
+    expected_json: str | None
+    header_json: str
+    """The case without its turns."""
+
+
+_Parts: Final[Any] = msgspec.defstruct(
+    "_Parts",
+    [
+        (name, list[Raw] | None if name in ("actualConversation", "conversation") else Raw, default)
+        for name, default in (
+            (field.alias or name, None if field.alias in ("actualConversation", "conversation") else NOTHING)
+            for name, field in EvalCase.model_fields.items()
+        )
+    ],
+    gc=False,
+)  # fmt: skip
+_HEADER: Final[Sequence[str]] = [
+    name
+    for name in _Parts.__struct_fields__
+    if name not in ("actualConversation", "conversation", "evalSetId")
+]
+_parts: Final[Any] = msgspec.json.Decoder(_Parts)
+_turn: Final = msgspec.json.Decoder(TurnFields)
+_session: Final = msgspec.json.Decoder(SessionFields | None)
+_source: Final = msgspec.json.Decoder(SourceFields | None)
+_text: Final = msgspec.json.Decoder(str | None)
+_NO_SESSION: Final = SessionFields()
+_NO_SOURCE: Final = SourceFields()
+
+# A number that a double cannot hold has an exponent, or is very long.  A regular expression takes ten times
+# as long to find one as to make all digits the same and look for a few bytes.
+_NUMBERS: Final = bytes(
+    ord("0") if byte in b"0123456789" else ord("e") if byte in b"eE" else ord(" ")
+    for byte in range(256)
+)
+_LARGE_NUMBERS: Final = (b"0e0", b"0" * 300)
+
+
+def case_fields(value: bytes) -> CaseFields | None:
+    """Return the fields of a case that has exactly one turn; None for anything else."""
+    try:
+        return _case_fields(value)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _case_fields(value: bytes) -> CaseFields | None:
+    parts = _parts.decode(value)
+    actual, expected = parts.actualConversation, parts.conversation
+    if not actual or len(actual) != 1:
+        return None
+    eval_id = _text.decode(parts.evalId)
+    turn = _turn.decode(actual[0])
+    source = (_source.decode(parts.source) if parts.source else None) or _NO_SOURCE
+    if not eval_id or not turn.invocation_id or (source.revision or 0) < 0:
+        return None
+    reference = json_text(expected[0]) if expected else None
+    header = ",".join(
+        [f'"{name}":{str(part, "utf-8")}' for name in _HEADER if (part := getattr(parts, name))]
+    )
+    return CaseFields(
+        eval_id,
+        _text.decode(parts.evalSetId) if parts.evalSetId else None,
+        _text.decode(parts.evalMode) if parts.evalMode else None,
+        (_session.decode(parts.sessionInput) if parts.sessionInput else None) or _NO_SESSION,
+        source,
+        turn,
+        str(actual[0], "utf-8"),
+        reference,
+        f"{{{header}}}",
+    )
+
+
+def json_text(part: Raw) -> str | None:
+    """Return a part of a record as text, None for null or nothing."""
+    text = str(part, "utf-8")
+    return None if text in ("", "null") else text
+
+
+def holds_no_surprise(value: bytes) -> bool:
+    """Tell whether bytes of well-formed JSON can be read into objects, and written again.
+
+    True only where that is easy to tell: no number may be too large, nothing nested too deep.
+    """
+    if value.count(b"[") + value.count(b"{") >= DEEPEST:
+        return False
+    numbers = value.translate(_NUMBERS, b"+")
+    return not any(large in numbers for large in _LARGE_NUMBERS)

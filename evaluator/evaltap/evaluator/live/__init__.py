@@ -1,0 +1,1 @@
+"""Reads a log, lands what it holds, scores at times and publishes scores, until it is stopped."""

@@ -1,0 +1,186 @@
+"""The consumer: reads a log, lands its records, scores what has no score, again and again.
+
+Landing and scoring are separate steps over the same store, so a crash between them loses nothing:
+what is landed is pending until it has a score.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from evaltap.evaluator.cases.identity import ChangedCases
+from evaltap.evaluator.landing.lander import LandedCounts, Lander
+from evaltap.evaluator.landing.recent_cases import RecentCases, RecentLimits
+from evaltap.evaluator.landing.seq_ranges import compact
+from evaltap.evaluator.live.schedule import ConsumerLimits, Schedule
+from evaltap.evaluator.sources.base import CaseSource, Partition, SourceBatch
+from evaltap.evaluator.sources.positions import log_positions, partly_read
+from evaltap.evaluator.store.database import Store
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.batch.scorer import PendingScorer
+
+
+class Duty(Protocol):
+    """Something else that the consumer's thread does with the store, beside landing and scoring."""
+
+    def begin(self) -> None:
+        """Make ready; called once, before the first record is landed."""
+
+    def step(self, changed: ChangedCases | None) -> bool:
+        """Do what is due, for a moment; return whether more could be done at once.
+
+        `changed` are cases that wait for scores since the last step; None: no look is due now.
+        """
+        ...
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is left to do until something new lands."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections; called once, by whoever made it."""
+
+
+@dataclass(slots=True)
+class Consumed:
+    """What a consumer has done since it started."""
+
+    landed: LandedCounts = field(default_factory=LandedCounts)
+    cases_scored: int = 0
+    gaps: list[str] = field(default_factory=list)
+
+
+class Consumer:
+    """Lands a source into a store and scores it; `stop` may be called from anywhere.
+
+    `log` is what the run's `source` says; `duties` are done on the same thread.
+    """
+
+    def __init__(
+        self,
+        source: CaseSource,
+        store: Store,
+        *,
+        scorer: "PendingScorer | None" = None,
+        duties: Sequence[Duty] = (),
+        log: str = "",
+        limits: ConsumerLimits | None = None,
+        recent_limits: RecentLimits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._limits = limits or ConsumerLimits()
+        self._recent = (
+            RecentCases(recent_limits or RecentLimits())
+            if scorer is not None and scorer.takes_recent
+            else None
+        )
+        self._lander = Lander(store, recent=self._recent, ahead=True)
+        self._scorer = scorer
+        self._duties = duties
+        self._log = log
+        self._clock = clock
+        self._large = False
+        self._landed_since_opening = 0
+        self._stopped = threading.Event()
+        self.consumed = Consumed()
+
+    def stop(self) -> None:
+        """Ask the loop to end after the step it is in."""
+        self._stopped.set()
+
+    def run(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> Consumed:
+        """Consume until `stop`, or until the log has nothing new and everything is scored."""
+        compact(self._store)
+        offsets = self._lander.offsets()
+        self._source.seek(self._pass_gaps(offsets, report))
+        with self._store.limited_memory(self._limits.landing_memory):
+            self._score(None)  # of a killed run, or with other metrics
+            for duty in self._duties:
+                duty.begin()
+            self._loop(until_idle=until_idle, report=report)
+            self._store.join()
+        return self.consumed
+
+    def _pass_gaps(
+        self, offsets: Mapping[Partition, int], report: Callable[[Consumed], None]
+    ) -> Mapping[Partition, int]:
+        """Tell what is gone from the log; return where to go on, with the gaps behind it.
+
+        Where a partition that is new begins is stored too: what is deleted there from now on is a gap.
+        """
+        positions = log_positions(self._source.bounds(), offsets, partly_read(self._store))
+        self.consumed.gaps += [position.gap for position in positions if position.gap]
+        passed = {
+            one.partition: one.bounds.start
+            for one in positions
+            if one.gap or one.next_offset is None
+        }
+        if self.consumed.gaps:
+            report(self.consumed)
+        if passed:
+            # Stored once it is told, so that the next start does not tell it again.
+            self._lander.land(SourceBatch(next_offsets=passed))
+        return {**offsets, **passed}
+
+    def _loop(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> None:
+        limits = self._limits
+        schedule = Schedule(limits, self._clock, until_idle=until_idle)
+        busy = False
+        while not self._stopped.is_set():
+            batch = self._source.poll(limits.records_per_batch, schedule.poll_seconds(busy=busy))
+            self._land(batch, report)
+            schedule.landed(len(batch.records))
+            at_end = not batch.records and not batch.more
+            if at_end:
+                self._store.join()
+            due = schedule.is_due(len(batch.records), at_end=at_end, full=self._is_full())
+            changed = self._lander.take_changed() if due else None
+            if changed is not None:
+                self._score(changed)
+                schedule.scored()
+                report(self.consumed)
+            busy = any([duty.step(changed) for duty in self._duties])
+            idle = all(duty.idle for duty in self._duties)
+            if schedule.is_over(at_end=at_end, due=due, idle=idle):
+                break
+
+    def _land(self, batch: SourceBatch, report: Callable[[Consumed], None]) -> None:
+        self.consumed.gaps += batch.gaps
+        self._make_room(batch)
+        if batch.records or batch.next_offsets or batch.traces:
+            self.consumed.landed.add(self._lander.land(batch))
+            self._reopen_at_times(len(batch.records))
+            report(self.consumed)
+
+    def _is_full(self) -> bool:
+        """Tell whether as many cases wait for their scores as may be kept."""
+        recent = self._recent is not None and self._recent.full
+        return recent or len(self._lander.changed) >= self._limits.most_changed
+
+    def _make_room(self, batch: SourceBatch) -> None:
+        if not self._large and any(
+            len(one.record.value or b"") >= self._limits.large_record for one in batch.records
+        ):
+            self._large = True
+            self._store.limit_memory(self._limits.large_memory)
+
+    def _reopen_at_times(self, landed: int) -> None:
+        self._landed_since_opening += landed
+        if self._landed_since_opening >= self._limits.reopen_after:
+            self._landed_since_opening = 0
+            compact(self._store)
+            self._store.reopen()
+
+    def _score(self, changed: ChangedCases | None) -> None:
+        recent = {} if self._recent is None else self._recent.take()
+        if self._scorer is not None:
+            _, cases = self._scorer.score(
+                "live", self._log, changed=changed, recent=recent, stopped=self._stopped.is_set
+            )
+            self.consumed.cases_scored += cases

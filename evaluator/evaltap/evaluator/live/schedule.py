@@ -1,0 +1,72 @@
+"""When a consumer polls, scores and stops: decided from what it sees, without doing any of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerLimits:
+    """How much a consumer takes at a time, and how long it lets things wait."""
+
+    records_per_batch: int = 1_000
+    poll_seconds: float = 0.2
+    score_every_seconds: float = 1.0
+    """How often to score while records come in large numbers."""
+    score_soon_seconds: float = 0.2
+    """How often while they come one by one."""
+    most_changed: int = 20_000
+    """Cases that wait for their scores, at most: what is remembered of them is bounded."""
+    landing_memory: str = "64MB"
+    """What DuckDB may keep of the file while records land: it is read little of, and grows for ever."""
+    large_record: int = 48 << 10
+    large_memory: str = "256MB"
+    """What it may keep once a record of so many bytes has come: a checkpoint holds a number of rows."""
+    reopen_after: int = 100_000
+    """Records landed before the file is opened anew, which takes some 50 ms and gives memory back."""
+
+
+class Schedule:
+    """Decides when cases are scored: soon while records trickle, in lots while they flood in.
+
+    With `until_idle` nothing is scored before the log is at its end, or too much waits.
+    """
+
+    def __init__(
+        self, limits: ConsumerLimits, clock: Callable[[], float], *, until_idle: bool
+    ) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._until_idle = until_idle
+        self._scored_at = clock()
+        self._unscored = True
+        """Whether something may have landed since the last look."""
+
+    def poll_seconds(self, *, busy: bool) -> float:
+        """Return how long to wait for records; not at all while something else has work to do."""
+        if busy:
+            return 0.0
+        return self._limits.poll_seconds / (2 if self._unscored else 1)
+
+    def landed(self, records: int) -> None:
+        """Note that records have landed."""
+        self._unscored = self._unscored or records > 0
+
+    def is_due(self, records: int, *, at_end: bool, full: bool) -> bool:
+        """Tell whether to score now, after a batch of so many records.
+
+        `at_end`: the log had nothing more; `full`: as many cases wait as may be kept.
+        """
+        if not self._unscored:
+            return False
+        flood = records >= self._limits.records_per_batch // 4
+        pause = self._limits.score_every_seconds if flood else self._limits.score_soon_seconds
+        late = not self._until_idle and self._clock() - self._scored_at >= pause
+        return at_end or full or late
+
+    def scored(self) -> None:
+        """Note that all that had landed was looked at."""
+        self._unscored, self._scored_at = False, self._clock()
+
+    def is_over(self, *, at_end: bool, due: bool, idle: bool) -> bool:
+        """Tell whether all is done; `idle`: nothing else has anything left to do."""
+        return self._until_idle and at_end and not due and idle

@@ -1,0 +1,1 @@
+"""Explains, accounts for and erases what a store holds."""

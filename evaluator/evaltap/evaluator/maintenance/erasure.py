@@ -1,0 +1,302 @@
+"""Erase a person: their cases are removed from log, store and eval sets, and no byte of them stays.
+
+A subject is known by a user id or a session id, and by the pseudonyms that stand for it in what was
+redacted.  Whole sessions go.  Other people's cases that only mention the subject are counted, not
+changed: what they hold is somebody else's.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import orjson
+
+from evaltap.evaluator.store.damage import translated
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.files import canonical
+from evaltap.schemas.files.documents import is_json_lines, read_bytes, write_bytes
+from evaltap.schemas.formats.model import Json
+from evaltap.schemas.log.local import LocalLog, open_log
+from evaltap.schemas.wire.dead_letter import read_headers
+
+LETTERS_PER_READ = 100
+
+_LISTS = ("evalCases", "eval_cases", "evalCaseResults", "eval_case_results")
+_USER_NAMES = ("userId", "user_id")
+_SESSION_NAMES = ("evalId", "eval_id", "sessionId", "session_id")
+
+
+@dataclass(slots=True)
+class Subject:
+    """The person to erase: `names` are the id and its pseudonyms, `sessions` those found to be theirs."""
+
+    names: frozenset[str]
+    sessions: set[str] = field(default_factory=set)
+
+    def owns(self, case: Json) -> bool:
+        """Return whether a case (or the result of one) is the subject's."""
+        if not isinstance(case, Mapping):
+            return False
+        session = case.get("sessionInput") or case.get("session_input") or {}
+        users = [
+            one.get(name)
+            for one in (case, session)
+            if isinstance(one, Mapping)
+            for name in _USER_NAMES
+        ]
+        sessions = [case.get(name) for name in _SESSION_NAMES]
+        return any(one in self.names for one in (*users, *sessions) if isinstance(one, str)) or any(
+            one in self.sessions for one in sessions if isinstance(one, str)
+        )
+
+    def is_mentioned(self, text: bytes) -> bool:
+        """Return whether a text contains a name."""
+        return any(name.encode() in text for name in self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What became of one place: things removed by kind, and what only mentions the subject."""
+
+    place: str
+    removed: Mapping[str, int]
+    mentions: int = 0
+
+
+# -- the log ---------------------------------------------------------------------------------------
+
+
+def find_in_log(path: Path, subject: Subject) -> None:
+    """Add the sessions of the subject that a log holds."""
+    with closing(open_log(path, mode="read")) as log:
+        subject.sessions.update(case["evalId"] for _, _, case in _cases(log) if subject.owns(case))
+
+
+def erase_from_log(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
+    """Delete the subject's records and rewrite the file; raise InputError while others hold it."""
+    with closing(open_log(path, mode="read" if dry_run else "append")) as log:
+        theirs, mentions = [], 0
+        for offset, value, case in _cases(log):
+            mentioned = subject.is_mentioned(value)
+            # What is no case becomes a dead letter, which may hold anything: a mention is enough.
+            if subject.owns(case) or (mentioned and not _is_case(case)):
+                theirs.append(offset)
+            else:
+                mentions += mentioned
+        if not dry_run:
+            # Also with nothing left to delete: an erasure before may have been cut short.
+            log.erase(theirs)
+    return Erased(str(path), {"records": len(theirs)}, mentions)
+
+
+def _is_case(value: Json) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("evalId"), str)
+
+
+def _cases(log: LocalLog) -> Iterator[tuple[int, bytes, Any]]:
+    for number, record in log.records():
+        value = record.value or b""
+        try:
+            case = orjson.loads(value)
+        except ValueError:
+            case = None
+        yield number, value, case
+
+
+# -- the store -------------------------------------------------------------------------------------
+
+
+def find_in_store(path: Path, subject: Subject) -> None:
+    """Add the sessions of the subject that a DuckDB file holds."""
+    names = list(subject.names)
+    with Store(path, create=False) as store:
+        rows = store.rows(
+            "SELECT DISTINCT eval_id FROM cases WHERE user_id IN $names OR eval_id IN $names",
+            {"names": names},
+        )
+    subject.sessions.update(eval_id for (eval_id,) in rows)
+
+
+def erase_from_store(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
+    """Delete the subject's rows and rewrite the file, since DuckDB keeps deleted bytes."""
+    sessions = list(subject.sessions | subject.names)
+    removed: dict[str, int] = {}
+    with Store(path, create=False) as store:
+        letters = [
+            letter
+            for chunk in store.stream(_DEAD_LETTERS, size=LETTERS_PER_READ)
+            for letter, headers, *texts in chunk
+            if any(subject.is_mentioned(one) for one in (*_parts(headers), *map(_bytes, texts)))
+        ]
+        mentions = _mentions(store, subject, sessions)
+        for table in _session_tables(store):
+            count = store.rows(
+                f"SELECT count(*) FROM {table} WHERE eval_id IN $sessions", {"sessions": sessions}
+            )[0][0]
+            if count:
+                removed[table] = count
+        if letters:
+            removed["dead_letters"] = len(letters)
+        if removed and not dry_run:
+            _delete(store, removed, sessions, letters)
+    if not dry_run:
+        # See erase_from_log.
+        _write_anew(path)
+    return Erased(str(path), removed, mentions)
+
+
+_DEAD_LETTERS = """
+SELECT rowid, record_headers, record_key, record_value, detail FROM dead_letters
+"""
+
+
+# How far a trace was read stays, or its telemetry would come again with the next start.
+_FORGET_NAMES = """
+UPDATE read_traces SET memory = ''
+WHERE trace_id IN (SELECT trace_id FROM turns WHERE eval_id IN $sessions)
+   OR EXISTS (SELECT 1 FROM unnest($sessions) AS s(name) WHERE contains(memory, s.name))
+"""
+
+
+def _session_tables(store: Store) -> list[str]:
+    rows = store.rows(
+        "SELECT c.table_name FROM duckdb_columns() c JOIN duckdb_tables() t USING (table_name)"
+        " WHERE c.column_name = 'eval_id' ORDER BY c.table_name"
+    )
+    return [name for (name,) in rows]
+
+
+def _delete(
+    store: Store,
+    tables: Collection[str],
+    sessions: list[str],
+    letters: list[int],
+) -> None:
+    with store.transaction():
+        # The numbers stay, so that a gap in them is known for what it is.
+        store.execute(
+            "INSERT INTO erasures SELECT producer_id, seq, current_timestamp::TIMESTAMP"
+            " FROM turns WHERE eval_id IN $sessions",
+            {"sessions": sessions},
+        )
+        store.execute(_FORGET_NAMES, {"sessions": sessions})
+        for table in tables:
+            if table != "dead_letters":
+                store.execute(
+                    f"DELETE FROM {table} WHERE eval_id IN $sessions", {"sessions": sessions}
+                )
+        store.execute("DELETE FROM dead_letters WHERE rowid IN $letters", {"letters": letters})
+
+
+def _mentions(store: Store, subject: Subject, sessions: list[str]) -> int:
+    """Count the turns of others that mention the subject."""
+    found = 0
+    for name in subject.names:
+        found += store.rows(
+            "SELECT count(*) FROM turns WHERE eval_id NOT IN $sessions AND"
+            " (contains(actual_json, $name) OR contains(coalesce(expected_json, ''), $name))",
+            {"sessions": sessions, "name": json.dumps(name, ensure_ascii=False)[1:-1]},
+        )[0][0]
+    return found
+
+
+def _write_anew(path: Path) -> None:
+    """Copy what is left into a new file and put it in the place of the old one."""
+    fresh = path.with_name(path.name + ".erasing")
+    for leftover in (fresh, fresh.with_name(fresh.name + ".wal")):
+        leftover.unlink(missing_ok=True)
+    with translated(path), duckdb.connect(":memory:") as connection:
+        old, new = (str(one).replace("'", "''") for one in (path, fresh))
+        connection.execute(f"ATTACH '{old}' AS old (READ_ONLY)")
+        connection.execute(f"ATTACH '{new}' AS new")
+        connection.execute("COPY FROM DATABASE old TO new")
+        connection.execute("CHECKPOINT new")
+    shutil.copymode(path, fresh)
+    os.replace(fresh, path)
+    path.with_name(path.name + ".wal").unlink(missing_ok=True)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def find_in_file(path: Path, subject: Subject) -> None:
+    """Add the sessions of the subject that an eval set or a JSON Lines file holds."""
+    for case in _file_cases(path):
+        if subject.owns(case):
+            named = (case.get(name) for name in _SESSION_NAMES)
+            subject.sessions.update(name for name in named if isinstance(name, str) and name)
+
+
+def erase_from_file(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
+    """Take the subject's cases out of a file; what is not theirs keeps its bytes in JSON Lines."""
+    if is_json_lines(path):
+        return _erase_lines(path, subject, dry_run=dry_run)
+    document = canonical.loads(read_bytes(path), path=str(path))
+    name = _list_name(document, path)
+    kept = [case for case in document[name] if not subject.owns(case)]
+    removed = len(document[name]) - len(kept)
+    if removed and not dry_run:
+        _replace(path, canonical.dumps({**document, name: kept}))
+    return Erased(str(path), {"cases": removed}, _count(kept, subject, orjson.dumps))
+
+
+def _erase_lines(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
+    lines = read_bytes(path).splitlines(keepends=True)
+    kept = [line for line in lines if not subject.owns(_line(line))]
+    removed = len(lines) - len(kept)
+    if removed and not dry_run:
+        _replace(path, b"".join(kept))
+    return Erased(str(path), {"cases": removed}, _count(kept, subject, lambda line: line))
+
+
+def _file_cases(path: Path) -> Iterator[dict[str, Json]]:
+    if is_json_lines(path):
+        found: Iterable[Json] = map(_line, read_bytes(path).splitlines())
+    else:
+        document = canonical.loads(read_bytes(path), path=str(path))
+        found = document[_list_name(document, path)]
+    yield from (case for case in found if isinstance(case, dict))
+
+
+def _list_name(document: Json, path: Path) -> str:
+    for name in _LISTS:
+        if isinstance(document, dict) and isinstance(document.get(name), list):
+            return name
+    raise InputError(
+        f"{path}: neither an eval set nor a result nor JSON Lines of cases; erase from it by hand"
+    )
+
+
+def _line(line: bytes) -> Json:
+    try:
+        return orjson.loads(line)
+    except ValueError:
+        return None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    mode = path.stat().st_mode & 0o777
+    write_bytes(path, content)
+    path.chmod(mode)
+
+
+def _count(kept: Iterable[Json], subject: Subject, text: Callable[[Json], bytes]) -> int:
+    return sum(subject.is_mentioned(text(one)) for one in kept)
+
+
+def _parts(headers: str | None) -> Iterator[bytes]:
+    """Yield the names and the values of a dead letter's headers."""
+    for name, value in read_headers(headers):
+        yield name.encode()
+        yield value
+
+
+def _bytes(value: Json) -> bytes:
+    return value if isinstance(value, bytes) else str(value or "").encode()

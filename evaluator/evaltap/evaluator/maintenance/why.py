@@ -1,0 +1,187 @@
+"""Why a case has no score: looked up in the store, and in the log that it should have come from."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from evaltap.evaluator.landing.dead_letters import naming
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.log.local import open_log
+from evaltap.schemas.log.location import OTLP, KafkaLocation, LogLocation
+from evaltap.schemas.wire.record import MANIFEST_TYPE, WireRecord
+
+RECORDS_PER_READ = 500
+SILENT_SECONDS = 60.0
+"""How long brokers may hand out nothing of what they say they hold."""
+SHOWN_LETTERS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MetricAnswer:
+    """The status of a case under one metric: that of its score, or `pending`."""
+
+    metric_name: str
+    status: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Answer:
+    """What is known of a case; `notes` say where it was looked for, when it did not land."""
+
+    case: str
+    landed: bool = False
+    metrics: list[MetricAnswer] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the case has a verdict under every metric that was ever applied here."""
+        return bool(self.metrics) and all(
+            metric.status in ("passed", "failed", "crashed") for metric in self.metrics
+        )
+
+
+def why(store: Store, case: str, log: LogLocation | None = None) -> Answer:
+    """Return the status of a case; `case` is its eval id, or eval set id and eval id with a slash.
+
+    Raises InputError for a `log` that cannot be read, which is only looked at when nothing has landed.
+    """
+    answer = Answer(case)
+    key = {"case": case}
+    answer.landed = bool(store.rows(f"SELECT 1 FROM cases WHERE {IS_CASE} LIMIT 1", key))
+    answer.metrics = [MetricAnswer(*row) for row in store.rows(_STANDING, key)]
+    if answer.landed or any(one.status != "pending" for one in answer.metrics):
+        if not answer.metrics:
+            answer.notes.append(
+                "it has landed, and no run has scored anything here: evaltap score "
+                f"{store.path} --metrics M.json"
+            )
+        return answer
+    answer.metrics = []
+    answer.notes.append("it has not landed in this file, and no file with it was scored into it")
+    answer.notes.extend(_dead(store, case))
+    if log is not None:
+        answer.notes.append(_on_log(log, case))
+    answer.notes.extend(_left_out(store))
+    return answer
+
+
+IS_CASE = "(eval_id = $case OR eval_set_id || '/' || eval_id = $case)"
+"""How a user names a case in SQL: by its eval id, or with its eval set before it."""
+
+# The latest version of each metric that was applied here, and the score of the case's latest revision.
+_STANDING = f"""
+WITH metrics AS (
+  SELECT m.metric_name, m.metric_digest, r.kind
+  FROM run_metrics m JOIN runs r USING (run_id)
+  QUALIFY row_number() OVER (PARTITION BY m.metric_name ORDER BY r.started_at DESC) = 1
+),
+latest AS (
+  SELECT max(revision) AS revision FROM (
+    SELECT revision FROM cases WHERE {IS_CASE} UNION ALL SELECT revision FROM scores WHERE {IS_CASE}
+  )
+)
+SELECT m.metric_name,
+       coalesce(s.status, 'pending'),
+       CASE
+         WHEN s.status IS NOT NULL THEN coalesce(s.reason, '')
+         WHEN older.revision IS NOT NULL
+           THEN 'scored up to revision ' || older.revision || ', and revision '
+                || (SELECT revision FROM latest) || ' has landed since'
+         ELSE 'not scored since it landed, or scored under another version of the metric only'
+       END
+FROM metrics m
+LEFT JOIN (
+  SELECT * FROM scores WHERE {IS_CASE} AND revision = (SELECT revision FROM latest)
+  QUALIFY row_number() OVER (PARTITION BY metric_digest ORDER BY scored_at DESC) = 1
+) s USING (metric_digest)
+LEFT JOIN (
+  SELECT metric_digest, max(revision) AS revision FROM scores WHERE {IS_CASE} GROUP BY ALL
+) older USING (metric_digest)
+ORDER BY m.metric_name
+"""
+
+_LEFT_OUT = """
+SELECT dropped.key, sum(dropped.value::BIGINT) FROM (
+  SELECT drops FROM manifests
+  QUALIFY row_number() OVER (PARTITION BY producer_id ORDER BY stated_at DESC) = 1
+), json_each(drops) AS dropped
+GROUP BY dropped.key ORDER BY dropped.key
+"""
+
+
+def _dead(store: Store, case: str) -> Iterator[str]:
+    """Yield the first dead letters that name the case, by their key or in what they hold."""
+    for number, reason, detail in naming(store, case, SHOWN_LETTERS):
+        yield f"dead letter {number} ({reason}) names it: {detail}"
+
+
+def _left_out(store: Store) -> Iterator[str]:
+    for reason, count in store.rows(_LEFT_OUT):
+        what = "sampling left out" if _is_sampling(reason) else "the recorder dropped"
+        yield f"{what} {count:,} turns as {reason}; which ones is not kept"
+
+
+def _is_sampling(reason: str) -> bool:
+    return reason.startswith("sampled_out") or reason == "rate_limited"
+
+
+def _on_log(log: LogLocation, case: str) -> str:
+    place = _on_topics(log, case) if isinstance(log, KafkaLocation) else _in_file(log, case)
+    return (
+        f"{log} holds it at {place}: evaltap consume lands it"
+        if place
+        else f"{log} does not hold it"
+    )
+
+
+def _in_file(path: Path, case: str) -> str:
+    """Return where a local log holds the case, empty when it does not."""
+    with closing(open_log(path, mode="read")) as log:
+        found = (f"offset {number}" for number, record in log.records() if _is_of(record, case))
+        return next(found, "")
+
+
+def _on_topics(location: KafkaLocation, case: str) -> str:
+    """Return where topics hold the case, up to where they end now; empty when they do not."""
+    from evaltap.evaluator.sources.kafka import KafkaSource
+
+    if location.format == OTLP:
+        raise InputError(
+            f"{location}: raw telemetry names no cases; they are made by evaltap consume"
+        )
+    source = KafkaSource(location, to_end=True)
+    try:
+        bounds = source.bounds()
+        if not bounds:
+            raise InputError(f"{location}: the cluster has no such topic; check the name")
+        left = {partition: end for partition, (start, end) in bounds.items() if start < end}
+        source.seek({})
+        deadline = time.monotonic() + SILENT_SECONDS
+        while left:
+            batch = source.poll(RECORDS_PER_READ, 0.5)
+            for one in batch.records:
+                if _is_of(one.record, case):
+                    return f"offset {one.offset} of {one.partition.topic} {one.partition.number}"
+            for partition, next_offset in batch.next_offsets.items():
+                if next_offset >= left.get(partition, 0):
+                    left.pop(partition, None)
+            if batch.records:
+                deadline = time.monotonic() + SILENT_SECONDS
+            elif not batch.more:
+                break  # the last offsets hold no records, as those of a transaction's end
+            elif time.monotonic() > deadline:
+                raise InputError(f"{location}: its brokers hand out no records; try again later")
+    finally:
+        source.close()
+    return ""
+
+
+def _is_of(record: WireRecord, case: str) -> bool:
+    key = (record.key or b"").decode("utf-8", "replace")
+    named = key == case or key.endswith(f"/{case}")
+    return named and record.header("ce_type") != MANIFEST_TYPE

@@ -1,0 +1,1 @@
+"""Attacks the metrics of an agent: prompt injections on a judge."""

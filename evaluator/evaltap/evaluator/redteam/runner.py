@@ -1,0 +1,198 @@
+"""Running the attacks: which of them turn a judge's fail into a pass, by family.
+
+The judge is asked by the evaluators themselves, over the whole way that a real case takes.  A flip is a
+pass of an attacked case whose plain form fails; a scenario whose plain form passes proves nothing and is
+left out.
+"""
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import orjson
+
+from evaltap.evaluator.cases.identity import CaseIdentity
+from evaltap.evaluator.contract.context import Services, Status
+from evaltap.evaluator.contract.judge import JudgeRequest
+from evaltap.evaluator.redteam.attacks import SCENARIOS, Attack, Scenario, attacked_case, attacks
+from evaltap.evaluator.scoring.batch import score_batches
+from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer
+from evaltap.evaluator.stats import Interval, wilson
+from evaltap.schemas.formats.case import Rubric
+from evaltap.schemas.formats.metric import Criterion, EvalMetric, LlmJudgeCriterion
+
+Progress = Callable[[int], None]
+
+_RUBRIC_ID: Final = "1"
+_BATCH: Final = 100
+
+
+class Flip(NamedTuple):
+    """An attack that worked."""
+
+    attack: str
+    scenario: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyResult:
+    """The result of the attacks of one family."""
+
+    family: str
+    flips: int
+    held: int
+    no_verdict: int
+    """Answers that were no verdict, or could not be had: neither flipped nor held."""
+
+    @property
+    def rate(self) -> float | None:
+        """Share of flips among verdicts."""
+        verdicts = self.flips + self.held
+        return self.flips / verdicts if verdicts else None
+
+    @property
+    def interval(self) -> Interval | None:
+        """The 95 % interval of the rate."""
+        return wilson(self.flips, self.flips + self.held)
+
+
+@dataclass(frozen=True, slots=True)
+class AttackReport:
+    """The result of a run of attacks."""
+
+    families: tuple[FamilyResult, ...]
+    flips: tuple[Flip, ...]
+    left_out: tuple[str, ...]
+    """Scenarios whose plain form does not fail, and why."""
+
+    @property
+    def total(self) -> FamilyResult:
+        """All families together."""
+        every = self.families
+        return FamilyResult(
+            "all",
+            sum(one.flips for one in every),
+            sum(one.held for one in every),
+            sum(one.no_verdict for one in every),
+        )
+
+
+class _Probe(NamedTuple):
+    scenario: Scenario
+    attack: Attack | None
+    on_knowledge: bool
+
+
+def run_attacks(
+    judge: LlmJudgeCriterion,
+    services: Services,
+    *,
+    families: Sequence[str] = (),
+    threads: int = 1,
+    progress: Progress = lambda _: None,
+) -> AttackReport:
+    """Attack the judge that `judge` describes (the `llmJudge` of a metric); `families` limits it."""
+    chosen = [attack for attack in attacks() if not families or attack.family in families]
+    plain = [_Probe(one, None, place) for one in SCENARIOS for place in (False, True)]
+    failing: set[tuple[str, bool]] = set()
+    left_out: list[str] = []
+    for probe, status, reason in _asked(plain, judge, services, 1):
+        if status is Status.FAILED:
+            failing.add((probe.scenario.name, probe.on_knowledge))
+        else:
+            about = "retrieved knowledge" if probe.on_knowledge else "answer"
+            left_out.append(
+                f"{probe.scenario.name}, {about}: {status.value} without any attack {reason}"
+            )
+    probes = [
+        _Probe(scenario, attack, attack.position == "tool result")
+        for attack in chosen
+        for scenario in SCENARIOS
+        if (scenario.name, attack.position == "tool result") in failing
+    ]
+    counts = {attack.family: [0, 0, 0] for attack in chosen}
+    flips: list[Flip] = []
+    for done, (probe, status, reason) in enumerate(_asked(probes, judge, services, threads), 1):
+        assert probe.attack is not None
+        place = {Status.PASSED: 0, Status.FAILED: 1}.get(status, 2)
+        counts[probe.attack.family][place] += 1
+        if status is Status.PASSED:
+            flips.append(Flip(probe.attack.name, probe.scenario.name, reason))
+        progress(done)
+    results = tuple(FamilyResult(family, *count) for family, count in counts.items())
+    return AttackReport(results, tuple(flips), tuple(left_out))
+
+
+def _asked(
+    probes: Sequence[_Probe], judge: LlmJudgeCriterion, services: Services, threads: int
+) -> Iterator[tuple[_Probe, Status, str]]:
+    scorers = {
+        (scenario.name, on_knowledge): CaseScorer(
+            [_metric(scenario, judge, on_knowledge=on_knowledge)], services=services
+        )
+        for scenario in SCENARIOS
+        for on_knowledge in (False, True)
+    }
+    for key, scorer in scorers.items():
+        mine = [probe for probe in probes if (probe.scenario.name, probe.on_knowledge) == key]
+        for probe, score in zip(mine, _scores(scorer, mine, threads), strict=True):
+            outcome = score.metrics[0]
+            yield probe, outcome.status, outcome.reason
+
+
+def _scores(scorer: CaseScorer, probes: Sequence[_Probe], threads: int) -> Iterator[CaseScore]:
+    scores: deque[CaseScore] = deque()
+    named = [
+        (
+            CaseIdentity("", "", str(number)),
+            attacked_case(probe.scenario, probe.attack, str(number)),
+        )
+        for number, probe in enumerate(probes)
+    ]
+    for _ in score_batches(
+        scorer, named, (0,), _BATCH, threads, observe=lambda _, __, score: scores.append(score)
+    ):
+        while scores:
+            yield scores.popleft()
+
+
+def _metric(scenario: Scenario, judge: LlmJudgeCriterion, *, on_knowledge: bool) -> EvalMetric:
+    name = "llm_rubric_knowledge_recall" if on_knowledge else "llm_rubric_response"
+    text = scenario.knowledge_rubric if on_knowledge else scenario.rubric
+    rubric = Rubric.model_validate({"id": _RUBRIC_ID, "content": {"text": text}})
+    asking = judge.model_copy(update={"rubrics": [rubric], "template": None})
+    return EvalMetric(metric_name=name, threshold=1.0, criterion=Criterion(llm_judge=asking))
+
+
+class FenceWatcher:
+    """A judge in memory that believes whatever is outside of the fences, and nothing inside.
+
+    It learns the texts around the fences from the plain scenarios, which are asked first; when that
+    text ever differs, something has got out, and it passes everything.  So a flip is a hole in the
+    structure.
+    """
+
+    def __init__(self, learns: int = 2 * len(SCENARIOS)) -> None:
+        self._learns = learns
+        self._known: set[str] = set()
+
+    def __call__(self, request: JudgeRequest) -> str:
+        """Answer a rubric request; a script for `ScriptedJudge`."""
+        word = _ANNOUNCED.findall(request.prompt)[0]
+        fences = re.compile(rf"<<<{word} begin ([^\n]*)>>>.*?<<<{word} end \1>>>", re.DOTALL)
+        outside = fences.sub(lambda match: f"({match[1]})", request.prompt).replace(word, "")
+        ids = outside.rpartition("Grade these rubrics and no others: ")[2].partition(".")[0]
+        if len(self._known) < self._learns:
+            self._known.add(outside)
+        score = int(outside not in self._known)
+        rows = [
+            {"id": name, "score": score, "reason": "by the text outside"}
+            for name in ids.split(", ")
+        ]
+        return orjson.dumps({"rubricScores": rows}).decode()
+
+
+_ANNOUNCED: Final = re.compile(r"between fences marked (\w+)\.")

@@ -1,0 +1,51 @@
+"""The cases of files, read again for a report: scores of files are stored, their turns are not."""
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from evaltap.evaluator.cases.identity import CaseKey, case_identity
+from evaltap.evaluator.reports.usage import TurnUse, turn_uses
+from evaltap.schemas.errors import FormatError
+from evaltap.schemas.files.documents import (
+    eval_set_name,
+    is_json_lines,
+    iter_case_lines,
+    iter_cases,
+    read_case,
+)
+from evaltap.schemas.formats.case import CaseData
+
+
+class FileCases:
+    """What a report needs of files: the cases that it shows in full, and what the scored turns used.
+
+    When nothing but some cases is wanted, reading ends with the last of them.  Raises InputError for
+    a file that cannot be read; lines that hold no case are counted.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], *, wanted: Collection[CaseKey], scored: Collection[CaseKey]
+    ) -> None:
+        self.cases: dict[CaseKey, CaseData] = {}
+        self.uses: list[TurnUse] = []
+        self.bad_lines = 0
+        for path in paths:
+            name = eval_set_name(path)
+            for case in self._cases(path):
+                key = case_identity(case, name)[:3]
+                if key in scored:
+                    self.uses += turn_uses(key, case)
+                if key in wanted:
+                    self.cases.setdefault(key, case)
+                    if not scored and len(self.cases) == len(wanted):
+                        return
+
+    def _cases(self, path: Path) -> Iterator[CaseData]:
+        if not is_json_lines(path):
+            yield from iter_cases(path)
+            return
+        for _, line in iter_case_lines(path):
+            try:
+                yield read_case(line)
+            except FormatError:
+                self.bad_lines += 1

@@ -1,0 +1,272 @@
+"""Reading a report from the store: scores in bulk, evidence only for the cases that are shown in full."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.cases.text import cut
+from evaltap.evaluator.landing.cases import assemble
+from evaltap.evaluator.reports import grouping
+from evaltap.evaluator.reports.case_files import FileCases
+from evaltap.evaluator.reports.details import JudgeCalls, with_details
+from evaltap.evaluator.reports.evidence import Comparison, evidence_of
+from evaltap.evaluator.reports.model import (
+    SEVERITY,
+    CaseReport,
+    Cell,
+    Limits,
+    MetricReport,
+    Report,
+    Source,
+    case_status,
+)
+from evaltap.evaluator.reports.summary import Difference, Summary, check_run, score_scope, summarise
+from evaltap.evaluator.reports.text import difference_lines
+from evaltap.evaluator.reports.usage import TurnUse, total, usage_of
+from evaltap.evaluator.store.database import STORE, Store, sql
+from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.text import counted
+
+
+def read_report(
+    store: Store,
+    *,
+    run_id: str | None = None,
+    digests: Sequence[str] = (),
+    case_files: Sequence[Path] = (),
+    references: References | None = None,
+    limits: Limits | None = None,
+) -> Report:
+    """Read the report of a run, or of the latest scores when `run_id` is None.
+
+    `digests` limits it to metric versions.  What happened in a case comes from its landed turns; for
+    cases that were scored from files, from `case_files`, which are read again.  `references` are
+    expected turns for landed cases, as they were given for scoring.  Raises InputError for a run
+    that is not there.
+    """
+    limits = limits or Limits()
+    source = _source(store, run_id)
+    _choose_scores(store, run_id, digests)
+    cases = _cases(store, limits)
+    detailed = {_key(case) for case in cases[: limits.cases]}
+    _choose_cases(store, detailed)
+    files = FileCases(case_files, wanted=detailed, scored={_key(case) for case in cases})
+    uses = _uses(store, files)
+    calls = JudgeCalls(store, detailed, limits)
+    shown = with_details(store, cases[: limits.cases], calls, limits)
+    shown = _with_evidence(shown, _landed(store, references), files, _comparison(store), limits)
+    cases = list(_with_usage([*shown, *cases[limits.cases :]], uses))
+    return Report(
+        source,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        summarise(store, run_id=run_id, metrics=digests),
+        _metric_reports(store),
+        tuple(cases),
+        grouping.reason_groups(cases),
+        usage_of(uses),
+        calls.usage,
+        tuple(_notes(store, cases, limits, files)),
+        {name: sum(case.status == name for case in cases) for name in SEVERITY},
+    )
+
+
+def read_uses(
+    store: Store,
+    *,
+    run_id: str | None = None,
+    digests: Sequence[str] = (),
+    case_files: Sequence[Path] = (),
+) -> list[TurnUse]:
+    """Return what each turn of the scored cases used: landed ones, and those of the files given."""
+    _choose_scores(store, run_id, digests)
+    keys = store.rows("SELECT DISTINCT app_name, eval_set_id, eval_id FROM report_scores")
+    scored = {(app, eval_set, eval_id) for app, eval_set, eval_id in keys}
+    return _uses(store, FileCases(case_files, wanted=(), scored=scored))
+
+
+def read_differences(
+    store: Store,
+    summary: Summary,
+    *,
+    digests: Sequence[str] = (),
+    case_files: Sequence[Path] = (),
+    references: References | None = None,
+) -> list[Difference]:
+    """Return the eval ids of the worst cases of a summary with the calls in which they differ."""
+    keys = dict.fromkeys((row.app_name, row.eval_set_id, row.eval_id) for row in summary.worst)
+    _choose_scores(store, summary.run_id, digests)
+    _choose_cases(store, keys)
+    landed = _landed(store, references)
+    lacking = keys.keys() - landed.keys()
+    files = FileCases(case_files if lacking else (), wanted=lacking, scored=())
+    comparison, limits = _comparison(store), Limits()
+    found = []
+    for key in keys:
+        case = landed.get(key) or files.cases.get(key)
+        if case is not None:
+            evidence, _ = evidence_of(case, comparison, limits)
+            found.append((key[2], difference_lines(evidence)))
+    return [Difference(eval_id, lines) for eval_id, lines in found if lines]
+
+
+def _source(store: Store, run_id: str | None) -> Source:
+    name = "" if str(store.path) == ":memory:" else str(store.path)
+    if run_id is None:
+        return Source(name, None)
+    check_run(store, run_id)
+    (row,) = store.rows(
+        """SELECT kind, source, evaltap_version, started_at::VARCHAR,
+                  (SELECT max(ended_at) FROM run_ends e WHERE e.run_id = r.run_id)::VARCHAR
+           FROM runs r WHERE run_id = $run_id LIMIT 1""",
+        {"run_id": run_id},
+    )
+    kind, cases_from, version, started, ended = row
+    return Source(name, run_id, kind, cases_from, version, started[:19], (ended or "")[:19])
+
+
+def _choose_scores(store: Store, run_id: str | None, digests: Sequence[str]) -> None:
+    scope, parameters = score_scope(store, run_id, digests)
+    store.execute(f"CREATE OR REPLACE TEMP TABLE report_scores AS SELECT * {scope}", parameters)
+
+
+def _cases(store: Store, limits: Limits) -> list[CaseReport]:
+    """Return the cases with their scores, worst first, else in the order of their names."""
+    found: dict[CaseKey, tuple[int, list[Cell]]] = {}
+    query = """
+        SELECT app_name, eval_set_id, eval_id, revision, metric_name, status, score, threshold,
+               coalesce(reason, '')
+        FROM report_scores ORDER BY app_name, eval_set_id, eval_id, metric_name"""
+    for row in store.rows(query):
+        app, eval_set, eval_id, revision, name, status, score, threshold, reason = row
+        cell = Cell(name, status, score, threshold, cut(reason, limits.text))
+        found.setdefault((app, eval_set, eval_id), (revision, []))[1].append(cell)
+    cases = [
+        CaseReport(*key, revision, case_status(cells), tuple(cells))
+        for key, (revision, cells) in found.items()
+    ]
+    return sorted(cases, key=lambda case: SEVERITY.index(case.status))
+
+
+def _choose_cases(store: Store, keys: Iterable[CaseKey]) -> None:
+    columns = "SELECT app_name, eval_set_id, eval_id FROM report_scores LIMIT 0"
+    store.execute(f"CREATE OR REPLACE TEMP TABLE report_cases AS {columns}")
+    store.append("report_cases", list(keys))
+
+
+def _comparison(store: Store) -> Comparison:
+    rows = store.rows("""
+        SELECT metric_json FROM run_metrics m
+        WHERE metric_digest IN (SELECT metric_digest FROM report_scores)
+        GROUP BY metric_json ORDER BY min(metric_index), metric_json""")
+    return Comparison([EvalMetric.model_validate_json(text) for (text,) in rows])
+
+
+# The views say what is latest of all cases; here only those that are shown are looked at.
+_SHOWN = """
+these_cases AS (FROM cases SEMI JOIN report_cases USING (app_name, eval_set_id, eval_id)),
+these_turns AS (FROM turns SEMI JOIN report_cases USING (app_name, eval_set_id, eval_id)),
+"""
+
+
+def _landed(store: Store, references: References | None) -> dict[CaseKey, CaseData]:
+    landed = {}
+    with store.unlimited_memory():
+        rows = store.rows(f"WITH {_SHOWN} {sql(STORE, 'newest')} {sql(__name__, 'report_turns')}")
+    for app, eval_set, eval_id, header, actual, expected in rows:
+        case = assemble(header, actual, expected)
+        if references is not None:
+            references.attach(case)
+        landed[app, eval_set, eval_id] = case
+    return landed
+
+
+def _with_evidence(
+    cases: Iterable[CaseReport],
+    landed: Mapping[CaseKey, CaseData],
+    files: FileCases,
+    comparison: Comparison,
+    limits: Limits,
+) -> Iterable[CaseReport]:
+    for case in cases:
+        data = landed.get(_key(case)) or files.cases.get(_key(case))
+        if data is None:
+            yield replace(case, evidence_note="scored from a file that this report did not read")
+            continue
+        evidence, note = evidence_of(data, comparison, limits)
+        yield replace(case, evidence=evidence, evidence_note=note)
+
+
+def _uses(store: Store, files: FileCases) -> list[TurnUse]:
+    """Return what each turn of the scored cases used."""
+    rows = store.rows(sql(__name__, "report_usage"))
+    landed = [TurnUse((app, eval_set, eval_id), *use) for app, eval_set, eval_id, *use in rows]
+    here = {use.key for use in landed}
+    return [*landed, *(use for use in files.uses if use.key not in here)]
+
+
+def _with_usage(cases: Iterable[CaseReport], uses: Sequence[TurnUse]) -> Iterable[CaseReport]:
+    by_case: dict[CaseKey, list[TurnUse]] = {}
+    for use in uses:
+        by_case.setdefault(use.key, []).append(use)
+    for case in cases:
+        turns = by_case.get(_key(case), [])
+        costs = [use.cost_usd for use in turns if use.cost_usd is not None]
+        latencies = [use.latency_ms for use in turns if use.latency_ms is not None]
+        yield replace(case, cost_usd=total(costs), latency_ms=total(latencies))
+
+
+def _metric_reports(store: Store) -> tuple[MetricReport, ...]:
+    bins: dict[str, list[int]] = {}
+    for name, place, count in store.rows(
+        "SELECT metric_name, least(floor(score * 10), 9)::INTEGER, count(*) FROM report_scores"
+        " WHERE score BETWEEN 0 AND 1 GROUP BY ALL"
+    ):
+        bins.setdefault(name, [0] * 10)[place] = count
+    rows = store.rows(
+        "SELECT metric_name, any_value(evaluator_name), max(evaluator_version),"
+        " list_sort(list(DISTINCT threshold)), count(*) FILTER (score < 0 OR score > 1)"
+        " FROM report_scores GROUP BY metric_name ORDER BY metric_name"
+    )
+    return tuple(
+        MetricReport(
+            name, evaluator, version, tuple(thresholds), tuple(bins.get(name, [0] * 10)), outside
+        )
+        for name, evaluator, version, thresholds, outside in rows
+    )
+
+
+def _notes(
+    store: Store, cases: Sequence[CaseReport], limits: Limits, files: FileCases
+) -> list[str]:
+    notes = []
+    if len(cases) > limits.cases:
+        notes.append(
+            f"Turns, differences and votes are shown for {limits.cases:,} of {len(cases):,} cases,"
+            " those that did not pass first; `evaltap show` has the others."
+        )
+    bare = sum(case.detailed and not case.evidence for case in cases)
+    if bare:
+        notes.append(
+            f"The turns of {counted(bare, 'case')} are not shown: they were scored from files that"
+            " this report did not read (`--cases FILE`), or their turns cannot be paired."
+        )
+    if files.bad_lines:
+        notes.append(f"{counted(files.bad_lines, 'line')} of the case files hold no eval case.")
+    ((sampled,),) = store.rows(
+        "SELECT count(*) FROM latest_cases SEMI JOIN report_scores USING (app_name, eval_set_id, eval_id)"
+        " WHERE inclusion_probability < 1"
+    )
+    if sampled:
+        notes.append(
+            f"{counted(sampled, 'case')} came through sampling: rates are those of the recorded"
+            " cases, not corrected for what was left out."
+        )
+    return notes
+
+
+def _key(case: CaseReport) -> CaseKey:
+    return case.app_name, case.eval_set_id, case.eval_id

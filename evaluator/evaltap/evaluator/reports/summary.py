@@ -1,0 +1,212 @@
+"""What scores say, read from the store as plain data and printed as console tables."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from evaltap.evaluator.reports.exit_status import (
+    BELOW_THE_BAR,
+    INCOMPLETE,
+    PASSED,
+    FailOn,
+    GuardFinding,
+)
+from evaltap.evaluator.stats import Interval, wilson
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.errors import InputError
+
+WORST_CASES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class MetricCounts:
+    """One metric over the cases of a run; rates are over what could be evaluated."""
+
+    metric_name: str
+    passed: int
+    failed: int
+    not_evaluated: int
+    errors: int
+    pass_rate: float | None
+    mean_score: float | None
+    interval: Interval | None = None
+    """Of the pass rate, at 95 % (Wilson): what it may be in truth when the cases are a fair sample."""
+    crashed: int = 0
+    """Cases with a run that failed, never ended or was cut off: not passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrashedCases:
+    """Cases with a run that failed, never ended or was cut off."""
+
+    cases: int
+    """All cases."""
+    count: int
+    """Those that crashed."""
+    rate: float | None
+    interval: Interval | None
+    """Of the rate, at 95 % (Wilson)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRow:
+    """One case that did not pass a metric."""
+
+    eval_set_id: str
+    eval_id: str
+    metric_name: str
+    status: str
+    score: float | None
+    reason: str
+    app_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The calls of a case beside those that were expected, a line each, as in a `diff`."""
+
+    eval_id: str
+    lines: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Unscored:
+    """Why cases have no score under a metric, and one of them."""
+
+    metric_name: str
+    status: str
+    reason: str
+    cases: int
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The outcome of a run, or of the latest scores of all cases when `run_id` is None."""
+
+    run_id: str | None
+    cases: int
+    metrics: tuple[MetricCounts, ...]
+    worst: tuple[CaseRow, ...]
+    unscored: tuple[Unscored, ...]
+    crashed: CrashedCases = CrashedCases(0, 0, None, None)
+
+    def data(self) -> dict[str, Any]:
+        """Return the summary as JSON data."""
+        return {**asdict(self), "exit_code": exit_code(self)}
+
+
+def exit_code(
+    summary: Summary,
+    fail_on: FailOn = FailOn.NOT_EVALUATED,
+    findings: Iterable[GuardFinding] = (),
+    *,
+    allow_crashes: bool = False,
+) -> int:
+    """Return 1 for what failed, 3 for what is not known, 0 when all is as it should be.
+
+    A crashed run has failed, unless `allow_crashes`.  Errors count from FailOn.ERROR on, what was not
+    evaluated with FailOn.NOT_EVALUATED only.  No score at all is incomplete, and nothing is anything
+    else than 0 with FailOn.NEVER.
+    """
+    if fail_on is FailOn.NEVER:
+        return PASSED
+    metrics, found = summary.metrics, list(findings)
+    crashed = not allow_crashes and any(metric.crashed for metric in metrics)
+    if (
+        crashed
+        or any(metric.failed for metric in metrics)
+        or any(one.holds is False for one in found)
+    ):
+        return BELOW_THE_BAR
+    errors = any(metric.errors for metric in metrics)
+    gaps = any(metric.not_evaluated for metric in metrics)
+    known = any(metric.passed for metric in metrics)
+    incomplete = not metrics or any(one.holds is None for one in found)
+    if fail_on is not FailOn.FAILED:
+        incomplete = incomplete or errors
+    if fail_on is FailOn.NOT_EVALUATED:
+        incomplete = incomplete or gaps or not known
+    return INCOMPLETE if incomplete else PASSED
+
+
+def summarise(
+    store: Store,
+    *,
+    run_id: str | None = None,
+    metrics: Sequence[str] = (),
+    worst: int = WORST_CASES,
+) -> Summary:
+    """Read the summary of a run, or of the latest scores; `metrics` limits it to metric digests."""
+    scope, chosen = score_scope(store, run_id, metrics)
+
+    def read(query: str, **more: object) -> list[tuple[Any, ...]]:
+        return store.rows(query, {**chosen, **more})
+
+    counts = read(f"""
+        SELECT metric_name,
+               count(*) FILTER (status = 'passed'), count(*) FILTER (status = 'failed'),
+               count(*) FILTER (status = 'not_evaluated'), count(*) FILTER (status = 'error'),
+               count(*) FILTER (status = 'passed')
+                 / nullif(count(*) FILTER (status IN ('passed', 'failed', 'crashed')), 0),
+               avg(score), count(*) FILTER (status = 'crashed')
+        {scope} GROUP BY metric_name ORDER BY metric_name""")
+    ((cases, crashed),) = read(f"""
+        SELECT count(DISTINCT (app_name, eval_set_id, eval_id)),
+               count(DISTINCT (app_name, eval_set_id, eval_id)) FILTER (status = 'crashed')
+        {scope}""")
+    worst_rows = read(
+        f"""
+        SELECT eval_set_id, eval_id, metric_name, status, score, coalesce(reason, ''), app_name
+        {scope} AND status IN ('failed', 'crashed')
+        ORDER BY status, score NULLS FIRST, app_name, eval_set_id, eval_id, metric_name LIMIT $limit""",
+        limit=worst,
+    )
+    unscored = read(f"""
+        SELECT metric_name, status, coalesce(reason, ''), count(*), min(eval_id)
+        {scope} AND status IN ('not_evaluated', 'error')
+        GROUP BY metric_name, status, reason ORDER BY count(*) DESC, metric_name, status, reason LIMIT 20""")
+    return Summary(
+        run_id,
+        cases,
+        tuple(_metric_counts(row) for row in counts),
+        tuple(CaseRow(*row) for row in worst_rows),
+        tuple(Unscored(*row) for row in unscored),
+        CrashedCases(cases, crashed, crashed / cases if cases else None, wilson(crashed, cases)),
+    )
+
+
+def check_run(store: Store, run_id: str) -> None:
+    """Raise InputError when there is no such run."""
+    known = [row[0] for row in store.rows("SELECT run_id FROM runs ORDER BY started_at")]
+    if run_id not in known:
+        raise InputError(f"no run {run_id!r}; runs here: {', '.join(known) or 'none'}")
+
+
+def _metric_counts(row: tuple[Any, ...]) -> MetricCounts:
+    name, passed, failed, not_evaluated, errors, rate, mean, crashed = row
+    interval = wilson(passed, passed + failed + crashed)
+    return MetricCounts(name, passed, failed, not_evaluated, errors, rate, mean, interval, crashed)
+
+
+def score_scope(
+    store: Store, run_id: str | None, digests: Sequence[str] = ()
+) -> tuple[str, dict[str, object]]:
+    """Return `FROM … WHERE …` over the scores of a run or the latest ones, and its parameters.
+
+    A live run goes on with cases that grow: of each it is the score of the last revision.
+    `digests` limits the scores to metric versions.
+    """
+    parameters: dict[str, object] = {"digests": list(digests)} if digests else {}
+    wanted = "metric_digest IN $digests::VARCHAR[]" if digests else "TRUE"
+    if run_id is None:
+        return f"FROM latest_scores WHERE {wanted}", parameters
+    scope = f"FROM scores WHERE run_id = $run_id AND {wanted}"
+    parameters["run_id"] = run_id
+    if store.rows("SELECT 1 FROM runs WHERE run_id = ? AND kind = 'live'", [run_id]):
+        last = (
+            "QUALIFY rank() OVER (PARTITION BY app_name, eval_set_id, eval_id, metric_name"
+            " ORDER BY revision DESC) = 1"
+        )
+        scope = f"FROM (SELECT * {scope} {last}) WHERE TRUE"
+    return scope, parameters

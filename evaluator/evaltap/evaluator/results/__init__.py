@@ -1,0 +1,1 @@
+"""Scores as rows: runs, row types, writer, Parquet, result files."""

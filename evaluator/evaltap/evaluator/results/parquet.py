@@ -1,0 +1,77 @@
+"""Results as Parquet files, a folder for each part of a run, and a DuckDB file that reads them.
+
+In such a DuckDB file the tables of results are views over the Parquet files of all runs in a folder;
+every other view, and every report, then reads the files without knowing.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.errors import StoreError
+
+RESULT_TABLES: Final = ("scores", "turn_scores", "rubric_votes", "judge_calls")
+
+
+def write_part(store: Store, folder: Path, number: int) -> None:
+    """Move the rows of the store's results to a part's folder, as a whole.
+
+    A part that is there already stays as it is: it was scored twice, as its node seemed dead.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".part-{number:06}-", dir=folder))
+    unfinished.chmod(0o755)  # who may read the folder of the runs may read the part
+    for table in RESULT_TABLES:
+        target = _quoted(unfinished / f"{table}.parquet")
+        store.execute(f"COPY {table} TO {target} (FORMAT parquet, COMPRESSION zstd)")
+        store.execute(f"DELETE FROM {table}")
+    part = folder / f"part-{number:06}"
+    try:
+        unfinished.rename(part)
+    except OSError:
+        shutil.rmtree(unfinished)
+        if not part.is_dir():
+            raise
+
+
+def drop_unfinished(folder: Path) -> None:
+    """Delete what workers that died had begun."""
+    for left in folder.glob(".part-*"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def read_results_from(store: Store, folder: Path) -> None:
+    """Turn the store's tables of results into views over the runs in `folder`.
+
+    Raises StoreError when the tables hold rows of their own, or are views over another folder.
+    """
+    read = results_folder(store)
+    if read == folder:
+        return
+    if read is not None:
+        raise StoreError(f"{store.path}: reads its results from {read}; name another file")
+    if any(store.rows(f"SELECT 1 FROM {table} LIMIT 1") for table in RESULT_TABLES):
+        raise StoreError(
+            f"{store.path}: holds scores of its own; name a new file for those in {folder}"
+        )
+    with Store(":memory:") as empty:
+        # A part without rows, so that the views have columns before the first run has ended.
+        write_part(empty, folder / "layout", 0)
+    with store.transaction():
+        for table in RESULT_TABLES:
+            store.execute(f"DROP TABLE {table}")
+            files = _quoted(folder / "*" / "part-*" / f"{table}.parquet")
+            store.execute(f"CREATE VIEW {table} AS FROM read_parquet({files})")
+        store.append("meta", [("results_folder", str(folder))])
+
+
+def results_folder(store: Store) -> Path | None:
+    """Return the folder whose Parquet files a store reads its results from, None without one."""
+    found = store.rows("SELECT value FROM meta WHERE key = 'results_folder'")
+    return Path(found[0][0]) if found else None
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"

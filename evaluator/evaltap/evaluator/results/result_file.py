@@ -1,0 +1,193 @@
+"""Results of an eval set over one or more runs: the content of an `.evalset_result.json` file.
+
+Semantics are tRPC-Agent-Go's.  With one run a case has that run's final status; with several it has
+the status of its metric averages.  What was not evaluated does not enter an average.
+"""
+
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.formats.result import (
+    CaseRunSummary,
+    EvalCaseResult,
+    EvalCaseSummary,
+    EvalMetricResult,
+    EvalSetResult,
+    EvalSetResultSummary,
+    MetricRunResult,
+    MetricSummary,
+    RunSummary,
+    StatusCounts,
+)
+
+PASSED, FAILED, NOT_EVALUATED = "passed", "failed", "not_evaluated"
+
+
+def eval_set_result(
+    eval_set_id: str,
+    case_results: Sequence[EvalCaseResult],
+    *,
+    app_name: str = "",
+    created_at: float,
+    num_runs: int = 1,
+) -> EvalSetResult:
+    """Return the result of an eval set; `created_at` is in Unix seconds.
+
+    Raises InputError when there is no eval set id, or as `summary` does.
+    """
+    if not eval_set_id:
+        raise InputError("a result needs the id of its eval set; add `evalSetId` to the file")
+    result_id = f"{app_name or 'evaltap'}_{eval_set_id}_{uuid.uuid4()}"
+    return EvalSetResult(
+        eval_set_result_id=result_id,
+        eval_set_result_name=result_id,
+        eval_set_id=eval_set_id,
+        eval_case_results=list(case_results),
+        summary=summary(case_results, num_runs),
+        creation_timestamp=created_at,
+    )
+
+
+def result_path(target: Path, result: EvalSetResult, app_name: str) -> Path:
+    """Return where a result goes: `target` itself, or its default place below a folder."""
+    if target.suffix == ".json":
+        return target
+    return target / app_name / f"{result.eval_set_result_id}.evalset_result.json"
+
+
+def summary(case_results: Iterable[EvalCaseResult | None], num_runs: int) -> EvalSetResultSummary:
+    """Summarise the results of all cases in all runs.
+
+    `num_runs` is the expected number of runs, 0 when unknown.  Raises InputError for a negative
+    number, a result without a run id, and an unknown status.
+    """
+    if num_runs < 0:
+        raise InputError(f"expected num runs is negative ({num_runs}); give 1 or more")
+    results = [result for result in case_results if result is not None]
+    for index, result in enumerate(results):
+        if result.run_id <= 0:
+            raise InputError(f"run id at index {index} is not set; runs count from 1")
+    count = num_runs or max((result.run_id for result in results), default=1)
+    runs = [_run_summary(i, [r for r in results if r.run_id == i]) for i in range(1, count + 1)]
+    ids = sorted({result.eval_id for result in results})
+    cases = [_case_summary(i, [r for r in results if r.eval_id == i], count) for i in ids]
+    return EvalSetResultSummary(
+        overall_status=overall_status(case.overall_status for case in cases),
+        num_runs=count,
+        run_status_counts=_counts(run.overall_status for run in runs),
+        run_summaries=runs,
+        eval_case_summaries=cases,
+    )
+
+
+def overall_status(statuses: Iterable[str]) -> str:
+    """Return failed if any failed, else passed if any passed, else not_evaluated."""
+    found = set(statuses)
+    for status in found - {PASSED, FAILED, NOT_EVALUATED}:
+        raise InputError(
+            f"status {status!r} cannot be summarised; expected passed, failed or not_evaluated"
+        )
+    return next((status for status in (FAILED, PASSED) if status in found), NOT_EVALUATED)
+
+
+def _run_summary(run_id: int, results: Sequence[EvalCaseResult]) -> RunSummary:
+    return RunSummary(
+        run_id=run_id,
+        overall_status=overall_status(result.final_eval_status for result in results),
+        case_status_counts=_counts(result.final_eval_status for result in results),
+        metric_summaries=_metric_summaries(_rows(results)),
+    )
+
+
+def _case_summary(
+    eval_id: str, results: Sequence[EvalCaseResult], num_runs: int
+) -> EvalCaseSummary:
+    metrics = _metric_summaries(_rows(results))
+    return EvalCaseSummary(
+        eval_id=eval_id,
+        overall_status=_case_status(results, metrics, num_runs),
+        run_status_counts=_counts(result.final_eval_status for result in results),
+        metric_summaries=metrics,
+        run_summaries=[_case_run(result) for result in sorted(results, key=lambda r: r.run_id)],
+    )
+
+
+def _case_status(
+    results: Sequence[EvalCaseResult], metrics: Sequence[MetricSummary], num_runs: int
+) -> str:
+    if num_runs == 1:
+        return overall_status(result.final_eval_status for result in results)
+    status = overall_status(metric.eval_status for metric in metrics)
+    if status == NOT_EVALUATED and any(result.error_message for result in results):
+        return FAILED
+    return status
+
+
+def _case_run(result: EvalCaseResult) -> CaseRunSummary:
+    return CaseRunSummary(
+        run_id=result.run_id,
+        final_eval_status=result.final_eval_status,
+        error_message=result.error_message,
+        metric_results=[
+            MetricRunResult(
+                metric_name=row.metric_name,
+                score=row.score or 0.0,
+                eval_status=row.eval_status,
+                threshold=row.threshold,
+            )
+            for row in result.overall_eval_metric_results
+        ],
+    )
+
+
+@dataclass(slots=True)
+class _Average:
+    """A metric gathered over rows; the first threshold seen counts."""
+
+    threshold: float
+    scores: list[float] = field(default_factory=list)
+    statuses: list[str] = field(default_factory=list)
+
+
+def _rows(results: Iterable[EvalCaseResult]) -> list[EvalMetricResult]:
+    return [row for result in results for row in result.overall_eval_metric_results]
+
+
+def _metric_summaries(rows: Iterable[EvalMetricResult]) -> list[MetricSummary]:
+    averages: dict[str, _Average] = {}
+    for row in rows:
+        average = averages.setdefault(row.metric_name, _Average(row.threshold))
+        average.statuses.append(row.eval_status)
+        if row.eval_status != NOT_EVALUATED:
+            average.scores.append(row.score or 0.0)
+    return [_metric_summary(name, averages[name]) for name in sorted(averages)]
+
+
+def _metric_summary(name: str, average: _Average) -> MetricSummary:
+    overall_status(average.statuses)
+    mean = sum(average.scores) / len(average.scores) if average.scores else 0.0
+    status = PASSED if mean >= average.threshold else FAILED
+    return MetricSummary(
+        metric_name=name,
+        average_score=mean,
+        eval_status=status if average.scores else NOT_EVALUATED,
+        threshold=average.threshold,
+        status_counts=_counts(average.statuses),
+    )
+
+
+def _counts(statuses: Iterable[str]) -> StatusCounts | None:
+    """Return the counts, None when there is nothing to count (the format drops it)."""
+    counted: Mapping[str, int] = Counter(statuses)
+    overall_status(counted)
+    if not counted:
+        return None
+    return StatusCounts(
+        passed=counted.get(PASSED, 0),
+        failed=counted.get(FAILED, 0),
+        not_evaluated=counted.get(NOT_EVALUATED, 0),
+    )

@@ -1,0 +1,114 @@
+"""Scoring runs: one set of metrics, applied to files or to what has landed.
+
+A metric's *digest* is the hash of the metric as written (without keys) and of its evaluator's name
+and version.  Two scores with the same digest were made by the same rule, so "has this case revision
+a score yet?" is a question of digests, whatever run made it.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Literal, TypeAlias
+
+from evaltap.evaluator.results.parquet import results_folder
+from evaltap.evaluator.store.database import Store, utc_now
+from evaltap.evaluator.store.errors import StoreError
+from evaltap.schemas.files import canonical
+from evaltap.schemas.formats.metric import EvalMetric, without_key
+
+RunKind: TypeAlias = Literal["files", "landed", "live", "gate"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunMetric:
+    """A metric with the evaluator that will run it."""
+
+    metric: EvalMetric
+    evaluator_name: str
+    evaluator_version: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A scoring run as the tables name it."""
+
+    run_id: str
+    kind: RunKind
+    source: str
+    metrics: tuple[RunMetric, ...]
+
+
+def run_metric(
+    metric: EvalMetric, evaluator_name: str, evaluator_version: str, references: str = ""
+) -> RunMetric:
+    """Return the metric with its digest; `references` is the digest of references given beside it."""
+    rule = (evaluator_name, evaluator_version, references)
+    text = metric_json(metric) + "\x1f".join(rule).encode()
+    return RunMetric(
+        metric, evaluator_name, evaluator_version, hashlib.sha256(text).hexdigest()[:16]
+    )
+
+
+def metric_json(metric: EvalMetric) -> bytes:
+    """Return a metric's canonical text without any key."""
+    if metric.criterion is not None:
+        metric = metric.model_copy(update={"criterion": without_key(metric.criterion)})
+    return canonical.dumps(metric.model_dump(by_alias=True))
+
+
+def new_run(kind: RunKind, source: str, metrics: Sequence[RunMetric]) -> Run:
+    """Return a run with an id of its own; the live run is named by its metrics."""
+    if kind == "live":
+        named = hashlib.sha256("".join(metric.digest for metric in metrics).encode())
+        run_id = f"live-{named.hexdigest()[:12]}"
+    else:
+        run_id = f"{utc_now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+    return Run(run_id, kind, source, tuple(metrics))
+
+
+def start_run(store: Store, kind: RunKind, source: str, metrics: Sequence[RunMetric]) -> Run:
+    """Begin a run, or go on with it when it is the live run of these metrics.
+
+    A consumer that is started again goes on with its live run.  Raises StoreError for a store that
+    reads its results from Parquet files.
+    """
+    if (folder := results_folder(store)) is not None:
+        raise StoreError(
+            f"{store.path}: reads its results from Parquet files in {folder}; name another file"
+        )
+    run = new_run(kind, source, metrics)
+    if not store.rows("SELECT 1 FROM runs WHERE run_id = ?", [run.run_id]):
+        write_run(store, run)
+    return run
+
+
+def write_run(store: Store, run: Run) -> None:
+    """Record a run and its metrics."""
+    row = (run.run_id, run.kind, run.source, version("evaltap"), utc_now())
+    with store.transaction():
+        store.append("runs", [row])
+        store.append(
+            "run_metrics", [_metric_row(run.run_id, i, m) for i, m in enumerate(run.metrics)]
+        )
+
+
+def _metric_row(run_id: str, index: int, metric: RunMetric) -> tuple[object, ...]:
+    return (
+        run_id,
+        index,
+        metric.metric.metric_name,
+        metric.evaluator_name,
+        metric.evaluator_version,
+        metric.metric.threshold,
+        metric.digest,
+        metric_json(metric.metric).decode(),
+    )
+
+
+def end_run(store: Store, run: Run, case_count: int) -> None:
+    """Record that a run is over, and over how many cases it went."""
+    with store.transaction():
+        store.append("run_ends", [(run.run_id, case_count, utc_now())])

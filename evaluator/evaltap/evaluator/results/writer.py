@@ -1,0 +1,63 @@
+"""Writing scores: one statement for many batches, which completes and de-duplicates their rows.
+
+A row comes with what differs from case to case; the run's metrics, the ids (hashes of their
+inputs) and the check "is it there already?" are added by SQL, for the whole batch at once.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from evaltap.evaluator.cases.identity import OLDEST, FirstPosition
+from evaltap.evaluator.results.rows import (
+    SCORE_COLUMNS,
+    TURN_SCORE_COLUMNS,
+    CallRow,
+    PackedRows,
+    VoteRow,
+)
+from evaltap.evaluator.results.runs import Run
+from evaltap.evaluator.store.arrow import ArrowTable
+from evaltap.evaluator.store.database import Store, sql
+
+_UNLESS_THERE = """
+WHERE NOT EXISTS (
+  FROM {table} old WHERE old.run_id = $run_id AND old.score_id = id AND old.scored_at >= $since
+)
+"""
+
+
+class ScoreWriter:
+    """Writes the scores of one run; one transaction a batch."""
+
+    def __init__(self, store: Store, run: Run) -> None:
+        self._store = store
+        self._run = run
+        # A run over files is written once; the others meet what they, or a killed run, wrote before.
+        self._unless_there = "" if run.kind == "files" else _UNLESS_THERE
+
+    def write(self, batches: Sequence[PackedRows], *, since: FirstPosition = OLDEST) -> None:
+        """Store batches as one; rows that the run has already are left as they are.
+
+        `since`: the cases begin there, so that no older row need be looked at.
+        """
+        run_id, now = self._run.run_id, self._store.now()
+        parameters = {"run_id": run_id, "now": now}
+        if self._unless_there:
+            parameters["since"] = since.landed_at
+        staged = {
+            "scores": ArrowTable(SCORE_COLUMNS, [batch.scores for batch in batches]),
+            "turn_scores": ArrowTable(TURN_SCORE_COLUMNS, [batch.turn_scores for batch in batches]),
+        }
+        with self._store.transaction():
+            for table, arrow in staged.items():
+                insert = sql(__name__, f"insert_{table}") + self._unless_there.format(table=table)
+                with self._store.registered(f"staged_{table}", arrow):
+                    self._store.execute(insert, parameters)
+            self._append("rubric_votes", [vote for batch in batches for vote in batch.votes], now)
+            self._append("judge_calls", [call for batch in batches for call in batch.calls], now)
+
+    def _append(self, table: str, rows: Sequence[VoteRow | CallRow], now: datetime) -> None:
+        for row in rows:
+            row.run_id, row.scored_at = self._run.run_id, now
+        if rows:
+            self._store.append(table, rows)

@@ -1,0 +1,146 @@
+"""Scoring a batch of cases into rows: one after the other, or on threads while judges are waited for."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, TypeAlias
+
+from evaltap.evaluator.cases.identity import CaseIdentity, NamedCase
+from evaltap.evaluator.contract.context import Status
+from evaltap.evaluator.results.rows import (
+    JudgedTurn,
+    ScoreRow,
+    ScoreRows,
+    TurnScoreRow,
+    add_vote_rows,
+)
+from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer, KnownScores
+from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.metric import EvalMetric
+
+BATCH_SECONDS: Final = 1.0
+"""Judged cases are slow and paid for: what a second brought is stored, so a killed run loses little."""
+CASES_AHEAD: Final = 2
+"""Cases under way for each thread: one at work, one waiting for it."""
+Known: TypeAlias = Callable[[CaseIdentity], KnownScores]
+Observer: TypeAlias = Callable[[CaseIdentity, CaseData, CaseScore], None]
+
+
+def add_rows(
+    rows: ScoreRows,
+    identity: CaseIdentity,
+    case: Mapping[str, Any],
+    score: CaseScore,
+    indexes: Sequence[int],
+) -> None:
+    """Add the rows of a scored case; `indexes` are the run's numbers of the scorer's metrics."""
+    app, eval_set, eval_id, revision, turn_revisions = identity
+    rows.case_count += 1
+    if not score.metrics:
+        # The turns could not be paired: no metric has a score, and each has the reason.
+        status = Status.CRASHED if score.status is Status.CRASHED else Status.ERROR
+        count = len(case.get("actualConversation") or case.get("conversation") or ())
+        rows.scores.extend(
+            ScoreRow(
+                app, eval_set, eval_id, revision, index,
+                None, status.value, score.error_message, count,
+            )
+            for index in indexes
+        )  # fmt: skip
+        return
+    if score.placeholders:
+        rows.without_reference += 1
+    ids = score.turn_ids
+    revisions = turn_revisions or (1,) * len(ids)
+    keys = ids if turn_revisions else [f"{place}:{name}" for place, name in enumerate(ids)]
+    add_score, add_turn_score = rows.scores.append, rows.turn_scores.append
+    for index, outcome in zip(indexes, score.metrics, strict=True):
+        add_score(
+            ScoreRow(
+                app, eval_set, eval_id, revision, index,
+                outcome.score, outcome.status._value_, outcome.reason, len(ids),
+            )
+        )  # fmt: skip
+        for place, turn in enumerate(outcome.turns):
+            name, turn_revision = ids[place], revisions[place]
+            add_turn_score(
+                TurnScoreRow(
+                    app, eval_set, eval_id, keys[place], name, place, turn_revision, index,
+                    turn.score, turn.status._value_, turn.reason,
+                )
+            )  # fmt: skip
+            if turn.votes or turn.beforehand:
+                judged = JudgedTurn(
+                    app_name=app, eval_set_id=eval_set, eval_id=eval_id, invocation_id=name,
+                    turn_revision=turn_revision, metric_name=outcome.name,
+                )  # fmt: skip
+                add_vote_rows(rows, judged, turn)
+
+
+def compares(metric: EvalMetric) -> bool:
+    """Tell whether a metric compares with a reference."""
+    criterion = metric.criterion
+    return criterion is not None and bool(criterion.tool_trajectory or criterion.final_response)
+
+
+def score_cases(
+    scorer: CaseScorer, cases: Iterable[NamedCase], indexes: Sequence[int]
+) -> ScoreRows:
+    """Score named cases one after the other."""
+    rows = ScoreRows()
+    for identity, case in cases:
+        add_rows(rows, identity, case, scorer.score(case), indexes)
+    return rows
+
+
+def score_batches(
+    scorer: CaseScorer,
+    cases: Iterable[NamedCase],
+    indexes: Sequence[int],
+    size: int,
+    threads: int = 1,
+    observe: Observer | None = None,
+    known: Known | None = None,
+) -> Iterator[ScoreRows]:
+    """Yield the rows of named cases in their order, `size` cases at a time or what a second brought.
+
+    On several threads when that helps.  `known` returns the scores that turns of a case got before, by
+    the number of the scorer's metric.
+    """
+    rows, until = ScoreRows(), time.monotonic() + BATCH_SECONDS
+    for identity, case, score in _scored(scorer, cases, threads, known):
+        add_rows(rows, identity, case, score, indexes)
+        if observe is not None:
+            observe(identity, dict(case), score)
+        if rows.case_count >= size or time.monotonic() >= until:
+            yield rows
+            rows, until = ScoreRows(), time.monotonic() + BATCH_SECONDS
+    if rows.case_count:
+        yield rows
+
+
+def _scored(
+    scorer: CaseScorer, cases: Iterable[NamedCase], threads: int, known: Known | None
+) -> Iterator[tuple[CaseIdentity, Mapping[str, Any], CaseScore]]:
+    if threads == 1:
+        # One case after the other, while it is in the processor's cache.
+        for identity, case in cases:
+            yield identity, case, scorer.score(case, known(identity) if known else None)
+        return
+    waiting: deque[tuple[CaseIdentity, Mapping[str, Any], Future[CaseScore]]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="evaltap-judge") as pool:
+        try:
+            for identity, case in cases:
+                before = known(identity) if known else None
+                waiting.append((identity, case, pool.submit(scorer.score, case, before)))
+                if len(waiting) >= threads * CASES_AHEAD:
+                    identity, case, score = waiting.popleft()
+                    yield identity, case, score.result()
+            while waiting:
+                identity, case, score = waiting.popleft()
+                yield identity, case, score.result()
+        finally:
+            # Nobody takes the rest any more: what was not begun need not be paid for.
+            for _, _, score in waiting:
+                score.cancel()

@@ -1,0 +1,25 @@
+"""The metrics of a scorer as a run names them."""
+
+from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.results.runs import RunMetric, run_metric
+from evaltap.evaluator.scoring.scorer import CaseScorer
+
+
+def run_metrics(scorer: CaseScorer, references: References | None = None) -> list[RunMetric]:
+    """Return the scorer's metrics with their digests."""
+    versions = scorer.versions()
+    return [
+        run_metric(
+            metric,
+            metric.evaluator_name or metric.metric_name,
+            versions[metric.metric_name],
+            _compared_with(scorer, references),
+        )
+        for metric in scorer.metrics
+    ]
+
+
+def _compared_with(scorer: CaseScorer, references: References | None) -> str:
+    """Return what makes another rule of the same metric: the references, and what stands for missing ones."""
+    digest = references.digest if references else ""
+    return f"{digest} placeholders" if scorer.placeholders == "peer" else digest

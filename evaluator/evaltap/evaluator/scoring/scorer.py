@@ -1,0 +1,348 @@
+"""Scoring of one case under a list of metrics: compiled once, called millions of times.
+
+Works on a case as plain JSON data, builds no model objects and touches nothing outside; safe to use
+from several threads when its evaluators are.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from evaltap.evaluator.cases.pairing import (
+    PairedTurns,
+    Placeholders,
+    UnscorableCaseError,
+    pair_turns,
+    with_case_rubrics,
+)
+from evaltap.evaluator.cases.turn import Case
+from evaltap.evaluator.contract.aggregation import summarize
+from evaltap.evaluator.contract.context import (
+    EvaluationContext,
+    EvaluatorFailure,
+    MetricScore,
+    Services,
+    Status,
+    TurnScore,
+)
+from evaltap.evaluator.contract.errors import MetricError, UnknownEvaluatorError
+from evaltap.evaluator.contract.evaluator import (
+    CostClass,
+    Evaluator,
+    Registry,
+    cost_class_of,
+    reads_answer,
+    traits_of,
+)
+from evaltap.evaluator.scoring.crashed import (
+    RunFailures,
+    crash_reason,
+    crashed,
+    no_answers,
+    recorded_failure,
+    run_failures,
+)
+from evaltap.evaluator.scoring.services import DEFAULT_SERVICES
+from evaltap.evaluator.scoring.settings import checked
+from evaltap.schemas.formats.metric import EvalMetric
+
+OnUnknownMetric = Literal["error", "skip"]
+KnownScores = Mapping[int, Sequence[TurnScore | None]]
+OnBrokenMetric = Literal["error", "fail"]
+
+
+class AppliedMetric(Struct, frozen=True):
+    """A metric as it was applied, and what each of its outcomes repeats: models are slow to ask."""
+
+    metric: EvalMetric
+    """With the rubrics that a case adds."""
+    name: str
+    threshold: float
+    evaluator_version: str
+
+
+class BoundMetric(Struct, frozen=True):
+    """A metric and its evaluator."""
+
+    applied: AppliedMetric
+    evaluator: Evaluator
+
+
+class MetricOutcome(MetricScore, frozen=True):
+    """One metric of one case: its score, and the metric."""
+
+    applied: AppliedMetric
+    error_type: str = ""
+    """Set when the evaluator failed."""
+
+    @property
+    def name(self) -> str:
+        """The name of the metric."""
+        return self.applied.name
+
+    @property
+    def threshold(self) -> float:
+        """The score from which a turn or a case passes."""
+        return self.applied.threshold
+
+    @property
+    def evaluator_version(self) -> str:
+        """The version of the evaluator."""
+        return self.applied.evaluator_version
+
+    @property
+    def metric(self) -> EvalMetric:
+        """The metric as it was applied, with the rubrics that the case adds."""
+        return self.applied.metric
+
+
+class CaseScore(Struct, frozen=True):
+    """One case under all metrics.
+
+    `score` is 1 for a passed case and 0 for a failed or crashed one, and None when nothing says either:
+    no metric was evaluated, or the case failed only because of errors.
+    """
+
+    eval_id: str
+    status: Status
+    score: float | None
+    error_message: str
+    metrics: tuple[MetricOutcome, ...]
+    turn_ids: Sequence[str] = ()
+    """The invocation ids of the actual turns; none when its turns could not be paired."""
+    placeholders: bool = False
+    """Whether it was compared with placeholders, as nothing is expected of it."""
+
+
+class CaseScorer:
+    """Scores cases under the metrics it was made for.
+
+    `unknown_metrics="skip"` leaves out metrics whose evaluator is not installed, as tRPC-Agent-Go
+    does; otherwise they raise UnknownEvaluatorError.  A metric that cannot be built raises
+    MetricError here, once; `broken_metrics="fail"` makes it fail each case instead.  Rubrics that a
+    case adds to metrics in `other_metrics` are for another scorer.  `placeholders="peer"` compares a turn
+    that nothing is expected of with nothing, also where evaltap recorded it.
+    """
+
+    def __init__(
+        self,
+        metrics: Sequence[EvalMetric | BoundMetric],
+        *,
+        services: Services | None = None,
+        registry: Registry | None = None,
+        unknown_metrics: OnUnknownMetric = "error",
+        broken_metrics: OnBrokenMetric = "error",
+        other_metrics: Collection[str] = (),
+        placeholders: Placeholders = "auto",
+    ) -> None:
+        self._services = services or DEFAULT_SERVICES
+        self._other_metrics = other_metrics
+        self.placeholders: Placeholders = placeholders
+        self._bound: list[BoundMetric] = []
+        registry = registry or Registry()
+        for metric in metrics:
+            try:
+                if broken_metrics == "error" and isinstance(metric, EvalMetric):
+                    metric = checked(metric)
+                self._bound.append(_bound(metric, registry))
+            except UnknownEvaluatorError:
+                if unknown_metrics == "error":
+                    raise
+            except MetricError as error:
+                if broken_metrics == "error":
+                    raise
+                self._bound.append(_bound(metric, registry, error))
+
+    def only(self, indexes: Sequence[int]) -> "CaseScorer":
+        """Return a scorer for some of the metrics, sharing what was compiled for them."""
+        if len(indexes) == len(self._bound):
+            return self
+        chosen = [self._bound[index] for index in indexes]
+        others = {*self.versions()} - {one.applied.name for one in chosen}
+        return CaseScorer(
+            chosen,
+            services=self._services,
+            other_metrics=others,
+            placeholders=self.placeholders,
+        )
+
+    @property
+    def applied(self) -> Sequence[AppliedMetric]:
+        """The metrics as their outcomes name them."""
+        return [bound.applied for bound in self._bound]
+
+    @property
+    def metrics(self) -> list[EvalMetric]:
+        """The metrics that are scored, in their order."""
+        return [bound.applied.metric for bound in self._bound]
+
+    @property
+    def outline_suffices(self) -> bool:
+        """Whether all evaluators say that they rarely look into the arguments and results of calls."""
+        return all(traits_of(bound.evaluator).outline_suffices for bound in self._bound)
+
+    def versions(self) -> dict[str, str]:
+        """Return the evaluator version of each metric, by metric name."""
+        return {one.applied.name: one.applied.evaluator_version for one in self._bound}
+
+    def cost_classes(self) -> list[CostClass]:
+        """Return what each metric costs, in their order."""
+        return [cost_class_of(bound.applied.metric, bound.evaluator) for bound in self._bound]
+
+    @property
+    def waits(self) -> bool:
+        """Whether scoring waits for something outside, so that threads help and cases are dear."""
+        return any(one is not CostClass.FREE for one in self.cost_classes())
+
+    def score(self, case: Case, known: KnownScores | None = None) -> CaseScore:
+        """Return the scores of one case; never raises because of what the case holds.
+
+        `known` are scores that turns of this case got before, by the number of the metric.
+        """
+        eval_id = case.get("evalId") or ""
+        try:
+            conversation = pair_turns(case, self.placeholders)
+            rubrics = conversation.rubrics
+            bounds = self._with_rubrics(rubrics) if rubrics else self._bound
+        except (UnscorableCaseError, TypeError, AttributeError, KeyError, ValueError) as problem:
+            # Besides what is known to be wrong, a case may have another shape than an eval case.
+            text = (
+                str(problem)
+                if isinstance(problem, UnscorableCaseError)
+                else f"malformed: {problem}"
+            )
+            failure = recorded_failure(case)
+            if failure is not None:
+                return CaseScore(eval_id, Status.CRASHED, 0.0, f"{failure}; {text}", ())
+            return CaseScore(eval_id, Status.FAILED, None, text, ())
+        failures = run_failures(conversation.actual)
+        outcomes, statuses = [], []
+        for index, bound in enumerate(bounds):
+            before = known.get(index, ()) if known else ()
+            if failures is None:
+                outcome = self._evaluate(case, conversation, bound, before)
+            else:
+                outcome = self._of_crashed(case, conversation, bound, before, failures)
+            outcomes.append(outcome)
+            statuses.append(outcome.status)
+        status = summarize(statuses)
+        score, message = _SCORES.get(status), ""
+        if status is Status.FAILED:
+            score = 0.0 if Status.FAILED in statuses else None
+            if Status.ERROR in statuses:
+                message = _errors(outcomes)
+        elif failures is not None:
+            message = crash_reason(failures)
+        ids = [turn.invocation_id for turn in conversation.actual]
+        return CaseScore(
+            eval_id, status, score, message, tuple(outcomes), ids, conversation.placeholders
+        )
+
+    def _with_rubrics(self, rubrics: Sequence[Case | None]) -> list[BoundMetric]:
+        others = self._other_metrics
+        if others:
+            rubrics = [one for one in rubrics if one is None or one.get("metricName") not in others]
+        extended = with_case_rubrics(self.metrics, rubrics)
+        return [
+            structs.replace(bound, applied=structs.replace(bound.applied, metric=metric))
+            for bound, metric in zip(self._bound, extended, strict=True)
+        ]
+
+    def _of_crashed(
+        self,
+        case: Case,
+        conversation: PairedTurns,
+        bound: BoundMetric,
+        known: Sequence[TurnScore | None],
+        failures: RunFailures,
+    ) -> MetricOutcome:
+        """Return the outcome of a case with a failed run: an answer that is not there is not scored."""
+        if not reads_answer(bound.applied.metric, bound.evaluator):
+            found = self._evaluate(case, conversation, bound, known)
+            return crashed(found, failures, found.turns, found.score)
+        turns = no_answers(failures)
+        kept = [place for place, failure in enumerate(failures) if failure is None]
+        if not kept:
+            return crashed(failed(bound.applied, "", ""), failures, turns, None)
+        if traits_of(bound.evaluator).takes_known:
+            # Not asked about, but what was done in the turn is still part of the conversation.
+            before = known or [None] * len(turns)
+            known = [here or gone for here, gone in zip(turns, before, strict=True)]
+            found = self._evaluate(case, conversation, bound, known)
+            rows = [found.turns[place] for place in kept if found.turns]
+        else:
+            found = self._evaluate(case, conversation.only(kept), bound, ())
+            rows = [*found.turns]
+        for place, row in zip(kept, rows, strict=False):
+            turns[place] = row
+        return crashed(found, failures, turns if rows else (), None)
+
+    def _evaluate(
+        self,
+        case: Case,
+        conversation: PairedTurns,
+        bound: BoundMetric,
+        known: Sequence[TurnScore | None],
+    ) -> MetricOutcome:
+        applied = bound.applied
+        context = EvaluationContext(
+            case, conversation.actual, conversation.expected, applied.metric, self._services, known
+        )
+        result: MetricScore | EvaluatorFailure
+        try:
+            result = bound.evaluator.evaluate(context)
+            if isinstance(result, MetricScore) and len(result.turns) != len(conversation.actual):
+                result = _wrong_rows(len(result.turns), len(conversation.actual))
+        except Exception as error:  # anyone's evaluator over anyone's data: one case, not the run
+            result = EvaluatorFailure(f"{type(error).__name__}: {error}", type(error).__name__)
+        if isinstance(result, EvaluatorFailure):
+            return failed(applied, result.reason, result.error_type)
+        return MetricOutcome(result.status, result.score, result.reason, result.turns, applied)
+
+
+def _bound(
+    metric: EvalMetric | BoundMetric, registry: Registry, error: MetricError | None = None
+) -> BoundMetric:
+    """Return a metric with its evaluator, with one that always fails for an `error`."""
+    if isinstance(metric, BoundMetric):
+        return metric
+    evaluator = _Broken(metric, error) if error else registry.build(metric)
+    applied = AppliedMetric(metric, metric.metric_name, metric.threshold, evaluator.version)
+    return BoundMetric(applied, evaluator)
+
+
+def failed(applied: AppliedMetric, reason: str, error_type: str) -> MetricOutcome:
+    """Return the outcome of a metric that could not be evaluated."""
+    return MetricOutcome(Status.ERROR, None, reason, (), applied, error_type)
+
+
+class _Broken:
+    """Stands in for an evaluator that could not be built, and fails each case with that reason."""
+
+    version = ""
+
+    def __init__(self, metric: EvalMetric, error: MetricError) -> None:
+        self.name = metric.evaluator_name or metric.metric_name
+        self._failure = EvaluatorFailure(str(error), type(error).__name__)
+
+    def evaluate(self, context: EvaluationContext) -> EvaluatorFailure:
+        return self._failure
+
+
+_SCORES = {Status.PASSED: 1.0, Status.CRASHED: 0.0, Status.NOT_EVALUATED: None}
+
+
+def _errors(outcomes: Sequence[MetricOutcome]) -> str:
+    return "; ".join(
+        f"metric {outcome.name}: {outcome.reason}"
+        for outcome in outcomes
+        if outcome.status is Status.ERROR
+    )
+
+
+def _wrong_rows(found: int, expected: int) -> EvaluatorFailure:
+    return EvaluatorFailure(
+        f"the evaluator returned {found} turn rows, expected {expected}: one for each turn",
+        "RowCountMismatch",
+    )

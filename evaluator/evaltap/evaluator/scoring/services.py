@@ -1,0 +1,26 @@
+"""The judges and embedders of production, loaded when a metric asks for one."""
+
+from functools import cache
+from typing import Final
+
+from evaltap.evaluator.contract.context import EmbedderProvider, JudgeProvider, Services
+
+
+@cache
+def _judges() -> JudgeProvider:
+    from evaltap.evaluator.judges.provider import EnvironmentJudges
+
+    return EnvironmentJudges()
+
+
+@cache
+def _embedders() -> EmbedderProvider:
+    from evaltap.evaluator.embeddings import EnvironmentEmbedders
+
+    return EnvironmentEmbedders()
+
+
+DEFAULT_SERVICES: Final = Services(
+    judge=lambda model: _judges()(model), embeddings=lambda model: _embedders()(model)
+)
+"""Shared by all scorers, so that judges keep their connections."""

@@ -1,0 +1,233 @@
+"""Check a metric before the first case: keys that nothing reads, choices that do not exist.
+
+tRPC-Agent-Go reads such a metric and fails every case of it, or passes them; both look like the agent's
+doing.  Here they are configuration errors.  Files of that project that rely on its defaults stay valid.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pydantic import BaseModel
+
+from evaltap.evaluator.contract.errors import MetricError
+from evaltap.evaluator.criteria.content.rouge import RougeScore, rouge_scorer
+from evaltap.schemas.errors import FormatError
+from evaltap.schemas.formats.metric import (
+    Criterion,
+    EvalMetric,
+    FinalResponseCriterion,
+    JsonCriterion,
+    LengthCriterion,
+    RougeCriterion,
+    RougeThreshold,
+    TextCriterion,
+    ToolTrajectoryCriterion,
+    ToolTrajectoryStrategy,
+    XmlCriterion,
+)
+from evaltap.schemas.text import did_you_mean
+
+PEER_STRATEGY: Final = ToolTrajectoryStrategy(
+    name=TextCriterion(), arguments=JsonCriterion(), result=JsonCriterion()
+)
+PEER_DEFAULTS: Final = {
+    "tool_trajectory_avg_score": Criterion(
+        tool_trajectory=ToolTrajectoryCriterion(default_strategy=PEER_STRATEGY)
+    ),
+    "final_response_avg_score": Criterion(
+        final_response=FinalResponseCriterion(text=TextCriterion())
+    ),
+}
+"""What tRPC-Agent-Go's guide documents for metrics that are written without a criterion."""
+
+PEER_METRICS: Final = frozenset(
+    {
+        "tool_trajectory_avg_score",
+        "final_response_avg_score",
+        "llm_final_response",
+        "llm_hallucinations",
+        "llm_judge_template",
+        "llm_rubric_critic",
+        "llm_rubric_knowledge_recall",
+        "llm_rubric_reference_critic",
+        "llm_rubric_response",
+    }
+)
+"""Evaluators of tRPC-Agent-Go's, whose files may leave the threshold out."""
+
+OPEN_SCALE: Final = frozenset({"external_command", "python_function"})
+"""Evaluators whose scores have the scale that their author chose."""
+
+_TEXT_STRATEGIES: Final = ("exact", "contains", "regex", "skip")
+_JSON_STRATEGIES: Final = ("exact", "skip")
+
+
+class Part(NamedTuple):
+    """A part of a metric, and where it is in the file."""
+
+    where: str
+    value: BaseModel
+    around: BaseModel | None
+
+
+def checked(metric: EvalMetric) -> EvalMetric:
+    """Return the metric, with the documented criterion where a metric of the peer's has none.
+
+    Raises MetricError for what cannot be meant.
+    """
+    evaluator = metric.evaluator_name or metric.metric_name
+    for problem in _problems(metric, evaluator):
+        raise MetricError(problem, metric_name=metric.metric_name)
+    if metric.criterion is None and evaluator in PEER_DEFAULTS:
+        return metric.model_copy(update={"criterion": PEER_DEFAULTS[evaluator]})
+    return metric
+
+
+def require_thresholds(metrics: Sequence[EvalMetric], path: Path) -> None:
+    """Raise FormatError for a metric that does not say from which score it passes.
+
+    Metrics of tRPC-Agent-Go's may leave the threshold out and have its default, 0.
+    """
+    for number, metric in enumerate(metrics):
+        peers = (metric.evaluator_name or metric.metric_name) in PEER_METRICS
+        if "threshold" in metric.model_fields_set or peers:
+            continue
+        misspelt = next(iter(get_close_matches("threshold", metric.model_extra or {}, 1)), "")
+        found = f' ("{misspelt}" is unknown; did you mean "threshold"?)' if misspelt else ""
+        raise FormatError(
+            f'metric {metric.metric_name!r} has no "threshold"{found}; add the score from which it'
+            " passes, from 0 to 1",
+            path=str(path),
+            place=f"[{number}]",
+        )
+
+
+def surprises(metric: EvalMetric) -> list[str]:
+    """Return what the metric leaves out although nobody may have meant it to."""
+    found = [] if "threshold" in metric.model_fields_set else ["has no threshold, so 0 passes"]
+    for where, part, _ in _parts(metric, ""):
+        if isinstance(part, RougeCriterion) and part.threshold == RougeThreshold():
+            found.append(f"{where} has no threshold, so every answer passes")
+        elif isinstance(part, ToolTrajectoryCriterion):
+            found += _not_compared(part, where)
+    return found
+
+
+def _not_compared(part: ToolTrajectoryCriterion, where: str) -> list[str]:
+    """Return the parts of calls that a tool's own strategy leaves out and the default one compares."""
+    found = []
+    for tool, strategy in part.tool_strategy.items():
+        default = part.default_strategy or PEER_STRATEGY
+        absent = [
+            name
+            for name in ("name", "arguments", "result")
+            if getattr(default, name) is not None and getattr(strategy, name) is None
+        ]
+        if absent:
+            found.append(f"{where}.toolStrategy.{tool} does not compare {' and '.join(absent)}")
+    return found
+
+
+def _problems(metric: EvalMetric, evaluator: str) -> Iterator[str]:
+    for where, part, around in _parts(metric, ""):
+        yield from _unknown_keys(where, part, around)
+        for kind, check in _CHECKS.items():
+            if isinstance(part, kind):
+                yield from (f"{where}: {problem}" for problem in check(part))
+    if evaluator not in OPEN_SCALE and not 0 <= metric.threshold <= 1:
+        yield f"threshold is {metric.threshold:g}; scores are from 0 to 1, so a threshold is, too"
+
+
+def _parts(value: BaseModel, where: str, around: BaseModel | None = None) -> Iterator[Part]:
+    yield Part(where, value, around)
+    for name, field in type(value).model_fields.items():
+        inner = getattr(value, name)
+        place = f"{where}.{field.alias or name}" if where else field.alias or name
+        if isinstance(inner, BaseModel):
+            yield from _parts(inner, place, value)
+        elif isinstance(inner, list):
+            for number, one in enumerate(inner):
+                if isinstance(one, BaseModel):
+                    yield from _parts(one, f"{place}[{number}]", value)
+        elif isinstance(inner, dict):
+            for key, one in inner.items():
+                if isinstance(one, BaseModel):
+                    yield from _parts(one, f"{place}.{key}", value)
+
+
+def _unknown_keys(where: str, part: BaseModel, around: BaseModel | None) -> Iterator[str]:
+    known = _aliases(part)
+    for key in part.model_extra or {}:
+        place = f"{where} has" if where else "found"
+        if around is not None and key in _aliases(around):
+            hint = f"it belongs one level up, beside {where.rpartition('.')[2]}"
+        else:
+            hint = did_you_mean(key, known) or f"known: {', '.join(known)}"
+        yield f"{place} the unknown key '{key}'; {hint}"
+
+
+def _aliases(part: BaseModel) -> list[str]:
+    return [field.alias or name for name, field in type(part).model_fields.items()]
+
+
+def _text(part: TextCriterion) -> Iterator[str]:
+    yield from _choice("matchStrategy", part.match_strategy, _TEXT_STRATEGIES)
+
+
+def _length(part: LengthCriterion) -> Iterator[str]:
+    low, high = part.min, part.max
+    if part.ignore:
+        return
+    if low is None and high is None:
+        yield "has neither min nor max; give at least one"
+    if (low or 0) < 0 or (high or 0) < 0:
+        yield f"min is {low} and max is {high}; expected 0 or more"
+    if low is not None and high is not None and low > high:
+        yield f"min is {low} and max is {high}; expected min <= max"
+
+
+def _json(part: JsonCriterion) -> Iterator[str]:
+    yield from _choice("matchStrategy", part.match_strategy, _JSON_STRATEGIES)
+    if part.only_tree and part.ignore_tree and not part.ignore:
+        yield "onlyTree and ignoreTree cannot both be set; keep one of them"
+    if part.number_tolerance is not None and part.number_tolerance < 0:
+        yield f"numberTolerance is {part.number_tolerance:g}; expected 0 or more"
+
+
+def _rouge(part: RougeCriterion) -> Iterator[str]:
+    if part.ignore:
+        return
+    try:
+        rouge_scorer(part.rouge_type)
+    except ValueError as error:
+        yield str(error)
+    yield from _choice("measure", part.measure, RougeScore._fields)
+
+
+def _xml(part: XmlCriterion) -> Iterator[str]:
+    if not part.ignore and part.match_strategy != "skip":
+        yield f"matchStrategy is '{part.match_strategy}'; expected skip"
+
+
+def _final_response(part: FinalResponseCriterion) -> Iterator[str]:
+    given = (part.text, part.json_, part.rouge, part.xml)
+    if all(one is None for one in given) and not part.compare_name:
+        yield "is empty; give text, json, rouge or xml"
+
+
+def _choice(key: str, found: str, known: tuple[str, ...]) -> Iterator[str]:
+    if found and found not in known:
+        hint = did_you_mean(found, known) or f"expected one of {', '.join(known)}"
+        yield f"{key} is '{found}'; {hint}"
+
+
+_CHECKS: Final[dict[type[BaseModel], Callable[..., Iterator[str]]]] = {
+    TextCriterion: _text,
+    LengthCriterion: _length,
+    JsonCriterion: _json,
+    RougeCriterion: _rouge,
+    XmlCriterion: _xml,
+    FinalResponseCriterion: _final_response,
+}

@@ -1,0 +1,173 @@
+"""`Suite`: evaluators run one after the other; a failure is noted, an error stops the rest.
+
+An error means that something is broken (a judge out of reach, a metric that raises), so going on
+would only cost; a failure is a finding like any other.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evaltap.evaluator.contract.context import (
+    EvaluationContext,
+    EvaluatorFailure,
+    RubricVerdict,
+    Services,
+    Status,
+)
+from evaltap.evaluator.contract.errors import MetricError
+from evaltap.evaluator.contract.evaluator import CostClass, Evaluator, Registry, traits_of
+from evaltap.evaluator.contract.turn_evaluator import CaseResult, Finding, TurnEvaluator
+from evaltap.evaluator.contract.validation import require
+from evaltap.evaluator.scoring.scorer import CaseScorer, MetricOutcome, failed
+from evaltap.schemas.files.documents import case_data
+from evaltap.schemas.formats.case import EvalCase
+from evaltap.schemas.formats.metric import EvalMetric
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteResult:
+    """What each member found, in order, and the overall verdict."""
+
+    status: Status
+    """crashed when the agent's run failed, else error when one could not be done, else failed when one
+    failed, else not_evaluated when one had no evidence, else passed."""
+    score: float | None
+    """The share of the members with a score that passed; None when none has one, or after an error."""
+    reason: str
+    outcomes: tuple[MetricOutcome, ...]
+    """One for each member; those after an error are not_evaluated and say so."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every member passed."""
+        return self.status is Status.PASSED
+
+
+class Suite:
+    """Metrics and evaluators (`Func`, or your own) that are run in order on a case.
+
+    Raises MetricError or UnknownEvaluatorError here, once, for a member that cannot be built.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[EvalMetric | Evaluator],
+        *,
+        services: Services | None = None,
+        registry: Registry | None = None,
+    ) -> None:
+        if not members:
+            raise MetricError("a suite has no members; give it at least one metric or evaluator")
+        own = [member for member in members if not isinstance(member, EvalMetric)]
+        metrics = [
+            member
+            if isinstance(member, EvalMetric)
+            else EvalMetric(metric_name=member.name, threshold=traits_of(member).threshold)
+            for member in members
+        ]
+        names = [metric.metric_name for metric in metrics]
+        if len(set(names)) < len(names) or not all(names):
+            raise MetricError(f"the members are named {', '.join(names)}; give each its own name")
+        registry = (registry or Registry()).extended(own)
+        whole = CaseScorer(metrics, services=services, registry=registry)
+        self._scorers = [whole.only([place]) for place in range(len(metrics))]
+
+    @property
+    def scorers(self) -> Sequence[CaseScorer]:
+        """A scorer for each member, with that one metric."""
+        return self._scorers
+
+    def evaluate(self, case: EvalCase | Mapping[str, Any]) -> SuiteResult:
+        """Run the members on a case; raises FormatError for data that is no eval case."""
+        return self.run(
+            case_data(case.model_dump(by_alias=True) if isinstance(case, EvalCase) else case)
+        )
+
+    def run(self, data: Mapping[str, Any]) -> SuiteResult:
+        """Run the members on canonical case data."""
+        outcomes: list[MetricOutcome] = []
+        broken = ""
+        for scorer in self._scorers:
+            outcome = _not_run(scorer, broken) if broken else _outcome(scorer, data)
+            if outcome.status is Status.ERROR:
+                broken = f"not run, as {outcome.name} was in error"
+            outcomes.append(outcome)
+        return summed_up(outcomes)
+
+
+def summed_up(outcomes: Sequence[MetricOutcome]) -> SuiteResult:
+    """Return the overall verdict on the outcomes of a suite."""
+    found = {outcome.status for outcome in outcomes}
+    order = (Status.CRASHED, Status.ERROR, Status.FAILED, Status.NOT_EVALUATED)
+    status = next((one for one in order if one in found), Status.PASSED)
+    scored = [outcome for outcome in outcomes if outcome.score is not None]
+    passed = sum(outcome.status is Status.PASSED for outcome in scored)
+    score = passed / len(scored) if scored and status is not Status.ERROR else None
+    reasons = [
+        f"{outcome.name}: {outcome.reason or outcome.status}"
+        for outcome in outcomes
+        if outcome.status is not Status.PASSED
+    ]
+    return SuiteResult(status, score, "; ".join(reasons), tuple(outcomes))
+
+
+def _outcome(scorer: CaseScorer, data: Mapping[str, Any]) -> MetricOutcome:
+    score = scorer.score(data)
+    if score.metrics:
+        return score.metrics[0]
+    # The turns could not be paired: that is this member's error, and it stops the others.
+    return failed(scorer.applied[0], score.error_message, "UnscorableCaseError")
+
+
+def _not_run(scorer: CaseScorer, reason: str) -> MetricOutcome:
+    return MetricOutcome(Status.NOT_EVALUATED, None, reason, (), scorer.applied[0])
+
+
+class MetricSuite(TurnEvaluator):
+    """Run metrics one after the other on the whole case; the score is the share that passed.
+
+    Raises MetricError when a member cannot be built or two have the same name.
+    """
+
+    name = "metric_suite"
+    reads_answer = False  # each member knows for itself
+
+    def __init__(self, metric: EvalMetric, registry: Registry | None = None) -> None:
+        super().__init__(metric)
+        criterion = require(metric, lambda given: given.suite, "suite", closed=True)
+        self._metrics = criterion.metrics
+        self._registry = registry or Registry()
+        scorers = Suite(self._metrics, registry=self._registry).scorers
+        versions = [version for scorer in scorers for version in scorer.versions().values()]
+        self.version = f"1.{hashlib.sha256(chr(31).join(versions).encode()).hexdigest()[:8]}"
+        classes = [one for scorer in scorers for one in scorer.cost_classes()]
+        self.cost_class = max(classes, key=list(CostClass).index)
+        self._suites: dict[Services, Suite] = {}
+
+    def score_turns(self, context: EvaluationContext) -> CaseResult:
+        """Return the verdict on the case, as the row of each of its turns."""
+        services = context.services
+        suite = self._suites.get(services)
+        if suite is None:
+            suite = Suite(self._metrics, services=services, registry=self._registry)
+            self._suites[services] = suite
+        # The rubrics of a case are for metrics of the file; those within a suite have their own.
+        case = {key: value for key, value in context.case.items() if key != "rubrics"}
+        result = suite.run(case)
+        if result.status is Status.ERROR:
+            return EvaluatorFailure(result.reason, "SuiteError")
+        return [self._verdict(result)] * len(context.actual)
+
+    def _verdict(self, result: SuiteResult) -> Finding:
+        rows = tuple(
+            RubricVerdict(outcome.name, float(outcome.status is Status.PASSED), outcome.reason)
+            for outcome in result.outcomes
+            if outcome.score is not None
+        )
+        incomplete = len(rows) < len(result.outcomes)
+        if result.score is None or (incomplete and result.score >= self.threshold):
+            # What was evaluated does not fail, but a suite passes only when it is complete.
+            return Finding(None, result.reason, rows)
+        return Finding(result.score, result.reason, rows)

@@ -1,0 +1,86 @@
+"""Damage to a DuckDB file on disk, and how it is repaired or explained.
+
+DuckDB replays its write-ahead log when it opens a file.  A log that was truncated or corrupted cannot be
+replayed as a whole: it is set aside, and the part before the damage is kept.  Rows and offsets are lost
+together, so the consumer reads the lost rows again from the log of the recorder.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import duckdb
+
+from evaltap.evaluator.store.errors import NoMemoryError, StorageError
+
+_DAMAGE_AT = re.compile(r"entry at byte position (\d+)")
+_DAMAGED = ("Corrupt database file", "Could not read enough bytes", "Corrupted", "corrupt")
+_NO_MEMORY = ("Out of Memory", "failed to pin block", "failed to allocate")
+_NO_SPACE = ("No space left", "Could not write", "Read-only file system", "File too large")
+
+
+def set_log_aside(path: Path, error: str, *, keep: bool) -> str | None:
+    """Set a broken write-ahead log aside; return a notice for the user, None for other errors.
+
+    With `keep` the part before the damage is kept, if the error gives its position.
+    """
+    log = path.with_name(path.name + ".wal")
+    if "replaying WAL" not in error or not log.exists():
+        return None
+    aside = _free_name(log)
+    log.rename(aside)
+    found = _DAMAGE_AT.search(error) if keep else None
+    part = int(found[1]) if found else 0
+    if part:
+        with aside.open("rb") as whole:
+            log.write_bytes(whole.read(part))
+    return (
+        f"{path}: its write-ahead log is damaged and was set aside as {aside.name}; rows that were written"
+        " last are gone, and their offsets with them: what came from a log lands again, what was scored"
+        " from files must be scored again"
+    )
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Raise what the block raises of DuckDB's as an error for the user, where the disk is at fault."""
+    try:
+        yield
+    except duckdb.Error as error:
+        problem = explained(error, path)
+        if problem is None:
+            raise
+        raise problem from error
+
+
+def explained(error: Exception, path: Path) -> StorageError | None:
+    """Return what an error means for the user, None when neither disk nor memory is at fault."""
+    text = str(error).splitlines()[0] if str(error) else ""
+    if any(sign in text for sign in _NO_SPACE):
+        return StorageError(
+            f"{path}: cannot be written ({text}); make room and start again: what was written stays, and"
+            " the rest is still where it came from"
+        )
+    if isinstance(error, duckdb.OutOfMemoryException) or any(sign in text for sign in _NO_MEMORY):
+        return NoMemoryError(
+            f"{path}: DuckDB had not enough memory ({text}); give it more, or smaller cases: what was"
+            " written stays, and the rest is still where it came from"
+        )
+    if any(sign in text for sign in _DAMAGED):
+        return StorageError(
+            f"{path}: the database file is damaged ({text}); put a copy back, or move it and its .wal away"
+            " and consume again: all that is still on the log lands and is scored again"
+        )
+    return None
+
+
+def _free_name(log: Path) -> Path:
+    stamp = f"{datetime.now():%Y%m%dT%H%M%S}"
+    aside = log.with_name(f"{log.name}.bad-{stamp}")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = log.with_name(f"{log.name}.bad-{stamp}-{number}")
+    return aside

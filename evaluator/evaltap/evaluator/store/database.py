@@ -1,0 +1,346 @@
+"""The DuckDB file: its schema, reading and writing; no other module opens it.
+
+One process holds the file.  Rows go in inside a transaction, through DuckDB's Appender or, where they
+are many, as Arrow columns; tables are append-only (`sql/tables.sql` tells why) and readers use the views
+in `sql/views.sql`.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+import duckdb
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from evaltap.evaluator.store.arrow import ArrowTable, ColumnKind, ColumnKinds, to_columns
+from evaltap.evaluator.store.background import BackgroundWriter
+from evaltap.evaluator.store.damage import translated
+from evaltap.evaluator.store.errors import NoMemoryError, StorageError, StoreError
+from evaltap.evaluator.store.file_type import is_database
+from evaltap.evaluator.store.opening import open_file, open_when_free, use
+
+SCHEMA_VERSION = 5
+WRITING_MEMORY = "160MB"
+
+_KINDS: Mapping[str, ColumnKind] = {
+    "VARCHAR": "text",
+    "JSON": "text",
+    "INTEGER": "whole",
+    "BIGINT": "whole",
+    "DOUBLE": "real",
+    "TIMESTAMP": "time",
+    "VARCHAR[]": "texts",
+}
+
+Row = Sequence[Any]
+
+STORE = __name__
+"""Names the SQL of this package for `sql`: others use it, too."""
+
+
+@cache
+def sql(module: str, name: str) -> str:
+    """Return the SQL that the package of a module keeps in `sql/<name>.sql`."""
+    return (files(module.rpartition(".")[0]) / "sql" / f"{name}.sql").read_text("utf-8")
+
+
+def utc_now() -> datetime:
+    """Return the time as the tables hold it: UTC, without a zone."""
+    return datetime.now(UTC).replace(tzinfo=None)
+
+
+class Store:
+    """An open database for one thread; `stream` reads through a cursor of its own.
+
+    Raises StoreError when the file cannot be opened: held by another process, not a DuckDB file, not
+    evaltap's,
+    or written by a newer evaltap.
+    """
+
+    FEWEST_AS_COLUMNS: ClassVar = 200
+    """Fewer rows are appended one by one: that costs no statement, but needs the interpreter throughout."""
+
+    def __init__(self, path: str | Path, *, create: bool = True) -> None:
+        self.path = Path(path)
+        if not create and not self.path.exists():
+            raise StoreError(
+                f"{path}: no such file; expected a DuckDB file written by evaltap"
+                " (`evaltap consume` or `evaltap score --db` make one)"
+            )
+        if self.path.is_file() and self.path.stat().st_size and not is_database(self.path):
+            # DuckDB itself would open a JSON or CSV file as a database of views.
+            raise StoreError(f"{path}: not a DuckDB file; name another one")
+        self._connection = open_file(self.path)
+        self._last_now: datetime | None = None
+        self._clock = threading.Lock()
+        self._in_transaction = False
+        self._memory: str | None = None
+        self._background = BackgroundWriter()
+        self._table_kinds: dict[str, ColumnKinds | None] = {}
+        try:
+            self._create_schema()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _create_schema(self) -> None:
+        tables = {name for (name,) in self.rows("SELECT table_name FROM duckdb_tables()")}
+        if tables and "meta" not in tables:
+            raise StoreError(
+                f"{self.path}: a DuckDB file, but not evaltap's (tables: {', '.join(sorted(tables))});"
+                " name another file"
+            )
+        version = self._version() if tables else 0
+        if version > SCHEMA_VERSION:
+            raise StoreError(
+                f"{self.path}: written by a newer evaltap (layout {version}, this one knows"
+                f" {SCHEMA_VERSION}); upgrade evaltap"
+            )
+        if version < SCHEMA_VERSION:
+            with self.transaction():
+                self.execute(sql(__name__, "tables"))
+                self.execute(sql(__name__, "migrations"))
+                self.execute(sql(__name__, "views"))
+                self.append("meta", [("schema_version", str(SCHEMA_VERSION))])
+            # Replaying DDL from the write-ahead log is where DuckDB files have been lost.
+            self.execute("CHECKPOINT")
+        for (folder,) in self.rows("SELECT value FROM meta WHERE key = 'results_folder'"):
+            if not Path(folder).is_dir():
+                raise StoreError(
+                    f"{self.path}: reads its results from {folder}, which is gone; bring it back"
+                )
+
+    def _version(self) -> int:
+        found = self.rows("SELECT max(value::INTEGER) FROM meta WHERE key = 'schema_version'")
+        return int(found[0][0] or 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def now(self) -> datetime:
+        """Return a time for rows that are written now: later than any given before, in this file too.
+
+        So what a case led to is never older than the case, whatever became of the machine's clock.
+        """
+        last = self._last_now or self.rows(_LAST_WRITTEN)[0][0] or datetime.min
+        with self._clock:
+            last = max(utc_now(), (self._last_now or last) + timedelta(microseconds=1))
+            self._last_now = last
+        return last
+
+    def close(self) -> None:
+        """Close the file; its write-ahead log is folded in.  Raises what a step in the background raised."""
+        try:
+            self.join()
+        finally:
+            self._background.close()
+            self._connection.close()
+
+    def run_in_background(self, step: Callable[[], None]) -> None:
+        """Run a step with the store on another thread while the caller does something else.
+
+        Steps run in order.  Whatever else uses the store waits until all are done, and raises what the
+        first that failed raised; those after it are not run.
+        """
+        self._background.run(step)
+
+    def join(self) -> None:
+        """Wait for the steps that run in the background; raise what the first that failed raised."""
+        self._background.join()
+
+    @contextmanager
+    def limited_memory(self, memory: str = WRITING_MEMORY) -> Iterator[None]:
+        """Keep little of the file in memory in the block, which writes much and reads little of it.
+
+        DuckDB would else keep what was written until most of the machine's memory is full.
+        """
+        if self.path == Path(":memory:"):  # there is no file to which anything could go
+            yield
+            return
+        before = self._memory
+        self._use_one_thread()
+        self.limit_memory(memory)
+        try:
+            yield
+        finally:
+            # A connection that was lost in the block has no settings, and this would hide why.
+            with suppress(duckdb.ConnectionException, StorageError):
+                self.limit_memory(before)
+                if before is None:
+                    self.execute("RESET threads")
+
+    @contextmanager
+    def unlimited_memory(self) -> Iterator[None]:
+        """Let the block read rows that may be large, whatever a block around it allows."""
+        before = self._memory
+        self.limit_memory(None)
+        try:
+            yield
+        finally:
+            self.limit_memory(before)
+
+    def limit_memory(self, memory: str | None) -> None:
+        """Say what DuckDB may keep in memory until the block of `limited_memory` ends; None: most."""
+        if self.path != Path(":memory:"):
+            self._memory = memory
+            self.execute(f"SET memory_limit = '{memory}'" if memory else "RESET memory_limit")
+
+    def _use_one_thread(self) -> None:
+        # The other processors make the rows, and helpers would only be in their way.
+        self.execute("SET threads = 1")
+
+    def reopen(self) -> None:
+        """Close the file and open it again, between two transactions and with no stream open.
+
+        DuckDB keeps some 60 bytes of a turn in memory for as long as a file that it writes is open.
+        Waits when another process came in between; raises StoreHeld when it stays.
+        """
+        self.join()
+        if self.path == Path(":memory:"):
+            return
+        self._connection.close()
+        self._connection = open_when_free(self.path)
+        if self._memory is not None:
+            self._use_one_thread()
+            self.limit_memory(self._memory)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit what the block writes as one, or nothing of it; a block within another joins it."""
+        self.join()
+        if self._in_transaction:
+            yield
+            return
+        self._connection.begin()
+        self._in_transaction = True
+        try:
+            yield
+            self.join()
+        except BaseException:
+            # After a failure of the disk there may be no transaction any more to roll back.
+            with suppress(duckdb.Error):
+                self._connection.rollback()
+            raise
+        finally:
+            self._in_transaction = False
+        with translated(self.path):
+            self._connection.commit()
+
+    def execute(self, statement: str, parameters: Any = None) -> None:
+        """Run statements whose result is of no interest."""
+        self.join()
+        # An unread result would block the appender on this connection.
+        with translated(self.path):
+            self._connection.execute(statement, parameters).fetchall()
+
+    @contextmanager
+    def registered(self, name: str, table: object) -> Iterator[None]:
+        """Let the block's statements read `table`, an Arrow table, under a name."""
+        self.join()
+        self._connection.register(name, table)
+        try:
+            yield
+        except BaseException:
+            # In a transaction that failed this fails too, and would hide why.
+            with suppress(duckdb.Error):
+                self._connection.unregister(name)
+            raise
+        self._connection.unregister(name)
+
+    def append(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> None:
+        """Append rows, their values in the order of the table's columns."""
+        self.join()
+        if len(rows) >= self.FEWEST_AS_COLUMNS and (kinds := self._kinds(table)):
+            with self.registered("appended", ArrowTable(kinds, [to_columns(kinds, rows)])):
+                self.execute(f"INSERT INTO {table} FROM appended")
+            return
+        with translated(self.path):
+            appender = self._connection.appender(table)
+            appender.append_rows([astuple(row) if isinstance(row, Struct) else row for row in rows])
+            appender.flush()
+
+    def _kinds(self, table: str) -> ColumnKinds | None:
+        """Return what the columns of a table hold; None when one of them has no such kind."""
+        if table not in self._table_kinds:
+            described = self.rows(f"DESCRIBE {table}")
+            kinds: dict[str, ColumnKind] = {
+                name: _KINDS[kind] for name, kind, *_ in described if kind in _KINDS
+            }
+            self._table_kinds[table] = kinds if len(kinds) == len(described) else None
+        return self._table_kinds[table]
+
+    def rows(self, query: str, parameters: Any = None) -> list[tuple[Any, ...]]:
+        """Return all rows of a query, seeing what the open transaction has written."""
+        self.join()
+        with translated(self.path):
+            return self._connection.execute(query, parameters).fetchall()
+
+    def large_rows(self, query: str, parameters: Any = None) -> list[tuple[Any, ...]]:
+        """Return rows as `rows` does, with more memory than is allowed when it cannot do without.
+
+        DuckDB reads 2,048 values at a time, however few are asked for and however large they are.
+        """
+        try:
+            return self.rows(query, parameters)
+        except NoMemoryError:
+            with self.unlimited_memory():
+                return self.rows(query, parameters)
+
+    def records(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
+        """Return all rows of a query as dicts by column name."""
+        self.join()
+        with translated(self.path):
+            result = self._connection.execute(query, parameters)
+            names = [column[0] for column in result.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+    def stream(
+        self, query: str, parameters: Any = None, *, size: int = 500
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the rows of a query in chunks, from a cursor that does not see later writes."""
+        self.join()
+        with self._connection.cursor() as cursor:
+            with translated(self.path):
+                use(cursor)
+                cursor.execute(query, parameters)
+                chunk = cursor.fetchmany(size)
+            while chunk:
+                yield chunk
+                with translated(self.path):
+                    chunk = cursor.fetchmany(size)
+
+
+_LAST_WRITTEN = """
+SELECT max(written_at) FROM (
+  SELECT max(landed_at) AS written_at FROM offsets UNION ALL SELECT max(scored_at) FROM scores
+)
+"""
+
+
+class TemporaryStore(Store):
+    """A store in a file of its own that goes when it is closed: memory does not grow with its rows."""
+
+    def __init__(self) -> None:
+        self._folder = TemporaryDirectory(prefix="evaltap-")
+        super().__init__(Path(self._folder.name) / "scores.duckdb")
+
+    def close(self) -> None:
+        """Close and delete the file."""
+        super().close()
+        self._folder.cleanup()

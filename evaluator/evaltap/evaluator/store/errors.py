@@ -1,0 +1,28 @@
+"""The errors of the store.
+
+EvaltapError
+├── StoreError           a DuckDB file that cannot be used: unreadable, not ours, too new
+│   └── StoreHeldError   ... as another process holds it: wait, or stop that one
+└── StorageError         a file that the disk has damaged or cannot take, or that is too large to read
+    └── NoMemoryError    ... for the memory that DuckDB may use
+
+What DuckDB raises for another reason is a mistake in our own statements, and stays as it is.
+"""
+
+from evaltap.schemas.errors import EvaltapError
+
+
+class StoreError(EvaltapError):
+    """Report a DuckDB file that cannot be used: locked, unreadable, not ours or too new."""
+
+
+class StoreHeldError(StoreError):
+    """Report a DuckDB file that another process holds."""
+
+
+class StorageError(EvaltapError):
+    """Report a DuckDB file that the disk has damaged, or cannot take."""
+
+
+class NoMemoryError(StorageError):
+    """Report that what was asked for does not fit into the memory that DuckDB may use."""

@@ -1,0 +1,132 @@
+"""Several DuckDB files read as one: each was written by a consumer of some partitions.
+
+A view over all of them stands in for each table, so the views for everyday questions, and every report,
+read them without knowing.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import duckdb
+
+from evaltap.evaluator.store.database import SCHEMA_VERSION, STORE, Store, sql
+from evaltap.evaluator.store.errors import StoreError
+from evaltap.evaluator.store.file_type import is_database
+
+_ONE_OF: Final[Mapping[str, str]] = {
+    "meta": "key",
+    "runs": "run_id",
+    "run_metrics": "run_id, metric_index",
+}
+"""Tables of which every file has the same rows: consumers with the same metrics share the live run."""
+
+
+class Place(NamedTuple):
+    """A partition of a cluster's topic."""
+
+    cluster: str
+    topic: str
+    partition: int
+
+
+def shards_sql(paths: Sequence[Path]) -> str:
+    """Return SQL that reads these files as one: for the `duckdb` command, or any connection.
+
+    Raises StoreError for a file that is none of evaltap's or of another layout, or holds a partition
+    that another one holds.
+    """
+    tables = _checked(paths)
+    return f"{_attach(paths)}\n{_unions(paths, tables)}\n{sql(STORE, 'views')}"
+
+
+class ShardedStore(Store):
+    """A store that reads several files as one; what is written to it is gone when it is closed."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        tables = _checked(paths)
+        super().__init__(":memory:")
+        try:
+            self.execute(_attach(paths))
+            for table in tables:
+                self.execute(f"DROP TABLE {table}")
+            self.execute(_unions(paths, tables))
+        except BaseException:
+            self.close()
+            raise
+
+
+def _attach(paths: Sequence[Path]) -> str:
+    lines = []
+    for number, path in enumerate(paths):
+        file = str(path.resolve()).replace("'", "''")
+        lines.append(f"ATTACH '{file}' AS shard_{number} (READ_ONLY);")
+    return "\n".join(lines)
+
+
+def _unions(paths: Sequence[Path], tables: Sequence[str]) -> str:
+    return "\n".join(_union(table, len(paths)) for table in tables)
+
+
+def _union(table: str, count: int) -> str:
+    parts = "\n  UNION ALL BY NAME ".join(f"FROM shard_{number}.{table}" for number in range(count))
+    if (names := _ONE_OF.get(table)) is None:
+        return f"CREATE OR REPLACE VIEW {table} AS\n  {parts};"
+    return (
+        f"CREATE OR REPLACE VIEW {table} AS FROM (\n  {parts}\n)"
+        f" QUALIFY row_number() OVER (PARTITION BY {names}) = 1;"
+    )
+
+
+def _checked(paths: Sequence[Path]) -> list[str]:
+    """Return the tables that all files have; raise StoreError for files that are not shards of one log."""
+    with Store(":memory:") as empty:
+        tables = [name for (name,) in empty.rows("SELECT table_name FROM duckdb_tables()")]
+    holders: dict[Place, Path] = {}
+    for path in paths:
+        for place in _places(path):
+            other = holders.setdefault(place, path)
+            if other != path:
+                raise StoreError(
+                    f"{other} and {path} both hold {place.topic}[{place.partition}]: its turns would"
+                    " count twice; give each consumer --partitions of its own"
+                )
+    return sorted(tables)
+
+
+def _places(path: Path) -> list[Place]:
+    """Return what a file was consumed from."""
+    if not path.is_file():
+        raise StoreError(f"{path}: no such file; expected a DuckDB file written by evaltap")
+    if not is_database(path):
+        raise StoreError(f"{path}: not a DuckDB file; name another one")
+    try:
+        with duckdb.connect(str(path), read_only=True) as connection:
+            version = connection.execute(_VERSION).fetchall()[0][0]
+            if version != SCHEMA_VERSION:
+                raise StoreError(
+                    f"{path}: has layout {version}, this evaltap reads {SCHEMA_VERSION};"
+                    f" {_remedy(path, version)}"
+                )
+            return [Place(*row) for row in connection.execute(_PLACES).fetchall()]
+    except duckdb.CatalogException:
+        raise StoreError(f"{path}: a DuckDB file, but not evaltap's; name another file") from None
+    except duckdb.Error as error:
+        held = "lock" in str(error).lower()
+        why = "held by another process; stop it or wait" if held else str(error).splitlines()[0]
+        raise StoreError(f"{path}: {why}") from None
+
+
+def _remedy(path: Path, version: int) -> str:
+    if version > SCHEMA_VERSION:
+        return "upgrade evaltap"
+    return f"`evaltap runs {path}` brings it to this layout"
+
+
+_VERSION = "SELECT max(value::INTEGER) FROM meta WHERE key = 'schema_version'"
+
+_PLACES = """
+SELECT DISTINCT coalesce(m.value, ''), o.topic, o.partition_number
+FROM offsets o LEFT JOIN meta m ON m.key = 'cluster:' || o.topic
+ORDER BY ALL
+"""

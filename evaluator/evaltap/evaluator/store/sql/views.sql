@@ -1,0 +1,364 @@
+-- Views for everyday questions.  latest_*: one row for each thing as it stands now.
+
+CREATE OR REPLACE VIEW latest_cases AS
+SELECT * FROM cases
+QUALIFY row_number() OVER (
+  PARTITION BY app_name, eval_set_id, eval_id ORDER BY revision DESC, landed_at DESC
+) = 1;
+
+-- Turns of a session are ordered by (started_at NULLS FIRST, first_landed_seq).
+CREATE OR REPLACE VIEW latest_turns AS
+SELECT *, min(landed_seq) OVER (
+  PARTITION BY app_name, eval_set_id, eval_id, invocation_id
+) AS first_landed_seq
+FROM turns
+QUALIFY row_number() OVER (
+  PARTITION BY app_name, eval_set_id, eval_id, invocation_id
+  ORDER BY turn_revision DESC, landed_seq
+) = 1;
+
+CREATE OR REPLACE VIEW latest_tool_calls AS
+SELECT c.* FROM tool_calls c
+SEMI JOIN latest_turns t USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision);
+
+CREATE OR REPLACE VIEW latest_scores AS
+SELECT * FROM scores
+QUALIFY row_number() OVER (
+  PARTITION BY app_name, eval_set_id, eval_id, metric_name ORDER BY revision DESC, scored_at DESC
+) = 1;
+
+-- One row for each turn and metric version: verdicts of an old and a new rubric do not mix.  A turn
+-- without an id is known by its place.  Join to latest_turns on the revision, too: a turn that has grown
+-- since is not scored yet.
+CREATE OR REPLACE VIEW latest_turn_scores AS
+SELECT * FROM turn_scores
+QUALIFY row_number() OVER (
+  PARTITION BY app_name, eval_set_id, eval_id,
+               if(invocation_id = '', turn_index::VARCHAR, invocation_id), metric_digest
+  ORDER BY turn_revision DESC, scored_at DESC
+) = 1;
+
+-- The landed turns that are scored, each with its weight: how many turns of the traffic it stands for.
+-- 1 without sampling, else one over its inclusion probability.
+CREATE OR REPLACE VIEW latest_weighted_turn_scores AS
+SELECT s.*, t.started_at, t.models, coalesce(t.inclusion_probability, 1) AS inclusion_probability,
+       1 / coalesce(t.inclusion_probability, 1) AS weight
+FROM latest_turn_scores s
+JOIN latest_turns t USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
+WHERE coalesce(t.inclusion_probability, 1) > 0;
+
+-- Pass rate of cases by metric version, over the latest scores.  Rates are over what could be evaluated,
+-- and speak of all traffic: a session counts one over the largest probability of its turns, which share
+-- one draw.  A crashed run has not passed.  Counts and sample_pass_rate are of what was recorded.
+CREATE OR REPLACE VIEW v_pass_rate AS
+WITH newest AS (
+  SELECT * FROM scores
+  QUALIFY row_number() OVER (
+    PARTITION BY app_name, eval_set_id, eval_id, metric_digest ORDER BY revision DESC, scored_at DESC
+  ) = 1
+),
+drawn AS (
+  SELECT app_name, eval_set_id, eval_id, 1 / max(coalesce(inclusion_probability, 1)) AS weight
+  FROM latest_turns
+  WHERE coalesce(inclusion_probability, 1) > 0
+  GROUP BY ALL
+),
+weighted AS (
+  SELECT newest.*, coalesce(drawn.weight, 1) AS weight
+  FROM newest LEFT JOIN drawn USING (app_name, eval_set_id, eval_id)
+)
+SELECT
+  metric_name,
+  count(*) FILTER (status = 'passed')        AS passed,
+  count(*) FILTER (status = 'failed')        AS failed,
+  count(*) FILTER (status = 'crashed')       AS crashed,
+  count(*) FILTER (status = 'not_evaluated') AS not_evaluated,
+  count(*) FILTER (status = 'error')         AS errors,
+  coalesce(sum(weight) FILTER (status = 'passed'), 0)
+    / sum(weight) FILTER (status IN ('passed', 'failed', 'crashed')) AS pass_rate,
+  sum(weight * score) / sum(weight) FILTER (score IS NOT NULL) AS mean_score,
+  count(*) FILTER (status = 'passed')
+    / nullif(count(*) FILTER (status IN ('passed', 'failed', 'crashed')), 0) AS sample_pass_rate,
+  sum(weight) FILTER (status IN ('passed', 'failed', 'crashed')) AS estimated_cases,
+  metric_digest
+FROM weighted
+GROUP BY metric_name, metric_digest
+ORDER BY metric_name, max(scored_at), metric_digest;
+
+-- Pass rates of all traffic by hour, tool and model: of turns, weighted, by metric version.  Intervals:
+-- `evaltap estimate X.duckdb --by hour`.
+CREATE OR REPLACE VIEW v_pass_rate_by_hour AS
+SELECT
+  date_trunc('hour', started_at) AS hour,
+  metric_name,
+  count(*) FILTER (status = 'passed') AS passed,
+  count(*) FILTER (status = 'failed') AS failed,
+  count(*) FILTER (status = 'crashed') AS crashed,
+  coalesce(sum(weight) FILTER (status = 'passed'), 0)
+    / sum(weight) FILTER (status IN ('passed', 'failed', 'crashed')) AS pass_rate,
+  count(*) FILTER (status = 'passed')
+    / nullif(count(*) FILTER (status IN ('passed', 'failed', 'crashed')), 0) AS sample_pass_rate,
+  sum(weight) FILTER (status IN ('passed', 'failed', 'crashed')) AS estimated_turns,
+  metric_digest
+FROM latest_weighted_turn_scores
+GROUP BY ALL
+ORDER BY ALL;
+
+CREATE OR REPLACE VIEW v_pass_rate_by_tool AS
+SELECT
+  tool_name,
+  metric_name,
+  count(*) AS turns,
+  count(*) FILTER (status = 'passed') AS passed,
+  count(*) FILTER (status = 'failed') AS failed,
+  count(*) FILTER (status = 'crashed') AS crashed,
+  coalesce(sum(weight) FILTER (status = 'passed'), 0)
+    / sum(weight) FILTER (status IN ('passed', 'failed', 'crashed')) AS pass_rate,
+  count(*) FILTER (status = 'passed')
+    / nullif(count(*) FILTER (status IN ('passed', 'failed', 'crashed')), 0) AS sample_pass_rate,
+  sum(weight) FILTER (status IN ('passed', 'failed', 'crashed')) AS estimated_turns,
+  metric_digest
+FROM latest_weighted_turn_scores
+JOIN (
+  SELECT DISTINCT app_name, eval_set_id, eval_id, invocation_id, turn_revision, tool_name
+  FROM latest_tool_calls
+) USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
+GROUP BY ALL
+ORDER BY ALL;
+
+CREATE OR REPLACE VIEW v_pass_rate_by_model AS
+SELECT
+  model,
+  metric_name,
+  count(*) FILTER (status = 'passed') AS passed,
+  count(*) FILTER (status = 'failed') AS failed,
+  count(*) FILTER (status = 'crashed') AS crashed,
+  coalesce(sum(weight) FILTER (status = 'passed'), 0)
+    / sum(weight) FILTER (status IN ('passed', 'failed', 'crashed')) AS pass_rate,
+  count(*) FILTER (status = 'passed')
+    / nullif(count(*) FILTER (status IN ('passed', 'failed', 'crashed')), 0) AS sample_pass_rate,
+  sum(weight) FILTER (status IN ('passed', 'failed', 'crashed')) AS estimated_turns,
+  metric_digest
+FROM (SELECT unnest(list_distinct(models)) AS model, * FROM latest_weighted_turn_scores)
+GROUP BY ALL
+ORDER BY ALL;
+
+-- Cases that did not pass, worst first, with the reason.
+CREATE OR REPLACE VIEW v_worst_cases AS
+SELECT app_name, eval_set_id, eval_id, metric_name, status, score, threshold, reason
+FROM latest_scores
+WHERE status IN ('failed', 'error', 'crashed')
+ORDER BY score NULLS FIRST, app_name, eval_set_id, eval_id, metric_name;
+
+-- What was not scored, and why.
+CREATE OR REPLACE VIEW v_not_scored AS
+SELECT metric_name, status, reason, count(*) AS cases
+FROM latest_scores
+WHERE status IN ('not_evaluated', 'error')
+GROUP BY ALL
+ORDER BY cases DESC, metric_name;
+
+CREATE OR REPLACE VIEW v_tools AS
+SELECT
+  tool_name,
+  count(*)                                    AS calls,
+  count(*) FILTER (error_type IS NOT NULL OR error_message IS NOT NULL) AS errors,
+  quantile_cont(duration_ms, 0.5)             AS p50_ms,
+  quantile_cont(duration_ms, 0.95)            AS p95_ms
+FROM latest_tool_calls
+GROUP BY tool_name
+ORDER BY calls DESC, tool_name;
+
+CREATE OR REPLACE VIEW v_dead_letters AS
+SELECT reason, parked, count(*) AS records, any_value(detail) AS example
+FROM dead_letters
+GROUP BY ALL
+ORDER BY records DESC;
+
+-- What judges cost, by metric and model.  A sum over costs that are not known is NULL.
+CREATE OR REPLACE VIEW v_judge_cost AS
+SELECT
+  metric_name,
+  judge,
+  model,
+  count(*) FILTER (status <> 'not_evaluated' OR sample_index < 0) AS calls,
+  count(*) FILTER (cached)                   AS cached,
+  count(*) FILTER (status = 'error')         AS errors,
+  count(*) FILTER (status = 'not_evaluated' AND sample_index >= 0) AS not_asked,
+  sum(input_tokens)                          AS input_tokens,
+  sum(output_tokens)                         AS output_tokens,
+  CASE WHEN bool_and(cost_usd IS NOT NULL OR model IS NULL) THEN sum(cost_usd) END AS cost_usd,
+  sum(saved_usd)                             AS saved_usd,
+  quantile_cont(latency_ms, 0.5) FILTER (NOT cached)  AS p50_ms,
+  quantile_cont(latency_ms, 0.95) FILTER (NOT cached) AS p95_ms
+FROM judge_calls
+GROUP BY metric_name, judge, model
+ORDER BY metric_name, judge, model;
+
+-- How often the samples of a turn, of all its judges, agree.
+CREATE OR REPLACE VIEW v_judge_agreement AS
+SELECT
+  metric_name,
+  count(*)                                AS turns,
+  count(*) FILTER (passed IN (0, votes))  AS unanimous,
+  avg(greatest(passed, votes - passed) / votes) AS mean_share_of_majority
+FROM (
+  SELECT run_id, app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name,
+         count(*) AS votes, count(*) FILTER (status = 'passed') AS passed
+  FROM judge_calls
+  WHERE status IN ('passed', 'failed')
+  GROUP BY ALL
+  HAVING count(*) > 1
+)
+GROUP BY metric_name
+ORDER BY metric_name;
+
+-- What sampling decided, by reason: turns that were kept, and counts of those that were left out.
+CREATE OR REPLACE VIEW v_sampling AS
+SELECT 'kept' AS decision, coalesce(sampling_reason, 'all') AS reason, count(*) AS turns,
+       avg(coalesce(inclusion_probability, 1)) AS mean_probability
+FROM latest_turns
+GROUP BY ALL
+UNION ALL
+SELECT 'left out', dropped.key, sum(dropped.value::BIGINT), NULL
+FROM (
+  SELECT drops FROM manifests
+  QUALIFY row_number() OVER (PARTITION BY producer_id ORDER BY stated_at DESC) = 1
+), json_each(drops) AS dropped
+WHERE dropped.key LIKE 'sampled_out%' OR dropped.key = 'rate_limited'
+GROUP BY dropped.key
+ORDER BY decision, turns DESC;
+
+-- Pass rate of all traffic, estimated from the turns that sampling kept, by metric version: each turn
+-- stands for as many as its inclusion probability says (Hajek's estimator).  Effective turns: how many
+-- independent turns would tell as much, p(1-p) over the variance that leaves out one session at a time;
+-- where no verdict differs, what the weights and sessions allow.  `evaltap estimate` adds intervals.
+CREATE OR REPLACE VIEW v_pass_rate_estimated AS
+WITH judged AS (
+  SELECT metric_name, metric_digest, app_name, eval_set_id, eval_id, inclusion_probability,
+         count(*) AS turns, count(*) FILTER (status = 'passed') AS passed
+  FROM latest_weighted_turn_scores
+  WHERE status IN ('passed', 'failed', 'crashed')
+  GROUP BY ALL
+),
+rates AS (
+  SELECT metric_name, metric_digest, sum(turns)::BIGINT AS turns,
+         sum(turns / inclusion_probability) AS estimated_turns,
+         sum(passed / inclusion_probability) / sum(turns / inclusion_probability) AS rate,
+         sum(passed) / sum(turns) AS sample_pass_rate,
+         count(DISTINCT (app_name, eval_set_id, eval_id)) AS sessions,
+         count(DISTINCT inclusion_probability) AS probabilities
+  FROM judged
+  GROUP BY ALL
+),
+by_session AS (
+  SELECT metric_name, metric_digest,
+         sum((passed - j.turns * rate) / inclusion_probability) AS residual,
+         sum(j.turns / inclusion_probability) AS weight
+  FROM judged j JOIN rates USING (metric_name, metric_digest)
+  GROUP BY metric_name, metric_digest, app_name, eval_set_id, eval_id
+),
+variances AS (
+  SELECT metric_name, metric_digest,
+         any_value((sessions - 1) / sessions)
+           * sum(pow(residual / nullif(estimated_turns - weight, 0), 2)) AS variance
+  FROM by_session JOIN rates USING (metric_name, metric_digest)
+  GROUP BY ALL
+),
+by_stratum AS (
+  SELECT metric_name, metric_digest,
+         pow(sum(j.turns / inclusion_probability), 2)
+           / sum(j.turns / pow(inclusion_probability, 2)) AS kish,
+         count(DISTINCT (app_name, eval_set_id, eval_id)) AS sessions
+  FROM judged j JOIN rates USING (metric_name, metric_digest)
+  GROUP BY metric_name, metric_digest,
+    if(probabilities > 8, pow(2, round(log2(inclusion_probability))), inclusion_probability)
+),
+sizes AS (
+  SELECT metric_name, metric_digest, sum(kish) AS kish, sum(least(kish, sessions)) AS smallest
+  FROM by_stratum
+  GROUP BY ALL
+)
+SELECT
+  metric_name,
+  turns,
+  estimated_turns,
+  rate AS estimated_pass_rate,
+  sample_pass_rate,
+  CASE
+    WHEN variance > 1e-24 THEN rate * (1 - rate) / variance
+    WHEN rate IN (0, 1) THEN smallest
+    ELSE kish
+  END AS effective_turns,
+  sessions,
+  metric_digest
+FROM rates
+JOIN variances USING (metric_name, metric_digest)
+JOIN sizes USING (metric_name, metric_digest)
+ORDER BY metric_name, metric_digest;
+
+-- What users think, beside the turn that they speak of; no turn: it was not recorded, or not kept.
+CREATE OR REPLACE VIEW v_feedback AS
+SELECT f.app_name, f.eval_set_id, f.eval_id, coalesce(t.invocation_id, f.invocation_id) AS invocation_id,
+       f.name, f.positive, f.score, f.comment, f.correction, f.given_by, f.given_at,
+       t.user_text, t.final_text
+FROM feedback f
+LEFT JOIN latest_turns t
+  ON t.eval_set_id = f.eval_set_id AND t.eval_id = f.eval_id
+ AND (f.app_name = '' OR t.app_name = f.app_name)
+ AND (t.invocation_id = f.invocation_id OR (f.invocation_id IS NULL AND t.trace_id = f.trace_id))
+ORDER BY f.given_at DESC;
+
+-- Is every turn accounted for?  By producer: recorded = landed + dropped + missing.  Landed are all
+-- numbers that were consumed, dead letters and later erased ones too; missing are numbers that were
+-- given and never came, or not yet, and `gaps` names them.  Until a producer has closed, what it
+-- numbered after its last manifest (at most 30 seconds old) is not known here.
+CREATE OR REPLACE VIEW v_completeness AS
+WITH stated AS (
+  SELECT producer_id, max(highest_seq) AS highest_seq, bool_or(closing) AS closed,
+         max(stated_at) AS stated_at
+  FROM manifests
+  GROUP BY producer_id
+),
+drops AS (
+  SELECT producer_id, map_from_entries(list((reason, turns) ORDER BY reason)) AS dropped_by_reason,
+         least(sum(turns), 9007199254740992)::BIGINT AS dropped
+  FROM (
+    SELECT m.producer_id, d.key AS reason, max(d.value::BIGINT) AS turns
+    FROM manifests m, json_each(m.drops) d
+    GROUP BY ALL
+  )
+  GROUP BY producer_id
+),
+numbers AS (
+  SELECT producer_id, first_seq, last_seq FROM consumed_ranges
+  UNION ALL
+  -- The end of what was given, so that a gap before it shows.
+  SELECT producer_id, highest_seq + 1, highest_seq FROM stated
+),
+steps AS (
+  SELECT *, coalesce(max(last_seq) OVER (
+    PARTITION BY producer_id ORDER BY first_seq, last_seq
+    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+  ), 0) AS before
+  FROM numbers
+),
+counted AS (
+  SELECT producer_id, max(last_seq) AS highest_seq,
+         coalesce(sum(first_seq - before - 1) FILTER (first_seq > before + 1), 0)::BIGINT AS missing,
+         list({'first': before + 1, 'last': first_seq - 1} ORDER BY first_seq)
+           FILTER (first_seq > before + 1) AS gaps
+  FROM steps
+  GROUP BY producer_id
+)
+SELECT producer_id,
+       c.highest_seq + coalesce(d.dropped, 0) AS recorded,
+       c.highest_seq - c.missing              AS landed,
+       coalesce(d.dropped, 0)                 AS dropped,
+       c.missing,
+       d.dropped_by_reason,
+       c.gaps,
+       coalesce(s.closed, false)              AS closed,
+       s.stated_at
+FROM counted c LEFT JOIN stated s USING (producer_id) LEFT JOIN drops d USING (producer_id)
+ORDER BY c.missing DESC, producer_id;

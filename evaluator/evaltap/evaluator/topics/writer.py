@@ -1,0 +1,120 @@
+"""Write records to a topic and know which of them arrived."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from evaltap.evaluator.topics.clients import (
+    ACK_SECONDS,
+    CONNECT_SECONDS,
+    MAX_REQUEST_BYTES,
+    TopicsAway,
+    _settings,
+    made,
+)
+from evaltap.schemas.log.kafka_settings import PRODUCER_BATCH_BYTES
+from evaltap.schemas.log.location import KafkaLocation
+from evaltap.schemas.wire.dead_letter import cut_letter
+from evaltap.schemas.wire.record import WireRecord
+
+
+class TopicWriter:
+    """Writes records to topics and returns when the broker has them; connects when first used."""
+
+    def __init__(self, location: KafkaLocation, *, client_id: str) -> None:
+        self._location = location
+        self._client_id = client_id
+        self._producer: Any = None
+
+    def write(self, topic: str, records: Sequence[WireRecord]) -> list[int]:
+        """Write records; return the places in the list of those larger than client or topic takes.
+
+        Raises TopicsAway when any other is not confirmed.
+        """
+        refused = self._write(topic, records)
+        if len(records) == 1:
+            return refused
+        # A refusal takes the neighbours in the producer with it: by itself each has its own answer.
+        return [number for number in refused if self._write(topic, [records[number]])]
+
+    def write_or_cut(self, topic: str, records: Sequence[WireRecord]) -> list[int]:
+        """Write records, those dead letters cut that are too large; return which nobody takes.
+
+        Raises TopicsAway as `write` does.
+        """
+        refused = self.write(topic, records)
+        cut = {number: cut_letter(records[number]) for number in refused}
+        shorter = {number: letter for number, letter in cut.items() if letter is not None}
+        if shorter:
+            still = self.write(topic, list(shorter.values()))
+            written = {number for at, number in enumerate(shorter) if at not in still}
+            refused = [number for number in refused if number not in written]
+        return refused
+
+    def _write(self, topic: str, records: Sequence[WireRecord]) -> list[int]:
+        """Return which records were refused, for their own size or for that of another of them."""
+        from kafka.errors import KafkaError
+
+        try:
+            producer = self._connected()
+            answers = [_begun(producer, topic, one) for one in records]
+            refused = [number for number, answer in enumerate(answers) if _is_refused(answer)]
+        except KafkaError as error:
+            # Whatever state the producer is in, the next try starts with a new one.
+            self.close()
+            raise TopicsAway(f"{self._location}: {topic} was not written ({error})") from None
+        if refused:
+            self.close()  # an idempotent producer of kafka-python 3 writes nothing after a refusal
+        return refused
+
+    def close(self) -> None:
+        """Let go of the connection; what was not confirmed is the caller's to repeat."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close(timeout=0.5)
+
+    def _connected(self) -> Any:
+        if self._producer is None:
+            from kafka import KafkaProducer
+            from kafka.codec import has_zstd
+
+            self._producer = made(
+                KafkaProducer,
+                _settings(
+                    KafkaProducer.DEFAULT_CONFIG,
+                    self._location,
+                    client_id=self._client_id,
+                    compression_type="zstd" if has_zstd() else "gzip",
+                    max_block_ms=int(CONNECT_SECONDS * 1000),
+                    delivery_timeout_ms=int(ACK_SECONDS * 1000),
+                    request_timeout_ms=10_000,
+                    batch_size=PRODUCER_BATCH_BYTES,
+                    max_request_size=MAX_REQUEST_BYTES,
+                    linger_ms=2,
+                ),
+            )
+        return self._producer
+
+
+def _begun(producer: Any, topic: str, record: WireRecord) -> Any:
+    """Begin to send a record; return the client's future, None when it is larger than that sends."""
+    from kafka.errors import MessageSizeTooLargeError
+
+    try:
+        return producer.send(
+            topic, key=record.key, value=record.value, headers=list(record.headers)
+        )
+    except MessageSizeTooLargeError:
+        return None
+
+
+def _is_refused(answer: Any) -> bool:
+    """Wait for the broker's answer; tell whether the record is larger than client or topic takes."""
+    from kafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
+
+    if answer is None:
+        return True
+    try:
+        answer.get(timeout=ACK_SECONDS)
+    except (MessageSizeTooLargeError, RecordListTooLargeError):
+        return True
+    return False

@@ -1,0 +1,1 @@
+"""From the observations of a run to a case with one turn."""

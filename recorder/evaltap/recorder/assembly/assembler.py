@@ -1,0 +1,198 @@
+"""The assembler: observations in, finished turns out, each as one eval case with one turn.
+
+Pure: no thread, no I/O, no clock; the caller passes the time.  Bounded: open runs, closed runs
+that may still be revised, and bytes held all have limits, and what falls to a limit is closed as
+incomplete with the reason.  The order in which the observations of a run arrive does not matter,
+nor do duplicates.
+
+A run that was closed is known by the digest and the number of its last revision.  An observation
+that arrives later, and a whole run that a source reads again, revise the same turn if they make a
+difference (`source.revision` goes up); they never make a second one.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from evaltap.recorder.assembly.case import case_of, digest_of
+from evaltap.recorder.memory import KEPT_SECONDS, pack, unpack, weigh
+from evaltap.recorder.observation import Observation, RunEnded, RunEvent, WholeRun
+from evaltap.recorder.pacing import yield_to_agent
+from evaltap.schemas.data import CaseData
+
+
+@dataclass(frozen=True, slots=True)
+class AssemblerLimits:
+    """How much the assembler may hold, and for how long."""
+
+    max_open_runs: int = 10_000
+    """Runs begun and not ended; beyond it the one idle for longest is closed (evicted)."""
+    max_closed_runs: int = 1_000
+    """Closed runs kept for late observations; beyond it the oldest can no longer be revised."""
+    max_bytes: int = 256 * 1024 * 1024
+    """Estimated bytes of all observations held, open and closed."""
+    max_known_runs: int = 20_000
+    """Runs of which the last revision is known, so that what comes later is not taken for a new run."""
+    idle_seconds: float = 600.0
+    """A run without any observation for this long is closed (idle_timeout)."""
+    revise_seconds: float = KEPT_SECONDS
+    """How long a closed run is kept for late observations."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """The observations of one run."""
+
+    events: list[RunEvent] = field(default_factory=list)
+    weight: int = 0
+    last_seen_ns: int = 0
+    ended: bool = False
+    close_reason: str = ""
+    packed: bytes | None = None
+    """The observations while nothing more comes, in a form that costs the agent's process little."""
+
+    def add(self, event: RunEvent, weight: int, now_ns: int) -> None:
+        if self.packed is not None:
+            self.events, self.packed = unpack(self.packed), None
+        self.events.append(event)
+        self.weight += weight
+        self.last_seen_ns = max(self.last_seen_ns, now_ns)
+        self.ended |= isinstance(event, RunEnded)
+
+    def pack(self) -> None:
+        self.packed = pack(self.events, self.weight)
+        if self.packed is not None:
+            self.events = []
+
+
+class Assembler:
+    """Builds turns; not thread-safe, to be used by one thread.
+
+    `recorder_version` is written into `source.recorderVersion` of each case.
+    """
+
+    def __init__(
+        self, limits: AssemblerLimits | None = None, *, recorder_version: str | None = None
+    ) -> None:
+        self.limits = limits or AssemblerLimits()
+        self._version = recorder_version
+        self._open: OrderedDict[str, _Run] = OrderedDict()
+        self._closed: OrderedDict[str, _Run] = OrderedDict()
+        self._unpacked: dict[str, _Run] = {}
+        self._revisions: OrderedDict[str, tuple[str, int]] = OrderedDict()
+        self._bytes = 0
+
+    @property
+    def open_runs(self) -> int:
+        """The number of runs that are not closed yet."""
+        return len(self._open)
+
+    @property
+    def held_bytes(self) -> int:
+        """The estimated size of all observations held."""
+        return self._bytes
+
+    def feed(
+        self, observation: Observation, now_ns: int | None = None, *, weight: int | None = None
+    ) -> list[CaseData]:
+        """Take one observation and return the cases that it finished or revised (mostly none).
+
+        `now_ns` is the time of arrival; the observation's own time stands in for it when absent.
+        `weight` is what it holds in bytes, where the caller knows; else it is weighed.
+        """
+        run_id = observation.run_id
+        if isinstance(observation, WholeRun):
+            return self._revise(run_id, observation.events)
+        weight = weigh(observation) if weight is None else weight
+        now = observation.time_ns if now_ns is None else now_ns
+        closed = self._closed.get(run_id)
+        if closed is None and run_id in self._revisions:
+            # Closed too long ago to be revised.
+            return []
+        run = closed or self._open.setdefault(run_id, _Run())
+        run.add(observation, weight, now)
+        self._bytes += weight
+        if closed is not None:
+            self._unpacked[run_id] = closed
+            return self._revise_closed(run_id, closed) + self._make_room()
+        self._open.move_to_end(run_id)
+        finished = self._close(run_id, "") if run.ended else []
+        return finished + self._make_room()
+
+    def expire(self, now_ns: int) -> list[CaseData]:
+        """Return the cases of runs that were idle for too long at `now_ns`; let go of closed ones."""
+        idle_ns = int(self.limits.idle_seconds * 1e9)
+        idle = [
+            run_id for run_id, run in self._open.items() if now_ns - run.last_seen_ns >= idle_ns
+        ]
+        finished = [case for run_id in idle for case in self._close(run_id, "idle_timeout")]
+        kept_ns = int(self.limits.revise_seconds * 1e9)
+        while self._closed:
+            oldest = next(iter(self._closed.values()))
+            if now_ns - oldest.last_seen_ns < kept_ns:
+                break
+            self._forget()
+        for run in self._unpacked.values():
+            run.pack()
+            yield_to_agent()
+        self._unpacked.clear()
+        return finished
+
+    def close_all(self, reason: str = "shutdown") -> Iterator[CaseData]:
+        """Close every open run, oldest first."""
+        for run_id in list(self._open):
+            if run_id in self._open:
+                yield from self._close(run_id, reason)
+
+    def abandon(self) -> list[str]:
+        """Forget the runs that are open; return their ids."""
+        forgotten = list(self._open)
+        self._open.clear()
+        return forgotten
+
+    def _close(self, run_id: str, reason: str) -> list[CaseData]:
+        run = self._open.pop(run_id)
+        run.close_reason = reason
+        self._closed[run_id] = self._unpacked[run_id] = run
+        while len(self._closed) > self.limits.max_closed_runs:
+            self._forget()
+        return self._revise_closed(run_id, run)
+
+    def _revise_closed(self, run_id: str, run: _Run) -> list[CaseData]:
+        return self._revise(run_id, run.events, "" if run.ended else run.close_reason)
+
+    def _revise(
+        self, run_id: str, events: Sequence[RunEvent], close_reason: str = ""
+    ) -> list[CaseData]:
+        """Return the case of a run, unless it equals its last revision."""
+        last_digest, revision = self._revisions.get(run_id, ("", 0))
+        case = case_of(
+            events,
+            revision=revision + 1,
+            close_reason=close_reason,
+            recorder_version=self._version,
+        )
+        digest = digest_of(case)
+        if digest == last_digest:
+            return []
+        self._revisions[run_id] = digest, revision + 1
+        if len(self._revisions) > self.limits.max_known_runs:
+            self._revisions.popitem(last=False)
+        return [case]
+
+    def _make_room(self) -> list[CaseData]:
+        finished: list[CaseData] = []
+        while self._bytes > self.limits.max_bytes and self._closed:
+            self._forget()
+        while self._open and (
+            len(self._open) > self.limits.max_open_runs or self._bytes > self.limits.max_bytes
+        ):
+            finished += self._close(next(iter(self._open)), "evicted")
+            while self._bytes > self.limits.max_bytes and self._closed:
+                self._forget()
+        return finished
+
+    def _forget(self) -> None:
+        run_id, run = self._closed.popitem(last=False)
+        self._unpacked.pop(run_id, None)
+        self._bytes -= run.weight

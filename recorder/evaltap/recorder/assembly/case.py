@@ -1,0 +1,294 @@
+"""One run's observations as one eval case: trace mode, exactly one turn, canonical JSON form.
+
+The result depends on what was observed, not on the order of arrival or on duplicates.  Keys follow
+the order of the file format; a field that was not seen is left out, and `capture` says why where
+the source knew.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import orjson
+
+from evaltap.recorder.observation import (
+    Failure,
+    ModelCalled,
+    Responded,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    ToolCalled,
+    ToolReturned,
+    UserMessage,
+)
+from evaltap.recorder.payload import thaw
+from evaltap.recorder.telemetry.spans import canonical_json
+from evaltap.schemas.data import JsonObject
+
+_T = TypeVar("_T", bound=RunEvent)
+
+
+def case_of(
+    observations: Iterable[RunEvent],
+    *,
+    revision: int = 1,
+    close_reason: str = "",
+    recorder_version: str | None = None,
+) -> JsonObject:
+    """Return the eval case of one run; content may still be frozen (see `payload`).
+
+    `close_reason` is given when the run did not end by itself; its status is then incomplete.
+    """
+    ordered = _in_order(observations)
+    started = _of(RunStarted, ordered)
+    ended = _of(RunEnded, ordered)
+    start = _merged_start(started, ordered)
+    end = ended[-1] if ended else None
+    turn = _turn(start, end, ordered)
+    state = thaw(start.state)
+    session_id = start.session_id or start.run_id
+    if start.session_id is None:
+        turn["capture"] = {"sessionId": "synthesized", **turn.get("capture", {})}
+    reason = close_reason or (end.close_reason if end is not None else "")
+    case = _present(
+        {
+            "evalId": session_id,
+            "evalMode": "trace",
+            "actualConversation": [_ordered_turn(turn)],
+            "sessionInput": _present(
+                {
+                    "appName": start.app_name,
+                    "userId": start.user_id,
+                    "state": dict(state) if state else None,
+                }
+            ),
+            "creationTimestamp": _seconds(start.time_ns),
+            "source": _present(
+                {
+                    "service": start.origin.service,
+                    "framework": start.origin.framework,
+                    "convention": start.origin.convention,
+                    "recorderVersion": recorder_version,
+                    "closeReason": reason or None,
+                    "revision": revision,
+                }
+            ),
+        }
+    )
+    # A reader of the format takes a case without this key for broken; empty says "not known".
+    case.setdefault("sessionInput", {})
+    return case
+
+
+_VOLATILE = ("revision", "samplingReason", "inclusionProbability")
+"""Keys of `source` that say how a turn was recorded and not what it is."""
+
+
+def digest_of(case: Mapping[str, Any]) -> str:
+    """Return a digest of what a case says, the same for every revision that says the same."""
+    source = {key: value for key, value in case["source"].items() if key not in _VOLATILE}
+    content = {**case, "source": source}
+    try:
+        written = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        # A lone surrogate, or a number beyond 64 bits.
+        written = canonical_json(content).encode("utf-8", "backslashreplace")
+    return hashlib.sha256(written).hexdigest()[:16]
+
+
+def _turn(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEvent]) -> JsonObject:
+    users = _of(UserMessage, ordered)
+    user = next((item for item in users if item.content is not None), users[0] if users else None)
+    answer, intermediate = _answer(end, ordered)
+    capture: dict[str, str] = dict(start.capture)
+    if start.session_id is not None:
+        capture.pop("sessionId", None)
+    for message in (user, answer):
+        if message is not None:
+            capture.update(message.capture)
+    return _present(
+        {
+            "invocationId": start.invocation_id or start.run_id,
+            "userContent": _message("user", user.content if user is not None else None),
+            "finalResponse": _message("assistant", answer.content if answer is not None else None),
+            "tools": _tools(ordered),
+            "intermediateResponses": [_message("assistant", text) for text in intermediate],
+            "creationTimestamp": _seconds(start.time_ns),
+            "capture": capture,
+            "telemetry": _telemetry(start, end, ordered),
+        }
+    )
+
+
+def _answer(
+    end: RunEnded | None, ordered: Sequence[RunEvent]
+) -> tuple[Responded | None, list[str]]:
+    """Return the final answer and the intermediate texts.
+
+    A run that failed has no answer: all of its texts are intermediate.
+    """
+    failed = end is not None and end.status == "error"
+    answers = _of(Responded, ordered)
+    seen = [] if failed else [item for item in answers if item.content is not None]
+    unseen = [item for item in answers if item.content is None]
+    intermediate: list[str] = []
+    for item in ordered:
+        text = item.text if isinstance(item, ModelCalled) else None
+        if failed and isinstance(item, Responded):
+            text = item.content
+        if text is not None:
+            intermediate.append(text)
+    return seen[-1] if seen else (unseen[-1] if unseen else None), intermediate
+
+
+_TURN_KEYS = (
+    "invocationId",
+    "userContent",
+    "finalResponse",
+    "tools",
+    "intermediateResponses",
+    "creationTimestamp",
+    "capture",
+    "telemetry",
+)
+
+
+def _ordered_turn(turn: Mapping[str, object]) -> JsonObject:
+    return {key: turn[key] for key in _TURN_KEYS if key in turn}
+
+
+def _tools(ordered: Sequence[RunEvent]) -> list[JsonObject]:
+    calls: dict[str, ToolCalled] = {}
+    for call in _of(ToolCalled, ordered):
+        calls.setdefault(call.call_id, call)
+    returns: dict[str, ToolReturned] = {}
+    for returned in _of(ToolReturned, ordered):
+        returns[returned.call_id] = returned
+    shown = {key for key, call in calls.items() if call.id_known}
+    return [_tool(call, returns.get(key), shown) for key, call in calls.items()]
+
+
+def _tool(call: ToolCalled, returned: ToolReturned | None, shown: set[str]) -> JsonObject:
+    capture = dict(call.capture)
+    if returned is not None:
+        capture.update(returned.capture)
+    elif "result" not in capture:
+        capture["result"] = "missing"
+    parent = call.parent_call_id if call.parent_call_id in shown else None
+    tool = {
+        "id": call.call_id if call.id_known else None,
+        "name": call.name,
+        "arguments": thaw(call.arguments),
+        "result": thaw(returned.result) if returned is not None else None,
+        "error": _error(returned.failure) if returned is not None else None,
+        "startTime": _seconds(call.time_ns),
+        "durationMs": returned.duration_ms if returned is not None else None,
+        "capture": capture or None,
+        "agent": call.agent_name,
+        "parentId": parent,
+    }
+    # Empty arguments and results were seen, so they stay.
+    return {key: value for key, value in tool.items() if value is not None}
+
+
+def _telemetry(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEvent]) -> JsonObject:
+    models = _of(ModelCalled, ordered)
+    agents = [start.agent_name]
+    agents += [item.agent_name for item in ordered if isinstance(item, ModelCalled | ToolCalled)]
+    spans = [call.span_id for call in models if call.span_id is not None]
+    return _present(
+        {
+            "traceId": start.trace_id,
+            "rootSpanId": start.root_span_id,
+            "lastChatSpanId": spans[-1] if spans else None,
+            "models": _distinct(call.model for call in models),
+            "inputTokens": _sum(call.input_tokens for call in models),
+            "outputTokens": _sum(call.output_tokens for call in models),
+            "costUsd": _sum(call.cost_usd for call in models),
+            "latencyMs": (end.time_ns - start.time_ns) / 1e6 if end is not None else None,
+            "status": end.status if end is not None else "incomplete",
+            "error": _error(end.failure) if end is not None else None,
+            "agents": _distinct(agents),
+        }
+    )
+
+
+def _in_order(observations: Iterable[RunEvent]) -> list[RunEvent]:
+    """Sort by time, then kind, then content, and drop exact duplicates."""
+    by_moment: dict[tuple[int, str], list[RunEvent]] = {}
+    for observation in observations:
+        moment = observation.time_ns, type(observation).__name__
+        by_moment.setdefault(moment, []).append(observation)
+    ordered: list[RunEvent] = []
+    for moment in sorted(by_moment):
+        group = by_moment[moment]
+        if len(group) > 1:
+            # Only ties pay for the comparison of whole contents.
+            group = [item for _, item in sorted({repr(item): item for item in group}.items())]
+        ordered.extend(group)
+    return ordered
+
+
+def _merged_start(started: Sequence[RunStarted], ordered: Sequence[RunEvent]) -> RunStarted:
+    """Return the first start, completed from later ones; a bare one when none came."""
+    if not started:
+        return RunStarted(ordered[0].run_id, ordered[0].time_ns)
+    first = started[0]
+    for other in started[1:]:
+        first = RunStarted(
+            first.run_id,
+            first.time_ns,
+            session_id=first.session_id or other.session_id,
+            app_name=first.app_name or other.app_name,
+            user_id=first.user_id or other.user_id,
+            agent_name=first.agent_name or other.agent_name,
+            state=first.state if first.state is not None else other.state,
+            origin=first.origin if any(_origin(first)) else other.origin,
+            trace_id=first.trace_id or other.trace_id,
+            root_span_id=first.root_span_id or other.root_span_id,
+            invocation_id=first.invocation_id or other.invocation_id,
+            capture={**other.capture, **first.capture},
+        )
+    return first
+
+
+def _origin(start: RunStarted) -> tuple[str | None, str | None, str | None]:
+    return start.origin.service, start.origin.framework, start.origin.convention
+
+
+def _of(kind: type[_T], ordered: Sequence[RunEvent]) -> list[_T]:
+    return [item for item in ordered if isinstance(item, kind)]
+
+
+def _message(role: str, content: str | None) -> JsonObject | None:
+    return {"role": role, "content": content} if content is not None else None
+
+
+def _error(failure: Failure | None) -> JsonObject | None:
+    if failure is None:
+        return None
+    # An error of which nothing is known must still be seen as one.
+    return _present({"type": failure.type, "message": failure.message}) or {"type": "unknown"}
+
+
+def _sum(values: Iterable[Any]) -> Any:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _distinct(values: Iterable[str | None]) -> list[str]:
+    return list(dict.fromkeys(value for value in values if value))
+
+
+def _seconds(time_ns: int) -> float | None:
+    return time_ns / 1e9 if time_ns > 0 else None
+
+
+def _present(fields: Mapping[str, object]) -> JsonObject:
+    """Leave out what is absent or empty, as the format does."""
+    return {
+        key: value
+        for key, value in fields.items()
+        if value is not None and value != {} and value != []
+    }

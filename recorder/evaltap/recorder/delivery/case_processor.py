@@ -1,0 +1,215 @@
+"""From the assembler's case to the record: sample, withhold, redact, cut, encode."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from hashlib import sha256
+
+from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.faults import DropCaseError
+from evaltap.recorder.payload import cut, readable, shorten
+from evaltap.recorder.privacy.redactor import Redactor, withhold_content
+from evaltap.schemas.data import CaseData, JsonObject
+from evaltap.schemas.wire.feedback import Feedback
+from evaltap.schemas.wire.record import Reason, RecordError, WireRecord, encode_case
+
+_SHRINKING = (16_384, 4_096, 1_024, 256)
+"""Bytes for each field, tried in turn when a case as a whole is too large."""
+
+
+class CaseProcessor:
+    """Turns cases into records; the order is fixed, so that nothing private is ever written.
+
+    `redactor` is asked for once, at the first case, since making one may read a key from disk.
+    """
+
+    def __init__(self, config: RecorderConfig, redactor: Callable[[], Redactor | None]) -> None:
+        self._config = config
+        self._make_redactor = redactor
+        self._redactor: Redactor | None = None
+        self._made = False
+        self._sampler = config.outcome_sampler()
+
+    def process(self, case: CaseData) -> CaseData:
+        """Return the case as it may be written; raises DropCaseError.  The argument is not changed."""
+        processed = self._described(case)
+        if not self._sampler.is_idle:
+            decision = self._sampler.decide(processed)
+            if not decision.kept:
+                raise DropCaseError(decision.reason)
+            processed["source"] = {
+                **processed.get("source", {}),
+                "samplingReason": decision.reason,
+                "inclusionProbability": decision.probability,
+            }
+        return self._private(processed)
+
+    def _private(self, case: CaseData) -> CaseData:
+        """Return the case without what must not be written; raises DropCaseError."""
+        if not self._config.capture_content:
+            case = withhold_content(case)
+        redactor = self._redactor_of()
+        if redactor is None:
+            return case
+        try:
+            redacted = redactor(case)
+        except Exception as error:
+            # Closed on failure: what could not be redacted is not written.
+            raise DropCaseError("redaction_failed", error) from error
+        if redacted is None:
+            raise DropCaseError("redactor")
+        return redacted[0]
+
+    def _redactor_of(self) -> Redactor | None:
+        if not self._made:
+            self._redactor = self._make_redactor()
+            self._made = True
+        return self._redactor
+
+    def process_feedback(self, feedback: Feedback) -> Feedback:
+        """Return the feedback as it may be written; raises DropCaseError.
+
+        The comment is treated as what a user says, the correction as an answer, and who gave it as
+        the user, each by its policy; ids as those of its turn, so that both still join.
+        """
+        if feedback.positive is False:
+            self._sampler.note_negative(feedback.eval_id)
+        comment = {"role": "user", "content": feedback.comment}
+        correction = {"role": "assistant", "content": feedback.correction}
+        turn = {
+            "invocationId": feedback.invocation_id,
+            "userContent": comment,
+            "finalResponse": correction,
+            "telemetry": {
+                "traceId": feedback.trace_id,
+                "feedbackId": feedback.feedback_id,
+                "name": feedback.name,
+            },
+        }
+        session = {"appName": feedback.app_name, "userId": feedback.given_by}
+        case = {
+            "evalId": feedback.eval_id,
+            "evalSetId": feedback.eval_set_id,
+            "sessionInput": {name: value for name, value in session.items() if value},
+            "actualConversation": [
+                {
+                    name: one
+                    for name, one in turn.items()
+                    if not isinstance(one, dict) or one.get("content") != ""
+                }
+            ],
+        }
+        processed = self._private(self._described(case))
+        (turn,) = processed["actualConversation"]
+        session, ids = processed.get("sessionInput") or {}, turn.get("telemetry")
+        if ids is None:
+            raise DropCaseError("redactor")
+        return replace(
+            feedback,
+            feedback_id=ids["feedbackId"],
+            trace_id=ids["traceId"],
+            name=ids["name"],
+            invocation_id=turn["invocationId"],
+            app_name=session.get("appName") or "",
+            eval_id=processed["evalId"],
+            eval_set_id=processed["evalSetId"],
+            comment=_words(turn, "userContent"),
+            correction=_words(turn, "finalResponse"),
+            given_by=session.get("userId") or "",
+        )
+
+    def process_unreadable(self, record: WireRecord, detail: str) -> tuple[WireRecord, str]:
+        """Return a message that nobody can read, and why, as both may be kept.
+
+        Its text is redacted as content; where it is no text, or content is not to be kept as it is, a
+        note of its length and digest takes its place: enough to find it where it came from.
+        """
+        if self._redactor_of() is None and self._config.capture_content:
+            return record, detail
+        headers = tuple((name, self._as_kept(value) or b"") for name, value in record.headers)
+        kept = WireRecord(self._as_kept(record.key), self._as_kept(record.value), headers)
+        return kept, (self._as_kept(detail.encode()) or b"").decode()
+
+    def _as_kept(self, value: bytes | None) -> bytes | None:
+        if not value:
+            return value
+        note = f"[REDACTED:content] {len(value)} bytes, sha256 {sha256(value).hexdigest()}".encode()
+        if not self._config.capture_content or self._config.redaction_policy:
+            return note
+        try:
+            redacted = self._private({"content": value.decode()})
+        except (UnicodeDecodeError, DropCaseError):
+            return note
+        return str(redacted["content"]).encode()
+
+    def encode(self, case: CaseData, *, producer_id: str, seq: int, time: datetime) -> WireRecord:
+        """Return the record of a processed case, shortened where it must be; raises DropCaseError."""
+        for limit in (0, *_SHRINKING):
+            candidate = shortened_case(case, limit) if limit else case
+            try:
+                return encode_case(
+                    candidate,
+                    producer_id=producer_id,
+                    seq=seq,
+                    time=time,
+                    max_bytes=self._config.case_max_bytes,
+                )
+            except RecordError as error:
+                if error.reason is Reason.UNDECODABLE:
+                    case = readable(case)
+                elif error.reason is not Reason.TOO_LARGE:
+                    raise DropCaseError(str(error.reason), error) from error
+        raise DropCaseError("too_large")
+
+    def _described(self, case: CaseData) -> CaseData:
+        """Add what the configuration knows: application and service."""
+        config = self._config
+        session = dict(case.get("sessionInput") or {})
+        source = dict(case.get("source") or {})
+        if config.app_name and not session.get("appName"):
+            session["appName"] = config.app_name
+        if config.service and not source.get("service"):
+            source["service"] = config.service
+        described = {**case, "source": source, "sessionInput": session}
+        if not source:
+            del described["source"]
+        return described
+
+
+def _words(turn: JsonObject, field: str) -> str:
+    content = (turn.get(field) or {}).get("content")
+    return content if isinstance(content, str) and field not in turn.get("capture", {}) else ""
+
+
+def shortened_case(case: CaseData, limit: int) -> CaseData:
+    """Return the case with each field of its turn cut to about `limit` bytes and marked so."""
+    turns = [_shortened_turn(turn, limit) for turn in case["actualConversation"]]
+    return {**case, "actualConversation": turns}
+
+
+def _shortened_turn(turn: JsonObject, limit: int) -> JsonObject:
+    shorter: JsonObject = {}
+    for field in ("userContent", "finalResponse"):
+        message = turn.get(field)
+        if isinstance(message, dict) and isinstance(message.get("content"), str):
+            shorter[field] = {**message, "content": cut(message["content"], limit)[0]}
+    for field in ("intermediateResponses", "contextMessages"):
+        if turn.get(field):
+            shorter[field] = shorten(turn[field], limit * 4)
+    shortened = _marked(turn, shorter)
+    if turn.get("tools"):
+        shortened["tools"] = [_shortened_tool(tool, limit) for tool in turn["tools"]]
+    return shortened
+
+
+def _shortened_tool(tool: JsonObject, limit: int) -> JsonObject:
+    fields = ("arguments", "result")
+    return _marked(tool, {name: shorten(tool[name], limit) for name in fields if name in tool})
+
+
+def _marked(whole: JsonObject, shorter: JsonObject) -> JsonObject:
+    """Return an object with these fields, those that differ marked as truncated."""
+    cut_fields = {name: "truncated" for name, value in shorter.items() if value != whole[name]}
+    if not cut_fields:
+        return dict(whole)
+    return {**whole, **shorter, "capture": {**whole.get("capture", {}), **cut_fields}}

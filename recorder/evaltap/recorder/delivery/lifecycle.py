@@ -1,0 +1,118 @@
+"""Process events that recorders take part in: fork, exit, SIGTERM.
+
+Hooks are set up once, when the first recorder or forwarder is made, never by importing.
+"""
+
+import atexit
+import os
+import signal
+import threading
+import weakref
+from types import FrameType
+from typing import Any, Protocol
+
+FORK_WAIT_SECONDS = 0.5
+"""How long a fork may wait for the sink: copied in the middle, SQLite's locks would stay locked."""
+
+
+class Watched(Protocol):
+    """A recorder, as the hooks of the process see it."""
+
+    config: Any
+
+    def close(self) -> bool:
+        """Write out what is in memory, within the configured time."""
+        ...
+
+    def after_fork_in_child(self) -> None:
+        """Start anew: this is another process now."""
+        ...
+
+    def fork_lock(self) -> object:
+        """Return the lock to hold over a fork, None when there is nothing to wait for."""
+        ...
+
+
+_recorders: "weakref.WeakSet[Watched]" = weakref.WeakSet()
+_strong: set[Watched] = set()
+_fork_locks: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_held: list[Any] = []
+_forever: list[Any] = []
+_hooked = False
+
+
+def watch(recorder: Watched) -> None:
+    """Tell the recorder about fork and exit from now on, until `forget`."""
+    _recorders.add(recorder)
+    # A strong reference as well: a recorder that nobody holds any more still has turns to write.
+    _strong.add(recorder)
+    _hook()
+    if recorder.config.drain_on_sigterm:
+        _handle_sigterm()
+
+
+def hold_over_forks(lock: object) -> None:
+    """Have forks wait for a moment, like for a recorder's quiet point, until the lock is free."""
+    _fork_locks.add(lock)
+    _hook()
+
+
+def forget(recorder: Watched) -> None:
+    """Stop holding on to a closed recorder."""
+    _strong.discard(recorder)
+
+
+def keep_forever(item: object) -> None:
+    """Keep an object from being finalised in this process."""
+    _forever.append(item)
+
+
+def _hook() -> None:
+    global _hooked
+    if not _hooked:
+        _hooked = True
+        if hasattr(os, "register_at_fork"):  # Windows has no forks
+            os.register_at_fork(
+                before=_before_fork,
+                after_in_parent=_after_fork_in_parent,
+                after_in_child=_after_fork_in_child,
+            )
+        atexit.register(_close_all)
+
+
+def _before_fork() -> None:
+    for lock in [*(recorder.fork_lock() for recorder in list(_recorders)), *_fork_locks]:
+        if lock is not None and lock.acquire(timeout=FORK_WAIT_SECONDS):
+            _held.append(lock)
+
+
+def _after_fork_in_parent() -> None:
+    while _held:
+        _held.pop().release()
+
+
+def _after_fork_in_child() -> None:
+    _forever.append(list(_held))
+    _held.clear()
+    for recorder in list(_recorders):
+        recorder.after_fork_in_child()
+
+
+def _close_all() -> None:
+    for recorder in list(_strong):
+        recorder.close()
+
+
+def _handle_sigterm() -> None:
+    """Take the signal over where it would kill at once; a program's own handler is left alone."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _on_sigterm)
+
+
+def _on_sigterm(number: int, frame: FrameType | None) -> None:
+    """Write out, then die of the signal as the program would have without us."""
+    _close_all()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)

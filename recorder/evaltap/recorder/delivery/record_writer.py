@@ -1,0 +1,89 @@
+"""Numbers the records of a producer, appends them in batches, states in manifests how many there are."""
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from evaltap.recorder.delivery.case_processor import CaseProcessor
+from evaltap.recorder.pacing import yield_to_agent
+from evaltap.schemas.data import CaseData, JsonObject
+from evaltap.schemas.wire.record import Manifest, WireRecord, encode_manifest
+
+
+def utc_now() -> datetime:
+    """Return the time."""
+    return datetime.now(UTC)
+
+
+class RecordWriter:
+    """Writes the cases of one producer through `append`, which takes a batch as a whole or raises.
+
+    A case gets its number once it is encoded and only has to be appended, so the numbers on the log are
+    dense: a gap is a loss.  A batch that was not taken is kept for the next `write`.
+    """
+
+    def __init__(
+        self,
+        processor: CaseProcessor,
+        append: Callable[[Sequence[WireRecord]], None],
+        *,
+        producer_id: str | None = None,
+        batch_records: int = 500,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self.producer_id = producer_id or uuid.uuid4().hex
+        self.waiting_bytes = 0
+        self._processor = processor
+        self._append = append
+        self._batch_records = batch_records
+        self._now = now
+        self._seq = 0
+        self._waiting: list[WireRecord] = []
+        self._stated: tuple[int, dict[str, int], bool] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """The number of records that are not appended yet."""
+        return len(self._waiting)
+
+    def add(self, case: CaseData) -> None:
+        """Sample, redact and encode a case, and keep its record for `write`; raises DropCaseError."""
+        processed = self._processor.process(case)
+        yield_to_agent()
+        self.add_processed(processed)
+
+    def add_processed(self, processed: JsonObject) -> None:
+        """Encode a case that may be written as it is; raises DropCaseError when it is too large."""
+        record = self._processor.encode(
+            processed, producer_id=self.producer_id, seq=self._seq + 1, time=self._now()
+        )
+        self._seq += 1
+        self._waiting.append(record)
+        self.waiting_bytes += record.size
+
+    def write_batch(self) -> int:
+        """Append the next batch and return its size, 0 when nothing waits; raises what `append` does."""
+        batch = self._waiting[: self._batch_records]
+        if batch:
+            self._append(batch)
+            del self._waiting[: len(batch)]
+            self.waiting_bytes -= sum(record.size for record in batch)
+        return len(batch)
+
+    def write_manifest(self, drops: Mapping[str, int], *, closing: bool = False) -> None:
+        """Append a manifest, unless nothing has changed since the last one."""
+        highest = self._seq - len(self._waiting)
+        stated = (highest, dict(drops), closing)
+        if stated == self._stated or not (highest or drops):
+            return
+        manifest = Manifest(self.producer_id, highest, self._now(), stated[1], closing)
+        self._append([encode_manifest(manifest)])
+        self._stated = stated
+
+    def discard(self) -> int:
+        """Let go of what waits, when there is no more time; return how many records that were."""
+        discarded = len(self._waiting)
+        self._seq -= discarded
+        self._waiting.clear()
+        self.waiting_bytes = 0
+        return discarded

@@ -1,0 +1,75 @@
+"""The key of a log's pseudonyms: a file beside the log, made once and shared by its processes."""
+
+import os
+import secrets
+from pathlib import Path
+
+from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.privacy.pseudonyms import KEY_BYTES, derived_key, random_key
+from evaltap.recorder.privacy.redactor import PatternRedactor
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.log.folders import topic_folder
+from evaltap.schemas.log.location import KafkaLocation, parse_log_location
+
+
+def configured_redactor(config: RecorderConfig) -> PatternRedactor | None:
+    """Return the redactor that the configuration asks for, None when it asks for none.
+
+    The key is the configured one, else that of the log, made when absent; a random one where there is
+    no log.  Raises InputError when the key of the log cannot be read or made.
+    """
+    if not config.redaction:
+        return None
+    if config.redaction_key is not None:
+        return config.redactor(derived_key(config.redaction_key))
+    if config.log is None:
+        return config.redactor(random_key())
+    try:
+        return config.redactor(shared_key(key_path(config.log)))
+    except OSError as error:
+        raise InputError(
+            f"the redaction key beside {config.log} cannot be used ({error.strerror or error});"
+            " make the folder writable or set EVALTAP_REDACTION_KEY"
+        ) from error
+
+
+def key_path(log: str | Path) -> Path:
+    """Return the path of a log's key: beside its file, or in the folder of its topic.
+
+    Raises OSError when that folder cannot be made.
+    """
+    location = parse_log_location(str(log))
+    if isinstance(location, KafkaLocation):
+        return topic_folder(location) / "redaction.key"
+    return location.with_name(location.name + ".key")
+
+
+def shared_key(path: Path) -> bytes:
+    """Return the key in the file, made first when absent; OSError when that is not possible.
+
+    Several processes may ask for the first time at once: one key wins and all return it.
+    """
+    try:
+        return read_key(path)
+    except FileNotFoundError:
+        pass
+    draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        os.write(handle, random_key())
+        os.fsync(handle)
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        os.close(handle)
+        draft.unlink()
+    return read_key(path)
+
+
+def read_key(path: Path) -> bytes:
+    """Return the key in the file; OSError when there is none."""
+    key = path.read_bytes()
+    if len(key) < KEY_BYTES:
+        raise OSError(f"{path} holds {len(key)} bytes, a key has {KEY_BYTES}: delete the file")
+    return key[:KEY_BYTES]

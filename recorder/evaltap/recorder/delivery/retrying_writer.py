@@ -1,0 +1,177 @@
+"""Writes to a sink that may fail: what it does not take waits, within bounds, and is tried again.
+
+Beyond the bounds the newest turns are dropped and counted, without a number.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.delivery.case_processor import CaseProcessor
+from evaltap.recorder.delivery.counters import LiveCounters
+from evaltap.recorder.delivery.record_writer import RecordWriter
+from evaltap.recorder.delivery.sinks.base import Sink
+from evaltap.recorder.faults import DropCaseError, Faults
+from evaltap.schemas.data import CaseData
+from evaltap.schemas.wire.feedback import Feedback
+from evaltap.schemas.wire.record import WireRecord, encode_feedback
+
+
+@dataclass(frozen=True, slots=True)
+class WriterLimits:
+    """How much may wait for the sink, and how soon it is tried again."""
+
+    batch_records: int = 500
+    waiting_records: int = 5_000
+    first_retry_seconds: float = 0.1
+    longest_retry_seconds: float = 5.0
+
+
+class RetryingWriter:
+    """Writes turns and feedback to the sink of a recorder; used by the background thread.
+
+    `fork_lock` is held while the sink works, so that a fork can wait for a moment without it.
+    """
+
+    def __init__(
+        self,
+        config: RecorderConfig,
+        sink: Sink,
+        processor: CaseProcessor,
+        counters: LiveCounters,
+        faults: Faults,
+        *,
+        producer_id: str | None = None,
+        limits: WriterLimits | None = None,
+    ) -> None:
+        self.fork_lock = threading.Lock()
+        self._config = config
+        self._sink = sink
+        self._processor = processor
+        self._counters = counters
+        self._faults = faults
+        self._limits = limits or WriterLimits()
+        self.records = RecordWriter(
+            processor,
+            self._append,
+            producer_id=producer_id,
+            batch_records=self._limits.batch_records,
+        )
+        self._feedback: list[WireRecord] = []
+        self._has_stated_drops = False
+        self._retry_at = 0.0
+        self._retry_seconds = 0.0
+        self._manifest_at = time.monotonic() + config.manifest_interval_seconds
+
+    @property
+    def waiting(self) -> int:
+        """The number of turns that the sink has not taken yet."""
+        return self.records.waiting
+
+    def add(self, case: CaseData) -> None:
+        """Process a case and let its record wait for the next write, or count why not."""
+        with self._counted("finishing", self._counters.dropped):
+            too_many = self.records.waiting >= self._limits.waiting_records
+            if too_many or self.records.waiting_bytes > self._config.queue_max_bytes // 2:
+                raise DropCaseError("log_unavailable")
+            self.records.add(case)
+        if self.records.waiting >= self._limits.batch_records:
+            # At once, and not when all is emitted: what waits is bounded, what is emitted is not.
+            self.write()
+
+    def add_feedback(self, feedback: Feedback) -> None:
+        """Process feedback and let it wait for the next write, or count it as lost."""
+        with self._counted("feedback", lambda _: self._counters.feedback_lost()):
+            if len(self._feedback) >= self._limits.waiting_records:
+                raise DropCaseError("log_unavailable")
+            processed = self._processor.process_feedback(feedback)
+            record = encode_feedback(processed, producer_id=self.records.producer_id)
+            self._feedback.append(record)
+
+    def write(self) -> bool:
+        """Hand what waits to the sink; False when it was not taken and is kept."""
+        if time.monotonic() < self._retry_at:
+            return not self.waiting and not self._feedback
+        with self._retried():
+            while taken := self.records.write_batch():
+                self._counters.taken(taken)
+            # Behind the turns that it is about.
+            while batch := self._feedback[: self._limits.batch_records]:
+                self._append(batch)
+                del self._feedback[: len(batch)]
+                self._counters.feedback_taken(len(batch))
+            return True
+        return False
+
+    def write_manifest(self, *, closing: bool = False) -> None:
+        """Write a manifest when one is due and there is something new to say."""
+        now = time.monotonic()
+        drops = self._counters.drops()
+        # The first drops are stated at once: a process that is killed states nothing.
+        begins = bool(drops) and not self._has_stated_drops
+        if closing or (begins and now >= self._retry_at) or now >= self._manifest_at:
+            self._manifest_at = now + self._config.manifest_interval_seconds
+            with self._retried():
+                self.records.write_manifest(drops, closing=closing)
+                self._has_stated_drops = bool(drops)
+
+    def seconds_to_retry(self) -> float | None:
+        """Return how long to wait before the sink is tried again, None when nothing waits."""
+        waiting = self.waiting or self._feedback
+        return max(0.0, self._retry_at - time.monotonic()) if waiting else None
+
+    def retry_now(self) -> None:
+        """Forget that the sink failed: somebody waits for it."""
+        self._retry_at = 0.0
+
+    def finish(self, deadline: float) -> bool:
+        """Write everything by the deadline (monotonic seconds); what is left is dropped."""
+        self.retry_now()
+        complete = self.write()
+        while not complete and time.monotonic() < deadline:
+            time.sleep(min(0.05, max(0.0, deadline - time.monotonic())))
+            self.retry_now()
+            complete = self.write()
+        self._counters.feedback_lost(len(self._feedback))
+        self._feedback.clear()
+        if self.waiting:
+            self._counters.dropped("log_unavailable", self.records.discard())
+        self.write_manifest(closing=True)
+        with self.fork_lock:
+            complete = self._sink.flush(max(0.0, deadline - time.monotonic())) and complete
+            self._sink.close()
+        return complete
+
+    def _append(self, batch: Sequence[WireRecord]) -> None:
+        with self.fork_lock:
+            self._sink.append(batch)
+        self._retry_seconds = 0.0
+
+    @contextmanager
+    def _counted(self, where: str, drop: Callable[[str], None]) -> Iterator[None]:
+        """Count what cannot be written; one odd turn or comment must not stop the others."""
+        try:
+            yield
+        except DropCaseError as dropped:
+            if dropped.cause is not None:
+                self._faults.report(where, dropped.cause)
+            drop(dropped.reason)
+        except Exception as error:
+            self._faults.report(where, error)
+            drop("internal_error")
+
+    @contextmanager
+    def _retried(self) -> Iterator[None]:
+        """Put off the next try when the sink fails: it may be anybody's and raise anything."""
+        try:
+            yield
+        except Exception as error:
+            self._faults.report("sink", error)
+            self._retry_seconds = min(
+                self._limits.longest_retry_seconds,
+                self._retry_seconds * 2 or self._limits.first_retry_seconds,
+            )
+            self._retry_at = time.monotonic() + self._retry_seconds

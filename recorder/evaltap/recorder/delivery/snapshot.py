@@ -1,0 +1,170 @@
+"""Make an observation safe to keep: its content copied and cut, its ids short texts.
+
+Runs on the agent's thread for what plugins and the plain API observe, so that later changes of the
+agent's objects do not show.  Arguments, results and state stay frozen until the case is built, so
+what is held of open turns weighs what its JSON weighs.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from evaltap.recorder.observation import (
+    Failure,
+    ModelCalled,
+    Observation,
+    Responded,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    ToolCalled,
+    ToolReturned,
+    UserMessage,
+    WholeRun,
+)
+from evaltap.recorder.pacing import yield_to_agent
+from evaltap.recorder.payload import freeze, name, number, text, thaw
+
+OVERHEAD_BYTES = 300
+"""What an observation weighs in the queue besides its content."""
+
+
+def snapshot(observation: Observation, field_max_bytes: int) -> tuple[Observation, int]:
+    """Return a copy of its own for the queue and its weight in bytes."""
+    if not isinstance(observation, WholeRun):
+        return snapshot_event(observation, field_max_bytes)
+    events: list[RunEvent] = []
+    weight = 0
+    for event in observation.events:
+        yield_to_agent()
+        copied, event_weight = snapshot_event(event, field_max_bytes)
+        events.append(copied)
+        weight += event_weight
+    return WholeRun(observation.run_id, observation.time_ns, tuple(events)), weight
+
+
+def snapshot_event(event: RunEvent, field_max_bytes: int) -> tuple[RunEvent, int]:
+    """Return a copy of one event and its weight in bytes; TypeError for what is none."""
+    kind = type(event)
+    copy_of = _SNAPSHOTS.get(kind) or next(
+        (copy_of for base, copy_of in _SNAPSHOTS.items() if isinstance(event, base)), None
+    )
+    if copy_of is None:
+        raise TypeError(f"no observation: {kind.__name__}")
+    return copy_of(event, field_max_bytes)
+
+
+def _tool_called(seen: ToolCalled, limit: int) -> tuple[RunEvent, int]:
+    arguments, capture = _value(seen.arguments, "arguments", seen.capture, limit)
+    copied = ToolCalled(
+        seen.run_id,
+        seen.time_ns,
+        name(seen.call_id) or "",
+        name(seen.name) or "",
+        arguments,
+        name(seen.agent_name),
+        name(seen.parent_call_id),
+        seen.id_known,
+        capture,
+    )
+    return copied, OVERHEAD_BYTES + len(arguments or b"")
+
+
+def _tool_returned(seen: ToolReturned, limit: int) -> tuple[RunEvent, int]:
+    result, capture = _value(seen.result, "result", seen.capture, limit)
+    copied = ToolReturned(
+        seen.run_id,
+        seen.time_ns,
+        name(seen.call_id) or "",
+        result,
+        _failure(seen.failure, limit),
+        number(seen.duration_ms),
+        capture,
+    )
+    return copied, OVERHEAD_BYTES + len(result or b"")
+
+
+def _user_message(seen: UserMessage, limit: int) -> tuple[RunEvent, int]:
+    return _message(seen, "userContent", limit)
+
+
+def _responded(seen: Responded, limit: int) -> tuple[RunEvent, int]:
+    return _message(seen, "finalResponse", limit)
+
+
+def _run_ended(seen: RunEnded, limit: int) -> tuple[RunEvent, int]:
+    if seen.failure is None:
+        return seen, OVERHEAD_BYTES
+    return replace(seen, failure=_failure(seen.failure, limit)), OVERHEAD_BYTES
+
+
+def _message(seen: UserMessage | Responded, field: str, limit: int) -> tuple[RunEvent, int]:
+    content, was_cut = text(seen.content, limit)
+    if content is seen.content and not was_cut:
+        return seen, OVERHEAD_BYTES + len(content or "")
+    capture = {**seen.capture, field: "truncated"} if was_cut else seen.capture
+    return replace(seen, content=content, capture=capture), OVERHEAD_BYTES + len(content or "")
+
+
+def _model_called(seen: ModelCalled, limit: int) -> tuple[RunEvent, int]:
+    said, _ = text(seen.text, limit)
+    copied = ModelCalled(
+        seen.run_id,
+        seen.time_ns,
+        name(seen.model),
+        said,
+        _count(seen.input_tokens),
+        _count(seen.output_tokens),
+        number(seen.cost_usd),
+        name(seen.span_id),
+        name(seen.agent_name),
+    )
+    return copied, OVERHEAD_BYTES + len(said or "")
+
+
+def _run_started(seen: RunStarted, limit: int) -> tuple[RunEvent, int]:
+    state: Any = None
+    if seen.state is not None:
+        state, _ = freeze(seen.state, limit)
+        if not state.startswith(b"{"):  # no state by type, but shown as something all the same
+            state, _ = freeze({"state": thaw(state)}, limit)
+    copied = replace(
+        seen,
+        session_id=name(seen.session_id),
+        app_name=name(seen.app_name),
+        user_id=name(seen.user_id),
+        agent_name=name(seen.agent_name),
+        trace_id=name(seen.trace_id),
+        root_span_id=name(seen.root_span_id),
+        invocation_id=name(seen.invocation_id),
+        state=state,
+    )
+    return copied, OVERHEAD_BYTES + len(state or b"")
+
+
+def _value(value: object, field: str, capture: Any, limit: int) -> tuple[Any, Any]:
+    if value is None:
+        return None, capture
+    frozen, was_cut = freeze(value, limit)
+    return frozen, {**capture, field: "truncated"} if was_cut else capture
+
+
+def _failure(failure: Failure | None, limit: int) -> Failure | None:
+    if failure is None:
+        return None
+    return Failure(name(failure.type), text(failure.message, limit)[0])
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value < 1 << 53 else None
+
+
+_SNAPSHOTS: dict[type, Callable[[Any, int], tuple[RunEvent, int]]] = {
+    ToolCalled: _tool_called,
+    ToolReturned: _tool_returned,
+    ModelCalled: _model_called,
+    UserMessage: _user_message,
+    Responded: _responded,
+    RunStarted: _run_started,
+    RunEnded: _run_ended,
+}

@@ -1,0 +1,326 @@
+"""The forwarder: moves spools to a broker on a thread of its own, in order, and loses none of them.
+
+It knows no broker: a `Producer` takes records and says later what became of each.  A window of records
+(bounded in number and bytes) is sent, then its answers are awaited in order; the spool's cursor follows
+the answers and nothing else.  So one window at most reaches the topic twice, and only after an error.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from evaltap.recorder.delivery.lifecycle import hold_over_forks
+from evaltap.recorder.delivery.spool.spool import Spool, SpoolReader, orphans
+from evaltap.recorder.faults import Faults, RecordRefusedError
+from evaltap.recorder.pacing import DEFAULT_PACE, Pacer, set_pace, yield_to_agent
+from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.wire.record import CASE_TYPE, WireRecord
+
+ACK_SECONDS = 30.0
+POLL_SECONDS = 0.5
+ORPHAN_SECONDS = 60.0
+"""How often spools of ended processes are looked for."""
+BEHIND_CASES = 1_000
+"""Further behind than this, it no longer rests for the agent's threads: a spool has an end."""
+LONGEST_BACKOFF_SECONDS = 5.0
+AWAITED_BACKOFF_SECONDS = 0.2
+STOP_SECONDS = 1.0
+ABANDON_SECONDS = 0.2
+
+FATAL_ERRORS = (ConfigurationError, ImportError)
+"""Errors that no retry mends: `drained` returns at once, and `fatal_error` says why."""
+
+Result = TypeVar("Result")
+
+
+class Answer(Protocol):
+    """What will become of a record that was sent."""
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Return whether it is acknowledged by then; RecordRefusedError when it never will be."""
+        ...
+
+
+class Producer(Protocol):
+    """A connection to a topic; used by one thread, discarded after the first error."""
+
+    def send(self, record: WireRecord) -> Answer:
+        """Begin to send; may raise what `Answer.wait` may raise."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it; nothing of what it still held is awaited."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """What became of a window: how many cases were acknowledged, how many set aside."""
+
+    records: int = 0
+    cases: int = 0
+    refused_cases: int = 0
+    error: Exception | None = None
+
+
+class SpoolSender:
+    """Carries one window of a spool at a time through a producer that it makes when it needs one.
+
+    `given_up` says that nobody waits any longer for answers.
+    """
+
+    def __init__(self, connect: Callable[[], Producer], given_up: Callable[[], bool]) -> None:
+        self._connect = connect
+        self._given_up = given_up
+        self._producer: Producer | None = None
+
+    def send(self, spool: SpoolReader) -> SendResult:
+        """Send the next window and move the spool's cursor as far as it is dealt with, in order."""
+        window = spool.next()
+        if not window:
+            return SendResult()
+        failure: Exception | None = None
+        done = refused_cases = 0
+        try:
+            answers = self._begin([record for _, record in window])
+            deadline = time.monotonic() + ACK_SECONDS
+            for (_, record), answer in zip(window, answers, strict=True):
+                if not self._is_acknowledged(record, answer, deadline):
+                    spool.reject(record)
+                    refused_cases += is_case(record)
+                done += 1
+                if self._producer is None:
+                    break  # what followed a refusal is sent again
+        except Exception as error:
+            # Whatever state the producer is in, the next try starts from the spool with a new one.
+            failure = error
+            self.disconnect()
+        if done:
+            spool.sent(window[done - 1][0])
+        cases = sum(is_case(record) for _, record in window[:done]) - refused_cases
+        return SendResult(done, cases, refused_cases, failure)
+
+    def disconnect(self) -> None:
+        """Throw the producer away."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            try:
+                producer.close()
+            except Exception:
+                # A producer that cannot even close has nothing of ours: the spool has it all.
+                return
+
+    def _begin(self, records: Sequence[WireRecord]) -> list[Answer | None]:
+        """Begin to send all; None stands for a record that was refused at once."""
+        producer = self._producer = self._producer or self._connect()
+        answers: list[Answer | None] = []
+        for record in records:
+            try:
+                answers.append(producer.send(record))
+            except RecordRefusedError:
+                answers.append(None)
+            yield_to_agent()
+        return answers
+
+    def _is_acknowledged(self, record: WireRecord, answer: Answer | None, deadline: float) -> bool:
+        """Wait for an answer; False when the record itself was refused."""
+        if answer is None:
+            return False
+        try:
+            self._await(answer, deadline)
+        except RecordRefusedError:
+            # A broker refuses a whole batch for one record among many, and an idempotent producer
+            # then refuses all that follows: alone, through another one, it is about this record.
+            self.disconnect()
+            return self._is_acknowledged_alone(record)
+        return True
+
+    def _is_acknowledged_alone(self, record: WireRecord) -> bool:
+        self._producer = self._connect()
+        try:
+            self._await(self._producer.send(record), time.monotonic() + ACK_SECONDS)
+        except RecordRefusedError:
+            return False
+        finally:
+            self.disconnect()
+        return True
+
+    def _await(self, answer: Answer, deadline: float) -> None:
+        while not answer.wait(POLL_SECONDS):
+            if self._given_up() or time.monotonic() > deadline:
+                raise TimeoutError("no answer from the broker")
+
+
+class Forwarder:
+    """Empties the spool of this process, and those that ended processes left, on one thread."""
+
+    def __init__(self, connect: Callable[[], Producer], spool: Spool) -> None:
+        self._spool = spool
+        self._stopping = threading.Event()
+        self._woken = threading.Event()
+        self._hurry = threading.Event()
+        self._progress = threading.Condition()
+        self._waiting = 0
+        self._rejected_cases = 0
+        self._refused: Counter[Path] = Counter()
+        self._awaited = 0
+        self._sender = SpoolSender(connect, self._stopping.is_set)
+        self._fatal: list[Exception] = []
+        self._faults = Faults("turns wait on the spool until the broker takes them")
+        self._backoff = 0.0
+        self._look_at = 0.0
+        self._fork_lock = threading.Lock()
+        hold_over_forks(self._fork_lock)
+        self._thread = threading.Thread(target=self._run, name="evaltap-kafka", daemon=True)
+
+    @property
+    def waiting(self) -> int:
+        """How many cases were added and are not acknowledged; those set aside are among them."""
+        with self._progress:
+            return max(0, self._waiting) + self._rejected_cases
+
+    @property
+    def unsent(self) -> int:
+        """How many cases were added and wait on the spool; those set aside are not among them."""
+        with self._progress:
+            return max(0, self._waiting)
+
+    @property
+    def refused(self) -> Mapping[Path, int]:
+        """How many cases were set aside as the broker refused them, by file; also of ended processes."""
+        with self._progress:
+            return dict(self._refused)
+
+    @property
+    def fatal_error(self) -> Exception | None:
+        """What only other settings or packages end, where the last `drained` met it."""
+        with self._progress:
+            return self._fatal[-1] if self._fatal else None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def added(self, cases: int) -> None:
+        """Count cases that were appended to the spool."""
+        with self._progress:
+            self._waiting += cases
+        self._woken.set()
+
+    def drained(self, timeout_seconds: float) -> bool:
+        """Wait until everything added is dealt with, at most so long; retries come sooner meanwhile.
+
+        It returns False at once for an error that only other settings mend; see `fatal_error`.
+        """
+        with self._progress:
+            self._awaited += 1
+            self._fatal.clear()
+            self._hurry.set()
+            self._woken.set()
+            try:
+                self._progress.wait_for(
+                    lambda: self._waiting <= 0 or bool(self._fatal), timeout_seconds
+                )
+                return self._waiting <= 0
+            finally:
+                self._awaited -= 1
+
+    def stop(self) -> None:
+        """Stop the thread; one that waits for a broker is abandoned, and its spool kept."""
+        self._stopping.set()
+        self._hurry.set()
+        self._woken.set()
+        with self._progress:
+            idle = self._waiting <= 0
+        self._thread.join(STOP_SECONDS if idle else ABANDON_SECONDS)
+
+    def _run(self) -> None:
+        set_pace(Pacer(lambda: 0 if self._is_urgent() else DEFAULT_PACE.rest_seconds))
+        with SpoolReader(self._spool, self._fork_lock) as own:
+            while not self._stopping.is_set():
+                self._guarded(self._adopt_orphans, None)
+                more = self._guarded(lambda: self._forward(own), False)
+                if not more and not self._backoff:  # after an error it has waited already
+                    self._woken.wait(POLL_SECONDS)
+                    self._woken.clear()
+            empty = self._guarded(own.is_empty, False)
+        if empty:
+            self._spool.remove()
+        else:
+            self._spool.release()
+        self._sender.disconnect()
+
+    def _is_urgent(self) -> bool:
+        return self._awaited > 0 or self._waiting > BEHIND_CASES
+
+    def _adopt_orphans(self) -> None:
+        """Send what ended processes left, oldest first: it is older than what this one has."""
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + ORPHAN_SECONDS
+        for spool in orphans(self._spool.path.parent):
+            self._adopt(spool)
+
+    def _adopt(self, spool: Spool) -> None:
+        with SpoolReader(spool, self._fork_lock) as left:
+            while not self._stopping.is_set() and self._guarded(
+                lambda: self._forward(left, counted=False), False
+            ):
+                pass
+            empty = self._guarded(left.is_empty, False)
+        if empty:
+            spool.remove()
+        else:
+            spool.release()
+
+    def _forward(self, spool: SpoolReader, *, counted: bool = True) -> bool:
+        """Carry a window; return whether the next one may follow at once."""
+        result = self._sender.send(spool)
+        skipped = spool.take_skipped()
+        if result.refused_cases:
+            with self._progress:
+                self._refused[spool.rejected_path] += result.refused_cases
+        if counted and (result.records or skipped):
+            with self._progress:
+                self._waiting -= result.cases + result.refused_cases
+                self._rejected_cases += result.refused_cases
+                # What cannot be read is taken for turns: nobody can say what it was.
+                unreadable = min(skipped, max(0, self._waiting))
+                self._waiting -= unreadable
+                self._rejected_cases += unreadable
+                self._progress.notify_all()
+        if result.error is not None:
+            self._failed(result.error)
+            return False
+        self._backoff = 0.0
+        return result.records > 0
+
+    def _guarded(self, step: Callable[[], Result], otherwise: Result) -> Result:
+        """Run a step; an error of the disk stops neither the thread nor the spool."""
+        try:
+            return step()
+        except Exception as error:
+            self._failed(error)
+            return otherwise
+
+    def _failed(self, error: Exception) -> None:
+        """Note a failure and wait longer after each in a row, unless somebody waits."""
+        if isinstance(error, FATAL_ERRORS):
+            with self._progress:
+                self._fatal[:] = [error]
+                self._progress.notify_all()
+        self._faults.report("kafka", error)
+        self._faults.log(time.monotonic())
+        self._backoff = min(LONGEST_BACKOFF_SECONDS, self._backoff * 2 or 0.1)
+        awaited = self._awaited > 0
+        self._hurry.wait(min(self._backoff, AWAITED_BACKOFF_SECONDS) if awaited else self._backoff)
+        if not self._stopping.is_set():
+            self._hurry.clear()
+
+
+def is_case(record: WireRecord) -> bool:
+    """Tell whether a record holds a turn, and so is counted."""
+    return record.header("ce_type") == CASE_TYPE

@@ -1,0 +1,226 @@
+"""The spool: a local log of this process in front of a broker, and those that others left behind.
+
+A process owns its spool by a lock on a file beside it.  A spool whose lock is free belongs to a process
+that has ended; the process that finds it sends the rest.  Nothing here talks to a broker.
+"""
+
+import os
+import sqlite3
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from evaltap.recorder.delivery.spool.lock import has_locks, try_lock
+from evaltap.schemas.log.local import LocalLog, is_damage, open_log, quarantine
+from evaltap.schemas.wire.record import WireRecord
+
+CURSOR = "kafka"
+WINDOW_RECORDS = 500
+WINDOW_BYTES = 8 << 20
+MOST_PROBES = 100_000
+"""Records that are tried one by one behind a damaged place: a broken inner page hides a few thousand."""
+
+
+class Spool:
+    """One spool file and the lock that says whose it is."""
+
+    def __init__(self, path: Path, lock: IO[bytes]) -> None:
+        self.path = path
+        self._lock = lock
+
+    @property
+    def rejected_path(self) -> Path:
+        """Where records go that the broker will never take."""
+        return self.path.with_name(self.path.name + ".rejected")
+
+    def release(self) -> None:
+        """Release the lock; the process that finds the spool sends the rest."""
+        self._lock.close()
+
+    def remove(self) -> None:
+        """Delete the spool, all of it sent, and give it up."""
+        for ending in ("", "-wal", "-shm"):
+            self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
+        # Closed first: Windows deletes no open file.  Nobody looks for the lock of a spool that is gone.
+        self._lock.close()
+        lock_path(self.path).unlink(missing_ok=True)
+
+
+def new_spool(folder: Path) -> Spool:
+    """Return a spool of this process's own."""
+    path = folder / f"{os.getpid()}-{uuid.uuid4().hex[:12]}.log.db"
+    spool = _claim(path)
+    assert spool is not None, "nobody else knows this name"
+    return spool
+
+
+def orphans(folder: Path) -> Iterator[Spool]:
+    """Yield the spools that no living process owns, the oldest first, each claimed.
+
+    None where the system has no locks: a spool in use looks the same.
+    """
+    if not has_locks():
+        return
+    for path in sorted(folder.glob("*.log.db"), key=_written_at):
+        spool = _claim(path)
+        if spool is not None:
+            yield spool
+
+
+class SpoolReader:
+    """A spool as it is sent: windows of records, and a cursor that follows what was acknowledged.
+
+    `fork_lock` is held while SQLite works, so that a fork can wait for a moment without.  Around a place
+    that the disk has broken it reads on; such a file is never trimmed or deleted: once all that can
+    be read of it is sent, it is set aside.
+    """
+
+    def __init__(self, spool: Spool, fork_lock: threading.Lock) -> None:
+        self._spool = spool
+        self._fork_lock = fork_lock
+        self._log: LocalLog | None = None
+        self._file: tuple[int, int] | None = None
+        self._rejects: LocalLog | None = None
+        self._next = 0
+        self._damaged = False
+        self._skipped = 0
+
+    def __enter__(self) -> "SpoolReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._fork_lock:
+            self._close()
+
+    def next(self) -> list[tuple[int, WireRecord]]:
+        """Return the records to send next with their offsets, bounded in number and bytes.
+
+        Raises InputError for a spool that cannot be opened, sqlite3.Error for one that cannot be read.
+        """
+        with self._fork_lock:
+            window = self._read_on()
+            if window or self._log is None:
+                return window
+            if _identity(self._spool.path) != self._file:
+                # Somebody deleted the file and the sink made another: what the old one held is sent.
+                self._close()
+                return self._read_on()
+            if self._damaged and quarantine(self._spool.path) is None:
+                raise sqlite3.DatabaseError(
+                    f"{self._spool.path} is damaged and cannot be set aside"
+                )
+            # Open it stays until the next time: a sink may be in the middle of appending to it.
+            return []
+
+    def sent(self, offset: int) -> None:
+        """Remember that everything up to `offset` is dealt with, and free its space."""
+        # In memory first: a disk that is full must not have the same records sent again and again.
+        self._next = offset + 1
+        assert self._log is not None, "only what was read can have been sent"
+        with self._fork_lock:
+            try:
+                self._log.move_cursor(CURSOR, offset + 1)
+                if not self._damaged:
+                    self._log.trim(offset + 1)
+            except sqlite3.DatabaseError as error:
+                if not is_damage(error):
+                    raise
+                self._damaged = True
+
+    def take_skipped(self) -> int:
+        """Return how many records were found unreadable since the last call."""
+        skipped, self._skipped = self._skipped, 0
+        return skipped
+
+    @property
+    def rejected_path(self) -> Path:
+        """Where `reject` keeps records."""
+        return self._spool.rejected_path
+
+    def reject(self, record: WireRecord) -> None:
+        """Keep a record that the broker will never take in a log of its own."""
+        with self._fork_lock:
+            if self._rejects is None:
+                self._rejects = open_log(self._spool.rejected_path, mode="append")
+            self._rejects.append([record])
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing is left to send; raises what `next` raises."""
+        return not self.next()
+
+    def _read_on(self) -> list[tuple[int, WireRecord]]:
+        """Return the next window, also from behind a place that cannot be read."""
+        try:
+            return self._read()
+        except sqlite3.DatabaseError as error:
+            if _identity(self._spool.path) != self._file:
+                return []  # broken, and set aside by the sink already
+            if not is_damage(error) or self._log is None:
+                raise
+            return self._read_behind(self._log)
+
+    def _read_behind(self, log: LocalLog) -> list[tuple[int, WireRecord]]:
+        self._damaged = True
+        broken = self._next
+        end = max(log.end_offset(), broken + 1)
+        self._next = end
+        window: list[tuple[int, WireRecord]] = []
+        for offset in range(broken + 1, min(end, broken + MOST_PROBES)):
+            try:
+                window = log.read(offset, WINDOW_RECORDS, max_bytes=WINDOW_BYTES)
+            except sqlite3.DatabaseError as error:
+                if not is_damage(error):
+                    self._next = broken
+                    raise
+                continue
+            self._next = offset
+            break
+        self._skipped += self._next - broken
+        return window
+
+    def _read(self) -> list[tuple[int, WireRecord]]:
+        if self._log is None:
+            self._file = _identity(self._spool.path)
+            if self._file is None:
+                return []
+            self._log = open_log(self._spool.path, mode="append")
+            self._next = self._log.cursor(CURSOR)
+        return self._log.read(self._next, WINDOW_RECORDS, max_bytes=WINDOW_BYTES)
+
+    def _close(self) -> None:
+        for log in (self._log, self._rejects):
+            if log is not None:
+                log.close()
+        self._log = self._rejects = None
+        self._damaged = False
+        self._next = 0
+
+
+def _claim(path: Path) -> Spool | None:
+    lock = lock_path(path).open("ab")
+    if try_lock(lock):
+        return Spool(path, lock)
+    lock.close()
+    return None
+
+
+def lock_path(path: Path) -> Path:
+    """Return the file whose lock says that a living process owns a spool."""
+    return path.with_name(path.name + ".lock")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _written_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0  # somebody else has just sent and deleted it

@@ -1,0 +1,80 @@
+"""The state of the spools in front of a broker, read only: nothing is locked for longer or changed."""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from evaltap.recorder.delivery.spool.lock import try_lock
+from evaltap.recorder.delivery.spool.spool import CURSOR, lock_path
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.log.folders import LOCATION_FILE, spool_path, topic_path
+from evaltap.schemas.log.local import open_log
+from evaltap.schemas.log.location import KafkaLocation
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolState:
+    """One spool; `records` were taken and are not acknowledged, or were set aside for ever."""
+
+    path: Path
+    records: int
+    owned: bool
+    is_rejected: bool
+    trouble: str = ""
+
+
+def spool_states(folder: Path) -> Sequence[SpoolState]:
+    """Return the spools in a folder, and the logs of records that the broker never takes."""
+    paths = [*folder.glob("*.log.db"), *folder.glob("*.rejected")] if folder.is_dir() else []
+    return [_state(path) for path in sorted(paths)]
+
+
+def damaged_spools(folder: Path) -> Sequence[Path]:
+    """Return the spools in a folder that were set aside as the disk had broken them."""
+    found = folder.glob("*.bad-*") if folder.is_dir() else ()
+    return sorted(path for path in found if not path.name.endswith(("-wal", "-shm", ".lock")))
+
+
+def other_folders(location: KafkaLocation) -> Sequence[tuple[Path, str]]:
+    """Return the folders of spools for a topic of this name whose brokers were named differently.
+
+    With each the log that it was written for, empty where that is not known: before there was a folder
+    for each cluster.
+    """
+    topic, own = topic_path(location), spool_path(location)
+    folders = [path.parent for path in topic.glob("*/" + LOCATION_FILE) if path.parent != own]
+    return [(topic, ""), *((folder, _written_for(folder)) for folder in sorted(folders))]
+
+
+def _written_for(folder: Path) -> str:
+    try:
+        return (folder / LOCATION_FILE).read_text("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def _state(path: Path) -> SpoolState:
+    is_rejected = path.name.endswith(".rejected")
+    owned = _is_owned(path)
+    try:
+        with closing(open_log(path, mode="read")) as log:
+            first = log.cursor(CURSOR)
+            ((records,),) = log.connection.execute(
+                'SELECT count(*) FROM records WHERE "offset" >= ?', (first,)
+            ).fetchall()
+    except (InputError, sqlite3.Error) as error:
+        return SpoolState(path, 0, owned, is_rejected, str(error))
+    return SpoolState(path, records, owned, is_rejected)
+
+
+def _is_owned(path: Path) -> bool:
+    """Tell whether a living process holds the spool."""
+    try:
+        with lock_path(path).open("rb") as lock:
+            return not try_lock(lock, shared=True)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True

@@ -1,0 +1,285 @@
+"""The background thread: from messages to turns on the log.
+
+One thread for each recorder and process, a daemon, started by the first event.  Everything slow
+happens here: reading spans, assembling, redacting, encoding, the disk.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+from evaltap.recorder.assembly.assembler import Assembler, AssemblerLimits
+from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.delivery.counters import LiveCounters
+from evaltap.recorder.delivery.event_queue import (
+    Close,
+    EventQueue,
+    Flush,
+    Given,
+    Message,
+    Observed,
+    RunLost,
+)
+from evaltap.recorder.delivery.retrying_writer import RetryingWriter
+from evaltap.recorder.delivery.snapshot import snapshot
+from evaltap.recorder.faults import Faults
+from evaltap.recorder.observation import Observation, RunEnded
+from evaltap.recorder.pacing import DEFAULT_PACE, Pacer, set_pace, yield_to_agent
+from evaltap.recorder.protocols import ItemSource
+from evaltap.schemas.data import CaseData
+
+TICK_SECONDS = 0.2
+MAX_MESSAGES = 1_000
+"""Messages processed before what they completed is written."""
+MAX_REMEMBERED_DROPS = 10_000
+FLUSH_AHEAD_NS = 30_000_000_000
+"""How far the time is put forward for the sources when a flush waits; less than they keep things."""
+
+
+class Worker:
+    """Runs one background thread; a forked child and a restart make their own."""
+
+    def __init__(
+        self,
+        config: RecorderConfig,
+        events: EventQueue,
+        writer: RetryingWriter,
+        counters: LiveCounters,
+        faults: Faults,
+        sources: Sequence[ItemSource],
+        version: str,
+    ) -> None:
+        self.writer = writer
+        self.alive = True
+        self.complete = False
+        self._config = config
+        self._events = events
+        self._counters = counters
+        self._faults = faults
+        self._sources = sources
+        self._assembler = Assembler(
+            AssemblerLimits(
+                max_open_runs=config.open_max_turns,
+                max_bytes=config.open_max_bytes,
+                idle_seconds=config.idle_timeout_seconds,
+            ),
+            recorder_version=version,
+        )
+        self._flushes: list[Flush] = []
+        self._urgent = False
+        self._waited_since: float | None = None
+        self._burst_until = 0.0
+        self._dropped_turns: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self.thread = threading.Thread(target=self.run, name="evaltap-recorder", daemon=True)
+
+    @property
+    def open_turns(self) -> int:
+        """The number of turns that have begun and not ended."""
+        return self._assembler.open_runs
+
+    @property
+    def held_turns(self) -> int:
+        """The number of turns that are open, or ready and not written."""
+        return self._assembler.open_runs + self.writer.waiting
+
+    def run(self) -> None:
+        """Work until a Close message; an error costs the cycle at hand, never the thread."""
+        set_pace(Pacer(self._longest_rest, self._events.hurry.wait))
+        try:
+            closing: Close | None = None
+            while closing is None:
+                try:
+                    closing = self._cycle()
+                except Exception as error:
+                    # The last guard: whatever it was, the next cycle may well work.
+                    self._faults.report("worker", error)
+            self.complete = self._finish(closing)
+        finally:
+            self.alive = False
+
+    def _cycle(self) -> Close | None:
+        caught_up = len(self._events) == 0 or self._burst_until == 0
+        first = self._events.get(self._patience())
+        if caught_up:
+            # The thread is started by the first message, which is then there already.
+            self._burst_until = time.monotonic() + DEFAULT_PACE.burst_wait_seconds
+        if first is not None and not isinstance(first, Flush | Close):
+            # Let a few more come: one transaction for all of them costs less.  Most of the
+            # interval is left for the work itself.
+            self._events.hurry.wait(self._config.flush_interval_seconds / 5)
+        messages = 0
+        message = first
+        while message is not None:
+            if isinstance(message, Close):
+                return message
+            if self._is_late():
+                return self._abandon(message)
+            if isinstance(message, Flush):
+                self._events.hurry.clear()
+                self._urgent = True
+                self._expedite(message)
+            else:
+                self._handle(message)
+                yield_to_agent()
+            messages += 1
+            message = self._events.get(0) if messages < MAX_MESSAGES else None
+        self._tick()
+        if self.writer.write():
+            while self._flushes:
+                self._flushes.pop().done.set()
+        self._urgent, self._waited_since = False, None
+        self.writer.write_manifest()
+        self._faults.log(time.monotonic())
+        return None
+
+    def _patience(self) -> float:
+        """Return how long to wait for a message before looking after what is open."""
+        retry = self.writer.seconds_to_retry()
+        return TICK_SECONDS if retry is None else min(TICK_SECONDS, retry)
+
+    def _longest_rest(self) -> float:
+        """Return how many seconds to rest: none when somebody waits or something would be lost."""
+        if self._urgent or self._events.hurry.is_set() or self._events.nearly_full:
+            return 0
+        pace, now = DEFAULT_PACE, time.monotonic()
+        age = 0.0 if self._waited_since is None else now - self._waited_since
+        if self._events.observes:
+            rests = age <= pace.turn_wait_seconds
+        elif len(self._events) > pace.burst_messages:
+            return pace.long_rest_seconds if now < self._burst_until else pace.rest_seconds
+        else:
+            rests = not pace.turn_wait_seconds < age < pace.span_wait_seconds
+        return pace.rest_seconds if rests else 0
+
+    def _note_waiting(self) -> None:
+        """Note that a turn has ended which waits to be written, if it is the first one to do so."""
+        if self._waited_since is None:
+            self._waited_since = time.monotonic()
+
+    def _handle(self, message: Message) -> None:
+        """Take one message; an error costs the turn or the item that it belongs to."""
+        try:
+            if isinstance(message, Observed):
+                if isinstance(message.observation, RunEnded):
+                    self._note_waiting()
+                self._feed(message.observation, message.weight)
+            elif isinstance(message, tuple):
+                # It may be the end of a turn; only the source knows.
+                self._note_waiting()
+                source, item = message
+                self._feed_all(source.process(item))
+            elif isinstance(message, Given):
+                self.writer.add_feedback(message.feedback)
+            elif isinstance(message, RunLost):
+                self._drop_run(message)
+        except Exception as error:
+            # A source's reader met something it cannot read; the others must not suffer.
+            self._faults.report(type(message).__name__, error)
+            if isinstance(message, Observed):
+                seen = message.observation
+                self._drop_run(RunLost(seen.run_id, seen.time_ns, "internal_error"))
+
+    def _tick(self, ahead_ns: int = 0) -> None:
+        now_ns = time.time_ns()
+        for source in self._sources:
+            try:
+                self._feed_all(source.tick(now_ns + ahead_ns))
+            except Exception as error:
+                # See _handle.
+                self._faults.report("source.tick", error)
+        for case in self._assembler.expire(now_ns):
+            self._emit(case)
+
+    def _feed_all(self, observations: Iterable[Observation]) -> None:
+        for observation in observations:
+            yield_to_agent()
+            self._feed(*snapshot(observation, self._config.field_max_bytes))
+
+    def _feed(self, observation: Observation, weight: int) -> None:
+        for case in self._assembler.feed(observation, time.time_ns(), weight=weight):
+            self._emit(case)
+
+    def _emit(self, case: CaseData) -> None:
+        turn = case["actualConversation"][0]
+        key = (case["evalId"], turn["invocationId"])
+        if key in self._dropped_turns:
+            return
+        trace_id = turn.get("telemetry", {}).get("traceId")
+        dropped = self._events.lost_traces.get(trace_id)
+        if dropped is not None:
+            # The first turn of the trace was counted when its span was lost.
+            self._drop_turn(key, "queue_full", counted=dropped == 0)
+            self._events.lost_traces[trace_id] = dropped + 1
+            return
+        self.writer.add(case)
+
+    def _drop_run(self, lost: RunLost) -> None:
+        """Close the run of which something was lost, and drop what it had become."""
+        end = RunEnded(lost.run_id, lost.time_ns, status="incomplete", close_reason="evicted")
+        cases = self._assembler.feed(end, time.time_ns())
+        for index, case in enumerate(cases):
+            if index == 0:
+                turn = case["actualConversation"][0]
+                self._drop_turn((case["evalId"], turn["invocationId"]), lost.reason)
+            else:
+                self._emit(case)
+
+    def _drop_turn(self, key: tuple[str, str], reason: str, *, counted: bool = False) -> None:
+        """Count a turn as dropped, once; a later revision of it would be as incomplete."""
+        if key in self._dropped_turns:
+            return
+        self._dropped_turns[key] = None
+        if len(self._dropped_turns) > MAX_REMEMBERED_DROPS:
+            self._dropped_turns.popitem(last=False)
+        if not counted:
+            self._counters.dropped(reason)
+
+    def _expedite(self, message: Flush) -> None:
+        """Have all that came before the message written next; it is answered once that is done."""
+        # Somebody waits: what is complete need not be quiet for a while first.
+        self._tick()
+        self._tick(FLUSH_AHEAD_NS)
+        self.writer.retry_now()
+        self._flushes = [flush for flush in self._flushes if flush.deadline > time.monotonic()]
+        self._flushes.append(message)
+
+    def _is_late(self) -> bool:
+        """Return whether somebody closes and there is only time left to write what is ready."""
+        late_at = self._events.late_at
+        return late_at is not None and time.monotonic() > late_at
+
+    def _abandon(self, message: Message | None = None) -> Close:
+        """Count the turns that are queued or open as dropped: there is no time for them any more."""
+        open_runs = self._assembler.abandon()
+        if isinstance(message, Observed):
+            open_runs.append(message.observation.run_id)
+        lost = self._events.abandon(open_runs)
+        if lost:
+            self._counters.dropped("close_timeout", lost)
+        return Close(self._events.close_by)
+
+    def _finish(self, closing: Close) -> bool:
+        """Write out everything that is open or waiting, by the deadline of the message."""
+        self._urgent = True
+        for source in self._sources:
+            if self._is_late():
+                break
+            try:
+                self._feed_all(source.close())
+            except Exception as error:
+                # See _handle.
+                self._faults.report("source.close", error)
+        for case in self._assembler.close_all("shutdown"):
+            self._emit(case)
+            if self._is_late():
+                self._abandon()
+                break
+        try:
+            complete = self.writer.finish(closing.deadline)
+        except Exception as error:
+            # The sink's own close failed; everything was written or counted before.
+            self._faults.report("sink.close", error)
+            complete = False
+        self._faults.log(float("inf"))
+        return complete and not self._counters.lost_turns

@@ -1,0 +1,345 @@
+"""Diagnostics of the process that the recorder lives in: what in it would spoil a record.
+
+`diagnose()` is for the agent's process: call it after tracing is set up and print the lines.
+`evaltap doctor` shows the same for the environment that it is called in.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from evaltap.recorder.config import RecorderConfig, unknown_variables
+from evaltap.recorder.delivery.spool.status import damaged_spools, other_folders, spool_states
+from evaltap.schemas.errors import ConfigurationError, InputError
+from evaltap.schemas.log.folders import spool_path
+from evaltap.schemas.log.local import open_log
+from evaltap.schemas.log.location import KafkaLocation, parse_log_location
+
+Severity = Literal["ok", "note", "problem"]
+
+MIN_FREE_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding: what it is about, what was found, how bad that is, what to do about it."""
+
+    about: str
+    found: str
+    severity: Severity = "ok"
+    remedy: str = ""
+
+    @property
+    def verdict(self) -> Severity:
+        """The severity, under its former name."""
+        return self.severity
+
+
+def diagnose(environment: Mapping[str, str] | None = None) -> list[Diagnostic]:
+    """Return what is seen of this process: provider, packages, switches, settings, log.
+
+    `environment` stands in for the variables of the process.  Never raises.
+    """
+    variables = os.environ if environment is None else environment
+    return [
+        _provider(),
+        *_packages(),
+        *_switches(variables),
+        *_settings(variables),
+    ]
+
+
+# -- tracing ---------------------------------------------------------------------------------------
+
+
+def _provider() -> Diagnostic:
+    about = "tracer provider"
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return Diagnostic(
+            about, "OpenTelemetry is not loaded in this process", "note", _IN_THE_AGENT
+        )
+    provider = trace.get_tracer_provider()
+    kind = type(provider)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    processors = _processors(provider)
+    if processors is None:
+        return Diagnostic(
+            about,
+            f"{name}: spans go nowhere",
+            "note",
+            "call opentelemetry.trace.set_tracer_provider with an SDK provider; " + _IN_THE_AGENT,
+        )
+    ours = [one for one in processors if "evaltap" in one]
+    if ours:
+        return Diagnostic(about, f"{name} with {', '.join(processors)}")
+    return Diagnostic(
+        about,
+        f"{name} with {', '.join(processors) or 'no processor'}",
+        "problem",
+        "call provider.add_span_processor(CaseSpanProcessor(log=...))",
+    )
+
+
+_IN_THE_AGENT = "to look at the agent, call evaltap.recorder.diagnose() inside of it"
+
+
+def _processors(provider: object) -> list[str] | None:
+    """Return the names of the provider's processors, None when it has no place for any."""
+    held = getattr(provider, "_active_span_processor", None)
+    if held is None:
+        return None
+    found: list[str] = []
+    for one in getattr(held, "_span_processors", ()):
+        exporter = getattr(one, "span_exporter", None)
+        for part in (one, exporter):
+            if part is not None:
+                kind = type(part)
+                prefix = "evaltap." if kind.__module__.startswith("evaltap.") else ""
+                found.append(prefix + kind.__qualname__)
+    return found
+
+
+_INSTRUMENTATIONS = ("opentelemetry-instrumentation-", "openinference-instrumentation-")
+_NAMED = {
+    "traceloop-sdk": "instrumentation",
+    "logfire": "instrumentation",
+    "langfuse": "instrumentation",
+    "langsmith": "instrumentation",
+    "google-adk": "framework",
+    "openai-agents": "framework",
+    "langchain-core": "framework",
+    "langgraph": "framework",
+    "pydantic-ai": "framework",
+    "pydantic-ai-slim": "framework",
+    "strands-agents": "framework",
+    "claude-agent-sdk": "framework",
+    "agent-framework-core": "framework",
+    "crewai": "framework",
+    "autogen-agentchat": "framework",
+    "llama-index-core": "framework",
+    "smolagents": "framework",
+}
+
+
+def _packages() -> list[Diagnostic]:
+    found: dict[str, list[str]] = {"framework": [], "instrumentation": []}
+    for distribution in metadata.distributions():
+        name = (distribution.metadata["Name"] or "").lower().replace("_", "-")
+        kind = "instrumentation" if name.startswith(_INSTRUMENTATIONS) else _NAMED.get(name)
+        if kind is not None:
+            found[kind].append(f"{name} {distribution.version}")
+    return [
+        Diagnostic(f"{kind}s installed", ", ".join(sorted(set(names))) or "none known")
+        for kind, names in found.items()
+    ]
+
+
+# -- switches of others ----------------------------------------------------------------------------
+
+_OFF, _ON = ("", "0", "false", "no", "off", "no_content"), ("1", "true", "yes", "on")
+
+
+def _switches(variables: Mapping[str, str]) -> list[Diagnostic]:
+    return [
+        *(_content_switch(variables, *switch) for switch in _CONTENT_SWITCHES),
+        *(
+            Diagnostic(name, f"is {variables[name]!r}: {effect}", "problem", f"unset {name}")
+            for name, effect in _HARMFUL.items()
+            if variables.get(name, "").strip().lower() not in (*_OFF, *_HARMLESS.get(name, ()))
+        ),
+    ]
+
+
+def _content_switch(
+    variables: Mapping[str, str], name: str, who: str, by_default: bool, good: str
+) -> Diagnostic:
+    value = variables.get(name)
+    is_on = by_default if value is None else value.strip().lower() not in _OFF
+    found = f"is {value!r}" if value is not None else "is not set"
+    if is_on:
+        return Diagnostic(name, f"{found}: {who} write content")
+    # Without content, trajectories can be scored, answers cannot: a choice, not a mistake.
+    return Diagnostic(name, f"{found}: {who} write no content", "note", f"set {name}={good}")
+
+
+_CONTENT_SWITCHES = (
+    ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
+     "OpenTelemetry's GenAI instrumentations, and ADK's newer schema,", False, "SPAN_ONLY"),
+    ("ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS", "Google ADK's spans", True, "true"),
+    ("TRACELOOP_TRACE_CONTENT", "OpenLLMetry's instrumentations", True, "true"),
+    ("ENABLE_SENSITIVE_DATA", "Microsoft Agent Framework's spans", False, "true"),
+    ("OTEL_LOG_USER_PROMPTS", "Claude Code's events", False, "1"),
+)  # fmt: skip
+_HARMFUL = {
+    "OTEL_SDK_DISABLED": "no span is made at all",
+    "OPENINFERENCE_HIDE_INPUTS": "OpenInference leaves out what went in",
+    "OPENINFERENCE_HIDE_OUTPUTS": "OpenInference leaves out what came out",
+    "OPENINFERENCE_HIDE_INPUT_MESSAGES": "OpenInference leaves out the messages to the model",
+    "OPENINFERENCE_HIDE_OUTPUT_MESSAGES": "OpenInference leaves out the model's messages",
+    "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT": "longer texts are cut",
+    "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "longer texts are cut",
+    "OTEL_TRACES_SAMPLER": "spans that are sampled out cannot be recorded",
+}
+_HARMLESS = {"OTEL_TRACES_SAMPLER": ("always_on", "parentbased_always_on")}
+
+
+# -- our own ---------------------------------------------------------------------------------------
+
+
+def _settings(variables: Mapping[str, str]) -> list[Diagnostic]:
+    # Of the variables only the names are shown where the value may be a secret.
+    given = [name for name in sorted(variables) if name.startswith("EVALTAP_")]
+    diagnostics = [Diagnostic("EVALTAP_* variables", ", ".join(given) or "none")]
+    diagnostics += (
+        Diagnostic(
+            name, "is read by nothing and changes nothing", "problem", meant or f"unset {name}"
+        )
+        for name, meant in unknown_variables(variables).items()
+    )
+    config = RecorderConfig()
+    if config.disabled:
+        diagnostics.append(
+            Diagnostic(
+                "EVALTAP_DISABLED", "nothing is recorded", "problem", "unset EVALTAP_DISABLED"
+            )
+        )
+    if config.sample_rate < 1:
+        diagnostics.append(
+            Diagnostic("EVALTAP_SAMPLE_RATE", f"{config.sample_rate:.1%} of the sessions", "note")
+        )
+    if not config.redaction:
+        diagnostics.append(
+            Diagnostic("EVALTAP_REDACTION", "is off: secrets are written as they are", "note")
+        )
+    if config.log is not None:
+        diagnostics += log_diagnostics(config.log, config.log_max_bytes)
+    return diagnostics
+
+
+def log_diagnostics(log: str, max_bytes: int) -> list[Diagnostic]:
+    """Return what `log_diagnostic` says, and which spools wait for topics of the same name elsewhere."""
+    return [log_diagnostic(log, max_bytes), *other_spools(log)]
+
+
+def log_diagnostic(log: str, max_bytes: int) -> Diagnostic:
+    """Return whether a local log can be written, or what waits on the spools in front of a broker.
+
+    `max_bytes` is where a local log takes no more.
+    """
+    about = f"log {log}"
+    if "://" in log:
+        return _spool_diagnostic(log)
+    path = Path(log)
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        return Diagnostic(about, f"the folder {folder} does not exist", "problem", "make it")
+    if not os.access(folder, os.W_OK):
+        return Diagnostic(
+            about, f"the folder {folder} cannot be written", "problem", "let the agent's user write"
+        )
+    disk = shutil.disk_usage(folder)
+    if disk.free < disk.total * MIN_FREE_SHARE:
+        return Diagnostic(
+            about, f"the disk has {disk.free / disk.total:.1%} free", "problem", "make room"
+        )
+    if not path.exists():
+        return Diagnostic(about, "does not exist yet; it can be made")
+    try:
+        opened = open_log(path, mode="append")
+    except InputError as error:
+        return Diagnostic(about, str(error), "problem", "see there")
+    used = opened.used_bytes()
+    opened.close()
+    if used >= max_bytes:
+        return Diagnostic(
+            about,
+            f"is full: {used:,} of {max_bytes:,} bytes",
+            "problem",
+            "raise EVALTAP_LOG_MAX_BYTES",
+        )
+    return Diagnostic(about, f"can be written; {used:,} of {max_bytes:,} bytes used")
+
+
+def _spool_diagnostic(log: str) -> Diagnostic:
+    about = f"spool before {log}"
+    try:
+        location = parse_log_location(log)
+    except ConfigurationError as error:
+        return Diagnostic(about, str(error), "problem", "correct EVALTAP_LOG")
+    assert isinstance(location, KafkaLocation), "a URL names topics"
+    folder = spool_path(location)
+    states = spool_states(folder)
+    waiting = [state for state in states if not state.is_rejected]
+    left = sum(state.records for state in waiting if not state.owned)
+    records = sum(state.records for state in waiting)
+    aside = [state for state in states if state.is_rejected]
+    broken = [state for state in states if state.trouble]
+    found = f"{records:,} records wait for the broker" + (
+        f", {left:,} of them left by ended processes" if left else ""
+    )
+    if broken:
+        return Diagnostic(
+            about, f"{found}; {broken[0].trouble}", "problem", "see there; nothing deletes it"
+        )
+    if aside:
+        lost = sum(state.records for state in aside)
+        remedy = f"land them with evaltap consume --log {aside[0].path}"
+        return Diagnostic(about, f"{found}; {lost:,} the broker never took", "problem", remedy)
+    if damaged := damaged_spools(folder):
+        remedy = (
+            f"land what is left of them with evaltap consume --log {damaged[0]}, or delete them"
+        )
+        return Diagnostic(
+            about, f"{found}; {len(damaged):,} spools were damaged and set aside", "problem", remedy
+        )
+    if left:
+        return Diagnostic(about, found, "note", "the next process that records there sends them")
+    return Diagnostic(about, found)
+
+
+def other_spools(log: str) -> list[Diagnostic]:
+    """Return what ended processes left for a topic of the same name of brokers named differently.
+
+    Nothing sends it by itself: it may be for another cluster.
+    """
+    try:
+        location = parse_log_location(log)
+    except ConfigurationError:
+        return []  # reported by log_diagnostic
+    if not isinstance(location, KafkaLocation):
+        return []
+    diagnostics = [_other_spool(location, *other) for other in other_folders(location)]
+    return [diagnostic for diagnostic in diagnostics if diagnostic is not None]
+
+
+def _other_spool(location: KafkaLocation, folder: Path, written_for: str) -> Diagnostic | None:
+    """Return what a folder of other brokers holds, None when that is nothing."""
+    left = [state for state in spool_states(folder) if not state.owned]
+    waiting = sum(state.records for state in left if not state.is_rejected)
+    aside = [state for state in left if state.is_rejected and state.records]
+    unreadable = [state for state in left if state.trouble]
+    if not (waiting or aside or unreadable):
+        return None
+    whose = f"for {written_for}" if written_for else "by an older evaltap, which named no brokers"
+    said = f"{waiting:,} records wait that ended processes left {whose}"
+    remedy = f"move {folder}/*.log.db* to {spool_path(location)} if they are for {location}"
+    if written_for:
+        remedy = f"record to {written_for} once, e.g. with evaltap record; or {remedy}"
+    if aside:
+        said += f"; {sum(state.records for state in aside):,} the broker never took"
+        remedy += f"; land those with evaltap consume --log {aside[0].path}"
+    if unreadable:
+        said += f"; {unreadable[0].trouble}"
+    return Diagnostic(f"spools in {folder}", said, "problem", remedy)
+
+
+Sight = Diagnostic
+"""The former name."""
+look_around = diagnose
+"""The former name."""

@@ -1,0 +1,75 @@
+"""What is kept only in case more of it comes, as bytes.
+
+Python's garbage collector stops the agent for as long as it takes to look at every object of the
+process, and a thousand turns are a hundred thousand objects.  Bytes it does not look at.
+"""
+
+import pickle
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any
+
+KEPT_SECONDS = 60.0
+"""How long a turn that was written can still be revised: its trace, or what plugins observed of it, is
+kept for so long after the last of it came.  Longer costs the agent's process memory for every turn."""
+
+MAX_PACKED_BYTES = 256 * 1024
+"""What is heavier is not packed: that would hold the interpreter lock for longer than a moment."""
+
+
+def pack(value: object, weight: int) -> bytes | None:
+    """Return the value as bytes; None when it is too heavy, or a type in it is somebody's own."""
+    if weight > MAX_PACKED_BYTES:
+        return None
+    try:
+        return pickle.dumps(value)
+    except Exception:
+        # Whatever such a type says; the value then stays as it is.
+        return None
+
+
+def unpack(packed: bytes) -> Any:
+    """Return an equal value to the one that was packed."""
+    return pickle.loads(packed)
+
+
+_OVERHEAD = 200
+_VALUE = 32
+
+
+def weigh(item: object) -> int:
+    """Estimate the bytes that an observation, a span, or a value in one keeps alive."""
+    total = 0
+    pending: list[Any] = [item]
+    while pending:
+        value = pending.pop()
+        kind = type(value)
+        if kind is str:
+            total += _VALUE + len(value)
+        elif kind is dict:
+            total += _OVERHEAD
+            for key, content in value.items():
+                total += _VALUE + len(key) if type(key) is str else _VALUE
+                if type(content) is str:
+                    total += _VALUE + len(content)
+                elif content is not None:
+                    pending.append(content)
+        elif kind is list or kind is tuple:
+            total += _VALUE
+            pending.extend(value)
+        elif is_dataclass(kind):
+            total += _OVERHEAD
+            for name in _field_names(kind):
+                content = getattr(value, name)
+                if type(content) is str:
+                    total += _VALUE + len(content)
+                elif content is not None and type(content) is not int:
+                    pending.append(content)
+        else:
+            total += _VALUE
+    return total
+
+
+@cache
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind))

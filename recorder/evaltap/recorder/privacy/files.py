@@ -1,0 +1,190 @@
+"""What would leak: the places of a file in which the redactor would change something.
+
+The redactor itself decides, value by value, so the check and the redaction cannot disagree.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from evaltap.recorder.privacy.detectors import PSEUDONYM
+from evaltap.recorder.privacy.redactor import PatternRedactor, Redactor
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.files import canonical
+from evaltap.schemas.files.documents import read_bytes, write_bytes
+from evaltap.schemas.log.local import open_log
+
+EXCERPT_CHARACTERS = 30
+"""Shown on either side of what is masked."""
+_SQLITE = b"SQLite format 3\0"
+
+Place = tuple[str, Any]
+"""What a file is made of: the place of a part, and the part as a JSON value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """Something sensitive: where, of which kind, and the text around it with itself masked."""
+
+    place: str
+    kind: str
+    excerpt: str
+
+
+def leaks_in_file(path: Path, redactor: PatternRedactor) -> Iterator[Leak]:
+    """Yield the leaks of an eval set, JSON Lines, a local log or any text; raise InputError."""
+    for place, value in parts(path):
+        yield from leaks_in(value, redactor, place)
+
+
+def leaks_in(value: object, redactor: PatternRedactor, place: str = "$") -> Iterator[Leak]:
+    """Yield the leaks of a JSON value; places are JSON paths below `place`."""
+    yield from _leaks("", value, redactor, place)
+
+
+def _leaks(name: str, value: object, redactor: PatternRedactor, place: str) -> Iterator[Leak]:
+    if isinstance(value, dict) and not redactor.hides(name, value):
+        for key, one in value.items():
+            yield from _changed("", key, redactor, f"{place} (key)")
+            yield from _leaks(key, one, redactor, f"{place}{_step(key, redactor)}")
+    elif isinstance(value, list) and not redactor.hides(name, value):
+        for index, one in enumerate(value):
+            yield from _leaks(name, one, redactor, f"{place}[{index}]")
+    else:
+        yield from _changed(name, value, redactor, place)
+
+
+def _changed(name: str, value: object, redactor: PatternRedactor, place: str) -> Iterator[Leak]:
+    redacted, report = redactor.named_value(name, value)
+    if redacted == value:
+        return
+    for kind in sorted(report.replaced) or ["unreadable"]:
+        yield Leak(place, kind, _excerpt(str(redacted), kind))
+
+
+def _excerpt(redacted: str, kind: str) -> str:
+    found = next((one for one in PSEUDONYM.finditer(redacted) if one[0][1:].startswith(kind)), None)
+    if found is None:
+        return redacted[: 2 * EXCERPT_CHARACTERS]
+    start, end = found.span()
+    before = redacted[max(0, start - EXCERPT_CHARACTERS) : start]
+    return f"{before}<{kind}>{redacted[end : end + EXCERPT_CHARACTERS]}"
+
+
+def _step(key: str, redactor: PatternRedactor) -> str:
+    shown, _ = redactor.named_value("", key)
+    return f".{shown}" if str(shown).isidentifier() else f"[{orjson.dumps(shown).decode()}]"
+
+
+def parts(path: Path) -> Iterator[Place]:
+    """Yield a file's parts: the document, its lines, or the records of a log."""
+    try:
+        with path.open("rb") as file:
+            if file.read(len(_SQLITE)) == _SQLITE:
+                file.close()
+                yield from _records(path)
+                return
+            file.seek(0)
+            document = _document(path, file)
+            if document is not None:
+                yield "$", document
+                return
+            file.seek(0)
+            yield from _lines(file)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _document(path: Path, file: BinaryIO) -> Any:
+    """Return the whole file as JSON, None when it is something else."""
+    if path.suffix in (".jsonl", ".ndjson"):
+        return None
+    try:
+        return orjson.loads(file.read())
+    except ValueError:
+        return None
+
+
+def _lines(lines: Iterable[bytes]) -> Iterator[Place]:
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield f"line {number}: $", line_value(line)
+
+
+def line_value(line: bytes) -> Any:
+    """Return a line as the JSON value that it holds, or as text."""
+    try:
+        return orjson.loads(line)
+    except ValueError:
+        return line.decode("utf-8", "replace").rstrip("\r\n")
+
+
+def _records(path: Path) -> Iterator[Place]:
+    with closing(open_log(path, mode="read")) as log:
+        for number, record in log.records():
+            yield f"record {number}: key", (record.key or b"").decode("utf-8", "replace")
+            yield f"record {number}: $", line_value(record.value or b"")
+
+
+_CASE_LISTS = ("evalCases", "eval_cases")
+
+
+def redact_file(path: Path, out: Path, redactor: Redactor) -> None:
+    """Write the redacted form of `path` to `out`; raise InputError when it cannot be done.
+
+    Cases of an eval set are redacted by the redactor's policy, both conversations alike; what is no
+    case counts as content.
+    """
+    content = read_bytes(path)
+    if content.startswith(b"SQLite format 3\0"):
+        raise InputError(
+            f"{path}: a log or database; what a recorder writes is redacted before. To take somebody"
+            " out of it, use `evaltap erase`"
+        )
+    document = None if path.suffix in (".jsonl", ".ndjson") else _json(content)
+    if document is None:
+        write_bytes(out, b"".join(_redacted_lines(content, redactor)))
+    else:
+        write_bytes(out, canonical.dumps(redacted_value(document, redactor)))
+
+
+def redacted_value(value: object, redactor: Redactor) -> Any:
+    """Return a case, an eval set or any other JSON value redacted."""
+    if not isinstance(value, dict):
+        return _content(value, redactor)
+    for name in _CASE_LISTS:
+        if isinstance(cases := value.get(name), list):
+            rest = _content({k: v for k, v in value.items() if k != name}, redactor)
+            redacted = [redacted_value(case, redactor) for case in cases]
+            # In the order of the file, so that a reader finds the cases where they were.
+            return {k: redacted if k == name else rest[k] for k in value if k == name or k in rest}
+    finished = redactor(value)
+    if finished is None:
+        raise InputError("the redactor drops this case; take it out of the file first")
+    return finished[0]
+
+
+def _content(value: object, redactor: Redactor) -> Any:
+    finished = redactor({"content": value})
+    return None if finished is None else finished[0]["content"]
+
+
+def _redacted_lines(content: bytes, redactor: Redactor) -> Iterator[bytes]:
+    for line in content.splitlines(keepends=True):
+        value = line_value(line)
+        if isinstance(value, str) and not line.lstrip().startswith(b'"'):
+            ending = line[len(line.rstrip(b"\r\n")) :]
+            yield str(_content(value, redactor)).encode() + ending
+        else:
+            yield orjson.dumps(redacted_value(value, redactor)) + b"\n"
+
+
+def _json(content: bytes) -> object:
+    try:
+        return orjson.loads(content)
+    except ValueError:
+        return None

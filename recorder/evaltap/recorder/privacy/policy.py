@@ -1,0 +1,221 @@
+"""What happens to each kind of content: `keep | hash | redact | drop`, field by field.
+
+`redact`  personal data and secrets in it become pseudonyms; the default
+`hash`    the whole value becomes a pseudonym: equal values stay equal, nothing can be read
+`drop`    it is not recorded, and `capture` says so
+`keep`    it is recorded as it is
+
+Arguments, results and state are hashed value by value, so that their keys can still be compared.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Literal, Self, cast
+
+import orjson
+
+from evaltap.recorder.privacy.detectors import PSEUDONYM
+from evaltap.recorder.privacy.pseudonyms import Pseudonyms
+from evaltap.schemas.data import CaseData, JsonObject
+from evaltap.schemas.errors import ConfigurationError
+
+Action = Literal["keep", "hash", "redact", "drop"]
+ACTIONS: tuple[Action, ...] = ("keep", "hash", "redact", "drop")
+
+WITHHELD = "[REDACTED:content]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldPolicy:
+    """One action for each field; written `userContent=hash,toolResults=drop`, or `metadata`.
+
+    The names are those of the file format; `FieldPolicy.parse` reads the written form.
+    """
+
+    user_content: Action = "redact"
+    final_response: Action = "redact"
+    intermediate_responses: Action = "redact"
+    context_messages: Action = "redact"
+    tool_arguments: Action = "redact"
+    tool_results: Action = "redact"
+    error_messages: Action = "redact"
+    state: Action = "redact"
+    user_id: Action = "redact"
+
+    def __post_init__(self) -> None:
+        """Refuse what is no action."""
+        for item in fields(self):
+            action = getattr(self, item.name)
+            if action not in ACTIONS:
+                raise ConfigurationError(
+                    f"redaction policy: {_camel(item.name)} is {action!r}; expected one of "
+                    f"{', '.join(ACTIONS)}"
+                )
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `field=action,...`; `metadata` first stands for names, structure and hashes only.
+
+        Raises ConfigurationError, naming the word that cannot be read.
+        """
+        named: dict[str, Action] = {}
+        base = cls()
+        known = {_camel(item.name): item.name for item in fields(cls)}
+        for index, part in enumerate(filter(None, (part.strip() for part in text.split(",")))):
+            name, separator, action = (piece.strip() for piece in part.partition("="))
+            if index == 0 and not separator and name == "metadata":
+                base = cls(**_METADATA)
+            elif not separator or name not in known:
+                raise ConfigurationError(
+                    f"redaction policy: {part!r} cannot be read; expected 'metadata' or "
+                    f"field=action with a field of {', '.join(known)}"
+                )
+            else:
+                named[known[name]] = cast(Action, action)
+        return replace(base, **named)
+
+    def where(self, *actions: Action) -> frozenset[str]:
+        """Return the fields, named as in the file format, that any of the actions applies to."""
+        return frozenset(
+            _camel(item.name) for item in fields(self) if getattr(self, item.name) in actions
+        )
+
+
+_METADATA: dict[str, Action] = {
+    "user_content": "drop",
+    "final_response": "drop",
+    "intermediate_responses": "drop",
+    "context_messages": "drop",
+    "tool_arguments": "hash",
+    "tool_results": "drop",
+    "error_messages": "drop",
+    "state": "drop",
+    "user_id": "hash",
+}
+
+
+class PolicyApplier:
+    """Hashes and drops the fields that a policy says; what it keeps or redacts stays as it is."""
+
+    def __init__(self, policy: FieldPolicy, pseudonyms: Pseudonyms) -> None:
+        self._hashed = policy.where("hash")
+        self._dropped = policy.where("drop")
+        self._pseudonyms = pseudonyms
+        self.is_idle = not self._hashed and not self._dropped
+
+    def __call__(self, case: CaseData) -> JsonObject:
+        """Return the case with both conversations treated; the argument is not changed."""
+        treated = self._messages(case, ("contextMessages",))
+        # `capture` is a turn's; nothing but these messages can be missing of a case.
+        treated.pop("capture", None)
+        if isinstance(session := case.get("sessionInput"), dict):
+            treated["sessionInput"] = self._session(session)
+        for name in ("actualConversation", "conversation"):
+            if isinstance(turns := case.get(name), list):
+                treated[name] = [self._turn(turn) for turn in turns]
+        return treated
+
+    def _session(self, session: JsonObject) -> JsonObject:
+        treated = dict(session)
+        for name, kind in (("state", ""), ("userId", "user")):
+            if session.get(name) in (None, "", {}):
+                continue
+            if name in self._dropped:
+                del treated[name]
+            elif name in self._hashed:
+                treated[name] = self._hash(session[name], kind or "hash")
+        return treated
+
+    def _turn(self, turn: object) -> object:
+        if not isinstance(turn, dict):
+            return turn
+        treated = self._messages(
+            turn, ("userContent", "finalResponse", "intermediateResponses", "contextMessages")
+        )
+        if isinstance(tools := turn.get("tools"), list):
+            treated["tools"] = [self._tool(tool) for tool in tools]
+        telemetry = turn.get("telemetry")
+        if isinstance(telemetry, dict) and telemetry.get("error"):
+            treated["telemetry"] = {**telemetry, "error": self._error(telemetry["error"])}
+        return treated
+
+    def _tool(self, tool: object) -> object:
+        if not isinstance(tool, dict):
+            return tool
+        treated, taken = dict(tool), []
+        for name, field in (("arguments", "toolArguments"), ("result", "toolResults")):
+            if tool.get(name) is None:
+                continue
+            if field in self._dropped:
+                del treated[name]
+                taken.append(name)
+            elif field in self._hashed:
+                treated[name] = self._hash(tool[name], "hash")
+        if tool.get("error"):
+            treated["error"] = self._error(tool["error"])
+            if "errorMessages" in self._dropped:
+                taken.append("error")
+        return _marked(treated, taken)
+
+    def _messages(self, part: JsonObject, names: tuple[str, ...]) -> JsonObject:
+        treated, taken = dict(part), []
+        for name in names:
+            value = part.get(name)
+            if value is None:
+                continue
+            if name in self._hashed:
+                treated[name] = self._hashed_message(value)
+            elif name in self._dropped:
+                del treated[name]
+                taken.append(name)
+        if "userContent" in taken:
+            # Readers of other tools need a user message; this one says why it is empty of content.
+            treated["userContent"] = {"role": "user", "content": WITHHELD}
+        return _marked(treated, taken)
+
+    def _hashed_message(self, value: object) -> object:
+        if isinstance(value, list):
+            return [self._hashed_message(one) for one in value]
+        if isinstance(value, dict):
+            return {
+                name: one if name == "role" else self._hash(one, "hash")
+                for name, one in value.items()
+            }
+        return self._hash(value, "hash")
+
+    def _error(self, error: object) -> object:
+        message = error.get("message") if isinstance(error, dict) else error
+        kept = {"type": error["type"]} if isinstance(error, dict) and error.get("type") else {}
+        if "errorMessages" in self._dropped:
+            return {**kept, "message": WITHHELD}
+        if "errorMessages" in self._hashed and message:
+            return {**kept, "message": self._hash(message, "hash")}
+        return error
+
+    def _hash(self, value: object, kind: str) -> object:
+        """Return the value with a pseudonym in the place of each text and number in it."""
+        if isinstance(value, dict):
+            return {name: self._hash(one, kind) for name, one in value.items()}
+        if isinstance(value, list):
+            return [self._hash(one, kind) for one in value]
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str) and PSEUDONYM.fullmatch(value):
+            return value
+        if isinstance(value, float) and value.is_integer():
+            # 5 and 5.0 are one number to every criterion.
+            value = int(value)
+        plain = (
+            value if isinstance(value, str) else f"\0{orjson.dumps(value, default=str).decode()}"
+        )
+        return self._pseudonyms.token(kind, plain)
+
+
+def _marked(part: JsonObject, taken: list[str]) -> JsonObject:
+    if taken:
+        part["capture"] = {**part.get("capture", {}), **dict.fromkeys(taken, "redacted")}
+    return part
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.title() for word in rest)

@@ -1,0 +1,154 @@
+"""Names and values that stand apart in JSON: `{"name": "password", "value": "x"}`, rows under columns.
+
+Each function says of the parts of an object or a list what kind of value they hold, as the name of a
+key does for its own value; most objects and lists say nothing, and that is known at a glance.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evaltap.recorder.privacy.text.commands import in_arguments
+from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.spelling import listed
+
+_LABELS = listed("""
+name key field header id label param parameter variable property attribute k type title question prop
+setting option fieldName field_name keyName column slot entity
+""")
+_VALUES = frozenset(
+    listed("""
+value val v content text data secret default answer input defaultValue default_value stringValue
+string_value valueString plainText body current to new newValue new_value set
+""")
+)
+_BOTH = frozenset((*_VALUES, *map(str.title, _VALUES), *map(str.upper, _VALUES)))
+_ANY_LABEL = frozenset((*_LABELS, *map(str.title, _LABELS), *map(str.upper, _LABELS)))
+COLUMNS = frozenset(
+    listed("""
+columns headers header fields column_names columnNames schema fieldNames
+""")
+)
+_ROWS = ("rows", "data", "values", "records", "items", "results")
+_TELLING = (Name.SECRET, Name.TOKEN, Name.PHONE, Name.CARD)
+SIGNS = frozenset((*_BOTH, *COLUMNS, "kty"))
+"""An object without any of these keys says nothing here."""
+_SCHEMA_TYPES = frozenset(
+    listed("""
+string number integer boolean object array null
+""")
+)
+
+
+def values_of_label(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
+    """Return what the label of `{"name": ..., "value": ...}` says, and the keys that hold the value."""
+    if len(value) > 16:
+        return Name.PLAIN, frozenset()
+    for label in _ANY_LABEL.intersection(value):
+        name = value[label]
+        if isinstance(name, str) and len(name) <= 64 and (kind := kind_of_name(name)) in _TELLING:
+            return kind, _BOTH.intersection(value) - {label}
+    return Name.PLAIN, frozenset()
+
+
+def columns_of(value: Mapping[str, Any]) -> tuple[str, dict[int, Name]]:
+    """Return the key of an object's rows, and what its columns say: `{"columns": [...], "rows": [...]}`."""
+    for label in sorted(COLUMNS.intersection(value)):
+        if isinstance(names := value.get(label), list) and 0 < len(names) <= 256:
+            kinds = _kinds([_column_name(one) for one in names])
+            rows = next(
+                (key for key in _ROWS if key != label and isinstance(value.get(key), list)), ""
+            )
+            return (rows, kinds) if kinds and rows else ("", {})
+    return "", {}
+
+
+def _column_name(column: Any) -> str:
+    if isinstance(column, dict):
+        column = column.get("name") or column.get("field") or column.get("key")
+    return column if isinstance(column, str) else ""
+
+
+def _kinds(names: Sequence[str]) -> dict[int, Name]:
+    return {
+        index: kind
+        for index, name in enumerate(names)
+        if 0 < len(name) <= 64 and (kind := kind_of_name(name)) in _TELLING
+    }
+
+
+_FLAG = re.compile(r"--?[A-Za-z][\w.-]{0,60}")
+
+
+def kinds_in_list(items: Sequence[Any]) -> dict[int, Name]:
+    """Return what a list says about its own items: a command's words, or a pair of name and value."""
+    if len(items) < 2 or not isinstance(items[0], str) or len(items) > 256:
+        return {}
+    found: dict[int, Name] = {}
+    for index, item in enumerate(items[:-1]):
+        if isinstance(item, str) and item[:1] == "-" and _FLAG.fullmatch(item):
+            kind = kind_of_name(item.lstrip("-"))
+            following = items[index + 1]
+            if kind is Name.SECRET and isinstance(following, str) and following[:1] != "-":
+                found[index + 1] = kind
+    if all(isinstance(item, str) for item in items):
+        found.update((index, Name.SECRET) for index, _, _ in in_arguments(items))
+    if len(items) == 2 and not found and isinstance(items[1], str) and not items[1].isalpha():
+        kind = kind_of_name(items[0][:64])
+        if kind in _TELLING:
+            found[1] = kind
+    return found
+
+
+def kinds_of_rows(items: Sequence[Any]) -> tuple[dict[int, Name], bool]:
+    """Return what the first of a list of rows says of the columns, and False.
+
+    Or, where all rows are pairs and some begin with a telling name, nothing and True.
+    """
+    if len(items) < 1 or not isinstance(items[0], list) or not items[0]:
+        return {}, False
+    first = items[0]
+    if all(isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) for row in items):
+        are_pairs = any(kind_of_name(row[0][:64]) in _TELLING for row in items)
+        if are_pairs and not (len(items) > 1 and len(_kinds(first)) == 2):
+            heads = [row for row in items if kind_of_name(row[0][:64]) in _TELLING]
+            # One telling name, in the first row, beside another name: that is a header.
+            if len(heads) > 1 or heads[0] is not first or not _is_head(items):
+                return {}, True
+    are_names = len(items) > 1 and all(isinstance(one, str) for one in first)
+    if are_names and all(isinstance(row, list) and len(row) == len(first) for row in items[1:]):
+        return _kinds(first), False
+    return {}, False
+
+
+def _is_head(items: Sequence[Any]) -> bool:
+    first = items[0]
+    return len(items) > 1 and isinstance(first[1], str) and first[1].replace("_", "").isalpha()
+
+
+def is_schema(value: Any) -> bool:
+    """Return whether the object under a secret's name describes a field: `{"type": "string"}`."""
+    if not isinstance(value, dict):
+        return False
+    kind = value.get("type")
+    return "$ref" in value or (isinstance(kind, str) and kind.lower() in _SCHEMA_TYPES)
+
+
+_BEGIN = re.compile(
+    r"-----?\s?BEGIN (?:[A-Z0-9]{1,12} ){0,5}(?:PRIVATE|SECRET)(?: [A-Z0-9]{1,12}){0,2}(?: BLOCK)?-----?"
+)
+_JWK_PARTS = frozenset(
+    listed("""
+d p q dp dq qi k oth priv
+""")
+)
+
+
+def begins_key(text: str) -> bool:
+    """Return whether a line of a list of lines begins a private key that ends in another."""
+    return _BEGIN.search(text) is not None and "END " not in text
+
+
+def secret_parts(value: dict[str, Any]) -> frozenset[str]:
+    """Return the names of an object whose values are the private half of a JSON web key."""
+    return _JWK_PARTS if isinstance(value.get("kty"), str) else frozenset()

@@ -1,0 +1,1 @@
+"""What sensitive values look like in text: names, forms, numbers, encodings."""

@@ -1,0 +1,187 @@
+"""Find passwords among the arguments of commands: `curl -u bob:x`, `mysql -px`, `docker login -p x`.
+
+The options that hold one are known by command; `--password x` and `PGPASSWORD=x` need no list, they
+are names like any other.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from evaltap.recorder.privacy.text.secret_names import is_code, is_placeholder
+from evaltap.recorder.privacy.text.spelling import listed
+
+Span = tuple[int, int]
+
+_AFTER_COLON = frozenset(
+    listed("""
+-u --user --proxy-user -U --auth -a
+""")
+)
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    # the whole next word, or the rest of this one
+    "mysql": ("-p",), "mysqldump": ("-p",), "mysqladmin": ("-p",), "mysqlimport": ("-p",), "mariadb": ("-p",),
+    "docker": ("-p",), "podman": ("-p",), "buildah": ("-p",), "skopeo": ("-p",), "helm": ("-p",), "nerdctl": ("-p",),
+    "sshpass": ("-p",), "mongo": ("-p",), "mongosh": ("-p",), "mongodump": ("-p",), "mongorestore": ("-p",),
+    "mongoexport": ("-p",), "mongoimport": ("-p",), "cqlsh": ("-p",), "oc": ("-p",), "az": ("-p",), "cf": ("-p",),
+    "couchbase-cli": ("-p",), "xfreerdp": ("/p:",), "rdesktop": ("-p",),
+    "redis-cli": ("-a",), "sqlcmd": ("-P",), "bcp": ("-P",), "isql": ("-P",), "tsql": ("-P",), "osql": ("-P",),
+    "zip": ("-P",), "unzip": ("-P",), "7z": ("-p",), "7za": ("-p",), "rar": ("-hp", "-p"), "unrar": ("-p",),
+    "ldapsearch": ("-w",), "ldapmodify": ("-w",), "ldapadd": ("-w",), "ldapwhoami": ("-w",), "ldappasswd": ("-w", "-s"),
+    "useradd": ("-p",), "usermod": ("-p",), "adduser": ("-p",), "impacket": ("-p",), "crackmapexec": ("-p",),
+    "netexec": ("-p",), "nxc": ("-p",), "evil-winrm": ("-p",), "mosquitto_pub": ("-P",), "mosquitto_sub": ("-P",),
+    "snmpwalk": ("-A", "-X", "-c"), "snmpget": ("-A", "-X", "-c"), "ssh-keygen": ("-N", "-P"), "ipmitool": ("-P",),
+    "vault": (), "psexec": ("-p",),
+    "keytool": ("-storepass", "-keypass"), "openssl": ("-passin", "-passout", "-k", "-K"), "curlftpfs": ("-o",),
+    "wpa_passphrase": (), "net": (), "htpasswd": (), "rabbitmqctl": (), "chpasswd": (), "smbclient": (), "rclone": (),
+    "curl": ("-b", "--cookie"), "http": (), "https": (), "wget": (), "npm": (), "git": (), "aws": (), "vncpasswd": (), "smbmap": ("-p",),
+    "hydra": ("-p",), "mount": (), "ftp": (), "nmcli": (), "cmdkey": (), "gpg": (), "gh": (), "twine": ("-p",), "echo": (),
+}  # fmt: skip
+_COMMAND = re.compile(
+    r"(?<![\w.-])(?:"
+    + "|".join(sorted(map(re.escape, _OPTIONS), key=len, reverse=True))
+    + r")(?:\.exe)?(?=\s)"
+)
+_WITHOUT_OPTION = ("pass", "net user", "rabbitmqctl", "vault login")
+_ARGUMENT = re.compile(
+    r"[ \t]*(?:\\\n[ \t]*)?((?:[^\s\"'|;&<>]|\"[^\"\n]{0,1024}\"|'[^'\n]{0,1024}'){1,1024})"
+)
+_PORTS = re.compile(r"[\d.]*:?\d{1,5}:\d{1,5}(?:/\w{3})?")
+_NAMES = frozenset(_OPTIONS)
+_BLANKS = dict.fromkeys(map(ord, "`$(/|;&\"'"), " ")
+_MOST_ARGUMENTS = 48
+_ECHOED = re.compile(
+    r"echo[ \t]+(?:-n[ \t]+)?[\"']?([^\s\"'|]{3,256})[\"']?[ \t]*\|[^\n|]{0,80}(?:passw|sudo -S|passwd|login)"
+)
+_CHPASSWD = re.compile(r"[\w.-]{1,64}:([^\s\"'|]{3,256})[\"']?[ \t]*\|[ \t]*(?:sudo )?chpasswd")
+
+
+def in_commands(text: str, lower: str) -> Iterator[Span]:
+    """Yield the places of passwords in the command lines of a text."""
+    if " -" not in text and " /" not in text and not any(one in lower for one in _WITHOUT_OPTION):
+        return
+    if _NAMES.isdisjoint(lower.translate(_BLANKS).split()):
+        return
+    done = 0
+    for match in _COMMAND.finditer(lower):
+        if match.start() < done:
+            continue
+        name = match[0].removesuffix(".exe")
+        if name == "echo":
+            yield from _echoed(text, match.start())
+            continue
+        words: list[Span] = []
+        at = match.end()
+        while len(words) < _MOST_ARGUMENTS and (found := _ARGUMENT.match(text, at)) is not None:
+            words.append(found.span(1))
+            at = found.end()
+        done = at
+        for index, start, end in _passwords(name, [text[a:b] for a, b in words]):
+            yield words[index][0] + start, words[index][0] + end
+
+
+def in_arguments(arguments: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+    """Yield the index and the place of each password among the words of one command."""
+    name = arguments[0].rsplit("/", 1)[-1].lower().removesuffix(".exe")
+    if name in _OPTIONS:
+        for index, start, end in _passwords(name, arguments[1:]):
+            yield index + 1, start, end
+
+
+def _echoed(text: str, start: int) -> Iterator[Span]:
+    for pattern in (_ECHOED, _CHPASSWD):
+        match = pattern.search(text, start, start + 400)
+        if match is not None and not _stands_for(match[1]):
+            yield match.span(1)
+            return
+
+
+def _passwords(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+    options = _OPTIONS[name]
+    for index, word in enumerate(words):
+        following = words[index + 1] if index + 1 < len(words) else ""
+        for option in options:
+            if word == option and _may_be_password(name, following):
+                yield from _whole(index + 1, following)
+            elif word.startswith(option) and len(word) > len(option) + 2 and len(option) <= 3:
+                yield from _rest(index, word, len(option))
+        if word in _AFTER_COLON and following:
+            yield from _behind_colon(index + 1, following)
+        elif word.startswith(("-u", "--user=", "-U")) and ":" in word:
+            yield from _behind_colon(index, word)
+    yield from _by_position(name, words)
+
+
+def _may_be_password(name: str, word: str) -> bool:
+    if word[:1] in ("", "-") or _PORTS.fullmatch(word):
+        return False
+    # `mysql -p shop` asks for the password: the word is a database.
+    return not (name.startswith(("mysql", "mariadb")) and word.replace("_", "").isalpha())
+
+
+def _by_position(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+    """Yield what a command takes as a password by its place."""
+    plain = [index for index, word in enumerate(words) if not word.startswith("-")]
+    flags = "".join(
+        word[1:] for word in words if word.startswith("-") and not word.startswith("--")
+    )
+    place: int | None = None
+    if (name == "wpa_passphrase" and len(plain) > 1) or (name == "net" and words[:1] == ["user"]):
+        place = plain[-1] if name == "wpa_passphrase" else next(iter(plain[2:3]), None)
+    elif name == "net" and words[:1] == ["use"]:
+        place = next((i for i in plain[2:] if not words[i].startswith(("/", "\\"))), None)
+    elif name == "htpasswd" and "b" in flags and len(plain) > 1:
+        place = plain[-1]
+    elif (
+        name == "rabbitmqctl"
+        and words[:1] in (["add_user"], ["change_password"])
+        and len(plain) > 2
+    ):
+        place = plain[2]
+    elif name == "gh" and words[:2] == ["secret", "set"]:
+        place = next((i + 1 for i, one in enumerate(words[:-1]) if one in ("-b", "--body")), None)
+    elif name == "vault" and words[:1] == ["login"] and len(plain) > 1:
+        place = plain[1]
+    elif name == "smbclient":
+        for index, word in enumerate(words):
+            if "%" in word[:-1] and words[index - 1] in ("-U", "--user"):
+                yield index, word.index("%") + 1, len(word.rstrip("'\""))
+    if place is not None:
+        yield from _whole(place, words[place])
+
+
+def _whole(index: int, word: str) -> Iterator[tuple[int, int, int]]:
+    start = len(word) - len(word.lstrip("\"'"))
+    for prefix in ("pass:",):
+        if word.startswith(prefix, start):
+            start += len(prefix)
+    end = len(word.rstrip("\"',)`"))
+    if (
+        end - start >= 3
+        and not _stands_for(word[start:end])
+        and not word.startswith(("env:", "file:"))
+    ):
+        yield index, start, end
+
+
+def _rest(index: int, word: str, start: int) -> Iterator[tuple[int, int, int]]:
+    start += len(word[start:]) - len(word[start:].lstrip("\"'="))
+    end = len(word.rstrip("\"',)`"))
+    value = word[start:end]
+    # `-p3306:3306` and `-path` are no passwords
+    if (
+        end - start >= 3
+        and not _stands_for(value)
+        and not re.fullmatch(r"[\d:./]+|ort.*|ath.*|rint.*", value)
+    ):
+        yield index, start, end
+
+
+def _behind_colon(index: int, word: str) -> Iterator[tuple[int, int, int]]:
+    start = word.find(":") + 1
+    end = len(word.rstrip("\"',)`"))
+    if start > 0 and end - start >= 1 and not _stands_for(word[start:end]) and "//" not in word:
+        yield index, start, end
+
+
+def _stands_for(value: str) -> bool:
+    return is_placeholder(value) or is_code(value) or value.startswith("$")

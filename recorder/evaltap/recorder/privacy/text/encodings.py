@@ -1,0 +1,150 @@
+"""Undo encodings: base64, base32, hex, percent, HTML entities, escapes, and what was packed first.
+
+Each is tried where a text has its signs; what comes out is looked at like any other text, to a depth
+of `MAX_DEPTH`, so that a secret that was encoded twice is found, and no work without end is done.
+"""
+
+import base64
+import html
+import quopri
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from urllib.parse import unquote_to_bytes
+
+MAX_DEPTH = 3
+_LARGEST = 1 << 20
+"""Bytes to unpack at most: a small packed text must not become a large one."""
+
+Decoded = tuple[int, int, str]
+"""A place in a text, and what its encoded characters mean."""
+
+_BASE64 = re.compile(r"[A-Za-z0-9_+/-](?<![A-Za-z0-9_+/-].)[A-Za-z0-9_+/-]{15,65536}+={0,2}")
+_WRAPPED = re.compile(
+    r"(?:(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{60,76}(?:\r?\n|[ ]{2})){1,2000}+[A-Za-z0-9+/]{1,76}={0,2}"
+)
+_SPACED_HEX = re.compile(
+    r"[2-7](?<![A-Za-z0-9].)[0-9a-fA-F]([ :])[2-7][0-9a-fA-F](?:\1[0-9a-fA-F]{2}){5,4096}+(?![A-Za-z0-9])"
+)
+_BASE32 = re.compile(r"[A-Z2-7]{16,8192}+={0,6}")
+_TOKENS = {
+    "%": (re.compile(r"[^\s&?#;<>\"'`]{1,65536}+"), re.compile(r"%[0-9A-Fa-f]{2}")),
+    "&": (
+        re.compile(r"[^\s<>]{1,65536}+"),
+        re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-z]{2,8});"),
+    ),
+    "\\": (re.compile(r"[^\s\"'<>]{1,65536}+"), re.compile(r"\\(?:u\{?[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2})")),
+    "=": (re.compile(r"[^\s]{1,65536}+"), re.compile(r"=(?:40|3D|3A|2[0-9A-F])")),
+}  # fmt: skip
+
+
+def decoded(text: str, *, words: bool = True) -> Iterator[Decoded]:
+    """Yield the encoded parts of a text with what they mean; `words` if it has long ones."""
+    if words:
+        yield from _packed(text)
+    for match in _SPACED_HEX.finditer(text):
+        if (found := _from_hex(match[0])) is not None:
+            yield *match.span(), found
+    for sign, (token, encoded) in _TOKENS.items():
+        if sign not in text or encoded.search(text) is None:
+            continue
+        for match in token.finditer(text):
+            if sign in match[0] and encoded.search(match[0]):
+                yield *match.span(), _DECODERS[sign](match[0])
+
+
+def _packed(text: str) -> Iterator[Decoded]:
+    if "\n" in text or "  " in text:
+        for match in _WRAPPED.finditer(text):
+            if (found := _from_base64(match[0])) is not None:
+                yield *match.span(), found
+    for match in _BASE64.finditer(text):
+        plain = match[0]
+        if (plain.isdigit() and len(plain) < 32) or (
+            plain.isalpha() and (plain.islower() or len(plain) < 20)
+        ):
+            continue
+        for decode in (_from_hex, _from_base32, _from_base64):
+            if (found := decode(plain)) is not None:
+                yield *match.span(), found
+                break
+
+
+def _from_base64(text: str) -> str | None:
+    plain = text.rstrip("=").translate(_STANDARD)
+    try:
+        return _readable(base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True))
+    except ValueError:
+        return None
+
+
+_STANDARD = str.maketrans({"-": "+", "_": "/", "\n": None, "\r": None, " ": None})
+
+
+def _from_base32(text: str) -> str | None:
+    if not _BASE32.fullmatch(text):
+        return None
+    plain = text.rstrip("=")
+    try:
+        return _readable(base64.b32decode(plain + "=" * (-len(plain) % 8)))
+    except ValueError:
+        return None
+
+
+def _from_hex(text: str) -> str | None:
+    try:
+        return _readable(bytes.fromhex(text.removeprefix("0x").replace(":", " ")))
+    except ValueError:
+        return None
+
+
+def _readable(content: bytes) -> str | None:
+    """Return bytes as text, unpacked first where they are; None when they are no text."""
+    if content[:2] == b"\x1f\x8b" or content[:2] in (b"x\x9c", b"x\xda", b"x\x01", b"x^"):
+        content = _unpacked(content)
+    try:
+        if len(content) > 3 and content[1::2].count(0) > len(content) // 3:
+            return content.decode("utf-16-le")
+        text = content.decode()
+    except ValueError:
+        return None
+    return text if text.isprintable() or _printable_share(text) else None
+
+
+def _printable_share(text: str) -> bool:
+    return "\0" not in text and sum(map(str.isprintable, text)) > len(text) * 0.8
+
+
+def _unpacked(content: bytes) -> bytes:
+    try:
+        return zlib.decompressobj(wbits=47).decompress(content, _LARGEST)
+    except zlib.error:
+        return content
+
+
+def _from_percent(text: str) -> str:
+    return unquote_to_bytes(text.replace("+", " ")).decode("utf-8", "replace")
+
+
+def _from_quoted_printable(text: str) -> str:
+    return quopri.decodestring(text.encode()).decode("utf-8", "replace")
+
+
+def _from_escapes(text: str) -> str:
+    return _ESCAPE.sub(_character, text)
+
+
+_ESCAPE = re.compile(r"(?<!\\)\\++(u\{?[0-9a-fA-F]{4}\}?|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2})")
+
+
+def _character(match: re.Match[str]) -> str:
+    code = int(match[1].strip("uUx{}"), 16)
+    return chr(code) if code < 0x110000 else " "
+
+
+_DECODERS: dict[str, Callable[[str], str]] = {
+    "%": _from_percent,
+    "&": html.unescape,
+    "\\": _from_escapes,
+    "=": _from_quoted_printable,
+}

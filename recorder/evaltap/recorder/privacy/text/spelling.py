@@ -1,0 +1,70 @@
+"""A text as the rules read it: of the same length, in plain spelling.
+
+Whoever writes a secret in full-width letters, with narrow blanks or in a string with escapes means
+the same.  Each character becomes one character, so a place in one is the same place in the other.
+"""
+
+import re
+import unicodedata
+
+
+def _plain_characters() -> dict[int, str]:
+    table = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}  # full-width forms
+    for code in (0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000):
+        table[code] = " "
+    for code in (0x2010, 0x2011, 0x2012, 0x2013, 0x2014, 0x2015, 0x2212, 0xFE63):
+        table[code] = "-"
+    for code in (0x201C, 0x201D, 0x201E, 0x201F, 0xAB, 0xBB, 0x300C, 0x300D, 0x300E, 0x300F):
+        table[code] = '"'
+    for code in (0x2018, 0x2019, 0x201A, 0x2039, 0x203A):
+        table[code] = "'"
+    table.update({0x3002: ".", 0xFF61: ".", 0x3001: ",", 0xFE55: ":"})
+    for zero in (0x660, 0x6F0, 0x966, 0x9E6, 0xE50):  # Arabic, Persian, Hindi, Bengali, Thai
+        table.update({zero + digit: str(digit) for digit in range(10)})
+    return table
+
+
+_PLAIN = _plain_characters()
+_ESCAPE = re.compile(r"(?<!\\)\\++(?:[nrt]|(?=[\"'`]))")
+
+
+_QUOTE = re.compile(r"(?<!;)&(?:quot|#34|#39);(?!&)")
+
+
+def plain_spelling(text: str) -> str:
+    """Return the text in plain characters, with escapes of strings as blanks; as long as it was."""
+    if not text.isascii():
+        text = text.translate(_PLAIN)
+    if "\\" in text:
+        text = _ESCAPE.sub(_blanks, text)
+    if "&quot;" in text or "&#34;" in text or "&#39;" in text:
+        text = _QUOTE.sub(lambda match: '"'.rjust(len(match[0])), text)
+    return text
+
+
+def _blanks(match: re.Match[str]) -> str:
+    return " " * len(match[0])
+
+
+def lowered(text: str) -> str:
+    """Return the text in lower case, as long as it was."""
+    lower = text.lower()
+    if len(lower) == len(text):
+        return lower
+    return "".join(small if len(small := one.lower()) == 1 else one for one in text)
+
+
+_LETTERS = str.maketrans("łŁøØđĐıßæÆœŒ", "lLoOdDisaAoO")
+
+
+def folded(text: str) -> str:
+    """Return a text without accents, for comparing words; its length may differ."""
+    if text.isascii():
+        return text
+    parts = unicodedata.normalize("NFKD", text.translate(_LETTERS))
+    return unicodedata.normalize("NFC", "".join(c for c in parts if not unicodedata.combining(c)))
+
+
+def listed(words: str) -> tuple[str, ...]:
+    """Return the words of a list that is written as one text."""
+    return tuple(words.split())

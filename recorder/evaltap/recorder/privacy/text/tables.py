@@ -1,0 +1,116 @@
+"""Find the columns of secrets in tables written as text: CSV, Markdown, what a database prints."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from evaltap.recorder.privacy.text.secret_names import (
+    Name,
+    is_placeholder,
+    is_token,
+    kind_of_name,
+)
+
+Cell = tuple[Name, int, int]
+"""What a column's name says, and the place of a value under it."""
+
+_SEPARATORS = ("|", "\t", ",", ";")
+_KINDS = (Name.SECRET, Name.TOKEN, Name.PHONE, Name.CARD)
+_LONGEST_HEAD = 2_000
+_MOST_COLUMNS = 64
+_RULE = re.compile(r"[\s|:+=-]+")
+
+
+def in_tables(text: str, names: Iterable[int]) -> Iterator[Cell]:
+    """Yield the cells of a text's tables that stand under the name of a secret or a number.
+
+    `names` are places of such names: a line that holds none is no header.
+    """
+    heads = sorted({text.rfind("\n", 0, place) + 1 for place in names})
+    done = 0
+    for head in heads:
+        if head < done:
+            continue
+        end = text.find("\n", head) + 1
+        if not end:
+            return
+        separator, columns, width = _head(text[head:end])
+        done = end
+        while columns and done < len(text):
+            stop = text.find("\n", done) + 1 or len(text)
+            line = text[done:stop]
+            if _RULE.fullmatch(line) is None:
+                cells = _cells(line, separator)
+                if len(cells) != width:
+                    break
+                for index, kind in columns.items():
+                    yield from _cell(kind, line, done, cells[index])
+            done = stop
+
+
+_INSERT = re.compile(r"(?i)\(([^()]{1,500})\)\s{0,8}values\s{0,8}(?=\()")
+_ROW = re.compile(r"\(([^()]{1,4000})\)[\s,]{0,8}")
+
+
+def in_inserts(text: str) -> Iterator[Cell]:
+    """Yield the values of SQL's `INSERT INTO t (name, password) VALUES (...), (...)`."""
+    for insert in _INSERT.finditer(text):
+        names = [text[insert.start(1) + a : insert.start(1) + b] for a, b in _cells(insert[1], ",")]
+        kinds = {i: kind for i, name in enumerate(names) if (kind := kind_of_name(name)) in _KINDS}
+        at = insert.end()
+        while kinds and (row := _ROW.match(text, at)) is not None:
+            places = _cells(row[1], ",")
+            for index, kind in kinds.items() if len(places) == len(names) else ():
+                yield from _cell(kind, row[1], row.start(1), places[index])
+            at = row.end()
+
+
+def _head(line: str) -> tuple[str, dict[int, Name], int]:
+    """Return how the cells of a header are parted, and its columns that matter."""
+    if len(line) > _LONGEST_HEAD:
+        return "", {}, 0
+    for separator in _SEPARATORS:
+        if separator not in line:
+            continue
+        cells = _cells(line, separator)
+        names = [line[a:b] for a, b in cells]
+        if len(names) > _MOST_COLUMNS or not all(len(name) <= 40 for name in names):
+            continue
+        kinds = {i: kind for i, name in enumerate(names) if (kind := kind_of_name(name)) in _KINDS}
+        if kinds and not any(any(map(str.isdigit, name)) and "=" in name for name in names):
+            return separator, kinds, len(cells)
+    return "", {}, 0
+
+
+def _cells(line: str, separator: str) -> list[tuple[int, int]]:
+    """Return the places of a line's cells, without blanks and quotes around them."""
+    parts = _QUOTED[separator].finditer(line) if '"' in line else None
+    if parts is None:
+        found, at = [], 0
+        for part in line.split(separator):
+            found.append((at, at + len(part)))
+            at += len(part) + 1
+    else:
+        found = [match.span(1) for match in parts]
+    return [_trimmed(line, start, end) for start, end in found]
+
+
+_QUOTED = {
+    one: re.compile(
+        rf"(?:^|(?<={re.escape(one)}))(\s*+\"[^\"]*+\"\s*+|[^{re.escape(one)}\"]*+)(?={re.escape(one)}|$)"
+    )
+    for one in _SEPARATORS
+}
+
+
+def _trimmed(line: str, start: int, end: int) -> tuple[int, int]:
+    cell = line[start:end]
+    start += len(cell) - len(cell.lstrip(" \t\r\n\"'`*"))
+    return start, max(start, end - len(cell) + len(cell.rstrip(" \t\r\n\"'`*")))
+
+
+def _cell(kind: Name, line: str, offset: int, place: tuple[int, int]) -> Iterator[Cell]:
+    value = line[slice(*place)]
+    if len(value) < 3 or is_placeholder(value) or _RULE.fullmatch(value):
+        return
+    if kind is not Name.TOKEN or is_token(value):
+        yield kind, offset + place[0], offset + place[1]

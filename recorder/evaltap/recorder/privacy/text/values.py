@@ -1,0 +1,140 @@
+"""Read the value that begins at a place of a text: quoted or a word, and no placeholder or code."""
+
+import re
+
+from evaltap.recorder.privacy.text.secret_names import (
+    Name,
+    is_code,
+    is_opaque,
+    is_placeholder,
+    is_token,
+    kind_of_name,
+)
+
+Span = tuple[int, int]
+
+
+def inside(match: re.Match[str] | None, token: bool) -> Span | None:
+    """Return the place of the first group of a match, without blanks; None when it is no value."""
+    if match is None:
+        return None
+    value = match[1].strip()
+    if not value or is_placeholder(value) or (token and not is_token(value)):
+        return None
+    begin = match.start(1) + match[1].find(value)
+    return begin, begin + len(value)
+
+
+_QUOTES = "\"'`"
+_WORD = re.compile(r"[^\s\"'`&<>]{0,4096}+")
+
+
+_WRAPPED = re.compile(
+    r"(?:[\w.]{0,40}(?:Secret|Str|str|bytes|encode|decode|quote|Password)\w{0,12})\([ ]?(?=b?[\"'])"
+)
+
+
+def read_value(
+    text: str, at: int, *, token: bool, sure: bool, said: bool = False, code: bool = True
+) -> Span | None:
+    """Return the place of the value that begins here, None when it is none or only stands for one.
+
+    `sure`: a sign says that it is a value; `said`: it is part of a sentence; `code`: it may be code.
+    """
+    if sure and (wrapped := _WRAPPED.match(text, at)) is not None:
+        at = wrapped.end()
+    while text[at : at + 1] in ("b", "f", "r", "u", "@", "N") and text[at + 1 : at + 2] in (
+        "'",
+        '"',
+    ):
+        at += 1
+    if text[at : at + 1] in _QUOTES and at < len(text):
+        return _quoted(text, at, token=token)
+    match = _WORD.match(text, at)
+    value = match[0].rstrip(".,;:!?)]}*") if match else ""
+    end = at + len(value)
+    if len(value) < 4 or is_placeholder(value) or (code and _is_expression(text, value, end)):
+        return None
+    if token:
+        accepted = (
+            is_token(value) if sure else is_opaque(value) or (is_token(value) and is_mixed(value))
+        )
+    elif sure:
+        accepted = True
+    else:
+        last_on_line = text[end : end + 1] in ("", "\n", "\r")
+        accepted = not _is_wordy(value) or (not said and last_on_line)
+    return (at, end) if accepted else None
+
+
+def _is_wordy(value: str) -> bool:
+    return value.replace("-", "").replace("'", "").replace("/", "").replace("_", "").isalpha()
+
+
+def _is_expression(text: str, value: str, end: int) -> bool:
+    if kind_of_name(value) in (Name.SECRET, Name.TOKEN) and value.replace("_", "").isalpha():
+        return True  # `password=password`, `api_key: apiKey`
+    return is_code(value) or text[end : end + 1] == "("
+
+
+def _quoted(text: str, at: int, *, token: bool) -> Span | None:
+    quote = text[at] * 3 if text.startswith(text[at] * 3, at) else text[at]
+    begin = at + len(quote)
+    end = text.find(quote, begin, begin + 4096)
+    value = text[begin : end if end >= 0 else begin + 4096]
+    if end < 0:
+        value = value.split("\n", 1)[0]
+    trimmed = value.rstrip()
+    if len(trimmed) < 3 or is_placeholder(trimmed) or (token and not is_token(trimmed)):
+        return None
+    if text[at - 1 : at] in " \t" and trimmed.isalpha() and text[at - 2 : at - 1].isalnum():
+        # Nothing but a blank between: the quotes may be those of any word.
+        return None
+    return begin, begin + len(trimmed)
+
+
+_LINE = re.compile(r"([\"'`]{0,4}[ ]?[\"'`]{0,2})([^\r\n\"'`]{0,4096}+)")
+
+
+_WHOLE_LINE = re.compile(r"()([^\r\n]{0,4096}+)")
+
+
+def rest_of_header(text: str, at: int, *, cookie: bool, quoted: bool) -> Span | None:
+    """Return the place of a header's value: up to the closing quote or the end of the line."""
+    match = (_LINE if quoted or text[at : at + 1] in ("'", '"', "`") else _WHOLE_LINE).match(
+        text, at
+    )
+    if match is None:
+        return None
+    begin, value = match.start(2), match[2].rstrip(" \t,;}])\"'`")
+    if "  " in value:  # an escaped line break
+        value = value.split("  ", 1)[0]
+    looks_secret = "=" in value or any(map(is_opaque, value.split()))
+    if cookie and not looks_secret:
+        looks_secret = is_token(value)
+    if not cookie and not looks_secret:
+        looks_secret = any(map(_may_be_credential, value.split()))
+    if len(value) < 6 or not looks_secret or is_placeholder(value):
+        return None
+    return begin, begin + len(value)
+
+
+def _may_be_credential(word: str) -> bool:
+    return len(word) >= 6 and any(map(str.isdigit, word))
+
+
+_WORD_LIST = re.compile(r"[\"'`]?((?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})")
+
+
+def word_list(text: str, at: int) -> Span | None:
+    """Return the place of the words of a recovery phrase, or of one word."""
+    match = _WORD_LIST.match(text, at)
+    return match.span(1) if match else read_value(text, at, token=False, sure=True)
+
+
+def is_mixed(value: str) -> bool:
+    """Return whether a word has digits among other characters, or signs that no word has."""
+    digits = sum(map(str.isdigit, value))
+    if any(sign in value for sign in "!@#$%^&*+=?") and any(map(str.isalpha, value)):
+        return not value.endswith(("?", "!", "*", "=")) or digits > 0
+    return len(value) >= 4 and digits > 0

@@ -1,0 +1,318 @@
+"""One run as observations: the bookkeeping that the turn API and every framework's plugin need.
+
+Knows no framework.  The agent's last message is its answer once the run ends well; the ones before it
+are intermediate.  Times grow strictly within a run, whatever the clock does.  Tools may
+run at the same time and in threads; the methods may be called from any of them, and none of them
+protects its caller: that is the part of `guarded`.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from evaltap.recorder.observation import (
+    UNSEEN,
+    Failure,
+    ModelCalled,
+    Observation,
+    Origin,
+    Responded,
+    RunEnded,
+    RunStarted,
+    RunStatus,
+    ToolCalled,
+    ToolReturned,
+    UserMessage,
+    failure_of,
+)
+from evaltap.recorder.protocols import Recording
+
+
+class ObservedRun:
+    """A turn under way; make it when the run begins and call `end` once, with how it ended.
+
+    `begun_ns` is when it began, if that was before it was known to be one.  With `begins` False nothing
+    is observed before `begin` is called.
+    """
+
+    def __init__(
+        self,
+        recorder: Recording,
+        origin: Origin,
+        *,
+        session_id: str | None = None,
+        app_name: str | None = None,
+        user_id: str | None = None,
+        agent_name: str | None = None,
+        state: Mapping[str, object] | None = None,
+        invocation_id: str | None = None,
+        begun_ns: int | None = None,
+        begins: bool = True,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.run_id = os.urandom(12).hex()
+        self.session_id = session_id
+        self.recorder = recorder
+        self._clock = RunClock(clock)
+        self._answer: tuple[int, str, str | None] | None = None
+        self._open: dict[str, int] = {}
+        self._lasted: dict[str, float] = {}
+        self._has_user_message = self._responded = self._ended = False
+        trace_id, root_span_id = _current_span()
+        self._start = RunStarted(
+            self.run_id,
+            self._clock.now() if begun_ns is None else begun_ns,
+            session_id=session_id,
+            app_name=app_name,
+            user_id=user_id,
+            agent_name=agent_name,
+            state=state,
+            origin=origin,
+            trace_id=trace_id,
+            root_span_id=root_span_id,
+            invocation_id=invocation_id,
+        )
+        if begins:
+            self.begin()
+
+    def begin(self) -> None:
+        """Record that the run has begun."""
+        self._observe(self._start)
+
+    def user_message(self, text: str | None) -> None:
+        """Record the user message; a turn that ends without any says that it is missing."""
+        if text is not None:
+            self._has_user_message = True
+            self._observe(UserMessage(self.run_id, self._clock.now(), text))
+
+    def is_open(self, call_id: str) -> bool:
+        """Return whether this tool call was made and has not returned."""
+        return call_id in self._open
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the turn is closed."""
+        return self._ended
+
+    def reopen(self) -> None:
+        """Take up a turn that ended and goes on all the same; ending it again revises it."""
+        self._ended = False
+
+    @property
+    def has_user_message(self) -> bool:
+        """Whether a user message was seen."""
+        return self._has_user_message
+
+    def agent_message(
+        self, text: str | None, agent: str | None = None, *, final: bool = True
+    ) -> None:
+        """Record a message of the agent: the answer, unless another follows or it is not `final`."""
+        self._demote()
+        if text is None:
+            return
+        if final:
+            self._answer = self._clock.now(), text, agent
+        else:
+            self._observe(ModelCalled(self.run_id, self._clock.now(), text=text, agent_name=agent))
+
+    def framework_result(self, text: str) -> None:
+        """Record what the framework itself calls the result of the run."""
+        if self._answer is None or self._answer[1] != text:
+            self._demote()
+            self._answer = self._clock.now(), text, None
+
+    def answer(self, text: str | None) -> None:
+        """Record an answer that is known to be one; the last counts."""
+        self._responded = True
+        self._observe(Responded(self.run_id, self._clock.now(), text))
+
+    def model_called(
+        self,
+        model: str | None,
+        *,
+        text: str | None = None,
+        input_tokens: int | None = None,
+        output_tokens: int | None = None,
+        cost_usd: float | None = None,
+        agent: str | None = None,
+    ) -> None:
+        """Record a call of a language model and what it used.
+
+        Its words go to `agent_message`, unless they are `text`, known not to be the answer.
+        """
+        self._observe(
+            ModelCalled(
+                self.run_id,
+                self._clock.now(),
+                model=model,
+                text=text,
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                cost_usd=cost_usd,
+                agent_name=agent,
+            )
+        )
+
+    def tool_called(
+        self,
+        call_id: str | None,
+        name: str,
+        arguments: object = UNSEEN,
+        *,
+        agent: str | None = None,
+        parent: str | None = None,
+        made_up: str = "",
+        capture: Mapping[str, str] | None = None,
+        expects_id: bool = True,
+        is_open: bool = True,
+    ) -> None:
+        """Record a tool call; `made_up` names it to `returned` when the model gave it no id.
+
+        Where an id is expected, one that is not there is marked as missing.  A call that is not open
+        has returned already, so nobody knows how long it took.
+        """
+        capture = dict(capture or {})
+        if call_id is None and expects_id:
+            capture["id"] = "missing"
+        if arguments is UNSEEN:
+            capture["arguments"] = "missing"
+        now = self._clock.now()
+        if is_open:
+            self._open[call_id or made_up] = now
+        self._observe(
+            ToolCalled(
+                self.run_id,
+                now,
+                call_id or made_up,
+                name,
+                None if arguments is UNSEEN else arguments,
+                agent_name=agent,
+                parent_call_id=parent,
+                id_known=call_id is not None,
+                capture=capture,
+            )
+        )
+
+    def tool_returned(
+        self,
+        call_id: str,
+        result: object = UNSEEN,
+        failure: Failure | None = None,
+        *,
+        duration_ms: float | None = None,
+    ) -> None:
+        """Record how a tool call ended; once more when more of it is known, which takes no time."""
+        now = self._clock.now()
+        begun = self._open.pop(call_id, None)
+        if begun is not None:
+            self._lasted[call_id] = (now - begun) / 1e6
+        missing = {"result": "missing"} if result is UNSEEN and failure is None else {}
+        self._observe(
+            ToolReturned(
+                self.run_id,
+                now,
+                call_id,
+                None if result is UNSEEN else result,
+                failure,
+                self._lasted.get(call_id) if duration_ms is None else duration_ms,
+                missing,
+            )
+        )
+
+    def end(
+        self, status: RunStatus = "ok", failure: Failure | None = None, reason: str = "run_ended"
+    ) -> None:
+        """Close the turn; the last message is the answer unless the run failed."""
+        if self._ended:
+            return
+        self._ended = True
+        if not self._has_user_message:
+            self._observe(
+                UserMessage(self.run_id, self._clock.now(), None, {"userContent": "missing"})
+            )
+        if status == "error":
+            self._demote()
+        elif self._answer is not None:
+            said_ns, text, _ = self._answer
+            self._observe(Responded(self.run_id, said_ns, text))
+        elif status == "ok" and not self._responded:
+            missing = {"finalResponse": "missing"}
+            self._observe(Responded(self.run_id, self._clock.now(), None, missing))
+        self._observe(RunEnded(self.run_id, self._clock.now(), status, failure, reason))
+
+    def end_with(self, error: BaseException) -> None:
+        """Close the turn for an exception: failed, or incomplete when it was cancelled."""
+        self.end("error" if isinstance(error, Exception) else "incomplete", failure_of(error))
+
+    def _demote(self) -> None:
+        if self._answer is not None:
+            said_ns, text, agent = self._answer
+            self._observe(ModelCalled(self.run_id, said_ns, text=text, agent_name=agent))
+            self._answer = None
+
+    def _observe(self, observation: Observation) -> None:
+        self.recorder.observe(observation)
+
+
+def _current_span() -> tuple[str | None, str | None]:
+    """Return trace id and span id of the span around the caller, None where there is none."""
+    # Nothing of OpenTelemetry is loaded for it: where it is not, there is no span.
+    trace = sys.modules.get("opentelemetry.trace")
+    span = trace.get_current_span().get_span_context() if trace is not None else None
+    if span is None or not span.is_valid:
+        return None, None
+    return format(span.trace_id, "032x"), format(span.span_id, "016x")
+
+
+_ENCLOSING: ContextVar[tuple[ObservedRun, str] | None] = ContextVar("evaltap_call", default=None)
+
+
+@contextmanager
+def inside(run: ObservedRun | None, call_id: str) -> Iterator[None]:
+    """Mark that a tool works here, so that a run which begins inside it belongs to `run`."""
+    before = enter((run, call_id) if run is not None else None)
+    try:
+        yield
+    finally:
+        enter(before)
+
+
+def enter(call: tuple[ObservedRun, str] | None) -> tuple[ObservedRun, str] | None:
+    """Mark that this call is at work here; return what was marked, to be entered again later.
+
+    For frameworks that report the start and the end of a call in two hooks.
+    """
+    before = _ENCLOSING.get()
+    _ENCLOSING.set(call)
+    return before
+
+
+def enclosing(recorder: Recording) -> tuple[ObservedRun, str] | None:
+    """Return the run, and its open tool call, inside of which the caller works."""
+    found = _ENCLOSING.get()
+    if found is None or found[0].recorder is not recorder or not found[0].is_open(found[1]):
+        return None
+    return found
+
+
+class RunClock:
+    """Nanoseconds since the epoch, strictly growing within a run.
+
+    `wall` is asked once, at the beginning; from there a monotonic clock counts, so that a host whose
+    time is set back reorders no observations.
+    """
+
+    __slots__ = ("_began_ns", "_last_ns", "_zero_ns")
+
+    def __init__(self, wall: Callable[[], int] = time.time_ns) -> None:
+        self._zero_ns, self._began_ns = time.perf_counter_ns(), wall()
+        self._last_ns = 0
+
+    def now(self) -> int:
+        """Return the time, at least one nanosecond after the last that was returned."""
+        now = self._began_ns + time.perf_counter_ns() - self._zero_ns
+        self._last_ns = max(now, self._last_ns + 1)
+        return self._last_ns

@@ -1,0 +1,214 @@
+"""Outcome rules: which turns are kept for how they came out, and with which probability."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from evaltap.schemas.errors import ConfigurationError
+
+HEAD = "head"
+
+MIN_TOOL_CALLS = 100
+"""Calls to have seen before any tool is called rare."""
+MAX_TOOLS = 10_000
+
+MAX_NEGATIVE_SESSIONS = 10_000
+
+Check = Callable[[Mapping[str, Any], "History"], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeRule:
+    """Keep turns of which all checks hold with at least this probability."""
+
+    name: str
+    keep: float
+    checks: tuple[Check, ...]
+
+
+class History:
+    """What this process has seen before: how often each tool was called, and who complained; bounded."""
+
+    def __init__(self) -> None:
+        self._calls: Counter[str] = Counter()
+        self._total = 0
+        self._negative: OrderedDict[str, None] = OrderedDict()
+
+    def add(self, names: Sequence[str]) -> None:
+        """Count calls."""
+        if len(self._calls) + len(names) > MAX_TOOLS:
+            self._calls = Counter(dict(self._calls.most_common(MAX_TOOLS // 2)))
+        self._calls.update(names)
+        self._total += len(names)
+
+    def is_rare(self, name: str, share: float) -> bool:
+        """Return whether a tool makes up less than this share of the calls so far."""
+        return self._total >= MIN_TOOL_CALLS and self._calls[name] < share * self._total
+
+    def note_negative(self, eval_id: str) -> None:
+        """Remember that a session got negative feedback."""
+        self._negative[eval_id] = None
+        self._negative.move_to_end(eval_id)
+        if len(self._negative) > MAX_NEGATIVE_SESSIONS:
+            self._negative.popitem(last=False)
+
+    def is_negative(self, eval_id: str) -> bool:
+        """Return whether a session got negative feedback so far."""
+        return eval_id in self._negative
+
+
+def parse_outcome_rules(text: str) -> tuple[OutcomeRule, ...]:
+    """Return the rules of a JSON list; raise ConfigurationError, naming rule and mistake.
+
+    A rule has a `name`, a `keep` from 0 to 1, and one or more conditions, all of which must hold:
+    `error` (true), `slowerThanMs`, `costlierThanUsd`, `moreStepsThan`, `rareTool` (a share),
+    `negativeFeedback` (true), `field` ({path, and one of equals, over, under, contains}).
+    """
+    try:
+        found = orjson.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"sample rules: {error}; expected a JSON list") from error
+    if not isinstance(found, list):
+        raise ConfigurationError("sample rules: expected a JSON list of rules")
+    rules = [_rule(index, one) for index, one in enumerate(found)]
+    if len({rule.name for rule in rules}) < len(rules):
+        raise ConfigurationError("sample rules: two rules have one name; their counts would mix")
+    return tuple(rules)
+
+
+def _rule(index: int, found: Any) -> OutcomeRule:
+    name = found.get("name") if isinstance(found, dict) else None
+    if not isinstance(name, str) or not name or name == HEAD or len(name) > 60:
+        raise ConfigurationError(
+            f"sample rule {index}: expected an object with a name of its own, other than {HEAD!r}"
+        )
+    keep = found.get("keep", 1)
+    if not _is_number(keep) or not 0 <= keep <= 1:
+        raise ConfigurationError(f"sample rule {name!r}: keep is {keep!r}; expected 0 to 1")
+    conditions = {key: value for key, value in found.items() if key not in ("name", "keep")}
+    unknown = [key for key in conditions if key not in _CONDITIONS]
+    if unknown or not conditions:
+        raise ConfigurationError(
+            f"sample rule {name!r}: {', '.join(unknown) or 'no condition'}; expected one or more of "
+            f"{', '.join(_CONDITIONS)}"
+        )
+    try:
+        checks = tuple(_CONDITIONS[key](value) for key, value in conditions.items())
+    except ValueError as error:
+        raise ConfigurationError(f"sample rule {name!r}: {error}") from error
+    return OutcomeRule(name, keep, checks)
+
+
+def _error(wanted: Any) -> Check:
+    expected = _flag("error", wanted)
+    return lambda case, _: _failed(_turn(case)) is expected
+
+
+def _above(name: str, *path: str) -> Callable[[Any], Check]:
+    def condition(limit: Any) -> Check:
+        _number(name, limit)
+
+        def check(case: Mapping[str, Any], _: History) -> bool:
+            value = _at(case, path)
+            return _is_number(value) and value > limit
+
+        return check
+
+    return condition
+
+
+def _more_steps(limit: Any) -> Check:
+    _number("moreStepsThan", limit)
+    return lambda case, _: len(_turn(case).get("tools") or ()) > limit
+
+
+def _rare_tool(share: Any) -> Check:
+    _number("rareTool", share)
+    return lambda case, seen: any(seen.is_rare(n, share) for n in tool_names(_turn(case)))
+
+
+def _negative_feedback(wanted: Any) -> Check:
+    expected = _flag("negativeFeedback", wanted)
+    return lambda case, seen: seen.is_negative(case["evalId"]) is expected
+
+
+def _field(wanted: Any) -> Check:
+    operators = ("equals", "over", "under", "contains")
+    named = [key for key in operators if isinstance(wanted, dict) and key in wanted]
+    if len(named) != 1 or not isinstance(wanted.get("path"), str) or len(wanted) != 2:
+        raise ValueError(f"field needs a path and one of {', '.join(operators)}")
+    operator, operand = named[0], wanted[named[0]]
+    if operator in ("over", "under"):
+        _number(f"field.{operator}", operand)
+    path = wanted["path"].split(".")
+
+    def check(case: Mapping[str, object], _: History) -> bool:
+        return _compare(operator, _at(case, path), operand)
+
+    return check
+
+
+def _compare(operator: str, value: Any, operand: Any) -> bool:
+    if operator == "equals":
+        return bool(value == operand)
+    if operator == "contains":
+        return isinstance(value, str | list | dict) and operand in value
+    if not _is_number(value):
+        return False
+    return bool(value > operand if operator == "over" else value < operand)
+
+
+_CONDITIONS: dict[str, Callable[[Any], Check]] = {
+    "error": _error,
+    "slowerThanMs": _above("slowerThanMs", "turn", "telemetry", "latencyMs"),
+    "costlierThanUsd": _above("costlierThanUsd", "turn", "telemetry", "costUsd"),
+    "moreStepsThan": _more_steps,
+    "rareTool": _rare_tool,
+    "negativeFeedback": _negative_feedback,
+    "field": _field,
+}
+
+
+def _turn(case: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = case["actualConversation"][0]
+    return found
+
+
+def _at(case: Mapping[str, object], path: Sequence[str]) -> Any:
+    """Return the value at a path of the case (`turn` first for the turn's); None if absent."""
+    value: Any = case
+    for index, step in enumerate(path):
+        if index == 0 and step == "turn":
+            value = _turn(case)
+        else:
+            value = value.get(step) if isinstance(value, Mapping) else None
+    return value
+
+
+def _failed(turn: Mapping[str, Any]) -> bool:
+    telemetry = turn.get("telemetry") or {}
+    return telemetry.get("status") == "error" or any(
+        tool.get("error") for tool in turn.get("tools") or () if isinstance(tool, Mapping)
+    )
+
+
+def tool_names(turn: Mapping[str, Any]) -> list[str]:
+    return [str(tool.get("name")) for tool in turn.get("tools") or () if isinstance(tool, Mapping)]
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is {value!r}; expected true or false")
+    return value
+
+
+def _number(name: str, value: object) -> None:
+    if not _is_number(value):
+        raise ValueError(f"{name} is {value!r}; expected a number")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,381 @@
+"""Claude Code's transcripts: one JSON Lines file per session, read into eval cases, a turn each.
+
+Source: the files below `~/.claude/projects` as Claude Code 2.x writes them, and the reading of them
+in claude-agent-sdk.  A line holds one content block of a message; `message.id` says which belong
+together.  A sub-agent's lines are marked `isSidechain` and stand in the same file, or in
+`SESSION/subagents/agent-*.jsonl` beside `SESSION.jsonl`, with the same session id.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from evaltap.recorder.assembly.case import case_of
+from evaltap.recorder.observation import (
+    Failure,
+    ModelCalled,
+    Origin,
+    Responded,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    RunStatus,
+    ToolCalled,
+    ToolReturned,
+    UserMessage,
+)
+from evaltap.schemas.data import JsonObject
+from evaltap.schemas.errors import InputError
+
+AGENT = "claude-code"
+SUB_AGENT = "Task"
+ORIGIN = Origin(framework="claude-code", convention="claude-code-transcript")
+_NAMES = {"Skill": "skill_run", "Agent": SUB_AGENT, "Task": SUB_AGENT}
+_INTERRUPTED = "[Request interrupted by user"
+_NOT_SAID = (
+    _INTERRUPTED,
+    "<bash-",
+    "<goal>",
+    "<ide_opened_file>",
+    "<ide_selection>",
+    "<local-command-",
+    "<session-start-hook>",
+    "<system-reminder>",
+    "<task-notification>",
+    "<tick>",
+    "Caveat: ",
+)
+"""How text begins that Claude Code writes in the user's place."""
+_SYNTHETIC = "<synthetic>"
+_COMMAND = "<command-name>"
+
+
+def normal_name(name: str) -> str:
+    """Return a tool's name as eval sets have it.
+
+    Calls of skills are `skill_run`, sub-agents `Task` whatever the version calls them; names of MCP
+    tools (`mcp__server__tool`) and all others stay.
+    """
+    return _NAMES.get(name, name)
+
+
+@dataclass(slots=True)
+class TranscriptReport:
+    """What was in the files."""
+
+    files: int = 0
+    lines: int = 0
+    sessions: int = 0
+    turns: int = 0
+    lines_skipped: int = 0
+    """Lines that are no JSON object: a file that is being written ends in one."""
+
+
+@dataclass(slots=True)
+class _Prompt:
+    """A user message and the lines that came of it."""
+
+    line: Mapping[str, Any]
+    text: str
+    lines: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+def read_transcripts(
+    paths: Iterable[str | Path],
+    *,
+    recorder_version: str | None = None,
+    report: TranscriptReport | None = None,
+) -> Iterator[JsonObject]:
+    """Yield an eval case for each turn in the transcripts, session by session in order of time.
+
+    A path may be a folder, of which all transcripts are read.  The files of a session's sub-agents
+    are found beside it.  A line that a resumed session has copied counts once.  Raises InputError
+    for a file that cannot be read, or holds no transcript.
+    """
+    report = report if report is not None else TranscriptReport()
+    sessions: dict[str, list[Mapping[str, Any]]] = {}
+    seen: set[str] = set()
+    for path in _files(paths):
+        for line in _lines(path, report):
+            key = line.get("uuid")
+            if key in seen or line.get("type") not in ("user", "assistant"):
+                continue
+            if isinstance(key, str):
+                seen.add(key)
+            sessions.setdefault(str(line.get("sessionId") or path.stem), []).append(line)
+    report.sessions = len(sessions)
+    for session_id, lines in sessions.items():
+        side = [line for line in lines if line.get("isSidechain")]
+        prompts = _prompts(line for line in lines if not line.get("isSidechain"))
+        works = _works(side, prompts)
+        for prompt in prompts:
+            report.turns += 1
+            yield case_of(_observe(session_id, prompt, works), recorder_version=recorder_version)
+
+
+def _files(paths: Iterable[str | Path]) -> list[Path]:
+    """Return the files to read, each once, those of sub-agents after their session's."""
+    found: dict[Path, None] = {}
+    for path in map(Path, paths):
+        inside = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
+        if not inside:
+            raise InputError(f"{path} holds no transcript: expected files named *.jsonl")
+        for file in inside:
+            found[file] = None
+            for side in sorted(file.with_suffix("").glob("subagents/**/agent-*.jsonl")):
+                found[side] = None
+    return list(found)
+
+
+def _lines(path: Path, report: TranscriptReport) -> Iterator[Mapping[str, Any]]:
+    report.files += 1
+    found = 0
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for text in file:
+                if not text.strip():
+                    continue
+                report.lines += 1
+                try:
+                    line = json.loads(text)
+                except ValueError:
+                    line = None
+                if not isinstance(line, dict):
+                    report.lines_skipped += 1
+                    continue
+                found += "type" in line
+                yield line
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    if not found:
+        raise InputError(
+            f"{path} holds no transcript: expected JSON Lines with 'type' and 'message', as Claude"
+            " Code writes them below ~/.claude/projects"
+        )
+
+
+def _prompts(lines: Iterable[Mapping[str, Any]]) -> list[_Prompt]:
+    """Divide the lines of a session into turns; a prompt that nothing came of is none."""
+    prompts: list[_Prompt] = []
+    for line in lines:
+        text = _prompt_text(line)
+        if text is not None:
+            prompts.append(_Prompt(line, text))
+        elif prompts:
+            prompts[-1].lines.append(line)
+    return [
+        prompt for prompt in prompts if any(line["type"] == "assistant" for line in prompt.lines)
+    ]
+
+
+def _prompt_text(line: Mapping[str, Any]) -> str | None:
+    """Return what the user asked in this line; None when it is something else."""
+    if line["type"] != "user" or line.get("isMeta") or line.get("isCompactSummary"):
+        return None
+    blocks = _blocks(line)
+    if any(block.get("type") == "tool_result" for block in blocks):
+        return None
+    texts = [block["text"] for block in blocks if isinstance(block.get("text"), str)]
+    text = "\n".join(text for text in texts if not text.lstrip().startswith(_NOT_SAID))
+    if not text:
+        return None
+    if _COMMAND in text:
+        said = (_between(text, "command-name"), _between(text, "command-args"))
+        return " ".join(part for part in said if part) or None
+    return text
+
+
+def _between(text: str, tag: str) -> str:
+    return text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0].strip()
+
+
+def _works(
+    side: Sequence[Mapping[str, Any]], prompts: Sequence[_Prompt]
+) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the lines of each sub-agent, by the id of the call that it worked for.
+
+    The call's result names the agent; where it does not, the agent's first prompt is the call's,
+    if only one call has it.
+    """
+    agents: dict[str, list[Mapping[str, Any]]] = {}
+    roots: dict[Any, str] = {}
+    for line in side:
+        root = line.get("agentId") or roots.get(line.get("parentUuid")) or str(line.get("uuid"))
+        roots[line.get("uuid")] = root
+        agents.setdefault(root, []).append(line)
+    named: dict[str, str] = {}
+    asked: dict[str, list[str]] = {}
+    for line in (*side, *(line for prompt in prompts for line in prompt.lines)):
+        for block in _blocks(line):
+            outcome = line.get("toolUseResult")
+            if block.get("type") == "tool_result" and isinstance(outcome, Mapping):
+                named[str(outcome.get("agentId"))] = str(block.get("tool_use_id"))
+            elif block.get("type") == "tool_use" and normal_name(block["name"]) == SUB_AGENT:
+                given = block.get("input")
+                text = given.get("prompt") if isinstance(given, Mapping) else None
+                asked.setdefault(str(text), []).append(str(block["id"]))
+    works: dict[str, list[Mapping[str, Any]]] = {}
+    for agent, lines in agents.items():
+        same = asked.get("".join(str(b.get("text", "")) for b in _blocks(lines[0])), [])
+        call = named.get(agent) or (same[0] if len(same) == 1 else None)
+        if call is not None:
+            works.setdefault(call, []).extend(lines)
+    return works
+
+
+def _observe(
+    session_id: str, prompt: _Prompt, works: Mapping[str, list[Mapping[str, Any]]]
+) -> Iterator[RunEvent]:
+    """Tell one turn."""
+    run_id, line = str(prompt.line.get("uuid") or f"{session_id}-{id(prompt)}"), prompt.line
+    begun = _time(line) or next((t for t in map(_time, prompt.lines) if t), 0)
+    start = RunStarted(
+        run_id, begun, session_id=session_id, agent_name=AGENT, origin=ORIGIN, invocation_id=run_id
+    )
+    yield start
+    yield UserMessage(run_id, begun, prompt.text)
+    messages: dict[str, None] = {}
+    last_words: tuple[int, str] | None = None
+    pending: set[str] = set()
+    failure: Failure | None = None
+    interrupted = False
+    now = begun
+    for line in prompt.lines:
+        now = max(now + 1, _time(line))
+        blocks = _blocks(line)
+        if line["type"] == "user":
+            interrupted = interrupted or any(_is_interrupt(block) for block in blocks)
+            for returned in _returns(run_id, now, line):
+                pending.discard(returned.call_id)
+                yield returned
+            continue
+        words = "".join(block["text"] for block in blocks if block.get("type") == "text")
+        failure = None
+        if line.get("isApiErrorMessage"):
+            kind = line.get("error")
+            failure = Failure(kind if isinstance(kind, str) else "api_error", words)
+        elif line["message"].get("model") == _SYNTHETIC:
+            continue
+        else:
+            yield _model(run_id, now, line, messages)
+        if last_words is not None and (words or _calls(blocks)):
+            yield ModelCalled(run_id, last_words[0], text=last_words[1], agent_name=AGENT)
+            last_words = None
+        if words and failure is None:
+            last_words = (now, words)
+        for call in _calls(blocks):
+            pending.add(str(call["id"]))
+            yield from _called(run_id, now, call, AGENT, None, works)
+    status: RunStatus = "ok"
+    if failure is not None:
+        status = "error"
+    elif interrupted or pending:
+        status = "incomplete"
+    if last_words is not None:
+        yield Responded(run_id, last_words[0] + 1, last_words[1])
+    elif status == "ok":
+        yield Responded(run_id, now, None, {"finalResponse": "missing"})
+    yield RunEnded(run_id, now + 1, status, failure)
+
+
+def _called(
+    run_id: str,
+    now: int,
+    call: Mapping[str, Any],
+    agent: str,
+    parent: str | None,
+    works: Mapping[str, list[Mapping[str, Any]]],
+) -> Iterator[RunEvent]:
+    """Tell a call, and what a sub-agent did for it."""
+    call_id, given = str(call["id"]), call.get("input")
+    yield ToolCalled(
+        run_id,
+        now,
+        call_id,
+        normal_name(str(call["name"])),
+        given,
+        agent_name=agent,
+        parent_call_id=parent,
+        capture={} if given is not None else {"arguments": "missing"},
+    )
+    kind = given.get("subagent_type") if isinstance(given, Mapping) else None
+    messages: dict[str, None] = {}
+    for line in works.get(call_id, ()) if parent != call_id else ():
+        now = max(now + 1, _time(line))
+        if line["type"] == "user":
+            yield from _returns(run_id, now, line)
+            continue
+        yield _model(run_id, now, line, messages, kind or SUB_AGENT)
+        for inner in _calls(_blocks(line)):
+            yield from _called(run_id, now, inner, kind or SUB_AGENT, call_id, works)
+
+
+def _model(
+    run_id: str,
+    now: int,
+    line: Mapping[str, Any],
+    messages: dict[str, None],
+    agent: str = AGENT,
+) -> ModelCalled:
+    """Tell a model call; the lines of one message all repeat what it used."""
+    message = line["message"]
+    usage = message.get("usage") if message.get("id") not in messages else None
+    messages[message.get("id")] = None
+    return ModelCalled(
+        run_id,
+        now,
+        model=message.get("model"),
+        input_tokens=usage.get("input_tokens") if isinstance(usage, Mapping) else None,
+        output_tokens=usage.get("output_tokens") if isinstance(usage, Mapping) else None,
+        agent_name=agent,
+    )
+
+
+def _returns(run_id: str, now: int, line: Mapping[str, Any]) -> Iterator[ToolReturned]:
+    for block in _blocks(line):
+        if block.get("type") != "tool_result":
+            continue
+        content = block.get("content")
+        texts = [
+            part["text"]
+            for part in (content if isinstance(content, list) else ())
+            if isinstance(part, Mapping) and isinstance(part.get("text"), str)
+        ]
+        if isinstance(content, list) and len(texts) == len(content):
+            content = "\n".join(texts)
+        failure = None
+        if block.get("is_error"):
+            failure = Failure(message=content if isinstance(content, str) else None)
+        missing = {"result": "missing"} if content is None and failure is None else {}
+        call_id = str(block.get("tool_use_id"))
+        yield ToolReturned(run_id, now, call_id, content, failure, capture=missing)
+
+
+def _calls(blocks: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [block for block in blocks if block.get("type") in ("tool_use", "server_tool_use")]
+
+
+def _is_interrupt(block: Mapping[str, Any]) -> bool:
+    return str(block.get("text", "")).startswith(_INTERRUPTED)
+
+
+def _blocks(line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    message = line.get("message")
+    content = message.get("content") if isinstance(message, Mapping) else None
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list):
+        return []
+    return [block for block in content if isinstance(block, Mapping)]
+
+
+def _time(line: Mapping[str, Any]) -> int:
+    """Return the time of a line in nanoseconds, 0 when it has none."""
+    try:
+        moment = datetime.fromisoformat(str(line.get("timestamp")))
+    except ValueError:
+        return 0
+    return int(moment.timestamp() * 1e6) * 1000

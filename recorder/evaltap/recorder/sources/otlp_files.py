@@ -1,0 +1,105 @@
+"""Files of telemetry to finished turns, and turns to one eval set.
+
+The whole input is read before the first turn comes out, since the spans of one trace may be spread
+over several files, and a root is written after its children.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evaltap.recorder.assembly.case import case_of
+from evaltap.recorder.telemetry.otlp_json import read_otlp_file
+from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.recorder.traces.reader import observe_trace
+from evaltap.schemas.data import CaseData, JsonObject
+
+
+@dataclass(slots=True)
+class ReadingReport:
+    """What was read from files and what became of it."""
+
+    files: int = 0
+    spans: int = 0
+    log_records: int = 0
+    traces: int = 0
+    traces_without_runs: int = 0
+    """Traces in which nothing is a run of an agent."""
+    turns: int = 0
+
+
+def read_cases(
+    paths: Iterable[str | Path],
+    *,
+    recorder_version: str | None = None,
+    report: ReadingReport | None = None,
+) -> Iterator[CaseData]:
+    """Yield one case for each run in OTLP/JSON files of traces and logs, in order of start.
+
+    Files may be given in any order and may share traces.  `report` is filled in as a side result.
+    Raises InputError for a file that cannot be opened, FormatError for one that is not OTLP/JSON.
+    """
+    counts = report if report is not None else ReadingReport()
+    spans: dict[str, list[Span]] = {}
+    logs: dict[str, list[LogRecord]] = {}
+    for path in paths:
+        counts.files += 1
+        for item in read_otlp_file(path):
+            if isinstance(item, Span):
+                counts.spans += 1
+                spans.setdefault(item.trace_id, []).append(item)
+            else:
+                counts.log_records += 1
+                logs.setdefault(item.trace_id, []).append(item)
+    counts.traces = len(spans)
+    found: list[CaseData] = []
+    for trace_id, items in spans.items():
+        runs = observe_trace(items, logs.get(trace_id, ()))
+        counts.traces_without_runs += not runs
+        found += [case_of(run, recorder_version=recorder_version) for run in runs]
+    counts.turns = len(found)
+    yield from sorted(found, key=_start)
+
+
+def eval_set_of(cases: Iterable[CaseData], eval_set_id: str) -> JsonObject:
+    """Merge turns into one eval set: one case for each session, its turns in order of time.
+
+    A later revision of a turn takes the place of an earlier one.
+    """
+    sessions: dict[str, list[CaseData]] = {}
+    for case in cases:
+        sessions.setdefault(str(case["evalId"]), []).append(case)
+    merged = [_session_of(turns) for turns in sessions.values()]
+    eval_set: JsonObject = {"evalSetId": eval_set_id, "name": eval_set_id, "evalCases": merged}
+    times = [case["creationTimestamp"] for case in merged if "creationTimestamp" in case]
+    if times:
+        eval_set["creationTimestamp"] = min(times)
+    return eval_set
+
+
+def _session_of(cases: Sequence[CaseData]) -> CaseData:
+    latest: dict[str, CaseData] = {}
+    for case in cases:
+        turn_id = str(case["actualConversation"][0].get("invocationId"))
+        known = latest.get(turn_id)
+        if known is None or _revision(case) >= _revision(known):
+            latest[turn_id] = case
+    ordered = sorted(latest.values(), key=_start)
+    session = dict(ordered[0])
+    session["actualConversation"] = [
+        turn for case in ordered for turn in case["actualConversation"]
+    ]
+    session["sessionInput"] = {
+        key: value
+        for case in reversed(ordered)
+        for key, value in case.get("sessionInput", {}).items()
+    }
+    return session
+
+
+def _start(case: CaseData) -> float:
+    return float(case.get("creationTimestamp") or 0.0)
+
+
+def _revision(case: CaseData) -> int:
+    return int(case.get("source", {}).get("revision", 1))

@@ -1,0 +1,188 @@
+"""Eval cases onto a log, as if they were recorded now: one record for each turn.
+
+Used where cases come from files and not from a running agent, so it works in the calling thread and
+raises: nobody's agent is at stake.  Redaction is the recorder's own and is on unless switched off.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.delivery.case_processor import CaseProcessor
+from evaltap.recorder.delivery.record_writer import RecordWriter
+from evaltap.recorder.delivery.redaction_key import configured_redactor
+from evaltap.recorder.delivery.sinks.factory import log_sink
+from evaltap.recorder.delivery.sinks.kafka import KafkaSink
+from evaltap.recorder.faults import DropCaseError, SinkError
+from evaltap.schemas.data import CaseData
+from evaltap.schemas.errors import ConfigurationError, InputError
+from evaltap.schemas.text import counted
+from evaltap.schemas.wire.record import WireRecord
+
+RECORDS_PER_APPEND = 200
+ACKNOWLEDGED_EVERY_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class ReplayCounts:
+    """What was appended; and, by the file that holds them, the turns that a broker refused for ever."""
+
+    cases: int = 0
+    turns: int = 0
+    refused: Mapping[Path, int] = field(default_factory=dict)
+
+
+class Replay:
+    """Appends cases to the log at `log`; use it in a `with` statement.
+
+    Its end waits until a broker has answered for everything, however long that takes; `counts` says
+    then what it refused, which may include turns that ended processes left.  Interrupted, the rest
+    stays on the spool for the next process; the text of the KeyboardInterrupt says so.  Raises
+    ConfigurationError for a URL that names no log and for settings that the client of a broker cannot
+    work with, InputError for a case that cannot be recorded and for a log that cannot be written.
+    What was appended before stays: it is whole turns.
+    """
+
+    def __init__(self, log: str, *, redaction: bool = True) -> None:
+        config = RecorderConfig(
+            log=log,
+            sample_rate=1.0,
+            sample_rules="",
+            sample_max_per_minute=0.0,
+            capture_content=True,
+            redaction=redaction,
+        )
+        self._sink = log_sink(config)
+        self._writer = RecordWriter(
+            CaseProcessor(config, lambda: configured_redactor(config)),
+            self._append,
+            batch_records=RECORDS_PER_APPEND,
+        )
+        self.counts = ReplayCounts()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
+        try:
+            if kind is None:
+                self._finish()
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            self._close()
+        if interrupted:
+            raise KeyboardInterrupt(*self._unsent()) from None
+
+    def add(self, cases: Iterable[CaseData]) -> None:
+        """Append every turn of the cases."""
+        for case in cases:
+            self.counts.cases += 1
+            for turn_case in one_turn_cases(case):
+                self._add(turn_case)
+
+    def _add(self, case: CaseData) -> None:
+        try:
+            self._writer.add(case)
+        except DropCaseError as dropped:
+            why = f"{dropped.cause}" if dropped.cause else dropped.reason
+            raise InputError(f"case {case['evalId']!r} cannot be recorded: {why}") from dropped
+        self.counts.turns += 1
+        if self._writer.waiting >= RECORDS_PER_APPEND:
+            self._writer.write_batch()
+
+    def _finish(self) -> None:
+        self._writer.write_batch()
+        self._writer.write_manifest({}, closing=True)
+        self._await_broker()
+
+    def _close(self) -> None:
+        self._sink.close()
+        if isinstance(self._sink, KafkaSink):
+            self.counts.refused = self._sink.refused()
+
+    def _unsent(self) -> list[str]:
+        """Return what is to be said of turns that wait for a broker, nothing when none does."""
+        turns = self._sink.unsent() if isinstance(self._sink, KafkaSink) else 0
+        return [_left(turns)] if turns else []
+
+    def _await_broker(self) -> None:
+        while not self._sink.flush(ACKNOWLEDGED_EVERY_SECONDS):
+            if isinstance(self._sink, KafkaSink):
+                _raise_if_fatal(self._sink)
+
+    def _append(self, records: Sequence[WireRecord]) -> None:
+        try:
+            try:
+                self._sink.append(records)
+            except SinkError:
+                if not (isinstance(self._sink, KafkaSink) and self._sink.unsent()):
+                    raise
+                # A spool that is full is emptied by waiting: nobody's agent is held up.
+                self._await_broker()
+                self._sink.append(records)
+        except SinkError as error:
+            raise InputError(str(error)) from error
+
+
+def _raise_if_fatal(sink: KafkaSink) -> None:
+    """Raise what keeps turns on the spool however long anybody waits, if anything does."""
+    trouble = sink.fatal_error()
+    if isinstance(trouble, ConfigurationError):
+        raise ConfigurationError(f"{trouble}; {_left(sink.unsent())}") from trouble
+    if trouble is not None:
+        raise trouble
+
+
+def _left(turns: int) -> str:
+    """Say that turns wait on the spool, and what sends them."""
+    return (
+        f"{counted(turns, 'turn')} {'waits' if turns == 1 else 'wait'} on the spool:"
+        " the next `evaltap record` or recorder with this log sends them"
+    )
+
+
+def one_turn_cases(case: CaseData) -> Iterator[CaseData]:
+    """Yield a case for each recorded turn, with its expected turn beside it where there is one.
+
+    A trace-mode case with only one conversation recorded that one.  Raises InputError for a case that
+    recorded nothing, or whose two conversations differ in length.
+    """
+    name = f"case {case.get('evalId')!r}"
+    actual, expected = case.get("actualConversation") or [], case.get("conversation") or []
+    if not actual and case.get("evalMode") == "trace":
+        actual, expected = expected, []
+    if not actual:
+        raise InputError(
+            f"{name} holds no recorded turns; expected evalMode 'trace' with actualConversation"
+        )
+    if expected and len(expected) != len(actual):
+        raise InputError(
+            f"{name}: {len(actual)} recorded turns stand beside {len(expected)} expected ones;"
+            " give as many or none"
+        )
+    rest = {k: v for k, v in case.items() if k not in ("actualConversation", "conversation")}
+    seen: set[str] = set()
+    for index, turn in enumerate(actual):
+        if not isinstance(turn, dict):
+            raise InputError(f"{name}: actualConversation[{index}] is null; expected a turn")
+        invocation_id = turn.get("invocationId") or f"{case['evalId']}-{index + 1}"
+        if invocation_id in seen:
+            raise InputError(
+                f"{name}: invocationId {invocation_id!r} stands twice; make them unique"
+            )
+        seen.add(invocation_id)
+        recorded = {**rest, "evalMode": "trace"}
+        if expected and expected[index] is not None:
+            recorded["conversation"] = [expected[index]]
+        recorded["actualConversation"] = [{**turn, "invocationId": invocation_id}]
+        yield recorded

@@ -1,0 +1,333 @@
+"""OTLP files of traces and logs, decoded into spans and log records.
+
+A file holds one export request as JSON, JSON Lines of them, as a Collector's file exporter
+writes, or protobuf; any of these may be gzipped.  Beyond the specification this accepts what is
+seen in the wild: base64 ids, enum names instead of numbers, snake_case keys, 64-bit integers as
+numbers or strings.  Unknown fields and metrics are ignored.  What cannot be read raises
+FormatError with the file and the place; nothing is skipped in silence.
+"""
+
+import base64
+import binascii
+import gzip
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from evaltap.recorder.telemetry.spans import STATUS_ERROR, LogRecord, Span, SpanEvent
+from evaltap.schemas.data import JsonObject
+from evaltap.schemas.errors import FormatError, InputError
+
+_STATUS_NAMES = {"STATUS_CODE_UNSET": 0, "STATUS_CODE_OK": 1, "STATUS_CODE_ERROR": STATUS_ERROR}
+_GZIP = b"\x1f\x8b"
+_SIGNALS = ("resourceSpans", "resourceLogs", "resourceMetrics")
+
+
+def read_otlp_file(path: str | Path) -> Iterator[Span | LogRecord]:
+    """Yield the spans and log records of one file, in the order in which they are written.
+
+    Raises InputError when the file cannot be opened and FormatError when it is not OTLP.
+    """
+    name = str(path)
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"{name}: cannot be read ({error.strerror}); check the path") from None
+    if data[:2] == _GZIP:
+        data = _inflated(data, name)
+    if _is_protobuf(data):
+        # Protobuf brings a library of its own, which only readers of such files need.
+        from evaltap.recorder.telemetry.otlp_protobuf import decode_file
+
+        for document in decode_file(data, path=name):
+            yield from decode_request(document, path=name)
+        return
+    for place, document in _documents(data, name):
+        yield from decode_request(document, path=name, place=place)
+
+
+def decode_message(data: bytes) -> object:
+    """Return the one export request that a message holds, in its JSON form.
+
+    JSON or protobuf, traces, logs or metrics: its own bytes tell.  Raises FormatError when it is
+    none of them.
+    """
+    if _is_protobuf(data):
+        from evaltap.recorder.telemetry.otlp_protobuf import decode_any
+
+        return decode_any(data)
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        found = data[:16]
+        raise FormatError(
+            f"neither OTLP/JSON nor OTLP protobuf: begins with {found!r} ({error})"
+        ) from None
+
+
+def _is_protobuf(data: bytes) -> bool:
+    """Tell protobuf from JSON: a request begins with field 1 (0x0a), a framed one with its length.
+
+    0x0a is also a line break, and a length of 0x7b looks like a brace behind it.
+    """
+    if data[:1] == b"\0":
+        return True
+    if data[:1] != b"\n":
+        return False
+    text = data.lstrip()
+    if text[:1] not in (b"{", b"["):
+        return bool(text)
+    try:
+        next(_documents(text, ""))
+    except FormatError:
+        return True
+    return False
+
+
+def _inflated(data: bytes, path: str) -> bytes:
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise FormatError(f"not a whole gzip file ({error}); was it cut off?", path=path) from None
+
+
+def decode_request(
+    document: object, *, path: str = "", place: str = ""
+) -> Iterator[Span | LogRecord]:
+    """Yield the spans and log records of one decoded export request."""
+    root = _Place(path, place)
+    if not isinstance(document, Mapping):
+        raise root.error(
+            f"found {_kind(document)}; expected an object with resourceSpans or resourceLogs"
+        )
+    if document and not any(_get(document, key) is not None for key in _SIGNALS):
+        found = ", ".join(sorted(map(str, document))[:5])
+        raise root.error(
+            f"found the keys {found}; expected resourceSpans or resourceLogs (OTLP/JSON)"
+        )
+    for resource, spans in _entries(document, root, "resourceSpans"):
+        attributes = _resource(resource)
+        for scope, at, item in _records(resource, spans, "scopeSpans", "spans"):
+            yield _span(item, at, scope, attributes)
+    for resource, logs in _entries(document, root, "resourceLogs"):
+        for scope, at, item in _records(resource, logs, "scopeLogs", "logRecords"):
+            yield _log(item, at, scope)
+
+
+def _documents(data: bytes, path: str) -> Iterator[tuple[str, Any]]:
+    try:
+        yield "", orjson.loads(data)
+        return
+    except orjson.JSONDecodeError as whole_file:
+        lines = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()]
+        if not lines:
+            raise FormatError("the file is empty; expected OTLP/JSON", path=path) from None
+        if len(lines) == 1 or lines[0][1].strip() in (b"{", b"["):
+            place = f"line {whole_file.lineno}, column {whole_file.colno}"
+            raise FormatError(
+                f"not valid JSON ({whole_file.msg.split(': line')[0]})", path=path, place=place
+            ) from None
+    for number, line in lines:
+        try:
+            document = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise FormatError(
+                f"not valid JSON ({error.msg.split(': line')[0]})",
+                path=path,
+                place=f"line {number}",
+            ) from None
+        yield f"line {number}", document
+
+
+class _Place:
+    """Where in a document we are, so that an error can say so."""
+
+    __slots__ = ("path", "place")
+
+    def __init__(self, path: str, place: str) -> None:
+        self.path = path
+        self.place = place
+
+    def __truediv__(self, step: str) -> "_Place":
+        joint = "" if not self.place or step.startswith("[") else ": " if " " in self.place else "."
+        return _Place(self.path, f"{self.place}{joint}{step}")
+
+    def error(self, message: str) -> FormatError:
+        return FormatError(message, path=self.path, place=self.place)
+
+
+def _entries(holder: Mapping[str, object], at: _Place, key: str) -> Iterator[tuple[Any, _Place]]:
+    items = _get(holder, key)
+    if items is None:
+        return
+    here = at / key
+    if not isinstance(items, list):
+        raise here.error(f"found {_kind(items)}; expected an array")
+    for index, item in enumerate(items):
+        place = here / f"[{index}]"
+        if not isinstance(item, Mapping):
+            raise place.error(f"found {_kind(item)}; expected an object")
+        yield item, place
+
+
+def _records(
+    resource: Mapping[str, object], at: _Place, scopes: str, records: str
+) -> Iterator[tuple[str, _Place, Mapping[str, object]]]:
+    for key in (scopes, "instrumentationLibrarySpans"):
+        for scope, place in _entries(resource, at, key):
+            name = _object(scope, "scope").get("name") or ""
+            for item, where in _entries(scope, place, records):
+                yield str(name), where, item
+
+
+def _resource(resource: Mapping[str, object]) -> JsonObject:
+    return _attributes(_object(resource, "resource").get("attributes"))
+
+
+def _span(
+    item: Mapping[str, object], at: _Place, scope: str, resource: Mapping[str, object]
+) -> Span:
+    status = _object(item, "status")
+    code = status.get("code") or 0
+    return Span(
+        trace_id=_identifier(item, "traceId", 32, at),
+        span_id=_identifier(item, "spanId", 16, at),
+        parent_id=_identifier(item, "parentSpanId", 16, at, required=False) or None,
+        name=str(item.get("name") or ""),
+        start_ns=_integer(_get(item, "startTimeUnixNano"), at / "startTimeUnixNano"),
+        end_ns=_integer(_get(item, "endTimeUnixNano"), at / "endTimeUnixNano"),
+        attributes=_attributes(item.get("attributes")),
+        events=tuple(
+            SpanEvent(
+                str(event.get("name") or ""),
+                _integer(_get(event, "timeUnixNano"), place / "timeUnixNano"),
+                _attributes(event.get("attributes")),
+            )
+            for event, place in _entries(item, at, "events")
+        ),
+        status_code=_STATUS_NAMES.get(code, 0) if isinstance(code, str) else _small(code),
+        status_message=str(status.get("message") or ""),
+        scope=scope,
+        resource=resource,
+    )
+
+
+def _log(item: Mapping[str, object], at: _Place, scope: str) -> LogRecord:
+    attributes = _attributes(item.get("attributes"))
+    time_ns = _integer(_get(item, "timeUnixNano"), at / "timeUnixNano")
+    observed = _integer(_get(item, "observedTimeUnixNano"), at / "observedTimeUnixNano")
+    return LogRecord(
+        trace_id=_identifier(item, "traceId", 32, at, required=False),
+        span_id=_identifier(item, "spanId", 16, at, required=False),
+        time_ns=time_ns or observed,
+        event_name=str(_get(item, "eventName") or attributes.get("event.name") or ""),
+        body=_any_value(item.get("body")),
+        attributes=attributes,
+        scope=scope,
+    )
+
+
+def _attributes(items: object) -> JsonObject:
+    if not isinstance(items, Sequence) or isinstance(items, str):
+        return {}
+    return {
+        str(item["key"]): _any_value(item.get("value"))
+        for item in items
+        if isinstance(item, Mapping) and "key" in item
+    }
+
+
+def _any_value(value: object) -> object:
+    if not isinstance(value, Mapping):
+        return value
+    for key, content in value.items():
+        name = key.replace("_v", "V")
+        if name == "intValue":
+            return int(content) if _is_integer(content) else content
+        if name == "arrayValue":
+            return [_any_value(item) for item in _values(content)]
+        if name in ("kvlistValue", "kvListValue"):
+            return _attributes(_values(content))
+        if name == "doubleValue":
+            return _float(content)
+        if name in ("stringValue", "boolValue", "bytesValue"):
+            return content
+    return None
+
+
+def _get(item: Mapping[str, object], key: str) -> object:
+    value = item.get(key)
+    if value is None:
+        snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
+        value = item.get(snake)
+    return value
+
+
+def _object(item: Mapping[str, object], key: str) -> Mapping[str, object]:
+    """Return an optional object of the message; anything else in its place says nothing."""
+    value = _get(item, key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _values(content: object) -> Sequence[object]:
+    values = content.get("values") if isinstance(content, Mapping) else None
+    return values if isinstance(values, list) else ()
+
+
+def _float(content: object) -> object:
+    """Return a double; OTLP/JSON writes NaN and the infinities as text, which they stay."""
+    return float(content) if isinstance(content, int | float) else content
+
+
+def _small(code: Any) -> int:
+    return int(code) if _is_integer(code) else 0
+
+
+def _identifier(
+    item: Mapping[str, object], key: str, digits: int, at: _Place, *, required: bool = True
+) -> str:
+    raw = _get(item, key)
+    text = raw if isinstance(raw, str) else ""
+    identifier = _hex(text, digits)
+    if identifier is None or (required and not identifier):
+        expected = f"expected {digits} hex digits or the same in base64"
+        raise (at / key).error(f"found {raw!r}; {expected}")
+    return identifier
+
+
+def _hex(text: str, digits: int) -> str | None:
+    """Return lower-case hex, an empty string for no id (absent or all zeros), None for nonsense."""
+    if not text.strip("0"):
+        return ""
+    if len(text) == digits:
+        try:
+            return f"{int(text, 16):0{digits}x}"
+        except ValueError:
+            return None
+    try:
+        decoded = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return decoded.hex() if len(decoded) * 2 == digits else None
+
+
+def _integer(value: Any, at: _Place) -> int:
+    if value is None or value == "":
+        return 0
+    if not _is_integer(value):
+        raise at.error(f"found {value!r}; expected a whole number of nanoseconds")
+    return int(value)
+
+
+def _is_integer(value: object) -> bool:
+    if isinstance(value, str):
+        return value.removeprefix("-").isdigit()
+    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
+    return "null" if value is None else names.get(type(value), "a number")

@@ -1,0 +1,127 @@
+"""One call that several spans show becomes one node: nested spans, and duplicates side by side."""
+
+from collections.abc import Iterable
+
+from evaltap.recorder.conventions.reading import Reading, absorb, failure_of
+from evaltap.recorder.pacing import yield_to_agent
+from evaltap.recorder.traces.node import Node
+
+_STRUCTURAL = ("run", "agent", "model", "tool")
+
+
+def merge_nested(nodes: Iterable[Node]) -> None:
+    """Merge nested spans of one call into the outermost.
+
+    A model call inside a model call is one call seen by two nested spans (a wrapper and the provider's
+    SDK, ADK's call_llm and generate_content); a tool inside a tool is one call when both have the
+    same name or id (execute_tool, MCP client, MCP server).
+    """
+    for node in sorted(nodes, key=lambda node: -sum(1 for _ in node.ancestors())):
+        if node.kind not in ("model", "tool"):
+            continue
+        outer = next((above for above in node.ancestors() if above.kind in _STRUCTURAL), None)
+        if outer is not None and outer.kind == node.kind and _same_call(outer, node):
+            _absorb_call(outer, node)
+            node.reading.kind = "dropped"
+
+
+def _same_call(outer: Node, inner: Node) -> bool:
+    return outer.kind == "model" or _same_tool(outer.reading, inner.reading)
+
+
+def _same_tool(one: Reading, other: Reading) -> bool:
+    if one.call_id is not None and other.call_id is not None:
+        return one.call_id == other.call_id
+    return one.tool_name == other.tool_name
+
+
+def _absorb_call(outer: Node, inner: Node) -> None:
+    if outer.kind == "tool" and outer.reading.failure is None:
+        failure = inner.failure
+        # The outer layer may have turned the failure into a result; the call failed all the same.
+        if failure is not None and failure_of(outer.span) is None:
+            outer.reading.failure = failure
+    absorb(outer.reading, inner.reading)
+
+
+def merge_duplicates(nodes: Iterable[Node]) -> bool:
+    """Merge two spans that two instrumentations wrote of one call into the first.
+
+    Duplicates are of different scopes, neither is inside of the other, they lasted over the same time and
+    contradict each other in nothing.  What happened inside the dropped one goes to the one that is kept.
+    Returns whether there were any.
+    """
+    calls = [node for node in nodes if node.kind in ("model", "tool")]
+    if len({node.span.scope for node in calls}) < 2:
+        return False
+    calls.sort(key=lambda node: (node.span.start_ns, node.span.end_ns, node.span.span_id))
+    found = False
+    kept: list[Node] = []
+    matched: set[tuple[Node, str]] = set()
+    for node in calls:
+        yield_to_agent()
+        # Later calls start later still: what has ended by now is nobody's duplicate any more.
+        kept = [other for other in kept if other.span.end_ns >= node.span.start_ns]
+        duplicate = next((one for one in kept if _is_duplicate(one, node, matched)), None)
+        if duplicate is None:
+            kept.append(node)
+            continue
+        _absorb_call(duplicate, node)
+        matched.add((duplicate, node.span.scope))
+        node.reading.kind, node.parent, found = "dropped", duplicate, True
+    return found
+
+
+def _is_duplicate(one: Node, other: Node, matched: set[tuple[Node, str]]) -> bool:
+    return (
+        one.kind == other.kind
+        and one.span.scope != other.span.scope
+        and (one, other.span.scope) not in matched
+        and _same_time(one, other)
+        and (_same_answer if one.kind == "model" else _same_execution)(one.reading, other.reading)
+        and one not in other.ancestors()
+        and other not in one.ancestors()
+    )
+
+
+def _same_time(one: Node, other: Node) -> bool:
+    """Tell whether two spans share at least half of the time that both together took."""
+    begun = one.span.start_ns, other.span.start_ns
+    ended = one.span.end_ns, other.span.end_ns
+    return 2 * (min(ended) - max(begun)) >= max(ended) - min(begun)
+
+
+def _same_answer(one: Reading, other: Reading) -> bool:
+    """Tell whether two model spans saw one answer: by its id, else its content, else its tokens.
+
+    Two that have none of these in common are two calls: agents may work at the same time.
+    """
+    for identity in (lambda it: it.response_id, _content, _tokens):
+        seen = identity(one), identity(other)
+        if None not in seen:
+            return seen[0] == seen[1]
+    return False
+
+
+def _content(reading: Reading) -> tuple[str, tuple[str | None, ...]] | None:
+    """Return the words and the names of the calls of an answer, None when neither was seen."""
+    messages = reading.output or ()
+    words = (message.text.value for message in messages if message.text is not None)
+    said = "".join(word for word in words if isinstance(word, str))
+    calls = tuple(call.name for message in messages for call in message.calls)
+    return (said, calls) if said or calls else None
+
+
+def _tokens(reading: Reading) -> tuple[int, int] | None:
+    if reading.input_tokens is None or reading.output_tokens is None:
+        return None
+    return reading.input_tokens, reading.output_tokens
+
+
+def _same_execution(one: Reading, other: Reading) -> bool:
+    """Tell whether two tool spans show one execution, as far as both saw its id and arguments."""
+    if not _same_tool(one, other):
+        return False
+    if None in (one.call_id, other.call_id) and one.arguments and other.arguments:
+        return bool(one.arguments.value == other.arguments.value)
+    return True

@@ -1,0 +1,170 @@
+"""One trace in, the observations of its runs out.
+
+A run is one turn: the topmost runner, workflow or agent span.  A run below another run, or below a
+tool span, belongs to the turn around it.  Creating an agent is no run.  A trace of model or tool
+spans without any such span is one turn of a plain chat application, rooted in its top span.
+
+What is not in the spans is reported as missing, never guessed.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from evaltap.recorder.conventions import framework_of
+from evaltap.recorder.conventions.reading import Reading
+from evaltap.recorder.observation import (
+    Origin,
+    Responded,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    RunStatus,
+    UserMessage,
+)
+from evaltap.recorder.telemetry.spans import SERVICE_NAME, LogRecord, Span
+from evaltap.recorder.traces.node import Node
+from evaltap.recorder.traces.trajectory import Trajectory
+from evaltap.recorder.traces.tree import build_tree
+
+
+def observe_trace(
+    spans: Iterable[Span],
+    logs: Iterable[LogRecord] = (),
+    *,
+    close_reason: str = "root_span_ended",
+    known_runs: Mapping[str, str] | None = None,
+) -> list[list[RunEvent]]:
+    """Return the observations of each run of one trace, in order of start.
+
+    A root that is still open (`end_ns` 0) or was never exported makes an incomplete run, with
+    `close_reason` as the reason.
+    `known_runs` maps the root span ids of runs that were observed before to their run ids: when a
+    missing parent turns up late, the run around it keeps its id.
+    """
+    known = known_runs or {}
+    return [
+        _observe_run(root, _run_id(root, known), close_reason)
+        for root in find_runs(build_tree(spans, logs))
+    ]
+
+
+def _run_id(root: Node, known: Mapping[str, str]) -> str:
+    for node in (root, *root.descendants()) if known else ():
+        if node.span.span_id in known:
+            return known[node.span.span_id]
+    return f"{root.span.trace_id}-{root.span.span_id}"
+
+
+def find_runs(tops: Sequence[Node]) -> list[Node]:
+    """Return the roots of the turns among the trees of one trace."""
+    roots: list[Node] = []
+    pending = list(reversed(tops))
+    while pending:
+        node = pending.pop()
+        if node.kind in ("run", "agent"):
+            roots.append(node)
+        elif node.kind not in ("tool", "model"):
+            pending.extend(reversed(node.children))
+    runs = [root for root in roots if _is_run(root)]
+    return runs or _runs_without_agent(tops)
+
+
+def _runs_without_agent(tops: Sequence[Node]) -> list[Node]:
+    """Return a root for each chat, and one for all calls whose common parent was never exported.
+
+    Several calls that lost their parent are the rest of one run, killed or cut off before its own span
+    was written.  A single one may as well be a chat below a span that nobody wanted to export.
+    """
+    chats = [top for top in tops if _has_calls(top)]
+    orphans = [top for top in chats if top.kind in ("model", "tool") and top.span.parent_id]
+    if len(orphans) < 2:
+        return chats
+    first = orphans[0].span
+    stand_in = replace(
+        first,
+        span_id=first.parent_id or "",
+        parent_id=None,
+        name="",
+        end_ns=0,
+        attributes={},
+        events=(),
+    )
+    lost = Node(stand_in, Reading(""), children=orphans)
+    for orphan in orphans:
+        orphan.parent = lost
+    return [lost, *(top for top in chats if top not in orphans)]
+
+
+def _is_run(root: Node) -> bool:
+    """An agent's span is a run whatever it holds; a workflow's only when something happened."""
+    reading = root.reading
+    stated = (reading.user, reading.final, reading.input, reading.output)
+    return root.kind == "agent" or _has_calls(root) or any(item is not None for item in stated)
+
+
+def _has_calls(top: Node) -> bool:
+    if top.kind in ("model", "tool"):
+        return True
+    return any(node.kind in ("model", "tool", "agent") for node in top.descendants())
+
+
+def _observe_run(root: Node, run_id: str, close_reason: str) -> list[RunEvent]:
+    span, trajectory = root.span, Trajectory(root)
+    unfinished = span.end_ns == 0
+    end_ns = max(span.end_ns, span.start_ns)
+    failure = trajectory.failure
+    status: RunStatus = "incomplete" if unfinished else "error" if failure is not None else "ok"
+    observations: list[RunEvent] = [_started(root, trajectory, run_id)]
+    user = trajectory.user
+    observations.append(
+        UserMessage(
+            run_id,
+            span.start_ns,
+            user.value if user is not None else None,
+            {} if user is not None and user.value is not None else {"userContent": _flaw(user)},
+        )
+    )
+    observations.extend(trajectory.calls(run_id))
+    final = trajectory.final
+    if final is not None and final.value is not None:
+        observations.append(Responded(run_id, end_ns, final.value))
+    elif status == "ok":
+        observations.append(Responded(run_id, end_ns, None, {"finalResponse": _flaw(final)}))
+    observations.append(
+        RunEnded(
+            run_id,
+            end_ns,
+            status,
+            failure,
+            close_reason if unfinished else "root_span_ended",
+        )
+    )
+    return observations
+
+
+def _started(root: Node, trajectory: "Trajectory", run_id: str) -> RunStarted:
+    span = root.span
+    session_id = trajectory.session_id
+    service = span.resource.get(SERVICE_NAME)
+    named = isinstance(service, str) and not service.startswith("unknown_service")
+    return RunStarted(
+        run_id,
+        span.start_ns,
+        session_id=session_id,
+        app_name=trajectory.app_name or (str(service) if named else None),
+        user_id=trajectory.user_id,
+        agent_name=trajectory.agent_name,
+        origin=Origin(
+            service=str(service) if named else None,
+            framework=framework_of(trajectory.scope),
+            convention=trajectory.convention or None,
+        ),
+        trace_id=span.trace_id,
+        root_span_id=span.span_id,
+        invocation_id=trajectory.invocation_id,
+        capture={} if session_id is not None else {"sessionId": "synthesized"},
+    )
+
+
+def _flaw(evidence: object) -> str:
+    return getattr(evidence, "flaw", None) or "missing"

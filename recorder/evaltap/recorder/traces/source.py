@@ -1,0 +1,120 @@
+"""Spans and log records to observations, for the recorder's background thread.
+
+The source side of `CaseSpanProcessor`; testable without any thread.  Spans that have nothing to do
+with agents are kept without their attributes, since only their place in the tree matters.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from evaltap.recorder.conventions import is_read
+from evaltap.recorder.observation import RunEnded, RunStarted, WholeRun
+from evaltap.recorder.telemetry.sdk import copy_fields, log_from_sdk, span_of
+from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.recorder.traces.buffer import GatheredTrace, TraceBuffer, TraceLimits
+from evaltap.recorder.traces.reader import observe_trace
+
+
+@dataclass(frozen=True, slots=True)
+class LogWritten:
+    """A log record was written; the item that `CaseLogProcessor` hands over."""
+
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FlushTraces:
+    """The traces whose roots have ended are wanted now, without the quiet period."""
+
+
+class TraceSource:
+    """Gathers SDK spans by trace and reads the runs in each trace once it is complete.
+
+    Used by one thread.  `process`, `tick` and `close` return the runs that are due.
+    """
+
+    def __init__(self, limits: TraceLimits | None = None) -> None:
+        self.buffer = TraceBuffer(limits)
+
+    def process(self, item: object) -> Iterable[WholeRun]:
+        """Take one item; what it completes comes out of a later `tick`.
+
+        An SDK span comes as what `copy_fields` made of it, when its local root began and when it
+        ended, or as it is when it has ended.
+        """
+        if type(item) is tuple:
+            span = span_of(item, is_read)
+            if span.end_ns:
+                self.buffer.add(span)
+            else:
+                self.buffer.begin(span)
+        elif isinstance(item, FlushTraces):
+            return _read_each(self.buffer.complete())
+        elif isinstance(item, LogWritten):
+            record = log_from_sdk(item.data)
+            if is_message(record):
+                self.buffer.add(record)
+        elif isinstance(item, Span | LogRecord):
+            self.buffer.add(item)
+        elif hasattr(item, "get_span_context"):
+            # Of an exporter, which has it from a thread of its own.
+            self.buffer.add(span_of(copy_fields(item), is_read))
+        return ()
+
+    def tick(self, now_ns: int) -> Iterable[WholeRun]:
+        """Return the runs of the traces that are complete or overdue at `now_ns`."""
+        return _read_each(self.buffer.due(now_ns))
+
+    def close(self) -> Iterable[WholeRun]:
+        """Return the runs of everything still held; what had not ended is incomplete."""
+        return _read_each(self.buffer.drain("shutdown"))
+
+
+def has_messages(span: Span) -> bool:
+    """Tell whether some convention could read anything from the span."""
+    return is_read(span.scope, span.name, span.attributes)
+
+
+def without_unread_attributes(span: Span) -> Span:
+    """Return the span without its content when no convention could read anything from it."""
+    if has_messages(span) or not (span.attributes or span.events):
+        return span
+    return replace(span, attributes={}, events=())
+
+
+def is_message(record: LogRecord) -> bool:
+    """Tell whether a log record carries what an agent or a model said within a span."""
+    return bool(record.span_id) and record.event_name.startswith("gen_ai.")
+
+
+def _read_each(traces: Iterable[GatheredTrace]) -> Iterator[WholeRun]:
+    """Read trace after trace; one that cannot be read costs none of the others.
+
+    The first error is raised when all are done, so that the recorder counts it.
+    """
+    errors: list[Exception] = []
+    for trace in traces:
+        try:
+            yield from read_runs(trace)
+        except Exception as error:
+            # Other people's attributes led a convention astray; it should not have been.
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def read_runs(trace: GatheredTrace) -> list[WholeRun]:
+    """Return the runs of a trace as they are known now, and note their ids in it."""
+    spans = [*trace.spans, *trace.open_roots.values()]
+    runs = observe_trace(spans, trace.logs, close_reason=trace.reason, known_runs=trace.runs)
+    read: list[WholeRun] = []
+    for events in runs:
+        start, end = events[0], events[-1]
+        if isinstance(start, RunStarted) and start.root_span_id is not None:
+            trace.runs[start.root_span_id] = start.run_id
+        if trace.dropped and isinstance(end, RunEnded):
+            # A turn that misses a call would look complete and be scored wrong.
+            events[-1] = replace(end, status="incomplete", close_reason="evicted")
+        read.append(WholeRun(start.run_id, start.time_ns, tuple(events)))
+    return read

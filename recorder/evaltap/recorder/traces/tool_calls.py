@@ -1,0 +1,321 @@
+"""The tool calls of one run: the union of what models asked for and what tool spans show.
+
+A call is known by its id.  Where a span has none, it is matched by name and arguments, in order,
+with the calls that models asked for.  Calls come in the order in which the models made them, which
+for parallel calls is not the order in which their spans end.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from evaltap.recorder.conventions.evidence import Evidence
+from evaltap.recorder.conventions.messages import Answer, Call, Message, since_user
+from evaltap.recorder.conventions.reading import failure_of_answer
+from evaltap.recorder.observation import RunEvent, ToolCalled, ToolReturned
+from evaltap.recorder.telemetry.spans import canonical_json
+from evaltap.recorder.traces.node import Node
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """One tool call, with the evidence gathered for it so far."""
+
+    owner: Node | None
+    time_ns: int
+    agent_name: str | None
+    call_id: str | None = None
+    name: str | None = None
+    asked: Evidence | None = None
+    batch: Node | None = None
+    tool: Node | None = None
+    answer: Answer | None = None
+    key: str = ""
+
+
+class ToolCalls:
+    """Gathers the tool calls of one run; `owner` maps each node to the tool call it happened in."""
+
+    def __init__(
+        self,
+        root: Node,
+        nodes: Sequence[Node],
+        models: Sequence[Node],
+        owner: Mapping[Node, Node | None],
+    ) -> None:
+        self._root = root
+        self._owner = owner
+        self._models = models
+        self._slots: list[_Slot] = []
+        self._asked: dict[str | None, list[_Slot]] = {}
+        self._tools = sorted(
+            (node for node in nodes if node.kind == "tool"),
+            key=lambda node: (node.span.start_ns, node.span.span_id),
+        )
+        self._output_tools = frozenset[str]().union(
+            *(node.reading.output_tools or () for node in nodes)
+        )
+        self._told = [node for node in nodes if node.kind in ("run", "agent")]
+
+    def observe(self, run_id: str) -> Iterator[RunEvent]:
+        """Yield a ToolCalled for each call, and a ToolReturned for each that came back."""
+        self._collect_asked()
+        self._collect_spans()
+        self._collect_history()
+        self._collect_answers()
+        slots = [slot for slot in self._slots if not self._is_output_tool(slot)]
+        self._settle_times(slots)
+        slots.sort(key=lambda slot: slot.time_ns)
+        for index, slot in enumerate(slots):
+            slot.key = slot.call_id or _made_up(slot, index)
+        keys = {slot.tool: slot.key for slot in slots if slot.tool is not None}
+        for slot in slots:
+            yield _called(run_id, slot, keys.get(slot.owner) if slot.owner is not None else None)
+            if slot.tool is not None or slot.answer is not None:
+                yield _returned(run_id, slot)
+
+    def _collect_asked(self) -> None:
+        known: set[str] = set()
+        for node in self._models:
+            for message in node.reading.output or ():
+                for call in message.calls:
+                    if call.call_id is None or call.call_id not in known:
+                        slot = self._slot(call, node, node.span.end_ns)
+                        self._slots.append(slot)
+                        self._asked.setdefault(slot.name, []).append(slot)
+                        known.add(call.call_id or "")
+
+    def _slot(self, call: Call, node: Node, time_ns: int) -> _Slot:
+        return _Slot(
+            self._owner[node],
+            time_ns,
+            _agent(node),
+            call_id=call.call_id,
+            name=call.name,
+            asked=call.arguments,
+            batch=node,
+        )
+
+    def _collect_spans(self) -> None:
+        unmatched: list[Node] = []
+        by_id = {slot.call_id: slot for slot in self._slots if slot.call_id is not None}
+        for node in self._tools:
+            call_id = node.reading.call_id
+            slot = by_id.get(call_id) if call_id is not None else None
+            if slot is None:
+                unmatched.append(node)
+            else:
+                _attach(slot, node)
+        for node in unmatched:
+            slot = self._match(node)
+            if slot is None:
+                slot = _Slot(self._owner[node], node.span.start_ns, _agent(node))
+                slot.name = node.reading.tool_name
+                self._slots.append(slot)
+            slot.call_id = node.reading.call_id or slot.call_id
+            _attach(slot, node)
+
+    def _match(self, node: Node) -> _Slot | None:
+        """Return the earliest call this span can be: the same arguments, else the only choice."""
+        reading = node.reading
+        open_slots = [
+            slot
+            for slot in self._asked.get(reading.tool_name, ())
+            if slot.tool is None
+            and slot.owner is self._owner[node]
+            and slot.batch is not None
+            and slot.batch.span.start_ns <= node.span.start_ns
+        ]
+        for slot in open_slots:
+            if _same_arguments(slot.asked, reading.arguments):
+                return slot
+        if reading.call_id is not None:
+            return next((slot for slot in open_slots if slot.call_id is None), None)
+        if reading.arguments is None or len(open_slots) == 1:
+            return open_slots[0] if open_slots else None
+        return next((slot for slot in open_slots if slot.asked is None), None)
+
+    def _collect_history(self) -> None:
+        """Add calls that appear only in the input of a later model call or in the run's messages."""
+        known = {slot.call_id: slot for slot in self._slots if slot.call_id is not None}
+        for node in (*self._models, *self._told):
+            is_model = node.kind == "model"
+            messages = node.reading.input if is_model else node.reading.output
+            time_ns = node.span.start_ns if is_model else node.span.end_ns
+            self._add_unseen(since_user(messages or ()), node, time_ns, known)
+
+    def _add_unseen(
+        self, messages: Sequence[Message], node: Node, time_ns: int, known: dict[str, _Slot]
+    ) -> None:
+        taken: set[int] = set()
+        for call in (call for message in messages for call in message.calls):
+            slot = known.get(call.call_id or "") or next(
+                (s for s in self._slots if id(s) not in taken and _is_call(s, call)), None
+            )
+            if slot is None:
+                slot = self._slot(call, node, time_ns)
+                slot.batch = None
+                self._slots.append(slot)
+            elif slot.asked is None:
+                slot.asked = call.arguments
+            if slot.call_id is None:
+                slot.call_id = call.call_id
+            if call.call_id is not None:
+                known.setdefault(call.call_id, slot)
+            taken.add(id(slot))
+
+    def _collect_answers(self) -> None:
+        nameless: dict[tuple[int, str | None], list[Answer]] = {}
+        by_id: dict[str, Answer] = {}
+        for node in (*self._models, *self._told):
+            told = node.reading.input if node.kind == "model" else node.reading.output
+            found = [a for message in since_user(told or ()) for a in message.answers]
+            for answer in found:
+                if answer.call_id is not None:
+                    by_id.setdefault(answer.call_id, answer)
+            unnamed = [answer for answer in found if answer.call_id is None]
+            if unnamed:
+                nameless[id(self._owner[node]), None] = unnamed
+        for slot in self._slots:
+            slot.answer = by_id.get(slot.call_id or "")
+            queue = nameless.get((id(slot.owner), None), [])
+            if slot.answer is None and queue and slot.call_id is None:
+                slot.answer = next((a for a in queue if a.name in (None, slot.name)), None)
+                if slot.answer is not None:
+                    queue.remove(slot.answer)
+
+    def _is_output_tool(self, slot: _Slot) -> bool:
+        return slot.tool is None and slot.name in self._output_tools
+
+    def _settle_times(self, slots: Sequence[_Slot]) -> None:
+        """Give each call a time: when its span began, but never after a call made behind it.
+
+        Calls of one model call keep the model's order.  A model span may enclose its tools' spans
+        (ADK 1), so its end says nothing when there are tool spans.
+        """
+        batches: dict[int, list[_Slot]] = {}
+        for slot in slots:
+            if slot.tool is not None:
+                slot.time_ns = slot.tool.span.start_ns
+            if slot.batch is not None:
+                batches.setdefault(id(slot.batch), []).append(slot)
+        for batch in batches.values():
+            begun = [slot.time_ns for slot in batch if slot.tool is not None]
+            latest = max(begun) if begun else batch[-1].time_ns
+            for slot in reversed(batch):
+                slot.time_ns = min(slot.time_ns, latest)
+                latest = slot.time_ns - 1
+        _spread([slot for slot in slots if slot.batch is None])
+
+
+def _spread(slots: Sequence[_Slot]) -> None:
+    """Keep calls known only from history in their order, one nanosecond apart."""
+    latest: int | None = None
+    for slot in reversed(slots):
+        if slot.tool is None:
+            slot.time_ns = slot.time_ns if latest is None else min(slot.time_ns, latest)
+            latest = slot.time_ns - 1
+
+
+def _attach(slot: _Slot, node: Node) -> None:
+    if slot.tool is None:
+        slot.tool = node
+        slot.name = slot.name or node.reading.tool_name
+        return
+    # The same call id again: the first call counts, with the last result.
+    first, last = slot.tool.reading, node.reading
+    if last.result is not None:
+        first.result = last.result
+
+
+def _is_call(slot: _Slot, call: Call) -> bool:
+    return slot.name == call.name and _same_arguments(
+        slot.asked or _span_arguments(slot), call.arguments
+    )
+
+
+def _same_arguments(one: Evidence | None, other: Evidence | None) -> bool:
+    """Compare arguments; a bare value equals an object whose only value it is (LangChain)."""
+    if one is None or other is None:
+        return False
+    if one.value == other.value:
+        return True
+    for whole, bare in ((one.value, other.value), (other.value, one.value)):
+        if isinstance(whole, Mapping) and len(whole) == 1 and not isinstance(bare, Mapping):
+            only = next(iter(whole.values()))
+            if only == bare or str(only) == str(bare):
+                return True
+    return canonical_json(one.value) == canonical_json(other.value)
+
+
+def _span_arguments(slot: _Slot) -> Evidence | None:
+    return slot.tool.reading.arguments if slot.tool is not None else None
+
+
+def _agent(node: Node) -> str | None:
+    named = (n.reading.agent_name for n in (node, *node.ancestors()))
+    return next((name for name in named if name), None)
+
+
+def _made_up(slot: _Slot, index: int) -> str:
+    return slot.tool.span.span_id if slot.tool is not None else f"call-{index}"
+
+
+def _is_typed(told: Evidence | None, result: Evidence) -> bool:
+    """True when the model got a text that a span's attribute turned into a number."""
+    if told is None or not isinstance(told.value, str) or isinstance(result.value, str):
+        return False
+    return isinstance(result.value, int | float) and told.value == canonical_json(result.value)
+
+
+def _called(run_id: str, slot: _Slot, parent: str | None) -> ToolCalled:
+    spanned = _span_arguments(slot)
+    choices = [item for item in (spanned, slot.asked) if item is not None]
+    chosen = next((item for item in choices if isinstance(item.value, Mapping)), None)
+    chosen = chosen or next((item for item in choices if item.flaw is None), None)
+    chosen = chosen or (choices[0] if choices else None)
+    capture: dict[str, str] = {}
+    if chosen is None or (chosen.value is None and chosen.flaw):
+        capture["arguments"] = (chosen.flaw if chosen is not None else None) or "missing"
+    elif not isinstance(chosen.value, Mapping) and chosen.value is not None:
+        # A value without the parameter's name: what was passed, but not as the model wrote it.
+        capture["arguments"] = "ambiguous"
+    if slot.call_id is None:
+        capture["id"] = "missing"
+    return ToolCalled(
+        run_id,
+        slot.time_ns,
+        slot.key,
+        slot.name or "",
+        arguments=chosen.value if chosen is not None else None,
+        agent_name=slot.agent_name,
+        parent_call_id=parent,
+        id_known=slot.call_id is not None,
+        capture=capture,
+    )
+
+
+def _returned(run_id: str, slot: _Slot) -> ToolReturned:
+    node, answer = slot.tool, slot.answer
+    result = node.reading.result if node is not None else None
+    told = answer.result if answer is not None else None
+    if result is None or (result.value is None and result.flaw) or _is_typed(told, result):
+        result = told or result
+    failure = node.failure if node is not None else None
+    if failure is None and answer is not None and answer.failed:
+        failure = failure_of_answer(answer)
+    unseen = result is None or (result.value is None and result.flaw is not None)
+    flaw = result.flaw if result is not None else None
+    duration = None
+    end_ns = slot.time_ns
+    if node is not None and node.span.end_ns:
+        end_ns = node.span.end_ns
+        duration = max(0, node.span.end_ns - node.span.start_ns) / 1e6
+    return ToolReturned(
+        run_id,
+        end_ns,
+        slot.key,
+        result=result.value if result is not None else None,
+        failure=failure,
+        duration_ms=duration,
+        capture={"result": flaw or "missing"} if unseen and failure is None else {},
+    )

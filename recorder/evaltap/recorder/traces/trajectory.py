@@ -1,0 +1,317 @@
+"""What happened in one run, read from the tree of its spans.
+
+The rules, in short: the user message is the last one of the first model call's input unless the
+run itself states it; the final answer is the run's own statement, or the words of the last
+run-level model call if that call asked for no tool; the words of other run-level model calls are
+intermediate.  Model calls and tools below a tool span belong to a sub-agent: their tools count,
+their words do not.
+"""
+
+import json
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import pairwise
+
+from evaltap.recorder.conventions.evidence import Evidence, decode
+from evaltap.recorder.conventions.messages import closing_text, last_user_text, since_user
+from evaltap.recorder.conventions.reading import Reading
+from evaltap.recorder.observation import Failure, ModelCalled, RunEvent
+from evaltap.recorder.traces.node import Node
+from evaltap.recorder.traces.tool_calls import ToolCalls
+
+
+class Trajectory:
+    """The facts of one run; `root` is the span that is the turn."""
+
+    def __init__(self, root: Node) -> None:
+        self.root = root
+        self._nodes = [root, *root.descendants()]
+        self._adopted = _flattened_agents(self._nodes) if _flattens(self._nodes) else {}
+        self._owner = {node: self._find_owner(node) for node in self._nodes}
+        self._models = sorted(
+            _once(node for node in self._nodes if node.kind == "model"),
+            key=lambda node: (node.span.start_ns, node.span.end_ns, node.span.span_id),
+        )
+        self._level = [node for node in self._models if self._owner[node] is None]
+        _recall(self._level)
+
+    @cached_property
+    def user(self) -> Evidence | None:
+        """The user message; None when it was not seen."""
+        reading = self.root.reading
+        candidates = [reading.user, last_user_text(reading.input or ()), self._templated_question()]
+        if self._level:
+            first = self._level[0].reading
+            flaw = first.flaws.get("input")
+            candidates.append(last_user_text(first.input or ()))
+            candidates.append(Evidence(None, flaw) if flaw else None)
+        for node in self._nodes[1:]:
+            if node.kind in ("run", "agent") and self._owner[node] is None:
+                candidates += [node.reading.user, last_user_text(node.reading.input or ())]
+        candidates.append(reading.user_fallback)
+        flaw = reading.flaws.get("input")
+        candidates.append(Evidence(None, flaw) if flaw else None)
+        return _best(candidates)
+
+    def _templated_question(self) -> Evidence | None:
+        """Return the text that went into the run, if a prompt's template calls it the question.
+
+        OpenInference writes a chain's single input without its name.  Whether it is what the user said
+        or only a topic, the template that it was put into knows, where its span shows the variables.
+        """
+        entered = self.root.reading.user_fallback
+        if entered is None or entered.value is None:
+            return None
+        named = (node.reading.user for node in self._nodes if node.kind == "other")
+        return next((user for user in named if user == entered), None)
+
+    @cached_property
+    def final(self) -> Evidence | None:
+        """The final answer; None when the run failed or none was seen."""
+        if self.failure is not None:
+            return None
+        spoken = self._last_words()
+        stated = self._stated_final()
+        if stated is None or stated.value is None:
+            return spoken or stated or self._unseen_final()
+        if spoken is not None and _same_words(spoken, stated):
+            return spoken
+        return Evidence(_as_text(stated.value))
+
+    @cached_property
+    def failure(self) -> Failure | None:
+        """Why the run failed.
+
+        A root may say OK although the run raised (openai-agents): then the last thing that happened
+        at run level decides, an agent or a model call that failed and was not followed by words.
+        """
+        if self.root.failure is not None:
+            return _most_telling(self.root, self._nodes)
+        if self._stated_final() is not None:
+            return None
+        last = self._level[-1] if self._level else None
+        if last is not None and last.failure is None and closing_text(last.reading.output or ()):
+            return None
+        for node in self._nodes:
+            if node.kind == "agent" and self._owner[node] is None and node.failure is not None:
+                return _most_telling(node, self._nodes)
+        return last.failure if last is not None else None
+
+    @cached_property
+    def session_id(self) -> str | None:
+        """The session id: the root's, else the shallowest one that is no sub-agent's."""
+        return self._nearest("session_id")
+
+    @property
+    def user_id(self) -> str | None:
+        """The user id, found like the session id."""
+        return self._nearest("user_id")
+
+    @property
+    def app_name(self) -> str | None:
+        """The application's name where a runner states it."""
+        return self.root.reading.app_name if self.root.kind == "run" else None
+
+    @property
+    def invocation_id(self) -> str | None:
+        """The framework's own id of the run."""
+        return self._nearest("invocation_id")
+
+    @property
+    def agent_name(self) -> str | None:
+        """The name of the first agent of the run."""
+        found = (self.root, *(n for n in self._nodes[1:] if n.kind == "agent"))
+        return next((n.reading.agent_name for n in found if n.reading.agent_name), None)
+
+    @property
+    def scope(self) -> str:
+        """The instrumentation scope that wrote the run."""
+        return self.root.span.scope
+
+    @property
+    def convention(self) -> str:
+        """The convention that the run was read by."""
+        found = (node.reading.convention for node in self._nodes)
+        return next((name for name in found if name), "")
+
+    def calls(self, run_id: str) -> Iterator[RunEvent]:
+        """Yield the run's model calls and tool calls, in time order each."""
+        for node in self._models:
+            yield self._model_called(run_id, node)
+        yield from ToolCalls(self.root, self._nodes, self._models, self._owner).observe(run_id)
+
+    def _find_owner(self, node: Node) -> Node | None:
+        """Return the tool call inside which this happened, None at run level."""
+        for above in (node, *node.ancestors()):
+            adopter = self._adopted.get(above)
+            if adopter is not None and adopter is not node:
+                return adopter
+            if above is not node and above.kind == "tool":
+                return above
+            if above is self.root:
+                break
+        return None
+
+    def _model_called(self, run_id: str, node: Node) -> ModelCalled:
+        reading = node.reading
+        return ModelCalled(
+            run_id,
+            max(node.span.end_ns, node.span.start_ns),
+            model=reading.model,
+            text=self._intermediate(node),
+            input_tokens=reading.input_tokens,
+            output_tokens=reading.output_tokens,
+            cost_usd=reading.cost_usd,
+            span_id=node.span.span_id,
+            agent_name=agent_of(node),
+        )
+
+    def _intermediate(self, node: Node) -> str | None:
+        if self._owner[node] is not None:
+            return None
+        words = _spoken(node.reading)
+        if words is None or not isinstance(words.value, str) or not words.value.strip():
+            return None
+        final = self.final
+        is_last = node is self._level[-1] and not _asked(node.reading)
+        if is_last and final is not None and _same_words(words, final):
+            return None
+        return words.value
+
+    def _last_words(self) -> Evidence | None:
+        if not self._level:
+            return None
+        reading = self._level[-1].reading
+        if _asked(reading):
+            return None
+        if reading.output is None and "output" in reading.flaws:
+            return Evidence(None, reading.flaws["output"])
+        return _spoken(reading)
+
+    def _stated_final(self) -> Evidence | None:
+        reading = self.root.reading
+        if reading.final is not None:
+            return reading.final
+        stated = closing_text(reading.output or ())
+        if stated is not None:
+            return stated
+        level = [n for n in self._nodes[1:] if n.kind in ("run", "agent") and not self._owner[n]]
+        for node in reversed(level):
+            if node.parent is self.root and node.reading.final is not None:
+                return node.reading.final
+        return reading.final_fallback if not self._level_spoke() else None
+
+    def _level_spoke(self) -> bool:
+        return any(node.reading.output is not None for node in self._level)
+
+    def _unseen_final(self) -> Evidence | None:
+        flaw = self.root.reading.flaws.get("output")
+        return Evidence(None, flaw) if flaw else None
+
+    def _nearest(self, name: str) -> str | None:
+        for node in self._nodes:
+            if self._owner[node] is None and node.kind != "tool":
+                found = getattr(node.reading, name)
+                if found is not None:
+                    return str(found)
+        for node in self._nodes:
+            if self._owner[node] is None and (found := getattr(node.reading, name)) is not None:
+                return str(found)
+        return None
+
+
+def agent_of(node: Node) -> str | None:
+    """Return the name of the agent that did this: its own word, else the agent span around it."""
+    if node.reading.agent_name:
+        return node.reading.agent_name
+    return next((n.reading.agent_name for n in node.ancestors() if n.reading.agent_name), None)
+
+
+def _flattens(nodes: list[Node]) -> bool:
+    return any(node.reading.flattens_agents for node in nodes)
+
+
+def _flattened_agents(nodes: list[Node]) -> dict[Node, Node]:
+    """Find the tools that ran agents whose spans are their siblings: the ones that lasted longer."""
+    tools = [node for node in nodes if node.kind == "tool"]
+    adopted: dict[Node, Node] = {}
+    for agent in (node for node in nodes if node.kind == "agent"):
+        around = [tool for tool in tools if _spans(tool, agent) and tool not in agent.descendants()]
+        if around and not any(above.kind == "tool" for above in agent.ancestors()):
+            adopted[agent] = min(around, key=lambda tool: tool.span.end_ns - tool.span.start_ns)
+    return adopted
+
+
+def _spans(outer: Node, inner: Node) -> bool:
+    one, other = outer.span, inner.span
+    return one.start_ns <= other.start_ns and other.end_ns <= one.end_ns
+
+
+def _once(models: Iterator[Node]) -> Iterator[Node]:
+    """Count a model call once that two instrumentations saw: the same response id."""
+    seen: set[str] = set()
+    for node in models:
+        response = node.reading.response_id
+        if response is not None and response in seen:
+            continue
+        if response is not None:
+            seen.add(response)
+        yield node
+
+
+def _recall(level: list[Node]) -> None:
+    """Take the output of a model call that was not captured from the history that the next call was given.
+
+    The last assistant message in a call's input is the answer of the call before.
+    """
+    for node, later in pairwise(level):
+        if node.reading.output is None and node.failure is None:
+            told = since_user(later.reading.input or ())
+            answers = [message for message in told if message.role == "assistant"]
+            node.reading.output = (answers[-1],) if answers else None
+
+
+def _asked(reading: Reading) -> bool:
+    return any(message.calls for message in reading.output or ())
+
+
+def _spoken(reading: Reading) -> Evidence | None:
+    """Return all words of a model's output."""
+    words = [m.text for m in reading.output or () if m.text is not None]
+    texts = [word.value for word in words if isinstance(word.value, str)]
+    if not words:
+        return None
+    if not texts:
+        return Evidence(None, next((word.flaw for word in words if word.flaw), None))
+    return Evidence("".join(texts))
+
+
+def _best(candidates: list[Evidence | None]) -> Evidence | None:
+    seen = [candidate for candidate in candidates if candidate is not None]
+    told = next((item for item in seen if item.value is not None), None)
+    return told or next((item for item in seen if item.flaw), None)
+
+
+def _same_words(one: Evidence, other: Evidence) -> bool:
+    left, right = _as_text(one.value).strip(), _as_text(other.value).strip()
+    return left == right or (left[:1] in "{[" and decode(left).value == decode(right).value)
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _most_telling(failed: Node, nodes: list[Node]) -> Failure | None:
+    """Return a span's failure, with the type taken from a failed call below if it lacks one."""
+    failure = failed.failure
+    if failure is None or failure.type is not None:
+        return failure
+    for node in reversed(nodes):
+        below = node.failure if node is not failed else None
+        if below is not None and below.type is not None and node.kind in ("model", "tool", "agent"):
+            message = failure.message
+            if message is None or (below.message or "") in message:
+                return Failure(below.type, below.message or message)
+    return failure

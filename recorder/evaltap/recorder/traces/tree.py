@@ -1,0 +1,122 @@
+"""The spans of one trace as a tree of what they stand for.
+
+Duplicates are one span (the finished one, else the last), dropped spans leave their children to
+their parents, a span whose parent is not in the trace is a top, and no cycle survives.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from evaltap.recorder.conventions import read_span
+from evaltap.recorder.conventions.messages import since_user
+from evaltap.recorder.conventions.reading import Reading
+from evaltap.recorder.pacing import yield_to_agent
+from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.recorder.traces.duplicates import merge_duplicates, merge_nested
+from evaltap.recorder.traces.node import Node
+
+
+def build_tree(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> list[Node]:
+    """Return the tops of one trace's trees, in order of start."""
+    written: dict[str, list[LogRecord]] = {}
+    for log in logs:
+        written.setdefault(log.span_id, []).append(log)
+    nodes = {
+        span.span_id: Node(span, _read(span, written.get(span.span_id, ())))
+        for span in _unique(spans)
+    }
+    for node in nodes.values():
+        node.parent = _parent(node, nodes)
+    for node in nodes.values():
+        _break_cycle(node)
+    merge_nested(nodes.values())
+    if merge_duplicates(nodes.values()):
+        for node in nodes.values():
+            _break_cycle(node)
+    tops = _link(nodes)
+    for node in nodes.values():
+        if node.reading.overwritten:
+            _restore_calls(node)
+    return tops
+
+
+def _read(span: Span, logs: Sequence[LogRecord]) -> Reading:
+    yield_to_agent()
+    return read_span(span, sorted(logs, key=lambda log: log.time_ns)) or Reading("")
+
+
+def _unique(spans: Iterable[Span]) -> list[Span]:
+    """Keep one span for each id, whatever the order: the finished one, then the fullest."""
+    best: dict[str, Span] = {}
+    for span in spans:
+        known = best.get(span.span_id)
+        if known is None or _completeness(span) > _completeness(known):
+            best[span.span_id] = span
+    return sorted(best.values(), key=lambda span: (span.start_ns, span.end_ns, span.span_id))
+
+
+def _completeness(span: Span) -> tuple[bool, int, int, int, str]:
+    return (
+        span.end_ns > 0,
+        len(span.attributes) + len(span.events),
+        span.end_ns,
+        span.status_code,
+        repr(sorted(span.attributes.items(), key=lambda item: item[0])),
+    )
+
+
+def _parent(node: Node, nodes: dict[str, Node]) -> Node | None:
+    return nodes.get(node.span.parent_id or "")
+
+
+def _break_cycle(node: Node) -> None:
+    seen = {node.span.span_id}
+    current = node
+    while current.parent is not None:
+        if current.parent.span.span_id in seen:
+            current.parent = None
+            return
+        current = current.parent
+        seen.add(current.span.span_id)
+
+
+def _link(nodes: dict[str, Node]) -> list[Node]:
+    tops: list[Node] = []
+    for node in nodes.values():
+        if node.kind == "dropped":
+            continue
+        while node.parent is not None and node.parent.kind == "dropped":
+            node.parent = node.parent.parent
+        if node.parent is None:
+            tops.append(node)
+        else:
+            node.parent.children.append(node)
+    return tops
+
+
+def _restore_calls(agent: Node) -> None:
+    """Give an agent over whose span its model calls were written a node for each of those calls.
+
+    The last request repeats what the earlier calls of this turn answered.  A last response that is
+    the end of it already was left by the call before: the last call brought none.  When each call
+    was made is not known, only that they came one after the other.
+    """
+    reading = agent.reading
+    told, answered = reading.input or (), reading.output or ()
+    reading.input = reading.output = None
+    if any(node.kind == "model" for node in agent.descendants()):
+        return
+    past = since_user(told)
+    asked = len(told) - len(past)
+    calls = [
+        (told[: asked + index], message)
+        for index, message in enumerate(past)
+        if message.role == "assistant"
+    ]
+    if answered and (not calls or calls[-1][1].parts != answered[-1].parts):
+        calls.append((told, answered[-1]))
+    for index, (before, answer) in enumerate(calls):
+        start_ns = agent.span.start_ns + index
+        span = replace(agent.span, start_ns=start_ns, end_ns=start_ns, status_code=0, events=())
+        restored = Reading("", kind="model", input=before, output=(answer,), model=reading.model)
+        agent.children.insert(index, Node(span, restored, parent=agent))

@@ -1,0 +1,1 @@
+"""Eval sets, metrics, gates and results as files: reading, canonical writing, validation, JSON Schemas."""

@@ -1,0 +1,276 @@
+"""Google ADK eval sets, read into and written from the models of `evaltap.schemas.formats.case`.
+
+ADK writes snake_case keys at the top and either spelling below it, and messages as lists of parts.
+An ADK conversation is what is expected, so it becomes `conversation`.  Keys that have no counterpart
+here (`final_session_state`, `app_details`, durations, …) are kept and written back.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from evaltap.schemas.data import JsonObject
+from evaltap.schemas.errors import FormatError
+from evaltap.schemas.formats.case import EvalCase, EvalSet, Invocation, SessionInput, Tool
+from evaltap.schemas.formats.message import Message
+
+_SET_KEYS = {"eval_set_id", "name", "description", "eval_cases", "creation_timestamp"}
+
+
+def is_adk_eval_set(data: object) -> bool:
+    """Tell whether decoded JSON is an ADK eval set."""
+    return isinstance(data, dict) and ("eval_set_id" in data or "eval_cases" in data)
+
+
+def from_adk(data: Mapping[str, object], *, path: str = "") -> EvalSet:
+    """Convert a decoded ADK eval set; raise FormatError naming the place that does not fit."""
+    reader = _Reader(path)
+    cases = reader.items(data, "eval_cases", "")
+    eval_set: EvalSet = reader.build(
+        EvalSet,
+        "",
+        {key: value for key, value in data.items() if key not in _SET_KEYS}
+        | {
+            "evalSetId": data.get("eval_set_id"),
+            "name": data.get("name"),
+            "description": data.get("description"),
+            "evalCases": [reader.case(item, f"eval_cases[{i}]") for i, item in enumerate(cases)],
+            "creationTimestamp": data.get("creation_timestamp") or None,
+        },
+    )
+    return eval_set
+
+
+class _Reader:
+    """Converts the parts of one file and knows its path for messages."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def build(self, model: type[Any], place: str, data: JsonObject) -> Any:
+        # Imported here: documents.py offers both forms and imports this module.
+        from evaltap.schemas.files.validation import parse
+
+        given = {key: value for key, value in data.items() if value is not None}
+        return parse(model, given, path=self._path, place=place)
+
+    def items(self, data: Mapping[str, object], key: str, place: str) -> list[Any]:
+        value = _take(dict(data), key)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            where = f"{place}.{key}" if place else key
+            raise FormatError("expected a list", path=self._path, place=where)
+        return value
+
+    def object(self, value: object, place: str) -> JsonObject:
+        if not isinstance(value, dict):
+            raise FormatError("expected an object", path=self._path, place=place)
+        return dict(value)
+
+    def case(self, value: Any, place: str) -> JsonObject:
+        rest = self.object(value, place)
+        turns = _take(rest, "conversation") or []
+        session = _take(rest, "session_input")
+        rubrics = _take(rest, "rubrics")
+        scenario = _take(rest, "conversation_scenario")
+        return {
+            "evalId": _take(rest, "eval_id"),
+            "conversation": [
+                self.turn(turn, f"{place}.conversation[{i}]") for i, turn in enumerate(turns)
+            ],
+            "sessionInput": self.session(session, f"{place}.session_input") if session else None,
+            "creationTimestamp": _take(rest, "creation_timestamp") or None,
+            **({"adkRubrics": rubrics} if rubrics else {}),
+            **({"adkConversationScenario": scenario} if scenario else {}),
+            **rest,
+        }
+
+    def session(self, value: Any, place: str) -> JsonObject:
+        rest = self.object(value, place)
+        return {
+            "appName": _take(rest, "app_name"),
+            "userId": _take(rest, "user_id"),
+            "state": _take(rest, "state"),
+            **rest,
+        }
+
+    def turn(self, value: Any, place: str) -> JsonObject:
+        rest = self.object(value, place)
+        user, final = _take(rest, "user_content"), _take(rest, "final_response")
+        data = _take(rest, "intermediate_data")
+        tools, texts = self.steps(data, f"{place}.intermediate_data") if data else ([], [])
+        return {
+            "invocationId": _take(rest, "invocation_id"),
+            "userContent": self.message(user, "user", f"{place}.user_content"),
+            "finalResponse": self.message(final, "assistant", f"{place}.final_response"),
+            "tools": tools,
+            "intermediateResponses": texts,
+            "creationTimestamp": _take(rest, "creation_timestamp") or None,
+            **rest,
+        }
+
+    def message(self, value: Any, role: str, place: str) -> JsonObject | None:
+        if value is None:
+            return None
+        content = self.object(value, place)
+        parts = content.get("parts") or []
+        plain = all(isinstance(p, dict) and set(_given(p)) == {"text"} for p in parts)
+        text = "".join(p.get("text") or "" for p in parts if isinstance(p, dict))
+        return {"role": role, "content": text, **({} if plain else {"parts": parts})}
+
+    def steps(self, value: Any, place: str) -> tuple[list[Any], list[Any]]:
+        data = self.object(value, place)
+        if "invocation_events" in data or "invocationEvents" in data:
+            return self.events(_take(data, "invocation_events") or [])
+        calls = [_given(call) for call in _take(data, "tool_uses") or []]
+        responses = [_given(item) for item in _take(data, "tool_responses") or []]
+        texts = [
+            {
+                "role": "assistant",
+                "content": "".join(p.get("text") or "" for p in parts),
+                "name": author,
+            }
+            for author, parts in _take(data, "intermediate_responses") or []
+        ]
+        return _joined(calls, responses), texts
+
+    def events(self, events: list[Any]) -> tuple[list[Any], list[Any]]:
+        calls: list[JsonObject] = []
+        responses: list[JsonObject] = []
+        texts: list[JsonObject] = []
+        for event in events:
+            for part in (event.get("content") or {}).get("parts") or []:
+                given = dict(part)
+                if call := _take(given, "function_call"):
+                    calls.append(_given(call))
+                elif response := _take(given, "function_response"):
+                    responses.append(_given(response))
+                elif given.get("text"):
+                    author = event.get("author") or ""
+                    texts.append({"role": "assistant", "content": given["text"], "name": author})
+        return _joined(calls, responses), texts
+
+
+def _joined(calls: list[JsonObject], responses: list[JsonObject]) -> list[JsonObject]:
+    """Pair calls with responses: by id, else the next response of the same name."""
+    left = list(responses)
+    tools = []
+    for call in calls:
+        match = next(
+            (r for r in left if call.get("id") and r.get("id") == call["id"]),
+            next((r for r in left if not r.get("id") and r.get("name") == call.get("name")), None),
+        )
+        if match is not None:
+            left.remove(match)
+        tools.append(
+            {
+                "id": call.get("id"),
+                "name": call.get("name"),
+                "arguments": call.get("args"),
+                "result": match.get("response") if match else None,
+            }
+        )
+    return tools
+
+
+def _take(data: JsonObject, key: str) -> Any:
+    """Remove `key` (snake_case or camelCase) from `data` and return its value."""
+    head, *tail = key.split("_")
+    camel = head + "".join(word.title() for word in tail)
+    return data.pop(key, None) if key in data else data.pop(camel, None)
+
+
+def _given(data: Mapping[str, object]) -> JsonObject:
+    return {key: value for key, value in data.items() if value is not None}
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def to_adk(eval_set: EvalSet) -> JsonObject:
+    """Convert an eval set to ADK's form.
+
+    ADK has one conversation a case: the expected one when there is one, else what was recorded.
+    """
+    return {
+        "eval_set_id": eval_set.eval_set_id,
+        "name": eval_set.name or eval_set.eval_set_id,
+        "description": eval_set.description,
+        "eval_cases": [_case(case) for case in eval_set.eval_cases],
+        "creation_timestamp": eval_set.creation_timestamp or 0.0,
+        **_extra(eval_set),
+    }
+
+
+def _case(case: EvalCase) -> JsonObject:
+    extra = _extra(case)
+    rubrics = extra.pop("adkRubrics", None)
+    scenario = extra.pop("adkConversationScenario", None)
+    turns = case.conversation or case.actual_conversation
+    return {
+        "eval_id": case.eval_id,
+        **({} if scenario else {"conversation": [_turn(turn) for turn in turns if turn]}),
+        **({"conversation_scenario": scenario} if scenario else {}),
+        **({"session_input": _session(case.session_input)} if case.session_input else {}),
+        **({"rubrics": rubrics} if rubrics else {}),
+        "creation_timestamp": case.creation_timestamp or 0.0,
+        **extra,
+    }
+
+
+def _session(session: SessionInput) -> JsonObject:
+    names = {"app_name": session.app_name, "user_id": session.user_id, "state": session.state}
+    return names | _extra(session)
+
+
+def _turn(turn: Invocation) -> JsonObject:
+    tools = [tool for tool in turn.tools if tool]
+    steps = {
+        "tool_uses": [
+            _given({"id": tool.id or None, "name": tool.name, "args": _object(tool.arguments)})
+            for tool in tools
+        ],
+        "tool_responses": [_response(tool) for tool in tools if _answered(tool)],
+        "intermediate_responses": [
+            [(message.model_extra or {}).get("name", ""), [{"text": message.content}]]
+            for message in turn.intermediate_responses
+        ],
+    }
+    return {
+        "invocation_id": turn.invocation_id,
+        "user_content": _content(turn.user_content, "user"),
+        **(
+            {"final_response": _content(turn.final_response, "model")}
+            if turn.final_response
+            else {}
+        ),
+        "intermediate_data": steps,
+        "creation_timestamp": turn.creation_timestamp or 0.0,
+        **_extra(turn),
+    }
+
+
+def _answered(tool: Tool) -> bool:
+    return tool.result is not None or tool.error is not None
+
+
+def _response(tool: Tool) -> JsonObject:
+    response = tool.result
+    if tool.error is not None:
+        response = {"error": tool.error.message or tool.error.type}
+    return _given({"id": tool.id or None, "name": tool.name, "response": _object(response)})
+
+
+def _object(value: object) -> Any:
+    return value if value is None or isinstance(value, dict) else {"result": value}
+
+
+def _content(message: Message | None, role: str) -> JsonObject:
+    if message is None:
+        return {"parts": [], "role": role}
+    parts = (message.model_extra or {}).get("parts")
+    return {"parts": parts or [{"text": message.content}], "role": role}
+
+
+def _extra(model: EvalSet | EvalCase | Invocation | SessionInput) -> JsonObject:
+    return dict(model.model_extra or {})

@@ -1,0 +1,135 @@
+"""JSON text, read strictly and written in the canonical form of the file formats.
+
+The written form is that of Go's `encoding/json` with two spaces of indentation, which is what
+tRPC-Agent-Go writes: UTF-8, one newline at the end, `<`, `>`, `&`, U+2028 and U+2029 escaped, floats
+in their shortest form without `.0`, exponents only below 1e-6 and from 1e21 on.  Numbers are float64
+there, so an integer beyond 2**53 is written as the float64 nearest to it.
+
+Reading refuses what Go refuses (NaN, Infinity, trailing data, a byte order mark) and, like Go, turns
+a lone surrogate escape into U+FFFD and lets the last of two equal keys win.
+"""
+
+import json
+from collections.abc import Iterator
+from json.encoder import encode_basestring
+from typing import Any
+
+import orjson
+
+from evaltap.schemas.errors import FormatError
+
+_ESCAPES = str.maketrans(
+    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+)
+_EXACT_INTEGER = 2**53
+
+
+def loads(data: bytes, *, path: str = "", place: str = "") -> Any:
+    """Decode one JSON document.
+
+    Raises FormatError with `path` and `place` (or the line and column) when it is not one.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        if "surrogate in string" in error.msg:
+            return _loads_with_lone_surrogates(data, path=path, place=place)
+        where = place or f"line {error.lineno}, column {error.colno}"
+        raise FormatError(_explain(data, error), path=path, place=where) from None
+
+
+def _explain(data: bytes, error: json.JSONDecodeError) -> str:
+    reason = error.msg.split(": line")[0]
+    if not data.strip():
+        return "the document is empty; expected one JSON value"
+    if data[error.pos : error.pos + 1] in (b"N", b"I", b"-") and any(
+        word in data[error.pos : error.pos + 10] for word in (b"NaN", b"Infinity")
+    ):
+        return "NaN and Infinity are not JSON; write null or leave the field out"
+    if "unexpected content" in reason:
+        return "there is more text after the JSON value; expected one document"
+    if error.pos >= len(data.decode("utf-8", "replace")) - 1:
+        return f"the document ends too early ({reason}); was it cut off?"
+    return f"not valid JSON ({reason})"
+
+
+def _loads_with_lone_surrogates(data: bytes, *, path: str, place: str) -> Any:
+    def refuse(word: str) -> Any:
+        raise FormatError(f"{word} is not JSON; write null instead", path=path, place=place)
+
+    try:
+        return _without_surrogates(json.loads(data, parse_constant=refuse))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"not valid JSON ({error})", path=path, place=place) from None
+
+
+def _without_surrogates(value: object) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    return value
+
+
+def dumps(value: object) -> bytes:
+    """Encode plain JSON data in canonical form, with a newline at the end."""
+    try:
+        return ("".join(_pieces(value, "\n")) + "\n").encode("utf-8", "replace")
+    except RecursionError:
+        raise FormatError("the document is nested too deeply to be written") from None
+
+
+def format_number(value: int | float) -> str:
+    """Write a number as Go writes a float64: `1`, `0.1`, `1e-7`, `1e+21`."""
+    if isinstance(value, int):
+        if -_EXACT_INTEGER <= value <= _EXACT_INTEGER:
+            return str(value)
+        value = float(value)
+    if value == 0:
+        return "-0" if str(value).startswith("-") else "0"
+    digits, _, exponent = f"{value!r}".partition("e")
+    if 1e-6 <= abs(value) < 1e21:
+        return _without_exponent(digits, int(exponent or 0))
+    sign = "-" if int(exponent) < 0 else "+"
+    return f"{digits.removesuffix('.0')}e{sign}{abs(int(exponent))}"
+
+
+def _without_exponent(digits: str, exponent: int) -> str:
+    if exponent == 0:
+        return digits.removesuffix(".0")
+    sign = "-" if digits.startswith("-") else ""
+    whole, _, fraction = digits.lstrip("-").partition(".")
+    if exponent > 0:
+        return sign + whole + fraction.ljust(exponent, "0")
+    return f"{sign}0.{'0' * (-exponent - 1)}{whole}{fraction}"
+
+
+def _pieces(value: Any, newline: str) -> Iterator[str]:
+    if value is None:
+        yield "null"
+    elif value is True:
+        yield "true"
+    elif value is False:
+        yield "false"
+    elif isinstance(value, str):
+        yield encode_basestring(value).translate(_ESCAPES)
+    elif isinstance(value, int | float):
+        yield format_number(value)
+    elif isinstance(value, dict):
+        inner = newline + "  "
+        opening = "{" + inner
+        for key, item in value.items():
+            yield f"{opening}{encode_basestring(key).translate(_ESCAPES)}: "
+            yield from _pieces(item, inner)
+            opening = "," + inner
+        yield newline + "}" if value else "{}"
+    else:
+        inner = newline + "  "
+        opening = "[" + inner
+        for item in value:
+            yield opening
+            yield from _pieces(item, inner)
+            opening = "," + inner
+        yield newline + "]" if value else "[]"

@@ -1,0 +1,253 @@
+"""Reading and writing the files: eval sets, metrics, results, JSON Lines of cases, ADK eval sets.
+
+Readers raise FormatError with the file, the place in it and the remedy.  Writers make the parent
+folders, write beside the path and rename, so a reader never sees half a file; new files have mode 0600.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+from pydantic_core import PydanticSerializationError
+
+from evaltap.schemas.data import CaseData
+from evaltap.schemas.errors import FormatError, InputError
+from evaltap.schemas.files import adk, canonical
+from evaltap.schemas.files.fast_check import is_case_data
+from evaltap.schemas.files.private import private_file
+from evaltap.schemas.files.validation import describe, parse
+from evaltap.schemas.formats.case import EvalCase, EvalSet
+from evaltap.schemas.formats.gate import GateFile
+from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.formats.model import Json, WireModel
+from evaltap.schemas.formats.result import EvalSetResult
+
+DocumentKind: TypeAlias = Literal["eval set", "ADK eval set", "metrics", "result"]
+
+CASE_FORMS = "an .evalset.json file, or JSON Lines with one eval case a line"
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return a file's content; raise InputError saying why it cannot be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a folder; expected a file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check permissions") from None
+
+
+def read_eval_set(path: Path) -> EvalSet:
+    """Read an eval set in tRPC-Agent-Go's or Google ADK's form."""
+    data = canonical.loads(read_bytes(path), path=str(path))
+    if adk.is_adk_eval_set(data):
+        return adk.from_adk(data, path=str(path))
+    if isinstance(data, dict) and not _has_key(data, "evalCases", "evalSetId"):
+        raise FormatError(
+            f"an object with keys {_some(data)}; expected an eval set with `evalSetId` and `evalCases`",
+            path=str(path),
+        )
+    return parse(EvalSet, data, path=str(path))
+
+
+def read_metrics(path: Path) -> list[EvalMetric]:
+    """Read a metrics file: a JSON array of metrics, each with a name of its own."""
+    data = canonical.loads(read_bytes(path), path=str(path))
+    if not isinstance(data, list):
+        raise FormatError(
+            f"found {describe(data)}; expected a JSON array of metrics", path=str(path)
+        )
+    return metrics_of(data, path=str(path))
+
+
+def metrics_of(given: Sequence[EvalMetric | Json], *, path: str = "") -> list[EvalMetric]:
+    """Return metrics from models, which stay as they are, and from data as a metrics file holds it."""
+    metrics: list[EvalMetric] = []
+    for index, item in enumerate(given):
+        if isinstance(item, EvalMetric):
+            metrics.append(item)
+            continue
+        place = f"[{index}]"
+        metric = parse(EvalMetric, item, path=path, place=place)
+        if any(metric.metric_name == other.metric_name for other in metrics):
+            raise FormatError(
+                f"metric {metric.metric_name!r} stands here a second time; give each a name of its own"
+                " (`evaluatorName` says which evaluator it uses)",
+                path=path,
+                place=place,
+            )
+        if not metric.metric_name:
+            raise FormatError("a metric without `metricName`; add one", path=path, place=place)
+        metrics.append(metric)
+    return metrics
+
+
+def read_result(path: Path) -> EvalSetResult:
+    """Read a result file, also the older form that is a JSON string holding the object."""
+    data = canonical.loads(read_bytes(path), path=str(path))
+    if isinstance(data, str):
+        data = canonical.loads(data.encode(), path=str(path), place="the JSON inside the string")
+    return parse(EvalSetResult, data, path=str(path))
+
+
+def iter_case_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield (line number, line) of the non-blank lines of a JSON Lines file, without loading it."""
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield number, line
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def iter_cases(path: Path) -> Iterator[CaseData]:
+    """Yield the eval cases of a file (eval set or JSON Lines) as canonical case data.
+
+    A JSON Lines file is read line by line, so memory does not grow with it.  The cases of an eval
+    set carry its id as `evalSetId`.
+    """
+    if is_json_lines(path):
+        for number, line in iter_case_lines(path):
+            yield read_case(line, path=str(path), place=f"line {number}")
+        return
+    data = canonical.loads(read_bytes(path), path=str(path))
+    if not adk.is_adk_eval_set(data) and isinstance(data, dict):
+        cases, name = data.get("evalCases"), data.get("evalSetId")
+        if isinstance(cases, list) and isinstance(name, str):
+            # Case by case: most need no model, and their memory is not held twice.
+            for index, item in enumerate(cases):
+                yield _of_set(case_data(item, path=str(path), place=f"evalCases[{index}]"), name)
+            return
+    eval_set = read_eval_set(path)
+    for case in eval_set.eval_cases:
+        data = case.model_dump(by_alias=True)
+        yield _of_set(case_data(data, path=str(path)), eval_set.eval_set_id)
+
+
+def _of_set(case: CaseData, eval_set_id: str) -> CaseData:
+    return {**case, "evalSetId": eval_set_id} if eval_set_id else case
+
+
+def read_case(line: bytes, *, path: str = "", place: str = "") -> CaseData:
+    """Decode one eval case from JSON; raise FormatError naming the place of the first mistake."""
+    return case_data(canonical.loads(line, path=path, place=place), path=path, place=place)
+
+
+def eval_set_name(path: Path) -> str:
+    """Return the eval set id of a file without one: its name without the known endings."""
+    name = path.name
+    for ending in (".json", ".jsonl", ".ndjson", ".evalset"):
+        name = name.removesuffix(ending)
+    return name
+
+
+def is_json_lines(path: Path) -> bool:
+    """Tell JSON Lines from one JSON document: the first line alone is a whole JSON object of a case."""
+    if path.suffix in {".jsonl", ".ndjson"}:
+        return True
+    try:
+        with path.open("rb") as file:
+            first = file.readline(1 << 20).strip()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; expected {CASE_FORMS}") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    try:
+        data = canonical.loads(first)
+    except FormatError:
+        return False
+    return isinstance(data, dict) and _has_key(data, "evalId")
+
+
+def case_data(data: Any, *, path: str = "", place: str = "") -> CaseData:
+    """Return decoded JSON as the canonical data of an eval case with an id.
+
+    Data that already has the form is returned as it is; the rest goes through the model.
+    """
+    if is_case_data(data) and data.get("evalId"):
+        return cast(CaseData, data)
+    case = parse(EvalCase, data, path=path, place=place)
+    if not case.eval_id:
+        raise FormatError("a case without `evalId`; add one", path=path, place=place)
+    try:
+        return case.model_dump(by_alias=True)
+    except (PydanticSerializationError, RecursionError):
+        raise FormatError(
+            f"case {case.eval_id!r:.40} is nested too deep; expected a few hundred levels at most",
+            path=path,
+            place=place,
+        ) from None
+
+
+def _some(data: Mapping[str, object]) -> str:
+    names = ", ".join(f"`{key}`" for key in list(data)[:4])
+    return names + (", …" if len(data) > 4 else "") if names else "(none)"
+
+
+def _has_key(data: Mapping[str, object], *names: str) -> bool:
+    folded = {key.casefold() for key in data}
+    return any(name.casefold() in folded for name in names)
+
+
+def canonical_bytes(document: WireModel | list[EvalMetric]) -> bytes:
+    """Return the canonical text of an eval set, a metrics list or a result."""
+    if isinstance(document, list):
+        return canonical.dumps([metric.model_dump(by_alias=True) for metric in document])
+    return canonical.dumps(document.model_dump(by_alias=True))
+
+
+def write_document(path: Path, document: WireModel | list[EvalMetric]) -> None:
+    """Write a document in canonical form."""
+    write_bytes(path, canonical_bytes(document))
+
+
+def write_eval_set(path: Path, data: Mapping[str, object]) -> None:
+    """Write an eval set given as plain JSON data."""
+    write_document(path, parse(EvalSet, dict(data)))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace a file in one step (write to what is no file); raise InputError saying why that failed."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            # A device or a pipe is written to, not replaced by a file of its name.
+            path.write_bytes(content)
+            return
+        with private_file(path) as file:
+            file.write(content)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def document_kind(data: object) -> DocumentKind:
+    """Tell which kind of document decoded JSON is; raise FormatError when it is none."""
+    if isinstance(data, list):
+        return "metrics"
+    if isinstance(data, str):
+        return "result"
+    if isinstance(data, dict):
+        if adk.is_adk_eval_set(data):
+            return "ADK eval set"
+        if _has_key(data, "evalCaseResults", "evalSetResultId"):
+            return "result"
+        if _has_key(data, "evalCases", "evalSetId"):
+            return "eval set"
+    kinds = ", ".join(get_args(DocumentKind))
+    raise FormatError(f"found {describe(data)} of no known kind; expected one of: {kinds}")
+
+
+READERS: Mapping[str, Callable[[Path], WireModel | list[EvalMetric]]] = {
+    "eval set": read_eval_set,
+    "ADK eval set": read_eval_set,
+    "metrics": read_metrics,
+    "result": read_result,
+}
+
+
+def read_gate(path: Path) -> GateFile:
+    """Read a gate file: a JSON object with `dimensions`."""
+    return parse(GateFile, canonical.loads(read_bytes(path), path=str(path)), path=str(path))

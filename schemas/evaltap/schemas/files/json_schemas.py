@@ -1,0 +1,76 @@
+"""Write the JSON Schemas of the file formats, for readers in other languages.
+
+`python -m evaltap.schemas.files.json_schemas FOLDER` writes them; `--check` only compares and exits with
+1 on a difference.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from evaltap.schemas.files import canonical
+from evaltap.schemas.formats.case import EvalCase, EvalSet
+from evaltap.schemas.formats.gate import GateFile
+from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.formats.model import WireModel
+from evaltap.schemas.formats.result import EvalSetResult
+
+MODELS: dict[str, type[WireModel]] = {
+    "eval_case": EvalCase,
+    "eval_set": EvalSet,
+    "gate": GateFile,
+    "metric": EvalMetric,
+    "eval_set_result": EvalSetResult,
+}
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schemas() -> dict[str, bytes]:
+    """Return the text of each schema file by its name."""
+    found = {f"{name}.v1.json": _text(model) for name, model in MODELS.items()}
+    metrics = {"$schema": DIALECT, "title": "Metrics", "type": "array"}
+    found["metrics.v1.json"] = canonical.dumps(metrics | {"items": {"$ref": "metric.v1.json"}})
+    return found
+
+
+def _text(model: type[WireModel]) -> bytes:
+    schema = model.model_json_schema(by_alias=True, mode="validation")
+    return canonical.dumps({"$schema": DIALECT, **_without_titles(schema)})
+
+
+def _without_titles(value: object) -> Any:
+    """Leave out the titles that pydantic derives from field names; they say nothing new."""
+    if isinstance(value, dict):
+        return {
+            key: _without_titles(item)
+            for key, item in value.items()
+            if not (key == "title" and isinstance(item, str) and "properties" not in value)
+        }
+    return [_without_titles(item) for item in value] if isinstance(value, list) else value
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write or check the schema files; return the exit code."""
+    parser = argparse.ArgumentParser(description="Write the JSON Schemas of the file formats.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args(arguments)
+    stale = []
+    for name, text in schemas().items():
+        path = options.folder / name
+        if path.exists() and path.read_bytes() == text:
+            continue
+        stale.append(name)
+        if not options.check:
+            path.write_bytes(text)
+    if options.check and stale:
+        print(
+            f"stale: {', '.join(stale)}; run python -m evaltap.schemas.files.json_schemas",
+            file=sys.stderr,
+        )
+    return 1 if options.check and stale else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,64 @@
+"""Validate decoded JSON against a model, with messages that say what was found and what was expected."""
+
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from evaltap.schemas.errors import FormatError
+from evaltap.schemas.formats.model import WireModel
+
+Model = TypeVar("Model", bound=WireModel)
+
+
+def parse(model: type[Model], data: object, *, path: str = "", place: str = "") -> Model:
+    """Validate decoded JSON; raise FormatError naming the first wrong place and type."""
+    if not isinstance(data, dict):
+        wanted = model.__name__
+        raise FormatError(
+            f"found {describe(data)}; expected an object ({wanted})", path=path, place=place
+        )
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        inner = _json_path(first["loc"])
+        where = "".join((place, "." if place and not inner.startswith("[") else "", inner))
+        found = describe(first["input"])
+        raise FormatError(
+            f"found {found}; {_expected(first['type'], first['msg'])}", path=path, place=where
+        ) from None
+
+
+def _json_path(location: tuple[int | str, ...]) -> str:
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f"{'.' if text else ''}{part}"
+    return text
+
+
+def _expected(kind: str, message: str) -> str:
+    wanted = {
+        "string_type": "a string",
+        "float_type": "a number",
+        "int_type": "a whole number",
+        "bool_type": "true or false",
+        "list_type": "a list",
+        "dict_type": "an object",
+        "model_type": "an object",
+    }.get(kind)
+    return f"expected {wanted}" if wanted else message[:1].lower() + message[1:]
+
+
+def describe(value: object) -> str:
+    """Name a JSON value's kind, with a short excerpt of small ones."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    if isinstance(value, str):
+        return f"the string {value[:40]!r}{'…' if len(value) > 40 else ''}"
+    if isinstance(value, BaseModel):
+        return "an object"
+    return f"a list of {len(value)}" if isinstance(value, list) else "an object"

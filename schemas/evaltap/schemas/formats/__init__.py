@@ -1,0 +1,1 @@
+"""The data models: message, case, metric and its criteria, result, gate.  Pure."""

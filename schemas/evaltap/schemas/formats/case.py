@@ -1,0 +1,224 @@
+"""Eval sets, eval cases, turns and tool calls: what was recorded and what was expected.
+
+Field names, order and defaults are those of tRPC-Agent-Go's eval-set file.  The fields under
+"evaltap's own" are optional extensions that other readers ignore.  Times are Unix seconds, as the
+format writes them: a `datetime` would lose the nanoseconds that a rewrite must keep.
+"""
+
+from math import isfinite
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator
+
+from evaltap.schemas.data import CaseData as CaseData
+from evaltap.schemas.formats.message import Message
+from evaltap.schemas.formats.model import AnyValue, FreeObject, Json, Keep, Map, WireModel
+
+CaptureState: TypeAlias = Literal["missing", "truncated", "redacted", "synthesized", "ambiguous"]
+"""Why a field does not simply hold what happened.
+
+missing: the telemetry did not carry it; truncated: it was cut; redacted: it was removed on purpose;
+synthesized: evaltap made it up (an id); ambiguous: the telemetry contradicts itself.
+"""
+
+
+def _whole_nanoseconds(seconds: float | None) -> float | None:
+    if seconds is None:
+        return None
+    if not isfinite(seconds * 1e9):
+        raise ValueError("beyond every calendar")
+    return int(seconds * 1e9) / 1e9
+
+
+Seconds: TypeAlias = Annotated[float | None, AfterValidator(_whole_nanoseconds), Keep]
+"""Unix seconds, cut to whole nanoseconds as the peer's reader does."""
+
+
+class ErrorInfo(WireModel):
+    """What went wrong, as far as it is known."""
+
+    type: str = ""
+    message: str = ""
+
+
+class Tool(WireModel):
+    """A tool call: name, arguments, result.  A null argument or result was never seen."""
+
+    id: str = ""
+    name: str = ""
+    arguments: AnyValue = None
+    result: AnyValue = None
+    # evaltap's own
+    error: ErrorInfo | None = None
+    """Set when the call failed."""
+    start_time: Seconds = None
+    duration_ms: Annotated[float | None, Keep] = None
+    agent: str = ""
+    """The agent that made the call."""
+    parent_id: str = ""
+    """The id of the enclosing agent-as-tool call, when a sub-agent made this call."""
+    after: list[str] = []
+    """In a reference for `trajectory_partial_order`: the ids of calls that must come before this one."""
+    optional: bool = False
+    """In a reference for `trajectory_partial_order`: the call need not be made."""
+    alternative: str = ""
+    """In a reference for `trajectory_partial_order`: one call of the group of this name is enough."""
+    capture: Annotated[dict[str, CaptureState], Map] = {}
+
+
+class Telemetry(WireModel):
+    """Where a turn comes from in the traces, and what it cost."""
+
+    trace_id: str = ""
+    root_span_id: str = ""
+    last_chat_span_id: str = ""
+    models: list[str] = []
+    agents: list[str] = []
+    input_tokens: Annotated[int | None, Keep] = None
+    output_tokens: Annotated[int | None, Keep] = None
+    cost_usd: Annotated[float | None, Keep] = None
+    latency_ms: Annotated[float | None, Keep] = None
+    status: str = ""
+    """ok | error | incomplete."""
+    error: ErrorInfo | None = None
+
+
+class ToolMockArguments(WireModel):
+    """How the arguments of a mocked call are matched."""
+
+    ignore: bool = False
+    expected: AnyValue = None
+    only_tree: FreeObject = {}
+    ignore_tree: FreeObject = {}
+    number_tolerance: Annotated[float | None, Keep] = None
+
+
+class LlmGenerator(WireModel):
+    """A prompt from which a mocked result is generated."""
+
+    prompt: str = ""
+
+
+class MockedTool(WireModel):
+    """One mocked tool call."""
+
+    name: str = ""
+    arguments: ToolMockArguments | None = None
+    result: AnyValue = None
+    llm_generator: LlmGenerator | None = None
+
+
+class ToolMock(WireModel):
+    """Mocked tool calls of a turn, for runs that drive an agent."""
+
+    actual: list[MockedTool] = []
+    expected: list[MockedTool] = []
+
+
+class Invocation(WireModel):
+    """A turn: the user's message, what the agent did, its final answer."""
+
+    invocation_id: str = ""
+    context_messages: list[Message] = []
+    user_content: Message | None = None
+    final_response: Message | None = None
+    tools: list[Tool | None] = []
+    tool_mock: ToolMock | None = None
+    intermediate_responses: list[Message] = []
+    creation_timestamp: Seconds = None
+    execution_trace: Annotated[Json, Keep] = None
+    """Go's record of the run, kept as it is (its keys are capitalised and nothing is left out)."""
+    # evaltap's own
+    capture: Annotated[dict[str, CaptureState], Map] = {}
+    telemetry: Telemetry | None = None
+    references: list["Invocation"] = []
+    """In an expected turn: other turns that are as good as this one."""
+    state: FreeObject = {}
+    """The session's state after the turn."""
+
+
+class SessionInput(WireModel):
+    """Who the session belongs to, and its initial state."""
+
+    app_name: str = ""
+    user_id: str = ""
+    state: FreeObject = {}
+
+
+class RubricContent(WireModel):
+    """The text of a rubric, as the judge sees it."""
+
+    text: str = ""
+
+
+class Rubric(WireModel):
+    """One criterion that a judge answers with met or not met."""
+
+    id: str = ""
+    content: RubricContent | None = None
+    description: str = ""
+    type: str = ""
+
+
+class CaseRubric(WireModel):
+    """A rubric that one case adds to the metric `metric_name`."""
+
+    metric_name: str = ""
+    id: str = ""
+    content: RubricContent | None = None
+    description: str = ""
+    type: str = ""
+
+
+class ConversationScenario(WireModel):
+    """A plan for a simulated user, in place of a fixed conversation."""
+
+    driver: str = ""
+    starting_prompt: str = ""
+    conversation_plan: str = ""
+    stop_signal: str = ""
+    max_allowed_invocations: Annotated[int | None, Keep] = None
+
+
+class CaseSource(WireModel):
+    """Where a recorded case was seen and how it came to be kept (evaltap's own)."""
+
+    service: str = ""
+    framework: str = ""
+    convention: str = ""
+    recorder_version: str = ""
+    inclusion_probability: Annotated[float | None, Keep] = None
+    """Chance in (0, 1] that this session was kept; 1 when absent."""
+    close_reason: str = ""
+    revision: Annotated[int | None, Keep] = None
+    """Counts the versions of one turn: a late span makes a higher revision, never a second turn."""
+
+
+class EvalCase(WireModel):
+    """A session packed for scoring: what happened (`actual_conversation`) and what should have."""
+
+    eval_id: str = ""
+    eval_mode: str = ""
+    """Empty for the default mode, `trace` for recorded turns."""
+    expected_runner_enabled: bool = False
+    context_messages: list[Message] = []
+    conversation: list[Invocation | None] = []
+    conversation_scenario: ConversationScenario | None = None
+    actual_conversation: list[Invocation | None] = []
+    session_input: SessionInput | None = None
+    rubrics: list[CaseRubric] = []
+    creation_timestamp: Seconds = None
+    # evaltap's own
+    eval_set_id: str = ""
+    """The set a case belongs to, where it travels without one: on the log."""
+    source: CaseSource | None = None
+
+
+class EvalSet(WireModel):
+    """A named list of eval cases: the content of `<id>.evalset.json`."""
+
+    eval_set_id: str = ""
+    name: str = ""
+    description: str = ""
+    eval_cases: list[EvalCase] = []
+    creation_timestamp: Seconds = None

@@ -1,0 +1,161 @@
+"""Settings of the Kafka client from the environment: `EVALTAP_KAFKA_SECURITY_PROTOCOL` and its like.
+
+They may hold secrets, so they are never part of a URL.
+"""
+
+import json
+import logging
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+
+from evaltap.schemas.data import JsonObject
+from evaltap.schemas.errors import ConfigurationError
+
+_LOG = logging.getLogger("evaltap.kafka")
+
+ENVIRONMENT_PREFIX = "EVALTAP_KAFKA_"
+PRODUCER_BATCH_BYTES = 256 << 10
+"""What a producer sends at once.  With kafka-python's 16 KB a batch holds a few turns, and its request
+costs more than their sending, and its reading more than their unpacking."""
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
+COMPRESSIONS = ("gzip", "snappy", "lz4", "zstd")
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+def kafka_settings(known: Mapping[str, object]) -> JsonObject:
+    """Return the client settings that the environment names; numbers and booleans where such belong.
+
+    `known` are those of the client at hand with their defaults: a producer's setting means nothing to a
+    consumer, and a password of digits is still a text.  Raises ConfigurationError for a value that
+    cannot be meant.
+    """
+    found: JsonObject = {}
+    for variable, text in os.environ.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        value = text.rstrip("\r\n")  # what is read from a file often ends a line
+        if name not in known:
+            _warn_unknown(variable, name)
+        elif name == "compression_type":
+            found[name] = _compression(variable, value)
+        elif value:
+            found[name] = _setting(variable, name, value, known[name])
+    logs_in = found.get("security_protocol", "").startswith("SASL")
+    if logs_in and "sasl_mechanism" in known and "sasl_mechanism" not in found:
+        raise ConfigurationError(
+            f"{ENVIRONMENT_PREFIX}SECURITY_PROTOCOL is {found['security_protocol']!r} and nothing says"
+            f" how to log in; set {ENVIRONMENT_PREFIX}SASL_MECHANISM to one of {', '.join(MECHANISMS)}"
+        )
+    return found
+
+
+@contextmanager
+def settings_blamed() -> Iterator[None]:
+    """Turn what a client says of its settings into ConfigurationError; no broker mends that.
+
+    Errors of Kafka and of the network pass, and so does a package that is missing.
+    """
+    from kafka.errors import KafkaConfigurationError, KafkaError
+
+    try:
+        yield
+    except (ConfigurationError, ImportError, OSError):
+        raise
+    except Exception as error:
+        if isinstance(error, KafkaError) and not isinstance(error, KafkaConfigurationError):
+            raise
+        raise ConfigurationError(
+            f"the Kafka client cannot work with its settings ({type(error).__name__}: {error});"
+            f" correct the variables {ENVIRONMENT_PREFIX}..."
+        ) from error
+
+
+@cache
+def _warn_unknown(variable: str, name: str) -> None:
+    """Warn, once in a process, of a variable that sets nothing: no client has such a setting."""
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+
+    clients = (KafkaProducer, KafkaConsumer, KafkaAdminClient)
+    if not any(name in client.DEFAULT_CONFIG for client in clients):
+        _LOG.warning("%s sets nothing: kafka-python has no such setting; check its name", variable)
+
+
+_NUMBERS = ("_bytes", "_ms")
+"""How settings end that are numbers, and by default none."""
+_WORDS = {"security_protocol": SECURITY_PROTOCOLS, "sasl_mechanism": MECHANISMS}
+"""What the client takes as something else, plaintext, or tries for ever, when it does not know it."""
+_OURS = {
+    "bootstrap_servers": "the brokers are those of the log's URL",
+    "group_id": "the offsets are in the DuckDB file, not in a consumer group",
+    "enable_auto_commit": "offsets are stored with what was read up to them",
+    "auto_offset_reset": "what was written before the first start would be lost",
+}
+"""What evaltap decides, since turns would be lost else, or sent to others."""
+_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
+
+
+def _setting(variable: str, name: str, value: str, default: object) -> object:
+    """Return a value of the kind that its default is of."""
+    if name in _OURS:
+        raise ConfigurationError(f"{variable} cannot be set: {_OURS[name]}; unset it")
+    if name in _WORDS:
+        return _word(variable, value, _WORDS[name])
+    if callable(default) or isinstance(default, list | tuple):
+        raise ConfigurationError(f"{variable} cannot be set: no text stands for such a value")
+    if isinstance(default, bool):
+        return _truth(variable, value)
+    if name == "acks" and value == "all":
+        return value
+    if name in _FILES and not os.access(value, os.R_OK):
+        raise ConfigurationError(
+            f"{variable} is {value!r}, which cannot be read; name a file that can"
+        )
+    if isinstance(default, int | float) or name.endswith(_NUMBERS):
+        return _number(variable, value)
+    return value
+
+
+def _word(variable: str, value: str, words: Sequence[str]) -> str:
+    """Return one of some words, in capitals; raise ConfigurationError for any other."""
+    if value.upper() not in words:
+        raise ConfigurationError(f"{variable} is {value!r}; expected one of {', '.join(words)}")
+    return value.upper()
+
+
+def _compression(variable: str, value: str) -> str | None:
+    """Return the compression, None for none; raise ConfigurationError where its library is missing."""
+    from kafka import codec
+
+    name = value.lower()
+    if name in ("", "none", "null"):
+        return None
+    if name not in COMPRESSIONS:
+        raise ConfigurationError(
+            f"{variable} is {value!r}; expected one of {', '.join(COMPRESSIONS)}, none"
+        )
+    if not getattr(codec, f"has_{name}")():
+        raise ConfigurationError(
+            f"{variable} is {value!r}, whose library is not installed; install it (pip install"
+            " python-snappy, lz4 or zstandard), or take gzip or none"
+        )
+    return name
+
+
+def _truth(variable: str, value: str) -> bool:
+    if value.lower() not in ("true", "false", "1", "0"):
+        raise ConfigurationError(f"{variable} is {value!r}; expected true or false")
+    return value.lower() in ("true", "1")
+
+
+def _number(variable: str, value: str) -> int | float:
+    try:
+        number = json.loads(value)
+    except ValueError:
+        number = None
+    if isinstance(number, bool) or not isinstance(number, int | float) or math.isnan(number):
+        raise ConfigurationError(f"{variable} is {value!r}; expected a number")
+    return number

@@ -1,0 +1,412 @@
+"""The local log: records in a SQLite file in WAL mode, the embedded counterpart of a Kafka topic.
+
+One writer at a time appends batches; any number of readers, in other processes too, read from
+an offset of their own and neither wait nor write.  The file belongs to its user: mode 0600.
+A process that dies loses nothing that was appended; a power cut may lose the last moments.
+"""
+
+import os
+import sqlite3
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import orjson
+
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.wire.record import WireRecord
+
+APPLICATION_ID = 0x65767470  # "evtp" in the file header tells our log from other databases
+FORMAT_VERSION = 1
+BUSY_TIMEOUT_SECONDS = 5.0
+RECORDS_PER_READ = 500
+SKIPPED_AFTER_BOOT = 1_000_000
+"""More records than a power cut can take: the journal is synced long before it holds so many."""
+
+_SCHEMA = Path(__file__).parent / "sql" / "local_log.sql"
+
+
+class LogMissingError(InputError):
+    """Report a log that no recorder has written yet; it may appear later."""
+
+
+class LocalLog:
+    """An open log; obtain it from `open_log`.  Used from one thread at a time, in one process.
+
+    Methods raise `sqlite3.Error` when the disk, not the caller, is at fault.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self.connection = connection
+        row = connection.execute("SELECT value FROM meta WHERE name = 'log_id'").fetchone()
+        self.log_id: str = row[0] if row else ""
+
+    def append(self, records: Sequence[WireRecord]) -> int:
+        """Append the records in one transaction, all or none; return the offset of the last one."""
+        now = time.time()
+        rows = [
+            (record.key or b"", _pack(record.headers), record.value or b"", now)
+            for record in records
+        ]
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            self.connection.executemany(
+                "INSERT INTO records (key, headers, value, appended_at) VALUES (?, ?, ?, ?)", rows
+            )
+            last = self.end_offset() - 1
+            self.connection.execute("COMMIT")
+        except BaseException:
+            # A full disk has rolled back already; then there is nothing left to undo.
+            with suppress(sqlite3.Error):
+                self.connection.execute("ROLLBACK")
+            raise
+        return last
+
+    def read(
+        self, offset: int, limit: int, *, max_bytes: int | None = None
+    ) -> list[tuple[int, WireRecord]]:
+        """Return up to `limit` records from `offset` on, each with its own offset.
+
+        With `max_bytes` no more than fit are loaded, one at the least.  In front of a damaged place it
+        returns what it found; only a first record that cannot be read is an error.
+        """
+        rows = self.connection.execute(
+            'SELECT "offset", key, headers, value FROM records'
+            ' WHERE "offset" >= ? ORDER BY "offset" LIMIT ?',
+            (offset, limit),
+        )
+        found: list[tuple[int, WireRecord]] = []
+        size = 0
+        try:
+            for number, key, headers, value in rows:
+                if number < (found[-1][0] + 1 if found else offset):
+                    # A torn file may name rows twice: who went on after the last one would go in circles.
+                    if found:
+                        break
+                    raise sqlite3.DatabaseError("the log is malformed: its offsets do not ascend")
+                record = WireRecord(_as_bytes(key), _as_bytes(value), _unpack(headers))
+                size += record.size
+                if found and max_bytes is not None and size > max_bytes:
+                    break
+                found.append((number, record))
+        except sqlite3.Error:
+            if not found:
+                raise
+        finally:
+            rows.close()  # a statement in the middle would hold its snapshot of the file
+        return found
+
+    def records(self) -> Iterator[tuple[int, WireRecord]]:
+        """Yield every record with its offset; raises what `read` raises."""
+        offset = self.start_offset()
+        while batch := self.read(offset, RECORDS_PER_READ):
+            yield from batch
+            offset = batch[-1][0] + 1
+
+    def start_offset(self) -> int:
+        """Return the offset of the oldest record, or the next one to be given when empty."""
+        row = self.connection.execute('SELECT min("offset") FROM records').fetchone()
+        return row[0] if row[0] is not None else self.end_offset()
+
+    def end_offset(self) -> int:
+        """Return the offset that the next record will get, at the least."""
+        row = self.connection.execute(
+            "SELECT seq FROM sqlite_sequence WHERE name = 'records'"
+        ).fetchone()
+        return (row[0] if row else 0) + 1
+
+    def cursor(self, name: str) -> int:
+        """Return where the named reader goes on, 0 when it never read."""
+        row = self.connection.execute(
+            "SELECT next_offset FROM cursors WHERE name = ?", (name,)
+        ).fetchone()
+        return row[0] if row else 0
+
+    def move_cursor(self, name: str, next_offset: int) -> None:
+        """Remember that everything before `next_offset` was handed on; never moves backwards."""
+        self.connection.execute(
+            "INSERT INTO cursors (name, next_offset, updated_at) VALUES (?, ?, ?)"
+            " ON CONFLICT (name) DO UPDATE SET updated_at = excluded.updated_at,"
+            " next_offset = max(next_offset, excluded.next_offset)",
+            (name, next_offset, time.time()),
+        )
+
+    def trim(self, before_offset: int) -> int:
+        """Delete the records before an offset, for their space; return how many went."""
+        deleted = self.connection.execute(
+            'DELETE FROM records WHERE "offset" < ?', (before_offset,)
+        )
+        return deleted.rowcount
+
+    def erase(self, offsets: Sequence[int]) -> None:
+        """Delete records so that no byte of them stays in the file or its journal.
+
+        The file is written anew, for which it needs as much free space again.  Raises InputError
+        when somebody else is reading or writing for longer than the busy timeout.
+        """
+        try:
+            self.connection.execute("PRAGMA secure_delete = ON")
+            self.connection.execute("BEGIN IMMEDIATE")
+            self.connection.executemany(
+                'DELETE FROM records WHERE "offset" = ?', [(offset,) for offset in offsets]
+            )
+            self.connection.execute("COMMIT")
+            self.connection.execute("VACUUM")
+            busy = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            raise InputError(_not_erased(self.path, str(error))) from error
+        if busy:
+            raise InputError(_not_erased(self.path, "the journal is in use"))
+
+    def used_bytes(self) -> int:
+        """Return the bytes in use by records and indexes, free pages not counted."""
+        pages, free, size = (
+            self.connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
+
+    def changes(self) -> int:
+        """Return a number that differs once another connection has committed something."""
+        return int(self.connection.execute("PRAGMA data_version").fetchone()[0])
+
+    def close(self) -> None:
+        """Close the file; the log object cannot be used afterwards."""
+        self.connection.close()
+
+
+def open_log(path: str | os.PathLike[str], *, mode: Literal["append", "read"]) -> LocalLog:
+    """Open a local log to append to (created when absent, mode 0600) or to read only.
+
+    Raises InputError when the path cannot be used: not there (read), a directory, not readable
+    or writable, some other file, or a log of a newer format.
+    """
+    where = Path(path)
+    if where.is_dir():
+        raise InputError(f"{where} is a directory; expected the file of a local log, e.g. log.db")
+    try:
+        connection = _create(where) if mode == "append" else _connect_to_read(where)
+    except (OSError, sqlite3.Error) as error:
+        raise InputError(_unusable(where, mode, error)) from error
+    try:
+        return LocalLog(where, connection)
+    except sqlite3.Error as error:
+        connection.close()
+        raise InputError(_unusable(where, mode, error)) from error
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Tell whether an error means that the file itself is broken, not the disk or a lock."""
+    if not isinstance(error, sqlite3.DatabaseError):
+        return False
+    signs = ("malformed", "not a database", "corrupt", "Could not decode")
+    return any(sign in str(error) for sign in signs)
+
+
+def quarantine(path: Path) -> Path | None:
+    """Rename a broken log, so that a new one can begin in its place; return its new name.
+
+    None when the file does not even say that it is a log of ours: it may be anything of the user's.
+    """
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+        if header[68:72] != APPLICATION_ID.to_bytes(4, "big"):
+            return None
+        aside = path.with_name(
+            f"{path.name}.bad-{time.strftime('%Y%m%dT%H%M%S')}-{uuid.uuid4().hex[:6]}"
+        )
+        for ending in ("-wal", ""):
+            with suppress(FileNotFoundError):
+                path.with_name(path.name + ending).rename(aside.with_name(aside.name + ending))
+        path.with_name(path.name + "-shm").unlink(missing_ok=True)
+    except OSError:
+        return None
+    return aside
+
+
+def _create(path: Path) -> sqlite3.Connection:
+    with suppress(FileExistsError):
+        # SQLite gives its -wal and -shm files the mode of the file itself.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    connection = sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
+    )
+    try:
+        if not _is_log(connection, path, new_allowed=True):
+            _initialise(connection)
+        connection.execute("PRAGMA synchronous = NORMAL")
+        _note_boot(connection)
+        # Fail at the start, not at the first case, when the file cannot be written.
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _initialise(connection: sqlite3.Connection) -> None:
+    """Turn an empty file into a log; several processes may try at the same time."""
+    _set_wal(connection)
+    connection.executescript(
+        f"""BEGIN IMMEDIATE;
+        {_SCHEMA.read_text("utf-8")};
+        INSERT INTO meta VALUES ('log_id', '{uuid.uuid4().hex}') ON CONFLICT DO NOTHING;
+        INSERT INTO meta VALUES ('boot_id', '{boot_id()}') ON CONFLICT DO NOTHING;
+        PRAGMA user_version = {FORMAT_VERSION};
+        PRAGMA application_id = {APPLICATION_ID};
+        COMMIT;"""
+    )
+
+
+def boot_id() -> str:
+    """Return what names this run of the machine's kernel; empty where nothing does."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def _note_boot(connection: sqlite3.Connection) -> None:
+    """After the machine went down, give no offset that a reader may have seen before.
+
+    A power cut can take the last records.  A reader that had them would skip what came in their place.
+    """
+    now = boot_id()
+    stored = _stored_boot(connection)
+    if not now or stored == now:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    # Another process may have come first.
+    if stored is not None and _stored_boot(connection) == stored:
+        given = connection.execute(
+            "UPDATE sqlite_sequence SET seq = seq + ? WHERE name = 'records'",
+            (SKIPPED_AFTER_BOOT,),
+        ).rowcount
+        if not given:
+            connection.execute(
+                "INSERT INTO sqlite_sequence VALUES ('records', ?)", (SKIPPED_AFTER_BOOT,)
+            )
+    connection.execute(
+        "INSERT INTO meta VALUES ('boot_id', ?)"
+        " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (now,),
+    )
+    connection.execute("COMMIT")
+    # A second power cut must not take this: the same offsets would be skipped, and then given, again.
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def _stored_boot(connection: sqlite3.Connection) -> str | None:
+    row = connection.execute("SELECT value FROM meta WHERE name = 'boot_id'").fetchone()
+    return row[0] if row else None
+
+
+def _set_wal(connection: sqlite3.Connection) -> None:
+    # Changing the journal mode does not honour the busy timeout, so two first writers may collide.
+    deadline = time.monotonic() + BUSY_TIMEOUT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _connect_to_read(path: Path) -> sqlite3.Connection:
+    if not path.exists():
+        raise LogMissingError(
+            f"no log at {path}: check the path, or start an agent that records to it first"
+        )
+    uri = path.absolute().as_uri() + "?mode=ro"
+    try:
+        connection = _connect_uri(uri)
+        found = _is_log(connection, path, new_allowed=False)
+    except sqlite3.OperationalError:
+        if _written_to(path) or not os.access(path, os.R_OK):
+            raise
+        # On read-only media SQLite cannot make its -shm file; a file at rest needs none.
+        connection = _connect_uri(uri + "&immutable=1")
+        found = _is_log(connection, path, new_allowed=False)
+    if not found:
+        connection.close()
+        raise LogMissingError(f"{path} is empty: no recorder has written to it yet")
+    return connection
+
+
+def _connect_uri(uri: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        uri,
+        uri=True,
+        timeout=BUSY_TIMEOUT_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _written_to(path: Path) -> bool:
+    journal = path.with_name(path.name + "-wal")
+    return journal.exists() and journal.stat().st_size > 0
+
+
+def _is_log(connection: sqlite3.Connection, path: Path, *, new_allowed: bool) -> bool:
+    """Return whether the file is a log (False: empty); raise InputError when it is neither."""
+    # Counted first: another process may be turning the empty file into a log at this moment.
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    if application == APPLICATION_ID:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > FORMAT_VERSION:
+            raise InputError(
+                f"{path} is a log of format {version}; this evaltap reads up to format "
+                f"{FORMAT_VERSION}: upgrade evaltap"
+            )
+        return True
+    if tables or application:
+        remedy = "name a new file" if new_allowed else "name the file that a recorder wrote"
+        raise InputError(f"{path} is a SQLite database but no evaltap log: {remedy}")
+    return False
+
+
+def _unusable(path: Path, mode: str, error: Exception) -> str:
+    if isinstance(error, sqlite3.DatabaseError) and "not a database" in str(error):
+        return f"{path} is no evaltap log (not a SQLite file): name another file"
+    if not path.parent.is_dir():
+        return f"there is no directory {path.parent} for the log {path.name}: create it first"
+    needed = "readable" if mode == "read" else "writable"
+    return f"cannot open the log {path} ({error}): make the file and its directory {needed}"
+
+
+def _not_erased(path: Path, why: str) -> str:
+    return (
+        f"{path}: could not be written anew ({why}), so bytes may remain: stop what reads or writes it"
+        " and erase again"
+    )
+
+
+def _pack(headers: tuple[tuple[str, bytes], ...]) -> str:
+    pairs = [(name, value.decode("utf-8", "replace")) for name, value in headers]
+    return orjson.dumps(pairs).decode()
+
+
+def _as_bytes(value: object) -> bytes:
+    """Return the bytes of a column; a damaged row may hold something else, and ends as a dead letter."""
+    if isinstance(value, bytes):
+        return value
+    return value.encode("utf-8", "replace") if isinstance(value, str) else b""
+
+
+def _unpack(text: object) -> tuple[tuple[str, bytes], ...]:
+    """Return the headers of a row; a damaged row has none, so that it ends as a dead letter."""
+    try:
+        pairs = orjson.loads(text if isinstance(text, str | bytes) else b"")
+        return tuple((str(name), str(value).encode()) for name, value in pairs)
+    except (ValueError, TypeError):
+        return ()

@@ -1,0 +1,30 @@
+"""Texts in messages and within limits."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, `1 turn` or `2 turns`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def cut_text(text: str, max_bytes: int, note: str = "...") -> str:
+    """Return the text whole if its UTF-8 has at most `max_bytes`, else its beginning and the note.
+
+    It is cut at a blank where one is near: half a key or half an address would pass a redaction.
+    """
+    if len(text) * 4 <= max_bytes:
+        return text
+    written = text.encode("utf-8", "replace")
+    if len(written) <= max_bytes:
+        return text
+    kept = written[: max(0, max_bytes - len(note.encode()))].decode("utf-8", "ignore")
+    blank = max(kept.rfind(" ", -256), kept.rfind("\n", -256))
+    return (kept[:blank] if blank > 0 else kept) + note
+
+
+def did_you_mean(found: str, known: Iterable[str]) -> str:
+    """Return a question that names the nearest known word, empty when none is near."""
+    near = get_close_matches(found, list(known), n=1, cutoff=0.6)
+    return f"did you mean '{near[0]}'?" if near else ""

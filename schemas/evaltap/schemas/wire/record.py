@@ -1,0 +1,300 @@
+"""The record on the log: a turn as a CloudEvent, feedback, and the manifest that proves completeness.
+
+The layout is the Kafka binding of CloudEvents 1.0 in binary mode: attributes in `ce_*` headers,
+the eval case as JSON in the value, the case id as the key so that the turns of a session stay in
+order on one partition.  A row of the local log holds the same three parts.
+
+The recorder imports this module inside the agent's process, so it stays light: slotted
+dataclasses and orjson, no models.  `decode_record` checks what the envelope promises (type,
+schema, size, hash, one turn); the models of `evaltap.schemas` check the rest of the case.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from evaltap.schemas.data import CaseData
+from evaltap.schemas.wire.envelope import (
+    MAX_VALUE_BYTES,
+    MINOR,
+    Envelope,
+    Reason,
+    RecordError,
+    WireRecord,
+    digest_of,
+    dump,
+    envelope,
+    open_envelope,
+    required,
+    rfc3339,
+    time_of,
+)
+from evaltap.schemas.wire.feedback import Feedback, feedback_from
+
+__all__ = [
+    "CASES_TOPIC",
+    "CASE_TYPE",
+    "DEAD_LETTERS_TOPIC",
+    "FEEDBACK_TYPE",
+    "LARGEST_COUNT",
+    "MANIFEST_TYPE",
+    "MAX_VALUE_BYTES",
+    "MINOR",
+    "SCORES_TOPIC",
+    "TYPES",
+    "DecodedCase",
+    "Manifest",
+    "Reason",
+    "RecordError",
+    "WireRecord",
+    "case_id",
+    "decode_opened",
+    "decode_record",
+    "encode_case",
+    "encode_feedback",
+    "encode_manifest",
+    "parse_seq",
+    "producer_of",
+]
+
+CASES_TOPIC = "evaltap.cases"
+DEAD_LETTERS_TOPIC = "evaltap.cases.dlq"
+SCORES_TOPIC = "evaltap.scores"
+
+CASE_TYPE = "evaltap.case"
+MANIFEST_TYPE = "evaltap.manifest"
+FEEDBACK_TYPE = "evaltap.feedback"
+LARGEST_COUNT = 1 << 53
+"""Beyond it JSON numbers are not exact everywhere, and sums of them leave the columns of a database."""
+TYPES = (CASE_TYPE, MANIFEST_TYPE, FEEDBACK_TYPE)
+
+
+class DecodedCase(NamedTuple):
+    """An eval case with one turn, and the envelope that brought it."""
+
+    case: CaseData
+    event_id: str
+    """`ce_id`: the same for every delivery of the same revision of the same turn."""
+    app_name: str
+    eval_set_id: str
+    eval_id: str
+    invocation_id: str
+    revision: int
+    producer_id: str
+    seq: int
+    content_sha256: str
+    minor: int = MINOR
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The account of one producer: how many cases it numbered and dropped.
+
+    `highest_seq` is 0 before the first case; a reader that holds `highest_seq` distinct numbers
+    of `producer_id` has everything.  `drops` counts by reason the cases that never got a number.
+    """
+
+    producer_id: str
+    highest_seq: int
+    time: datetime
+    drops: Mapping[str, int] = field(default_factory=dict)
+    closing: bool = False
+    """True on the last manifest of an orderly close; its absence means the process died."""
+
+
+def encode_case(
+    case: CaseData,
+    *,
+    producer_id: str,
+    seq: int,
+    time: datetime,
+    max_bytes: int = MAX_VALUE_BYTES,
+) -> WireRecord:
+    """Return the record of a case with exactly one turn.
+
+    Raises RecordError: `invalid_case` when identity is missing, `undecodable` when the case is
+    not JSON (a NaN or infinity is written as null), `too_large` above `max_bytes`.
+    """
+    identity = _identity(case)
+    value = dump(case)
+    if len(value) > max_bytes:
+        raise RecordError(
+            Reason.TOO_LARGE,
+            f"the case is {len(value)} bytes, the limit is {max_bytes}: shorten its texts",
+        )
+    app_name, eval_set_id, eval_id, invocation_id, _ = identity
+    key = case_id(eval_set_id, eval_id)
+    headers = (
+        *envelope(
+            event_type=CASE_TYPE,
+            event_id=digest_of(*identity),
+            source=f"/evaltap/{quote(app_name, safe='')}",
+            subject=f"{quote(key, safe='')}/{quote(invocation_id, safe='')}",
+            time=time,
+            producer_id=producer_id,
+            value=value,
+        ),
+        ("seq", b"%d" % seq),
+    )
+    return WireRecord(key.encode(), value, headers)
+
+
+def encode_manifest(manifest: Manifest) -> WireRecord:
+    """Return the record of a manifest, keyed by its producer."""
+    body = {
+        "producerId": manifest.producer_id,
+        "highestSeq": manifest.highest_seq,
+        "drops": dict(sorted(manifest.drops.items())),
+        "closing": manifest.closing,
+    }
+    value = dump(body)
+    producer_id = manifest.producer_id
+    headers = envelope(
+        event_type=MANIFEST_TYPE,
+        event_id=digest_of(producer_id, rfc3339(manifest.time), manifest.highest_seq),
+        source="/evaltap/recorder",
+        subject=quote(producer_id, safe=""),
+        time=manifest.time,
+        producer_id=producer_id,
+        value=value,
+    )
+    return WireRecord(producer_id.encode(), value, headers)
+
+
+def encode_feedback(feedback: Feedback, *, producer_id: str) -> WireRecord:
+    """Return the record of feedback, keyed by its case; it has no number of its own."""
+    value = dump(feedback.data())
+    key = case_id(feedback.eval_set_id, feedback.eval_id)
+    headers = envelope(
+        event_type=FEEDBACK_TYPE,
+        event_id=digest_of(FEEDBACK_TYPE, feedback.feedback_id),
+        source=f"/evaltap/{quote(feedback.app_name, safe='')}",
+        subject=quote(key, safe=""),
+        time=feedback.time,
+        producer_id=producer_id,
+        value=value,
+    )
+    return WireRecord(key.encode(), value, headers)
+
+
+def decode_record(
+    record: WireRecord, *, max_bytes: int = MAX_VALUE_BYTES
+) -> DecodedCase | Manifest | Feedback:
+    """Return what the record holds; raise RecordError with the reason of its dead letter."""
+    return decode_opened(record, open_envelope(record, TYPES, max_bytes=max_bytes))
+
+
+def decode_opened(record: WireRecord, opened: Envelope) -> DecodedCase | Manifest | Feedback:
+    """Return what a record holds whose envelope was checked; raise RecordError as `decode_record` does."""
+    body = opened.body()
+    if opened.event_type == MANIFEST_TYPE:
+        return _manifest(record, body)
+    if opened.event_type == FEEDBACK_TYPE:
+        return _feedback(record, body)
+    return _case(record, body, opened.minor, opened.content_sha256)
+
+
+def producer_of(record: WireRecord) -> tuple[str, int]:
+    """Return who made a record of a case, and its number; raise RecordError where it does not say."""
+    return required(record, "producer_id"), _number(required(record, "seq"))
+
+
+def case_id(eval_set_id: str, eval_id: str) -> str:
+    """Return the key of a case: the eval id, prefixed by the eval set's id when that differs."""
+    return eval_id if eval_set_id == eval_id else f"{eval_set_id}/{eval_id}"
+
+
+def parse_seq(text: str | None) -> int | None:
+    """Return the number that a header `seq` holds, None when it holds none from 1 to LARGEST_COUNT."""
+    if not text or not text.isascii() or not text.isdigit() or len(text) > 16:
+        return None
+    return int(text) if 1 <= int(text) <= LARGEST_COUNT else None
+
+
+def _identity(case: object) -> tuple[str, str, str, str, int]:
+    """Return app, eval set, eval id, invocation id, revision: they name a revision of a turn."""
+    if not isinstance(case, dict):
+        raise _invalid(f"the value is a JSON {type(case).__name__}", "an object")
+    eval_id = case.get("evalId")
+    if not isinstance(eval_id, str) or not eval_id:
+        raise _invalid(f"evalId is {eval_id!r:.40}", "a non-empty string")
+    turns = case.get("actualConversation")
+    if not isinstance(turns, list) or len(turns) != 1 or not isinstance(turns[0], dict):
+        found = f"{len(turns)} turns" if isinstance(turns, list) else type(turns).__name__
+        raise _invalid(f"actualConversation holds {found}", "exactly one turn")
+    invocation_id = turns[0].get("invocationId")
+    if not isinstance(invocation_id, str) or not invocation_id:
+        raise _invalid(f"invocationId is {invocation_id!r:.40}", "a non-empty string")
+    session = case.get("sessionInput") or {}
+    source = case.get("source") or {}
+    if not isinstance(session, dict) or not isinstance(source, dict):
+        raise _invalid("sessionInput or source is no object", "JSON objects")
+    app_name = session.get("appName") or ""
+    eval_set_id = case.get("evalSetId") or eval_id
+    revision = source.get("revision", 1)
+    if not isinstance(app_name, str) or not isinstance(eval_set_id, str):
+        raise _invalid("appName or evalSetId is no string", "strings")
+    if not isinstance(revision, int) or isinstance(revision, bool) or revision < 0:
+        raise _invalid(f"source.revision is {revision!r:.40}", "a whole number, 0 or more")
+    return app_name, eval_set_id, eval_id, invocation_id, revision
+
+
+def _case(record: WireRecord, body: Any, minor: int, digest: str) -> DecodedCase:
+    identity = _identity(body)
+    app_name, eval_set_id, eval_id, invocation_id, revision = identity
+    producer_id, seq = producer_of(record)
+    return DecodedCase(
+        case=body,
+        event_id=digest_of(*identity),
+        app_name=app_name,
+        eval_set_id=eval_set_id,
+        eval_id=eval_id,
+        invocation_id=invocation_id,
+        revision=revision,
+        producer_id=producer_id,
+        seq=seq,
+        content_sha256=digest,
+        minor=minor,
+    )
+
+
+def _manifest(record: WireRecord, body: object) -> Manifest:
+    expected = "producerId, highestSeq and counted drops"
+    time = time_of(record.header("ce_time"))
+    if not isinstance(body, dict) or time is None:
+        raise RecordError(Reason.INVALID_MANIFEST, f"no object or no ce_time; expected {expected}")
+    producer_id, highest = body.get("producerId"), body.get("highestSeq")
+    drops = body.get("drops") or {}
+    counts = [highest, *drops.values()] if isinstance(drops, dict) else [None]
+    if not isinstance(producer_id, str) or not all(type(n) is int and n >= 0 for n in counts):
+        raise RecordError(Reason.INVALID_MANIFEST, f"a manifest without {expected}")
+    if max(int(counts[0] or 0), sum(drops.values())) > LARGEST_COUNT:
+        raise RecordError(
+            Reason.INVALID_MANIFEST, f"highestSeq or drops are beyond {LARGEST_COUNT}"
+        )
+    return Manifest(producer_id, int(counts[0] or 0), time, drops, body.get("closing") is True)
+
+
+def _feedback(record: WireRecord, body: object) -> Feedback:
+    if not isinstance(body, dict):
+        raise RecordError(Reason.INVALID_FEEDBACK, "the value is no object; expected feedback")
+    try:
+        return feedback_from(body, time_of(record.header("ce_time")))
+    except ValueError as error:
+        raise RecordError(Reason.INVALID_FEEDBACK, str(error)) from None
+
+
+def _number(text: str) -> int:
+    number = parse_seq(text)
+    if number is None:
+        raise RecordError(
+            Reason.MISSING_HEADER,
+            f"header seq is {text!r:.40}; expected a number from 1 to {LARGEST_COUNT}",
+        )
+    return number
+
+
+def _invalid(found: str, expected: str) -> RecordError:
+    return RecordError(Reason.INVALID_CASE, f"{found}; expected {expected}")

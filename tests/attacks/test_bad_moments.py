@@ -1,0 +1,206 @@
+"""No threads, a log that hangs, more than can be written, another folder: nothing lost without a count."""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from attacks.programs import attack
+from evaltap.cli.main import main
+from evaltap.recorder import MemorySink, Recorder
+from evaltap.schemas.wire.record import WireRecord
+
+
+def record(recorder: Recorder, turns: int, *, tools: int = 0) -> None:
+    for number in range(turns):
+        with recorder.turn(session_id=f"s-{number}", user="u") as turn:
+            for _ in range(tools):
+                turn.tool("t", {"n": number}, result=number)
+            turn.respond("a")
+
+
+def assert_accounted(recorder: Recorder, turns: int) -> None:
+    counters = recorder.counters()
+    assert counters.recorded == turns, counters
+    assert counters.recorded == counters.delivered + sum(counters.dropped.values())
+
+
+def refuse(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_time_without_threads_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = MemorySink()
+    recorder = Recorder(sink=sink)
+    with monkeypatch.context() as bad:
+        bad.setattr(threading.Thread, "start", refuse)
+        record(recorder, 100, tools=3)
+    assert recorder.counters().faults == 1
+    time.sleep(0.3)
+    record(recorder, 1)
+
+    assert recorder.close(20)
+    assert_accounted(recorder, 101)
+    assert len(sink.cases) == 101
+
+
+def test_what_waits_for_a_thread_that_never_starts_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorder = Recorder(sink=MemorySink())
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    record(recorder, 20)
+
+    assert not recorder.close()
+    assert recorder.counters().dropped == {"close_timeout": 20}
+    assert_accounted(recorder, 20)
+
+
+def test_more_open_turns_than_wait_for_a_log_are_written_while_they_are_closed(
+    tmp_path: Path,
+) -> None:
+    recorder = Recorder(tmp_path / "log.db", queue_max_events=100_000)
+    turns = [recorder.turn(session_id=f"s-{n}", user="u") for n in range(8_000)]
+    for turn in turns:
+        turn.__enter__()
+
+    assert recorder.close(60)
+    assert recorder.counters().delivered == 8_000
+
+
+BACKLOG = """
+import sys
+from evaltap.recorder import Recorder
+recorder = Recorder(sys.argv[1], close_timeout_seconds=1, queue_max_events=1_000_000)
+for number in range(3000):
+    with recorder.turn(session_id=f"s-{number}", user="write to bob@example.com " * 40) as turn:
+        for _ in range(4):
+            turn.tool("t", {"q": "call +49 170 1234567 " * 40}, result="x@example.org " * 300)
+        turn.respond("a")
+print(recorder.close(), recorder.counters().recorded, sum(recorder.counters().dropped.values()))
+"""
+
+
+def test_what_does_not_fit_into_the_time_to_close_is_counted_and_stated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.db"
+    closed, recorded, dropped = attack(BACKLOG, log).split()
+
+    assert (closed, recorded) == ("False", "3000")
+    assert int(dropped) > 0
+    assert main(["doctor", "--log", str(log)]) == 0
+    assert "recorded 3,000" in capsys.readouterr().out
+
+
+def test_a_producer_that_was_killed_has_given_no_account(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.db"
+    program = """
+import os, sys
+from evaltap.recorder import Recorder
+recorder = Recorder(sys.argv[1])
+with recorder.turn(user="u") as turn:
+    turn.respond("a")
+recorder.flush(10)
+os._exit(0)
+"""
+    attack(program, log)
+
+    assert main(["doctor", "--log", str(log)]) == 1
+    assert "ended without an account" in capsys.readouterr().out
+
+
+def test_a_producer_that_still_has_the_log_open_may_give_one_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorder = Recorder(tmp_path / "log.db")
+    record(recorder, 1)
+    assert recorder.flush(10)
+
+    assert main(["doctor", "--log", str(tmp_path / "log.db")]) == 0
+    assert "still open" in capsys.readouterr().out
+    record(recorder, 1)
+    assert recorder.close()
+
+
+class Hanging(MemorySink):
+    """Takes a batch when it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = threading.Event()
+
+    def append(self, records: Sequence[WireRecord]) -> None:
+        self.released.wait(20)
+        super().append(records)
+
+
+def test_turns_before_a_log_that_hangs_are_counted() -> None:
+    sink = Hanging()
+    recorder = Recorder(sink=sink)
+    record(recorder, 50)
+    began = time.monotonic()
+
+    assert not recorder.close(0.5)
+    assert time.monotonic() - began < 5
+    assert_accounted(recorder, 50)
+    sink.released.set()
+    assert recorder._worker is not None
+    recorder._worker.thread.join(10)
+    assert_accounted(recorder, 50)
+
+
+def test_a_log_that_somebody_locks_is_counted(tmp_path: Path) -> None:
+    log = tmp_path / "log.db"
+    recorder = Recorder(log)
+    record(recorder, 1)
+    assert recorder.flush(10)
+    other = sqlite3.connect(log, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    record(recorder, 200)
+
+    assert not recorder.close(0.5)
+    assert_accounted(recorder, 201)
+    other.execute("ROLLBACK")
+    other.close()
+
+
+def test_an_agent_that_changes_its_folder_writes_one_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [tmp_path / name for name in ("start", "repo-a", "repo-b")]
+    for folder in folders:
+        folder.mkdir()
+    monkeypatch.chdir(folders[0])
+    recorder = Recorder("agent.log.db")
+    for folder in folders[1:]:
+        monkeypatch.chdir(folder)
+        record(recorder, 1)
+        assert recorder.flush(10)
+    recorder.close()
+
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")) == [
+        "start/agent.log.db",
+        "start/agent.log.db.key",
+    ]
+
+
+def test_a_recorder_for_each_request_is_one_thread_and_one_file(tmp_path: Path) -> None:
+    threads = threading.active_count()
+    recorders = [Recorder(tmp_path / "log.db") for _ in range(100)]
+    for recorder in recorders:
+        record(recorder, 1)
+    assert threading.active_count() <= threads + 1
+
+    for recorder in recorders[:99]:
+        assert recorder.close(20)
+    record(recorders[99], 1)
+    assert recorders[99].close(20)
+    assert_accounted(recorders[0], 101)
+    record(recorders[50], 1)
+    assert recorders[0].counters().delivered == 101

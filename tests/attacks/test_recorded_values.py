@@ -1,0 +1,331 @@
+"""Values that hurt whoever copies them: changing, endless, huge, shared, lazy, or broken."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy
+import orjson
+import pytest
+from pydantic import BaseModel, Field, SecretStr
+
+from attacks.programs import attack
+from evaltap.recorder import MemorySink, Recorder
+from evaltap.recorder.observation import failure_of
+from evaltap.recorder.payload import freeze, thaw
+
+LIMIT = 65_536
+
+SHARED_STATE = """
+import sys, threading, time
+from pydantic import BaseModel
+from evaltap.recorder import MemorySink, Recorder
+class Item(BaseModel):
+    number: int = 1
+    text: str = "x" * 50
+state = {str(n): Item(number=n) for n in range(50)}
+state["list"] = [Item() for _ in range(50)]
+stop = False
+def change():
+    n = 0
+    while not stop:
+        n += 1
+        state.pop(str(n % 50), None)
+        state[str((n * 7) % 50)] = Item(number=n)
+        state["list"] = [Item() for _ in range(n % 50)]
+        state["list"].clear()
+sys.setswitchinterval(1e-5)
+thread = threading.Thread(target=change); thread.start()
+recorder = Recorder(sink=MemorySink())
+until = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < until:
+    with recorder.turn(session_id="s", user="u", state=state) as turn:
+        turn.tool("t", state, result=state)
+stop = True
+thread.join()
+recorder.close()
+assert recorder.counters().faults == 0, recorder.counters()
+"""
+
+
+def test_state_that_another_thread_changes_crashes_nothing() -> None:
+    attack(SHARED_STATE, "3")
+
+
+@pytest.mark.slow
+def test_state_that_another_thread_changes_crashes_nothing_in_half_a_minute() -> None:
+    attack(SHARED_STATE, "30")
+
+
+def test_an_object_cannot_change_what_it_is_in_while_it_is_written() -> None:
+    attack("""
+from evaltap.recorder.payload import freeze
+class Relation:
+    def __init__(self, parent): self.parent = parent
+    def model_dump(self, mode): self.parent.clear(); self.parent.extend(range(1000)); return {}
+    tolist = model_dump
+for _ in range(2000):
+    parent = []
+    parent.extend([Relation(parent) for _ in range(30)])
+    freeze(parent, 65536)
+    assert len(parent) == 30, "its code ran"
+""")
+
+
+@pytest.mark.parametrize("base", [9, 10])
+def test_shared_references_are_not_written_out_as_a_tree(base: int) -> None:
+    attack(
+        f"""
+from evaltap.recorder.payload import freeze
+value = ["text"] * {base}
+for _ in range({base}):
+    value = [value] * {base}
+frozen, was_cut = freeze(value, 65536)
+assert was_cut and len(frozen) < 100_000
+""",
+        seconds=20,
+        gigabytes=1,
+    )
+
+
+def test_a_graph_whose_nodes_know_their_neighbours_ends() -> None:
+    nodes: list[dict[str, Any]] = [{"name": n} for n in range(30)]
+    for node in nodes:
+        node["neighbours"] = nodes
+
+    assert seconds_of(lambda: freeze(nodes, LIMIT)) < 0.1
+
+
+class Sleeping:
+    """Sleeps whatever is asked of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        time.sleep(5)
+        raise AttributeError(name)
+
+    def model_dump(self, mode: str = "json") -> Any:
+        time.sleep(5)
+
+    def __str__(self) -> str:
+        time.sleep(5)
+        return ""
+
+    __repr__ = __str__
+
+    @property
+    def shape(self) -> Any:
+        time.sleep(5)
+
+    @property  # type: ignore[misc]  # that is the point
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        time.sleep(5)
+
+    def __hash__(self) -> int:
+        time.sleep(5)
+        return 1
+
+    def __bool__(self) -> bool:
+        time.sleep(5)
+        return True
+
+
+class EndlessMapping(Mapping[str, int]):
+    """Has no last key."""
+
+    def __getitem__(self, key: str) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[str]:
+        while True:
+            yield "k"
+
+    def __len__(self) -> int:
+        return 1
+
+
+class LazyDict(dict[str, Any]):
+    """Sleeps where it is asked by its own methods."""
+
+    def items(self) -> Any:
+        time.sleep(5)
+
+    keys = values = __iter__ = __len__ = items
+
+
+class SleepingMeta(type):
+    """A class that sleeps where it is hashed or compared."""
+
+    def __hash__(cls) -> int:
+        time.sleep(5)
+        return 1
+
+    def __eq__(cls, other: object) -> bool:
+        time.sleep(5)
+        return False
+
+
+class WithSleepingClass(metaclass=SleepingMeta):
+    """An object of such a class."""
+
+
+class SleepingError(Exception):
+    """Takes its time to say what it is."""
+
+    def __str__(self) -> str:
+        time.sleep(5)
+        return "late"
+
+
+LARGE: dict[str, Callable[[], Any]] = {
+    "sleeping": Sleeping,
+    "sleeping inside": lambda: {"a": [Sleeping()]},
+    "sleeping class": WithSleepingClass,
+    "endless mapping": EndlessMapping,
+    "lazy dict": lambda: LazyDict(a=1),
+    "text of 200 MB": lambda: "x" * 200_000_000,
+    "text of 200 MB inside": lambda: {"page": "x" * 200_000_000},
+    "twenty million numbers": lambda: [1.5] * 20_000_000,
+    "image of 4K": lambda: numpy.zeros((2160, 3840, 3), "uint8"),
+    "array of 200 MB": lambda: numpy.zeros(25_000_000),
+    "a million dicts": lambda: [{"a": n} for n in range(1_000_000)],
+    "bytes": lambda: bytes(100_000_000),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_no_value_holds_the_agent_up(name: str) -> None:
+    value = LARGE[name]()
+
+    assert seconds_of(lambda: freeze(value, LIMIT)) < 0.1
+    assert len(freeze(value, LIMIT)[0]) < 2 * LIMIT
+
+
+def test_no_argument_of_a_turn_runs_code_of_its_own() -> None:
+    recorder = Recorder(sink=MemorySink())
+    thing: Any = Sleeping()
+
+    def record() -> None:
+        with recorder.turn(session_id=thing, user=thing, user_id=thing, state=thing) as turn:
+            call = turn.tool(thing, thing, id=thing, result=thing, agent=thing, duration_ms=thing)
+            turn.tool_result(call, thing)
+            turn.tool_result(thing, error=SleepingError("said"))
+            turn.model(thing, text=thing, input_tokens=thing, cost_usd=thing)
+            turn.respond(thing)
+            turn.feedback(score=thing, comment=thing, correction=thing, given_by=thing)
+
+    assert seconds_of(record) < 1
+    assert recorder.close()
+    assert recorder.counters().faults == 0
+
+
+def test_an_array_is_its_type_and_shape() -> None:
+    assert frozen(numpy.zeros((2160, 3840, 3), "uint8")) == "<ndarray (2160, 3840, 3) uint8>"
+    assert frozen({"n": numpy.float32(0.5), "m": numpy.int64(7)}) == {"n": 0.5, "m": 7}
+
+
+class Account(BaseModel, extra="allow"):
+    """What tools return."""
+
+    name: str = "A"
+    password: SecretStr = SecretStr("hunter2")
+    internal: int = Field(1, exclude=True)
+
+
+def test_a_model_is_its_fields_without_what_it_hides() -> None:
+    account = Account.model_validate({"more": [1]})
+
+    assert frozen(account) == {"name": "A", "password": "**********", "more": [1]}
+
+
+class PanicError(BaseException):
+    """What a Rust extension raises."""
+
+
+@pytest.mark.parametrize("kind", [PanicError, SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_what_no_guard_may_catch_is_not_raised_by_the_recorder(kind: type[BaseException]) -> None:
+    class Raising(Exception):
+        def __str__(self) -> str:
+            raise kind
+
+        def model_dump(self, mode: str) -> Any:
+            raise kind
+
+    recorder = Recorder(sink=MemorySink())
+    with recorder.turn(user="u") as turn:
+        turn.tool("t", Raising(), result=Raising())
+        turn.tool("t", error=Raising("why"))
+    assert recorder.close()
+    assert failure_of(Raising("why")).message == "why"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("no"), "no"),
+        (ValueError("a", 1), "('a', 1)"),
+        (KeyError("key"), "'key'"),
+        (FileNotFoundError(2, "No such file", "x"), "[Errno 2] No such file: 'x'"),
+        (RuntimeError(ValueError("within")), "within"),
+        (SleepingError("what was passed"), "what was passed"),
+        (ValueError(), None),
+    ],
+)
+def test_an_error_still_says_what_it_is(error: Exception, said: str | None) -> None:
+    assert failure_of(error).message == said
+
+
+def test_a_failed_validation_says_which_field() -> None:
+    with pytest.raises(ValueError, match="name") as caught:
+        Account.model_validate({"name": 5})
+
+    assert "Input should be a valid string" in str(failure_of(caught.value).message)
+
+
+def test_honest_results_of_some_hundred_rows_are_kept_whole() -> None:
+    rows = [{"id": n, "label": f"row {n}", "price": n / 4} for n in range(200)]
+
+    content, was_cut = freeze({"rows": rows}, LIMIT)
+
+    assert not was_cut
+    assert thaw(content) == {"rows": rows}
+
+
+def test_threads_may_record_one_another_s_containers() -> None:
+    shared: list[Any] = [{"n": n} for n in range(200)]
+    failures: list[BaseException] = []
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+
+    def change() -> None:
+        for n in range(3000):
+            shared[n % 200][str(n)] = n
+            shared[n % 200].pop(str(n - 200), None)
+
+    def record() -> None:
+        try:
+            for _ in range(100):
+                freeze(shared, LIMIT)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for work in (change, record, record)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(interval)
+    assert failures == []
+
+
+def frozen(value: object) -> Any:
+    return orjson.loads(memoryview(freeze(value, LIMIT)[0]))
+
+
+def seconds_of(step: Callable[[], object]) -> float:
+    began = time.thread_time()
+    waited = time.perf_counter()
+    step()
+    # Sleeping is no work, and a busy machine is no sleep of five seconds.
+    return max(time.thread_time() - began, (time.perf_counter() - waited) // 5 * 5)

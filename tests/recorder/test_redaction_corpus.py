@@ -1,0 +1,153 @@
+"""Redaction on a corpus: what redact.md claims is found, what is harmless stays, in time that is linear."""
+
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaltap.recorder import PatternRedactor, custom_rule
+from evaltap.schemas.errors import ConfigurationError
+from redaction_corpus import FOLDER, Entry, entries, harmless, is_found
+
+REDACT = PatternRedactor(b"k" * 32)
+ENTRIES = entries(1)
+GROUPS = sorted({entry.group for entry in ENTRIES})
+
+
+def test_the_corpus_is_large_and_each_entry_holds_its_secret() -> None:
+    assert len(ENTRIES) > 6_000
+    assert len(GROUPS) > 20
+    assert not [entry for entry in ENTRIES if is_found(entry, entry.value)]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_at_least_99_of_100_of_what_is_claimed_are_found(group: str) -> None:
+    of_group = [entry for entry in ENTRIES if entry.group == group]
+
+    missed = [entry for entry in of_group if not is_found(entry, REDACT.value(entry.value))]
+
+    assert len(missed) <= len(of_group) / 100, missed[:5]
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_other_random_characters_are_found_as_well(seed: int) -> None:
+    other = entries(seed)
+
+    missed = Counter(e.group for e in other if not is_found(e, REDACT.value(e.value)))
+
+    assert missed.total() <= len(other) / 1_000, missed
+
+
+def test_at_most_one_harmless_line_in_a_hundred_is_touched() -> None:
+    lines = harmless()
+
+    touched = [line for line in lines if REDACT.value(line) != line]
+    touched_in_data = [
+        line
+        for line in lines
+        if REDACT.value({"rows": [{"text": line}]}) != {"rows": [{"text": line}]}
+    ]
+
+    assert len(lines) > 250
+    assert len(touched) <= len(lines) / 100, touched
+    assert len(touched_in_data) <= len(lines) / 100, touched_in_data
+
+
+@pytest.mark.parametrize("value", ENTRIES[:: len(ENTRIES) // 300], ids=lambda entry: entry.group)
+def test_what_was_redacted_once_is_not_redacted_again(value: Entry) -> None:
+    once = REDACT.value(value.value)
+
+    assert REDACT.value(once) == once
+
+
+class TestEntropy:
+    """The rule that is off unless it was asked for."""
+
+    UNMARKED = ("Zx8Kp2Lm9Qr4Tv6Wy1Bn3Df5Gh7Jk0ScUe2Ai4O", "a8f5f167f44f4964e6c998dee827110c")
+    redact = PatternRedactor(b"k" * 32, entropy=True)
+
+    @pytest.mark.parametrize("key", UNMARKED)
+    def test_it_replaces_long_words_that_look_like_chance(self, key: str) -> None:
+        value = {"value": key, "note": f"it answered {key} twice"}
+
+        assert REDACT.value(value) == value
+        assert key not in str(self.redact.value(value))
+
+    def test_it_leaves_ordinary_words_and_uuids(self) -> None:
+        for text in (
+            "the internationalization_of_everything_2024 project",
+            "123e4567-e89b-12d3-a456-426614174000",
+            "gpt-4o-mini-2024-07-18 in eu-central-1",
+            "path/to/some/module/with/a/long/name.py",
+        ):
+            assert self.redact.value(text) == text
+
+
+PIECES = (
+    "a", "1", "@", "a@a.", "%40", "password", "password ", "password=", "token: ", " is ", "eyJaaaaaaaaaa.", "://a:",
+    "1 ", "+1 ", "0170 ", "DE89 ", "4111 ", "415-", "(", '"', "\\", "sk-a", "cookie: ", "authorization: ", "bearer ",
+    "tel: ", "--a-", "A", "AAAA", ".", "<", "<email:", "\u00e4", "\U0001f600", "password is ", "key='", "'password', '",
+    "<password>", "name: password\n value", "a,password\n", "|password|\n", "a|", "curl -u a:", "mysql -p", "echo a | ",
+    "&#1;", "&quot;", "%41", "=40", "\\u0041", "61 ", "AB=", "密码是", "пароль ", "phone 1", "call 123 4567 ", "card 4111 ",
+    "(0", "0-0 ", "8 (", "\n", "-----BEGIN", "Private-Lines: 1\n", "a:b:1:c\n", "(a) values (a),", "identified by '",
+    "Cohere key is a1b2c3d4e5f6g7", "key=a1b2c3d4e5f6g7 ", "$6$", "MIIE", "a1b2c3d4e5f6g7h8 ", "a at b dot ", "</td><td>",
+)  # fmt: skip
+
+
+class TestTime:
+    """What hostile texts can cost: it grows with their length, and no faster."""
+
+    MOST_SECONDS = 30.0
+    """CPU for a megabyte; an honest one takes some tenths, what is quadratic takes hours."""
+
+    @settings(max_examples=6)
+    @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map("".join))
+    def test_a_megabyte_of_anything_is_done_in_time(self, piece: str) -> None:
+        text = (piece * 1_000_000)[:1_000_000]
+
+        began = time.process_time()
+        REDACT.value(text)
+
+        assert time.process_time() - began < self.MOST_SECONDS
+
+    @pytest.mark.parametrize("piece", ["a", "1", "a ", "1-", "a:", " ,", "aA1!", "\n", "id=a"])
+    @pytest.mark.parametrize(
+        "pattern", [r"\w+!", r"\w+@\w+\.\w+", r"\w+\s*:\s*\w+", r"(?s).+x", r"[^\s]+\.example\.com"]
+    )
+    def test_a_rule_of_ones_own_is_done_in_time(self, pattern: str, piece: str) -> None:
+        rule = custom_rule("mine", pattern)
+        text = (piece * 300_000)[:300_000]
+
+        began = time.process_time()
+        list(rule.find(text))
+
+        assert time.process_time() - began < self.MOST_SECONDS / 3
+
+    @pytest.mark.parametrize(
+        "pattern",
+        [
+            "(?:a|aa)+b", r"\w+\w+\w+\w+\w+!", r"\s*,?\s*,?\s*,?\s*x", r"(\w+\s?)*!", "(a|a)*b", ".*.*.*x",
+            r"(?:\d+)*x", "(x+x+)+y", r"\w+!\w+\w+@", "(.*?,){11}P", r"(\w*)\1\w*x", "(a+)+b",
+        ],
+    )  # fmt: skip
+    def test_a_rule_that_could_take_longer_is_refused(self, pattern: str) -> None:
+        with pytest.raises(ConfigurationError, match="too many ways"):
+            custom_rule("mine", pattern)
+
+    def test_a_rule_finds_what_stands_anywhere_in_a_long_text(self) -> None:
+        rule = custom_rule("order", r"ORD-\d{6}")
+        text = "".join(f"{'x' * (n % 300)} ORD-{n:06} " for n in range(500))
+
+        found = [text[one.start : one.end] for one in rule.find(text)]
+
+        assert found == [f"ORD-{n:06}" for n in range(500)]
+
+
+def test_the_data_of_the_corpus_says_where_it_is_from() -> None:
+    said = (FOLDER / "README.md").read_text("utf-8")
+
+    assert all(path.name in said for path in FOLDER.iterdir() if path.name != "README.md")
+    assert "Apache License 2.0" in said
+    assert "MIT License" in said
