@@ -306,6 +306,7 @@ def test_the_steps_of_the_dockerfile_make_an_evaltap(tmp_path: Path) -> None:
         name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
     } | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     build = (DEPLOY / "Dockerfile").read_text().split("\nFROM ")[1]
+    environment |= dict(re.findall(r"^ARG (\w+)=(.*)$", build, re.MULTILINE))
     ignored = (DEPLOY / "Dockerfile.dockerignore").read_text()
 
     steps = re.findall(r"^(COPY|RUN) (.*)$", build, re.MULTILINE)

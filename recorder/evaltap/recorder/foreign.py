@@ -16,12 +16,16 @@ import pathlib
 import sys
 import uuid
 import zoneinfo
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from types import GetSetDescriptorType, MappingProxyType, MemberDescriptorType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 MAX_FIELDS = 1_000
+_TRIES = 20
 _MAX_NAME = 200
 _MAX_DIMENSIONS = 16
 _MAX_DIGITS_BYTES = 2_000
@@ -237,8 +241,20 @@ def _as_image(value: object, kind: type) -> object:
     return _ABSENT
 
 
+def listed(iterate: Callable[[], Iterator[T]], room: int) -> list[T]:
+    """Return the first values of a dict or a set that other threads may change meanwhile.
+
+    This is one step of C code, but the garbage collector may run Python code in it, and so other threads.
+    Raises RuntimeError for what changes again and again.
+    """
+    for _ in range(_TRIES - 1):
+        with suppress(RuntimeError):
+            return list(islice(iterate(), room))
+    return list(islice(iterate(), room))
+
+
 def _first(values: dict[Any, Any]) -> dict[Any, Any]:
-    return dict(islice(dict.items(values), MAX_FIELDS))
+    return dict(listed(lambda: iter(dict.items(values)), MAX_FIELDS))
 
 
 _LOOKS: tuple[Callable[[Any, type], object], ...] = (

@@ -8,11 +8,11 @@ counts each time.
 
 import json
 import math
-from itertools import islice
+from functools import partial
 from time import perf_counter
 from typing import Any
 
-from evaltap.recorder.foreign import type_name, view
+from evaltap.recorder.foreign import listed, type_name, view
 from evaltap.schemas.text import cut_text
 
 MAX_VALUES = 1_300
@@ -93,14 +93,16 @@ class PlainCopy:
     def _container(self, value: Any) -> Any:
         kind, room = type(value), max(0, self._values)
         if issubclass(kind, dict):
-            return self._dict(list(islice(dict.items(value), room)), dict.__len__(value))
+            items = listed(lambda: iter(dict.items(value)), room)
+            return self._dict(items, dict.__len__(value))
         if issubclass(kind, list):
             return self._list(list.__getitem__(value, slice(room)), list.__len__(value))
         if issubclass(kind, tuple):
             return self._list(tuple.__getitem__(value, slice(room)), tuple.__len__(value))
         for base in (set, frozenset):
             if issubclass(kind, base):
-                return self._list(list(islice(base.__iter__(value), room)), base.__len__(value))
+                members = listed(partial(base.__iter__, value), room)
+                return self._list(members, base.__len__(value))
         return self._foreign(value)
 
     def _foreign(self, value: Any) -> Any:

@@ -15,6 +15,7 @@ from evaltap.evaluator.sources.unreadable import is_unreadable, unreadable_range
 from evaltap.evaluator.topics.clients import (
     COMMITTED,
     ask_offsets,
+    is_transient,
     made,
     patiently,
     polled,
@@ -348,7 +349,7 @@ class KafkaSource:
         try:
             places = self._asked(self._places) if self._to_end else self._places()
         except KafkaError as error:
-            if not error.retriable:
+            if not is_transient(error):
                 raise
             return
         fresh = [p for p in places if Partition(p.topic, p.partition) not in self._known]

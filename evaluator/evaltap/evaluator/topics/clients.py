@@ -72,6 +72,16 @@ def _admin(location: KafkaLocation) -> Any:
         ) from None
 
 
+def is_transient(error: Any) -> bool:
+    """Return whether a KafkaError may be gone when the brokers are asked again.
+
+    kafka-python does not retry where the leader that it remembers is no broker any more: one that died.
+    """
+    from kafka.errors import UnknownBrokerIdError
+
+    return bool(error.retriable) or isinstance(error, UnknownBrokerIdError)
+
+
 def patiently(ask: Callable[[], T], seconds: float) -> T:
     """Return the answer; what fails and can be tried again is, for so many seconds.
 
@@ -84,7 +94,7 @@ def patiently(ask: Callable[[], T], seconds: float) -> T:
         try:
             return ask()
         except KafkaError as error:
-            if not error.retriable or time.monotonic() >= until:
+            if not is_transient(error) or time.monotonic() >= until:
                 raise
         time.sleep(ASK_AGAIN_SECONDS)
 
@@ -114,7 +124,7 @@ def polled(consumer: Any, timeout_ms: int, max_records: int) -> Mapping[Any, Seq
             timeout_ms=timeout_ms, max_records=max_records
         )
     except KafkaError as error:
-        if not error.retriable:
+        if not is_transient(error):
             raise
         time.sleep(min(ASK_AGAIN_SECONDS, timeout_ms / 1000))
         return {}
