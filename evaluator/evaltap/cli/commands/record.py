@@ -151,6 +151,10 @@ def record_otlp(options: OtlpOptions) -> int:
 
     report = ReadingReport()
     cases = list(read_cases(options.files, recorder_version=version("evaltap"), report=report))
+    for reason in report.skipped:
+        print(f"evaltap record: skipped {reason}", file=sys.stderr)
+    if not cases:
+        raise InputError(_nothing_found(report))
     if options.explain:
         for line in explain(cases):
             print(line, file=sys.stderr)
@@ -159,6 +163,14 @@ def record_otlp(options: OtlpOptions) -> int:
     refused = _append(options.log, cases) if options.log and not options.out else {}
     _summarise(report, len({case["evalId"] for case in cases}), options, refused)
     return _told(refused)
+
+
+def _nothing_found(report: "ReadingReport") -> str:
+    found = f"{counted(report.spans, 'span')} in {counted(report.traces, 'trace')}"
+    return (
+        f"found {found}, and no run of an agent among them; expected spans of an instrumented agent:"
+        " docs/how-to/record-opentelemetry.md lists the conventions that are read"
+    )
 
 
 def explain(cases: Sequence[dict[str, Any]]) -> list[str]:

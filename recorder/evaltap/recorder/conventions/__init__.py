@@ -19,7 +19,7 @@ from evaltap.recorder.conventions.message_events import MessageEvents
 from evaltap.recorder.conventions.messages import without_fragments
 from evaltap.recorder.conventions.openinference import OpenInference
 from evaltap.recorder.conventions.pydantic_ai import PydanticAI
-from evaltap.recorder.conventions.reading import Dialect, Reading, merge
+from evaltap.recorder.conventions.reading import Dialect, Reading, drop_empty_ids, merge
 from evaltap.recorder.conventions.traceloop import Traceloop
 from evaltap.recorder.conventions.vercel import Vercel
 from evaltap.recorder.telemetry.spans import LogRecord, Span
@@ -92,6 +92,8 @@ def read_span(span: Span, logs: Sequence[LogRecord] = ()) -> Reading | None:
             spoken |= _marked(name)
         asked = _dialects(spoken)
     readings = [reading for dialect in asked if (reading := dialect.read(span, logs)) is not None]
+    for reading in readings:
+        drop_empty_ids(reading)
     merged = merge(readings)
     if merged is not None and merged.kind == "model" and merged.output is not None:
         merged.output = tuple(without_fragments(merged.output))

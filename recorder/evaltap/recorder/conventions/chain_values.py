@@ -6,8 +6,8 @@ from typing import Final
 
 from evaltap.recorder.conventions.evidence import Evidence
 
-QUESTION_KEYS: Final = ("input", "question", "query")
-"""What chains call their user's words, before a template makes a prompt of them."""
+QUESTION_KEYS: Final = ("input", "question", "query", "task")
+"""What chains and agents call their user's words, before a template makes a prompt of them."""
 
 
 def question_of(inputs: object) -> Evidence | None:

@@ -11,6 +11,7 @@ from evaltap.recorder.conventions.message_shapes import decode_messages
 from evaltap.recorder.conventions.reading import (
     Kind,
     Reading,
+    agent_in_name,
     first_text,
     first_whole,
     number,
@@ -83,7 +84,7 @@ class GenAI:
             call_id=_call_id(attributes),
         )
         if attributes.get("gen_ai.agent.name") is None and reading.kind == "agent":
-            reading.agent_name = span.name.removeprefix("invoke_agent ") or None
+            reading.agent_name = agent_in_name(span.name)
         _read_content(reading, span, logs)
         if reading.tool_name == "(merged tools)":
             reading.kind = "dropped"
@@ -138,9 +139,33 @@ def _read_content(reading: Reading, span: Span, logs: Sequence[LogRecord]) -> No
             reading.result = content_value(carrier.get(RESULT))
     if reading.kind == "tool":
         _read_tool_messages(reading)
+        _read_tool_function(reading, span.attributes)
     elif reading.kind in ("run", "agent"):
         # A runner may carry tool-less operation details; they are messages, not a tool's content.
         reading.call_id = None
+
+
+def _read_tool_function(reading: Reading, attributes: Mapping[str, object]) -> None:
+    """Take what is still missing from other names that stand beside the conventions' own.
+
+    `code.function.*` is opentelemetry-instrumentation-google-genai's, `input.value` and `output.value`
+    are Koog's exporter's.
+    """
+    if reading.arguments is None:
+        given = {
+            name[len(_PARAMETER) :].removesuffix(".value"): decode(value).value
+            for name, value in attributes.items()
+            if name.startswith(_PARAMETER) and name.endswith(".value")
+        }
+        reading.arguments = (
+            Evidence(given) if given else content_value(attributes.get("input.value"))
+        )
+    if reading.result is None:
+        returned = attributes.get("code.function.return.value", attributes.get("output.value"))
+        reading.result = content_value(returned)
+
+
+_PARAMETER = "code.function.parameters."
 
 
 def _read_messages(reading: Reading, carrier: Mapping[str, object]) -> None:

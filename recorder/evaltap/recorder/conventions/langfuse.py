@@ -9,7 +9,15 @@ from typing import Any
 from evaltap.recorder.conventions.evidence import Evidence, decode, given_values
 from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.messages import closing_text, last_user_text
-from evaltap.recorder.conventions.reading import Kind, Reading, first_text, number, text, whole
+from evaltap.recorder.conventions.reading import (
+    Kind,
+    Reading,
+    agent_in_name,
+    first_text,
+    number,
+    text,
+    whole,
+)
 from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import LogRecord, Span
@@ -66,14 +74,11 @@ class Langfuse:
         reading.kind = _kind(span)
         if reading.kind == "model":
             _read_model(reading, attributes)
-        elif reading.kind == "tool":
-            reading.tool_name = span.name
-            reading.arguments = _value(attributes, INPUT)
-            left = _value(attributes, OUTPUT)
-            if left is not None:
-                take_output(reading, left)
+        elif reading.kind == "tool" or (reading.kind is None and attributes.get(TYPE) == "span"):
+            # A plain span may be a tool's: which one, only the model that asked for it knows.
+            _read_tool(reading, span)
         elif reading.kind in ("run", "agent"):
-            reading.agent_name = span.name if reading.kind == "agent" else None
+            reading.agent_name = agent_in_name(span.name) if reading.kind == "agent" else None
             _read_run(reading, attributes)
         if attributes.get(LEVEL) == "ERROR":
             reading.failure = Failure(message=first_text(attributes, STATUS_MESSAGE))
@@ -100,6 +105,14 @@ def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
     cost = decode(attributes.get(COST)).value
     if isinstance(cost, dict):
         reading.cost_usd = number(cost.get("total"))
+
+
+def _read_tool(reading: Reading, span: Span) -> None:
+    reading.tool_name = span.name
+    reading.arguments = _value(span.attributes, INPUT)
+    left = _value(span.attributes, OUTPUT)
+    if left is not None:
+        take_output(reading, left)
 
 
 def _messages(evidence: Evidence | None, role: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.message_shapes import (
+    HOSTED_CALLS,
     events_as_messages,
     read_request,
     read_response,
@@ -95,7 +96,9 @@ def _events(value: object) -> tuple[Any, Any]:
 
 
 def _is_assistant(message: object) -> bool:
-    return isinstance(message, Mapping) and message.get("role") == "assistant"
+    if not isinstance(message, Mapping):
+        return False
+    return message.get("role") == "assistant" or message.get("type") in HOSTED_CALLS
 
 
 def _seen(value: object) -> Evidence | None:

@@ -84,11 +84,13 @@ def events_as_messages(value: object) -> object:
     messages: list[object] = []
     for item in items:
         if isinstance(item, dict):
-            body = item.get("message") if item.get("event.name") == "gen_ai.choice" else item
+            body = item.get(_EVENT_BODIES.get(str(item.get("event.name")), ""))
             messages.append(body if isinstance(body, dict) else item)
     return messages
 
 
+_EVENT_BODIES = {"gen_ai.choice": "message", "gen_ai.unknown": "data"}
+"""Where these events hold the message; `gen_ai.unknown` is Logfire's, for items it has no text for."""
 _ROLES = {
     "human": "user",
     "ai": "assistant",
@@ -111,7 +113,7 @@ def _message(item: Mapping[str, object], role: str) -> Message | None:
     if inner is not None:
         return _message(inner, role)
     kind = _string(item.get("type")) or ""
-    if kind in _PART_MESSAGES:
+    if kind in _PART_MESSAGES or kind in HOSTED_CALLS:
         part = _part(item)
         spoken = "assistant" if isinstance(part, Call) else "tool"
         return Message(spoken, (part,)) if part is not None else None
@@ -165,7 +167,7 @@ def _tool_message(item: Mapping[str, object]) -> Part:
 
 def _calls(item: Mapping[str, object]) -> tuple[Call, ...]:
     calls: list[Call] = []
-    for call in _listed(item.get("tool_calls")):
+    for call in _listed(_asked_calls(item)):
         if isinstance(call, Mapping):
             function = call.get("function")
             source = function if isinstance(function, Mapping) else call
@@ -177,6 +179,14 @@ def _calls(item: Mapping[str, object]) -> tuple[Call, ...]:
                 )
             )
     return tuple(calls)
+
+
+def _asked_calls(item: Mapping[str, object]) -> object:
+    """Return a message's `tool_calls`: LangChain may show only those that the provider sent."""
+    extra = item.get("additional_kwargs")
+    return item.get("tool_calls") or (
+        extra.get("tool_calls") if isinstance(extra, Mapping) else None
+    )
 
 
 def _parts(body: object) -> tuple[Part, ...]:
@@ -235,6 +245,27 @@ def _call_part(item: Mapping[str, object]) -> Part:
     return Call(_string(call_id), _string(name), _first(item, "arguments", "args", "input"))
 
 
+def _hosted_call(item: Mapping[str, object]) -> Part:
+    """Read a tool call that the Responses API made itself."""
+    kind = _string(item.get("type")) or ""
+    shown = {key: item[key] for key in ("queries", "action", "code") if item.get(key) is not None}
+    given = _first(item, "arguments") or (Evidence(shown) if shown else None)
+    name = _string(item.get("name")) or kind.removesuffix("_call")
+    return Call(_string(item.get("id")), name, given, hosted=True)
+
+
+HOSTED_CALLS = (
+    "code_interpreter_call",
+    "computer_call",
+    "file_search_call",
+    "image_generation_call",
+    "local_shell_call",
+    "mcp_call",
+    "web_search_call",
+)
+"""Items of an answer of OpenAI's Responses API: tools that run at the provider."""
+
+
 def _answer_part(item: Mapping[str, object]) -> Part:
     call_id = (
         item.get("call_id")
@@ -269,6 +300,7 @@ _TYPED: dict[str, Callable[[Mapping[str, object]], Part | None]] = {
     "tool_result": _answer_part,
     "tool-result": _answer_part,
     "server_tool_call_response": _answer_part,
+    **dict.fromkeys(HOSTED_CALLS, _hosted_call),
 }
 _BLOCKS: dict[str, Callable[[Mapping[str, object]], Part | None]] = {
     "text": _text_part,

@@ -24,6 +24,8 @@ class Call:
     call_id: str | None
     name: str | None
     arguments: Evidence | None
+    hosted: bool = False
+    """Run by the provider within its answer: the model goes on speaking behind it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from evaltap.recorder.conventions.numbered import Numbered, gather
 from evaltap.recorder.conventions.reading import (
     Kind,
     Reading,
+    agent_in_name,
     first_text,
     first_whole,
     number,
@@ -37,6 +38,7 @@ from evaltap.recorder.telemetry.spans import LogRecord, Span
 SPAN_KIND = "openinference.span.kind"
 INPUT_VALUE = "input.value"
 OUTPUT_VALUE = "output.value"
+OUTPUT_MIME_TYPE = "output.mime_type"
 PROMPT_VARIABLES = "llm.prompt_template.variables"
 METADATA = "metadata"
 SESSION_METADATA = ("session_id", "conversation_id", "thread_id")
@@ -76,7 +78,7 @@ class OpenInference:
             _read_tool(reading, span)
         elif kind in ("agent", "run"):
             if kind == "agent" and reading.agent_name is None:
-                reading.agent_name = span.name
+                reading.agent_name = agent_in_name(span.name)
             _read_run(reading, attributes)
         else:
             reading.user = question_of(decode(attributes.get(PROMPT_VARIABLES)).value)
@@ -179,13 +181,24 @@ def _read_tool(reading: Reading, span: Span) -> None:
             return
         reading.tool_name = span.name.removeprefix("execute_tool ")
     if INPUT_VALUE in attributes:
-        reading.arguments = decode(attributes[INPUT_VALUE])
+        reading.arguments = _unwrapped(decode(attributes[INPUT_VALUE]))
     elif span.scope == ADK_SCOPE or span.scope.endswith("google_adk"):
         # The specification puts the schema into tool.parameters; this instrumentation, arguments.
         parameters = attributes.get("tool.parameters")
         reading.arguments = decode(parameters) if parameters is not None else None
     if OUTPUT_VALUE in attributes:
         take_output(reading, decode(attributes[OUTPUT_VALUE]))
+
+
+_WRAPPER = {"args", "kwargs", "sanitize_inputs_outputs"}
+"""The parameters of smolagents' `Tool.__call__`, which its tool spans show."""
+
+
+def _unwrapped(entered: Evidence) -> Evidence:
+    value = entered.value
+    if not isinstance(value, dict) or not {"args", "kwargs"} <= set(value) <= _WRAPPER:
+        return entered
+    return Evidence(value["kwargs"] or value["args"] or {})
 
 
 def _read_run(reading: Reading, attributes: Mapping[str, object]) -> None:
@@ -209,11 +222,15 @@ def _read_run(reading: Reading, attributes: Mapping[str, object]) -> None:
 def _read_run_output(reading: Reading, attributes: Mapping[str, object]) -> None:
     left = decode(attributes.get(OUTPUT_VALUE))
     value = left.value
+    # An agent that says that its output is plain text states its answer; a chain's may be anything.
+    is_answer = reading.kind == "agent" and attributes.get(OUTPUT_MIME_TYPE) == "text/plain"
     if isinstance(value, dict) and isinstance(value.get("messages"), list):
         reading.output = read_messages(value["messages"]) or None
         reading.final = structured_answer(value) or closing_text(reading.output or ())
     elif isinstance(value, dict) and isinstance(value.get("content"), dict):
         messages = read_messages([{**value["content"], "role": "assistant"}])
         reading.final = closing_text(messages)
+    elif isinstance(value, str) and is_answer:
+        reading.final = Evidence(value)
     elif isinstance(value, str) or left.flaw:
         reading.final_fallback = Evidence(None if left.flaw else value, left.flaw)

@@ -102,6 +102,21 @@ class Dialect(Protocol):
         ...
 
 
+EMPTY_IDS = frozenset({"null", "none", "undefined", "nil", "nan"})
+"""What instrumentations write for an id that is not there: `str(None)`, the JSON `null`."""
+
+
+def drop_empty_ids(reading: Reading) -> None:
+    """Forget a session or user id that only spells out that there is none.
+
+    Taken at its word, it would make one session of everybody's runs.
+    """
+    for name in ("session_id", "user_id"):
+        given = getattr(reading, name)
+        if given is not None and given.strip().lower() in EMPTY_IDS | {""}:
+            setattr(reading, name, None)
+
+
 def merge(readings: Iterable[Reading]) -> Reading | None:
     """Return one reading that takes each field from the first reading that has it."""
     merged: Reading | None = None
@@ -172,6 +187,19 @@ def _split(kind: str | None, message: str | None) -> tuple[str | None, str | Non
         return found.group(1), found.group(3)
     found = _PREFIXED.match(message)
     return (found.group(1), found.group(2)) if found else (kind, message)
+
+
+_DECORATED = re.compile(r"^\w+ \[(?P<name>.+)\]$")
+_OPERATION = re.compile(r"^(?:[A-Za-z_]\w*\.[\w-]+|invoke_agent|agent_run|agent|run)$")
+
+
+def agent_in_name(span_name: str) -> str | None:
+    """Return the agent that a span is named after; None for an operation, such as `CodeAgent.run`."""
+    name = span_name.removeprefix("invoke_agent ").strip()
+    decorated = _DECORATED.match(name)
+    if decorated:
+        return decorated["name"]
+    return None if not name or _OPERATION.match(name) else name
 
 
 def text(value: object) -> str | None:

@@ -114,7 +114,7 @@ def _message(entry: Numbered) -> Message:
     role = {"human": "user", "ai": "assistant", "unknown": "assistant", "model": "assistant"}.get(
         entry.text("role") or "assistant", entry.text("role") or "assistant"
     )
-    content = entry.value("content")
+    content = entry.value("content") or _joined(entry.items("content"))
     if role in ("tool", "function"):
         return read_messages(
             [
@@ -139,6 +139,12 @@ def _message(entry: Numbered) -> Message:
             )
         )
     return Message(role, tuple(parts))
+
+
+def _joined(blocks: Sequence[Numbered]) -> str | None:
+    """Return the text of content that was flattened block by block (early Strands)."""
+    texts = [text for block in blocks if (text := block.text("text")) is not None]
+    return "\n".join(texts) if texts else None
 
 
 def _content(content: str, role: str) -> Sequence[Part]:

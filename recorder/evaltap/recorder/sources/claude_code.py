@@ -49,6 +49,16 @@ _NOT_SAID = (
     "Caveat: ",
 )
 """How text begins that Claude Code writes in the user's place."""
+_TYPES = (
+    "assistant",
+    "file-history-snapshot",
+    "progress",
+    "queue-operation",
+    "summary",
+    "system",
+    "user",
+)
+"""Types of line that only a transcript has; other JSON Lines have a `type`, too."""
 _SYNTHETIC = "<synthetic>"
 _COMMAND = "<command-name>"
 
@@ -146,7 +156,7 @@ def _lines(path: Path, report: TranscriptReport) -> Iterator[Mapping[str, Any]]:
                 if not isinstance(line, dict):
                     report.lines_skipped += 1
                     continue
-                found += "type" in line
+                found += line.get("type") in _TYPES
                 yield line
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error

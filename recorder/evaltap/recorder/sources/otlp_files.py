@@ -5,7 +5,7 @@ over several files, and a root is written after its children.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from evaltap.recorder.assembly.case import case_of
@@ -26,6 +26,8 @@ class ReadingReport:
     traces_without_runs: int = 0
     """Traces in which nothing is a run of an agent."""
     turns: int = 0
+    skipped: list[str] = field(default_factory=list)
+    """Where something was left out, and why: a last line that was cut off, a span without a trace."""
 
 
 def read_cases(
@@ -44,7 +46,7 @@ def read_cases(
     logs: dict[str, list[LogRecord]] = {}
     for path in paths:
         counts.files += 1
-        for item in read_otlp_file(path):
+        for item in read_otlp_file(path, counts.skipped):
             if isinstance(item, Span):
                 counts.spans += 1
                 spans.setdefault(item.trace_id, []).append(item)

@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from evaltap.recorder.telemetry.containers import as_request
 from evaltap.recorder.telemetry.spans import STATUS_ERROR, LogRecord, Span, SpanEvent
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import FormatError, InputError
@@ -26,10 +27,14 @@ _GZIP = b"\x1f\x8b"
 _SIGNALS = ("resourceSpans", "resourceLogs", "resourceMetrics")
 
 
-def read_otlp_file(path: str | Path) -> Iterator[Span | LogRecord]:
+def read_otlp_file(
+    path: str | Path, skipped: list[str] | None = None
+) -> Iterator[Span | LogRecord]:
     """Yield the spans and log records of one file, in the order in which they are written.
 
-    Raises InputError when the file cannot be opened and FormatError when it is not OTLP.
+    With a list of what was `skipped`, a last line that was cut off and spans without a trace id are
+    left out and named in it.  Raises InputError when the file cannot be opened and FormatError when it
+    is not OTLP, nor one of the containers of `as_request`.
     """
     name = str(path)
     try:
@@ -45,8 +50,8 @@ def read_otlp_file(path: str | Path) -> Iterator[Span | LogRecord]:
         for document in decode_file(data, path=name):
             yield from decode_request(document, path=name)
         return
-    for place, document in _documents(data, name):
-        yield from decode_request(document, path=name, place=place)
+    for place, document in _documents(data, name, skipped):
+        yield from decode_request(as_request(document), path=name, place=place, skipped=skipped)
 
 
 def decode_message(data: bytes) -> object:
@@ -95,9 +100,12 @@ def _inflated(data: bytes, path: str) -> bytes:
 
 
 def decode_request(
-    document: object, *, path: str = "", place: str = ""
+    document: object, *, path: str = "", place: str = "", skipped: list[str] | None = None
 ) -> Iterator[Span | LogRecord]:
-    """Yield the spans and log records of one decoded export request."""
+    """Yield the spans and log records of one decoded export request.
+
+    Spans without a trace id are named in `skipped` where it is given, else refused.
+    """
     root = _Place(path, place)
     if not isinstance(document, Mapping):
         raise root.error(
@@ -111,13 +119,23 @@ def decode_request(
     for resource, spans in _entries(document, root, "resourceSpans"):
         attributes = _resource(resource)
         for scope, at, item in _records(resource, spans, "scopeSpans", "spans"):
+            if skipped is not None and _has_no_trace(item):
+                skipped.append(str(at.error("a span whose trace id is all zeros")))
+                continue
             yield _span(item, at, scope, attributes)
     for resource, logs in _entries(document, root, "resourceLogs"):
         for scope, at, item in _records(resource, logs, "scopeLogs", "logRecords"):
             yield _log(item, at, scope)
 
 
-def _documents(data: bytes, path: str) -> Iterator[tuple[str, Any]]:
+def _has_no_trace(item: Mapping[str, object]) -> bool:
+    raw = _get(item, "traceId")
+    return isinstance(raw, str) and bool(raw) and not raw.strip("0")
+
+
+def _documents(
+    data: bytes, path: str, skipped: list[str] | None = None
+) -> Iterator[tuple[str, Any]]:
     try:
         yield "", orjson.loads(data)
         return
@@ -134,11 +152,13 @@ def _documents(data: bytes, path: str) -> Iterator[tuple[str, Any]]:
         try:
             document = orjson.loads(line)
         except orjson.JSONDecodeError as error:
-            raise FormatError(
-                f"not valid JSON ({error.msg.split(': line')[0]})",
-                path=path,
-                place=f"line {number}",
-            ) from None
+            found = f"not valid JSON ({error.msg.split(': line')[0]})"
+            if skipped is not None and number == lines[-1][0]:
+                # A file that a Collector is writing ends in the middle of a line.
+                found = f"{found}, the last line: it was cut off"
+                skipped.append(str(FormatError(found, path=path, place=f"line {number}")))
+                return
+            raise FormatError(found, path=path, place=f"line {number}") from None
         yield f"line {number}", document
 
 

@@ -25,6 +25,7 @@ from evaltap.recorder.telemetry.spans import SERVICE_NAME, LogRecord, Span
 from evaltap.recorder.traces.node import Node
 from evaltap.recorder.traces.trajectory import Trajectory
 from evaltap.recorder.traces.tree import build_tree
+from evaltap.recorder.traces.turns import speaks, turns_of
 
 
 def observe_trace(
@@ -66,7 +67,9 @@ def find_runs(tops: Sequence[Node]) -> list[Node]:
         elif node.kind not in ("tool", "model"):
             pending.extend(reversed(node.children))
     runs = [root for root in roots if _is_run(root)]
-    return runs or _runs_without_agent(tops)
+    if any(map(_has_content, runs)):
+        runs = [root for root in runs if _has_calls(root) or speaks(root) or not _is_over(root)]
+    return [turn for run in runs for turn in turns_of(run)] or _runs_without_agent(tops)
 
 
 def _runs_without_agent(tops: Sequence[Node]) -> list[Node]:
@@ -97,9 +100,18 @@ def _runs_without_agent(tops: Sequence[Node]) -> list[Node]:
 
 def _is_run(root: Node) -> bool:
     """An agent's span is a run whatever it holds; a workflow's only when something happened."""
+    return root.kind == "agent" or _has_content(root)
+
+
+def _has_content(root: Node) -> bool:
     reading = root.reading
     stated = (reading.user, reading.final, reading.input, reading.output)
-    return root.kind == "agent" or _has_calls(root) or any(item is not None for item in stated)
+    return _has_calls(root) or any(item is not None for item in stated)
+
+
+def _is_over(root: Node) -> bool:
+    """Return whether a run ended well: without content it is a gateway's view of a run beside it."""
+    return root.span.end_ns > 0 and root.failure is None
 
 
 def _has_calls(top: Node) -> bool:
@@ -162,7 +174,8 @@ def _started(root: Node, trajectory: "Trajectory", run_id: str) -> RunStarted:
         trace_id=span.trace_id,
         root_span_id=span.span_id,
         invocation_id=trajectory.invocation_id,
-        capture={} if session_id is not None else {"sessionId": "synthesized"},
+        capture=trajectory.contradictions
+        | ({} if session_id is not None else {"sessionId": "synthesized"}),
     )
 
 

@@ -46,25 +46,22 @@ class ToolCalls:
         self._owner = owner
         self._models = models
         self._slots: list[_Slot] = []
+        self.has_unknown_answers = False
+        """Whether a model was given the result of a call that nothing else shows."""
         self._asked: dict[str | None, list[_Slot]] = {}
         self._tools = sorted(
             (node for node in nodes if node.kind == "tool"),
-            key=lambda node: (node.span.start_ns, node.span.span_id),
+            key=lambda node: node.span.start_ns,
         )
         self._output_tools = frozenset[str]().union(
             *(node.reading.output_tools or () for node in nodes)
         )
         self._told = [node for node in nodes if node.kind in ("run", "agent")]
+        self._slots = self._collected()
 
     def observe(self, run_id: str) -> Iterator[RunEvent]:
         """Yield a ToolCalled for each call, and a ToolReturned for each that came back."""
-        self._collect_asked()
-        self._collect_spans()
-        self._collect_history()
-        self._collect_answers()
-        slots = [slot for slot in self._slots if not self._is_output_tool(slot)]
-        self._settle_times(slots)
-        slots.sort(key=lambda slot: slot.time_ns)
+        slots = self._slots
         for index, slot in enumerate(slots):
             slot.key = slot.call_id or _made_up(slot, index)
         keys = {slot.tool: slot.key for slot in slots if slot.tool is not None}
@@ -72,6 +69,15 @@ class ToolCalls:
             yield _called(run_id, slot, keys.get(slot.owner) if slot.owner is not None else None)
             if slot.tool is not None or slot.answer is not None:
                 yield _returned(run_id, slot)
+
+    def _collected(self) -> list[_Slot]:
+        self._collect_asked()
+        self._collect_spans()
+        self._collect_history()
+        self._collect_answers()
+        slots = [slot for slot in self._slots if not self._is_output_tool(slot)]
+        self._settle_times(slots)
+        return sorted(slots, key=lambda slot: slot.time_ns)
 
     def _collect_asked(self) -> None:
         known: set[str] = set()
@@ -182,6 +188,8 @@ class ToolCalls:
                 slot.answer = next((a for a in queue if a.name in (None, slot.name)), None)
                 if slot.answer is not None:
                     queue.remove(slot.answer)
+        known = {slot.call_id for slot in self._slots}
+        self.has_unknown_answers = any(call_id not in known for call_id in by_id)
 
     def _is_output_tool(self, slot: _Slot) -> bool:
         return slot.tool is None and slot.name in self._output_tools

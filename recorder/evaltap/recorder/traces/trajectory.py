@@ -26,11 +26,12 @@ class Trajectory:
     def __init__(self, root: Node) -> None:
         self.root = root
         self._nodes = [root, *root.descendants()]
+        _name_tools(self._nodes)
         self._adopted = _flattened_agents(self._nodes) if _flattens(self._nodes) else {}
         self._owner = {node: self._find_owner(node) for node in self._nodes}
         self._models = sorted(
             _once(node for node in self._nodes if node.kind == "model"),
-            key=lambda node: (node.span.start_ns, node.span.end_ns, node.span.span_id),
+            key=lambda node: (node.span.start_ns, node.span.end_ns),
         )
         self._level = [node for node in self._models if self._owner[node] is None]
         _recall(self._level)
@@ -138,7 +139,16 @@ class Trajectory:
         """Yield the run's model calls and tool calls, in time order each."""
         for node in self._models:
             yield self._model_called(run_id, node)
-        yield from ToolCalls(self.root, self._nodes, self._models, self._owner).observe(run_id)
+        yield from self._tool_calls.observe(run_id)
+
+    @cached_property
+    def _tool_calls(self) -> ToolCalls:
+        return ToolCalls(self.root, self._nodes, self._models, self._owner)
+
+    @property
+    def contradictions(self) -> dict[str, str]:
+        """The fields of the turn of which spans, messages and history say different things."""
+        return {"tools": "ambiguous"} if self._tool_calls.has_unknown_answers else {}
 
     def _find_owner(self, node: Node) -> Node | None:
         """Return the tool call inside which this happened, None at run level."""
@@ -199,10 +209,16 @@ class Trajectory:
         for node in reversed(level):
             if node.parent is self.root and node.reading.final is not None:
                 return node.reading.final
-        return reading.final_fallback if not self._level_spoke() else None
+        return reading.final_fallback if self._needs_fallback() else None
 
-    def _level_spoke(self) -> bool:
-        return any(node.reading.output is not None for node in self._level)
+    def _needs_fallback(self) -> bool:
+        """Return whether no model's words can be the answer: none was seen, or the last asked for a tool.
+
+        Agents that answer through a tool (`finish`, `final_answer`) end so.
+        """
+        if not any(node.reading.output is not None for node in self._level):
+            return True
+        return _asked(self._level[-1].reading)
 
     def _unseen_final(self) -> Evidence | None:
         flaw = self.root.reading.flaws.get("output")
@@ -225,6 +241,22 @@ def agent_of(node: Node) -> str | None:
     if node.reading.agent_name:
         return node.reading.agent_name
     return next((n.reading.agent_name for n in node.ancestors() if n.reading.agent_name), None)
+
+
+def _name_tools(nodes: list[Node]) -> None:
+    """Take a span of no stated kind for a tool's when a model of this run asked for a tool of its name."""
+    unnamed = [node for node in nodes if node.kind is None and node.reading.tool_name]
+    if not unnamed:
+        return
+    asked = {
+        call.name
+        for node in nodes
+        for message in (*(node.reading.input or ()), *(node.reading.output or ()))
+        for call in message.calls
+    }
+    for node in unnamed:
+        if node.reading.tool_name in asked:
+            node.reading.kind = "tool"
 
 
 def _flattens(nodes: list[Node]) -> bool:
@@ -272,7 +304,8 @@ def _recall(level: list[Node]) -> None:
 
 
 def _asked(reading: Reading) -> bool:
-    return any(message.calls for message in reading.output or ())
+    """Return whether a model's output asks for a tool that somebody else has to run."""
+    return any(not call.hosted for message in reading.output or () for call in message.calls)
 
 
 def _spoken(reading: Reading) -> Evidence | None:

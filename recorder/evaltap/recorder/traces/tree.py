@@ -46,13 +46,16 @@ def _read(span: Span, logs: Sequence[LogRecord]) -> Reading:
 
 
 def _unique(spans: Iterable[Span]) -> list[Span]:
-    """Keep one span for each id, whatever the order: the finished one, then the fullest."""
+    """Keep one span for each id: the finished one, then the fullest.
+
+    They come in order of start; those of the same moment in the order in which they were written.
+    """
     best: dict[str, Span] = {}
     for span in spans:
         known = best.get(span.span_id)
         if known is None or _completeness(span) > _completeness(known):
             best[span.span_id] = span
-    return sorted(best.values(), key=lambda span: (span.start_ns, span.end_ns, span.span_id))
+    return sorted(best.values(), key=lambda span: (span.start_ns, span.end_ns))
 
 
 def _completeness(span: Span) -> tuple[bool, int, int, int, str]:

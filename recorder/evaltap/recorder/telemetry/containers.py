@@ -1,0 +1,173 @@
+"""Other containers of spans, turned into an OTLP/JSON request: Grafana Tempo, Jaeger, lists of SDK spans.
+
+Sources: Tempo's `/api/traces` (`batches`), Jaeger's `/api/traces` and its UI's download, `to_json` of
+spans of the OpenTelemetry SDK for Python.  The spans inside are read by the conventions like any other.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from evaltap.schemas.data import JsonObject
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_STATUS = {"ERROR": 2, "OK": 1}
+
+
+def as_request(document: object) -> object:
+    """Return the OTLP/JSON request that holds the same spans; what is no known container, as it is."""
+    if isinstance(document, Mapping):
+        if isinstance(document.get("batches"), list):
+            return {"resourceSpans": document["batches"]}
+        if isinstance(document.get("data"), list) and all(map(_is_jaeger, document["data"])):
+            return _request(entry for trace in document["data"] for entry in _of_jaeger(trace))
+        if _is_sdk_span(document):
+            return _request([_of_sdk(document)])
+    if isinstance(document, list) and document and all(map(_is_sdk_span, document)):
+        return _request(map(_of_sdk, document))
+    return document
+
+
+_Entry = tuple[JsonObject, str, JsonObject]
+"""Resource attributes, instrumentation scope and the span."""
+
+
+def _request(entries: Iterable[_Entry]) -> JsonObject:
+    return {
+        "resourceSpans": [
+            {
+                "resource": {"attributes": _attributes(resource)},
+                "scopeSpans": [{"scope": {"name": scope}, "spans": [span]}],
+            }
+            for resource, scope, span in entries
+        ]
+    }
+
+
+def _attributes(values: object) -> list[JsonObject]:
+    held = values if isinstance(values, Mapping) else {}
+    return [{"key": str(key), "value": _value(value)} for key, value in held.items()]
+
+
+def _value(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {"kvlistValue": {"values": _attributes(value)}}
+    return value
+
+
+def _is_jaeger(trace: object) -> bool:
+    return isinstance(trace, Mapping) and "spans" in trace and "processes" in trace
+
+
+def _of_jaeger(trace: Mapping[str, object]) -> Iterator[_Entry]:
+    processes = _mapping(trace.get("processes"))
+    for span in filter(None, map(_mapping, _listed(trace.get("spans")))):
+        process = _mapping(processes.get(str(span.get("processID"))))
+        tags = _tags(span.get("tags"))
+        start = _whole(span.get("startTime"))
+        scope = tags.pop("otel.scope.name", tags.pop("otel.library.name", ""))
+        code = str(tags.pop("otel.status_code", "")).upper()
+        failed = code == "ERROR" or tags.get("error") is True
+        yield (
+            {"service.name": process.get("serviceName"), **_tags(process.get("tags"))},
+            str(scope),
+            {
+                "traceId": _padded(span.get("traceID"), 32),
+                "spanId": _padded(span.get("spanID"), 16),
+                "parentSpanId": _padded(_jaeger_parent(span), 16),
+                "name": span.get("operationName"),
+                "startTimeUnixNano": start * 1000,
+                "endTimeUnixNano": (start + _whole(span.get("duration"))) * 1000,
+                "attributes": _attributes(tags),
+                "events": [_jaeger_event(log) for log in map(_mapping, _listed(span.get("logs")))],
+                "status": {
+                    "code": 2 if failed else _STATUS.get(code, 0),
+                    "message": tags.get("otel.status_description", ""),
+                },
+            },
+        )
+
+
+def _jaeger_parent(span: Mapping[str, object]) -> object:
+    references = [_mapping(one) for one in _listed(span.get("references"))]
+    parents = [one.get("spanID") for one in references if one.get("refType") == "CHILD_OF"]
+    return parents[0] if parents else span.get("parentSpanID")
+
+
+def _jaeger_event(log: Mapping[str, object]) -> JsonObject:
+    fields = _tags(log.get("fields"))
+    name = fields.pop("event", fields.pop("message", ""))
+    return {
+        "name": name,
+        "timeUnixNano": _whole(log.get("timestamp")) * 1000,
+        "attributes": _attributes(fields),
+    }
+
+
+def _tags(tags: object) -> JsonObject:
+    return {str(one.get("key")): one.get("value") for one in map(_mapping, _listed(tags)) if one}
+
+
+def _is_sdk_span(document: object) -> bool:
+    if not isinstance(document, Mapping):
+        return False
+    context = document.get("context")
+    return isinstance(context, Mapping) and "trace_id" in context and "span_id" in context
+
+
+def _of_sdk(span: Mapping[str, object]) -> _Entry:
+    context, status = _mapping(span.get("context")), _mapping(span.get("status"))
+    scope = _mapping(span.get("instrumentation_scope") or span.get("scope"))
+    code = str(status.get("status_code", "")).removeprefix("StatusCode.").upper()
+    return (
+        dict(_mapping(_mapping(span.get("resource")).get("attributes"))),
+        str(scope.get("name") or ""),
+        {
+            "traceId": _padded(context.get("trace_id"), 32),
+            "spanId": _padded(context.get("span_id"), 16),
+            "parentSpanId": _padded(span.get("parent_id"), 16),
+            "name": span.get("name"),
+            "startTimeUnixNano": _nanoseconds(span.get("start_time")),
+            "endTimeUnixNano": _nanoseconds(span.get("end_time")),
+            "attributes": _attributes(span.get("attributes")),
+            "events": [
+                {
+                    "name": event.get("name"),
+                    "timeUnixNano": _nanoseconds(event.get("timestamp")),
+                    "attributes": _attributes(event.get("attributes")),
+                }
+                for event in map(_mapping, _listed(span.get("events")))
+            ],
+            "status": {"code": _STATUS.get(code, 0), "message": status.get("description") or ""},
+        },
+    )
+
+
+def _nanoseconds(moment: object) -> object:
+    """Return a time in nanoseconds; what is no ISO time is left for the reader of OTLP to refuse."""
+    if not isinstance(moment, str):
+        return moment
+    try:
+        found = datetime.fromisoformat(moment)
+    except ValueError:
+        return moment
+    return ((found.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)) * 1000
+
+
+def _padded(identifier: object, digits: int) -> object:
+    """Return an id in as many hex digits as OTLP has: `0x` and leading zeros differ by writer."""
+    if not isinstance(identifier, str):
+        return identifier
+    bare = identifier.removeprefix("0x")
+    return bare.rjust(digits, "0") if bare else ""
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _listed(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else ()
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,73 @@
+"""Several turns under one root: a trace around a conversation (`with trace("chat"):` of openai-agents).
+
+Runs below one root are usually one turn: agents that hand over, steps of a pipeline, parallel helpers.
+They are turns of their own when the root says nothing itself, the run before had answered, and the next
+one answers something else: another user message, which does not quote the answer before.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from evaltap.recorder.traces.node import Node
+from evaltap.recorder.traces.trajectory import Trajectory
+
+
+def turns_of(root: Node) -> list[Node]:
+    """Return a root for each turn below this one: itself alone where there is only one."""
+    runs = [] if speaks(root) else sorted(_runs_below(root), key=lambda node: node.span.start_ns)
+    turns: list[list[Node]] = []
+    for run in runs:
+        if turns and not _answers_something_else(turns[-1], run):
+            turns[-1].append(run)
+        else:
+            turns.append([run])
+    if len(turns) < 2:
+        return [root]
+    return [_root_of_turn(root, turn, n == 0, n == len(turns) - 1) for n, turn in enumerate(turns)]
+
+
+def speaks(root: Node) -> bool:
+    """Return whether a run's own span shows anything of what went in or came out."""
+    reading = root.reading
+    stated = (reading.user, reading.user_fallback, reading.final, reading.final_fallback)
+    return any(item is not None for item in (*stated, reading.input, reading.output))
+
+
+def _runs_below(root: Node) -> Iterator[Node]:
+    """Yield the topmost runs below a root; spans without a meaning of their own are looked through."""
+    for child in root.children:
+        if child.kind in ("run", "agent"):
+            yield child
+        elif child.kind in (None, "other"):
+            yield from _runs_below(child)
+
+
+def _answers_something_else(turn: list[Node], run: Node) -> bool:
+    before = turn[-1]
+    if run.span.start_ns < before.span.end_ns:
+        return False
+    answer = _text(Trajectory(before).final)
+    asked, asks = _text(Trajectory(turn[0]).user), _text(Trajectory(run).user)
+    return bool(answer and asked and asks) and asked != asks and answer not in asks
+
+
+def _text(evidence: object) -> str:
+    value = getattr(evidence, "value", None)
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _root_of_turn(root: Node, runs: list[Node], first: bool, last: bool) -> Node:
+    """Return a copy of the root around these runs; the first keeps its id, the last its failure."""
+    span = replace(
+        root.span,
+        span_id=root.span.span_id if first else runs[0].span.span_id,
+        start_ns=runs[0].span.start_ns,
+        end_ns=root.span.end_ns if last else max(run.span.end_ns for run in runs),
+    )
+    if not last:
+        span = replace(span, status_code=0, status_message="", events=())
+    reading = root.reading if last else replace(root.reading, failure=None)
+    turn = Node(span, reading, parent=root.parent, children=runs)
+    for run in runs:
+        run.parent = turn
+    return turn
