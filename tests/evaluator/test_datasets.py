@@ -150,7 +150,9 @@ def test_a_list_of_messages_is_a_conversation() -> None:
     one, two = turns(case)
     assert one["contextMessages"] == [{"role": "system", "content": "Be brief."}]
     assert one["finalResponse"]["content"] == "Bern."
-    assert one["tools"] == [{"id": "c", "name": "track", "arguments": {"id": "A"}}]
+    assert one["tools"] == [
+        {"id": "c", "name": "track", "arguments": {"id": "A"}, "result": "Bern"}
+    ]
     assert (two["userContent"]["content"], two["finalResponse"]["content"]) == ("When?", "Monday.")
 
 
@@ -213,6 +215,66 @@ def test_goldens_of_deepeval_are_the_same_cases_in_each_form(form: str) -> None:
     assert "".join(state["context"]).startswith("Orders ship from Bern.")
     assert "actualConversation" not in still_to_run
     assert turns(still_to_run, "conversation")[0]["finalResponse"]["content"] == "Something"
+
+
+def test_results_in_chat_messages_find_their_calls_and_failures_are_marked() -> None:
+    def called(call_id: str, name: str) -> dict[str, Any]:
+        return {"id": call_id, "function": {"name": name, "arguments": "{}"}}
+
+    messages = [
+        {"role": "user", "content": "Cancel it."},
+        {"role": "assistant", "content": "One moment.",
+         "tool_calls": [called("a", "find"), called("b", "cancel")]},
+        {"role": "tool", "tool_call_id": "b", "name": "cancel", "content": "Error: not allowed"},
+        {"role": "tool", "tool_call_id": "a", "name": "find", "content": '{"id": 7}'},
+        {"role": "assistant", "content": "I may not."},
+        {"role": "user", "content": "A human, please."},
+        {"role": "assistant", "content": "I hand over.", "tool_calls": [called("c", "hand_over")]},
+    ]  # fmt: skip
+    one, two = turns(converted({"messages": messages}))
+
+    assert [(tool["id"], tool["result"]) for tool in one["tools"]] == [
+        ("a", '{"id": 7}'), ("b", "Error: not allowed")]  # fmt: skip
+    assert [tool.get("error") for tool in one["tools"]] == [None, {"message": "Error: not allowed"}]
+    assert [message["content"] for message in one["intermediateResponses"]] == ["One moment."]
+    assert one["finalResponse"]["content"] == "I may not."
+    assert two["finalResponse"]["content"] == "I hand over."
+    assert "result" not in two["tools"][0]
+
+
+def test_a_result_without_its_call_is_marked() -> None:
+    messages = [
+        {"role": "user", "content": "Hi"},
+        {"role": "tool", "tool_call_id": "x", "content": "1"},
+        {"role": "assistant", "content": "Hello."},
+    ]
+
+    assert turns(converted({"messages": messages}))[0]["capture"]["tools"] == "ambiguous"
+
+
+def test_a_field_may_be_mapped_to_a_path_into_a_column() -> None:
+    row = {"q": "Hi", "info": {"task": {"answer": "Hello."}, "n": 1}}
+    case = converted(row, input="q", expected="info.task.answer")
+
+    assert turns(case, "conversation")[0]["finalResponse"]["content"] == "Hello."
+    assert case["sessionInput"]["state"]["info"]["n"] == 1
+
+
+def test_a_column_that_no_row_has_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, out = tmp_path / "t.jsonl", tmp_path / "x.evalset.json"
+    data.write_text('{"question": "Hi", "answer": "Hello."}\n')
+
+    code = main(["convert", str(data), "--out", str(out), "--map", "output=anwser"])
+
+    assert code == 2
+    error = capsys.readouterr().err
+    assert (
+        "--map output=anwser: no row has a value there; found the columns question, answer" in error
+    )
+    assert "did you mean 'answer'?" in error
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("form", ["json", "jsonl", "csv"])

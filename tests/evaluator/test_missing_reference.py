@@ -174,7 +174,8 @@ def test_consume_and_score_agree_and_references_may_cover_some_of_the_cases(
     nothing = (3, [(0, 0, 2), (0, 0, 2)])
     assert statuses(*consume, "--db", "x.duckdb") == nothing
     assert statuses("score", "x.duckdb", "--metrics", "m.json", "--json") == nothing
-    some = statuses(*consume, "--db", "y.duckdb", "--references", "r.jsonl")
+    by_id = ("--references", "r.jsonl", "--join", "eval_id")  # both users say the same
+    some = statuses(*consume, "--db", "y.duckdb", *by_id)
     assert some == (3, [(1, 0, 1), (1, 0, 1)])
     peers = statuses("score", "x.duckdb", "--metrics", "m.json", "--placeholders", "peer", "--json")
     assert peers == (1, [(2, 0, 0), (0, 2, 0)])

@@ -615,9 +615,12 @@ class TestPoison:
 
     @settings(max_examples=200)
     @given(value=st.binary(min_size=1), head=st.sampled_from([b"", b"\n", b"\n\x80", b'{"a":']))
-    def test_no_bytes_whatsoever_stop_the_source(self, value: bytes, head: bytes) -> None:
+    def test_no_bytes_whatsoever_stop_the_source(
+        self, tmp_path_factory: pytest.TempPathFactory, value: bytes, head: bytes
+    ) -> None:
         topics = on_topics([Message("otlp_spans", head + value)])
-        assembler = TopicTraces(RecorderConfig(log="unused.db"), producer_id="p")
+        log = tmp_path_factory.getbasetemp() / "unused.db"  # its key lies beside it
+        assembler = TopicTraces(RecorderConfig(log=str(log)), producer_id="p")
         source = OtlpSource(topics, assembler, closes_at_end=True)
         source.seek({})
 

@@ -14,7 +14,13 @@ from evaltap.cli.options.common import add_json, open_store, progress
 from evaltap.cli.options.engine import LiveEngineOptions, add_live_engine, live_engine
 from evaltap.cli.options.judges import JudgeSession
 from evaltap.cli.options.logs import open_source, remember, report_telemetry
-from evaltap.cli.options.scoring import ScoringOptions, add_scoring, case_scorer, pending_scorer
+from evaltap.cli.options.scoring import (
+    ScoringOptions,
+    add_scoring,
+    case_scorer,
+    pending_scorer,
+    report_joined,
+)
 from evaltap.cli.options.topics import PublishOptions, add_dlq_topic, add_scores_topic, outboxes
 from evaltap.cli.options.verdict import (
     GuardOptions,
@@ -150,6 +156,8 @@ def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engi
             report(consumer.run(until_idle=options.until_idle, report=report))
         report_telemetry(source)
         verdict = Verdict()
+        if pending is not None and references is not None:
+            report_joined(options.command, pending.joined)
         if pending is not None:
             digests = tuple(metric.digest for metric in pending.metrics)
             scope = Scope(digests=digests, references=references)

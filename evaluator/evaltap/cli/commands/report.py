@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_databases, add_json, open_stores
-from evaltap.cli.options.scoring import read_references
+from evaltap.cli.options.scoring import add_join, read_references
 from evaltap.cli.options.verdict import (
     GuardOptions,
     Scope,
@@ -34,6 +34,7 @@ class ReportOptions:
     out: Path | None
     cases: tuple[Path, ...]
     references: Path | None
+    join: str
     worst: int
     json: bool
     guards: GuardOptions
@@ -73,6 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="R.evalset.json",
         help="expected turns of landed cases, as they were given for scoring",
     )
+    add_join(parser)
     add(
         "--worst",
         type=positive,
@@ -105,7 +107,9 @@ def _on_console(options: ReportOptions, store: "Store") -> int:
     if options.run_id:
         check_run(store, options.run_id)
     summary = summarise(store, run_id=options.run_id, worst=options.worst)
-    scope = Scope(case_files=options.cases, references=read_references(options.references))
+    scope = Scope(
+        case_files=options.cases, references=read_references(options.references, options.join)
+    )
     code = guarded_exit(options.guards, store, summary, scope)
     differences = [] if options.json else worst_differences(store, summary, scope)
     if options.json:
@@ -127,7 +131,7 @@ def _whole(options: ReportOptions, store: "Store", wanted: str) -> int:
         store,
         run_id=options.run_id,
         case_files=options.cases,
-        references=read_references(options.references),
+        references=read_references(options.references, options.join),
     )
     if options.out is None:
         sys.stdout.write(render(report, wanted))

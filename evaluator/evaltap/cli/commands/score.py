@@ -25,6 +25,7 @@ from evaltap.cli.options.scoring import (
     add_scoring,
     case_scorer,
     pending_scorer,
+    report_joined,
 )
 from evaltap.cli.options.selection import SelectionOptions, add_selection, report_selection
 from evaltap.cli.options.verdict import (
@@ -159,12 +160,37 @@ def run(options: ScoreOptions) -> int:
         if databases:
             return _score_landed(options, chosen, databases[0])
         if options.where.on_ray:
+            if options.scoring.references:
+                raise InputError(
+                    "--references: not with --engine ray; join them in one process first"
+                )
+            _check_files(options.cases)
             return _score_files(options, chosen, options.cases)
         from evaltap.evaluator.datasets.cases import as_case_files
         from evaltap.evaluator.datasets.columns import parse_columns
 
         with as_case_files(options.cases, parse_columns(options.map)) as files:
-            return _score_files(options, chosen, files.paths, files.bad_lines)
+            _check_files(files.paths)
+            references = options.scoring.read_references()
+            if references is None:
+                return _score_files(options, chosen, files.paths, files.bad_lines)
+            from evaltap.evaluator.datasets.joined import joined_files
+
+            with joined_files(files.paths, references) as joined:
+                bad_lines = [*files.bad_lines, *joined.bad_lines]
+                code = _score_files(options, chosen, joined.paths, bad_lines)
+                report_joined(options.command, joined.count)
+                return code
+
+
+def _check_files(paths: Sequence[Path]) -> None:
+    for path in paths:
+        if not path.is_file():
+            found = "is a folder" if path.is_dir() else "no such file"
+            raise InputError(
+                f"{path}: {found}; expected a file with eval cases"
+                " (`evaltap convert` makes one of a data set)"
+            )
 
 
 def _score_files(
@@ -174,15 +200,6 @@ def _score_files(
     bad_lines: "Sequence[BadLine]" = (),
 ) -> int:
     """Score eval case files; `bad_lines` are rows of tables that make no case."""
-    if options.scoring.references:
-        raise InputError("--references: joins landed cases; eval case files hold their own")
-    for path in paths:
-        if not path.is_file():
-            found = "is a folder" if path.is_dir() else "no such file"
-            raise InputError(
-                f"{path}: {found}; expected a file with eval cases"
-                " (`evaltap convert` makes one of a data set)"
-            )
     if options.where.on_ray:
         scored, verdict = _on_ray(options, chosen.scorer, paths)
     else:
@@ -279,6 +296,8 @@ def _score_landed(options: ScoreOptions, chosen: ChosenMetrics, path: Path) -> i
         digests = tuple(metric.digest for metric in pending.metrics)
         summary = summarise(store, metrics=digests)
         verdict = _verdict(options, store, summary, Scope(digests=digests, references=references))
+    if references is not None:
+        report_joined(options.command, pending.joined)
     if not options.json:
         print(
             f"{counted(cases, 'case')} scored now; the summary covers the latest score of every case"

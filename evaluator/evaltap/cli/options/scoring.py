@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
 from evaltap.cli.parsing import cost_classes, of_environment, positive, threshold
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from evaltap.evaluator.batch.engine import Engine
     from evaltap.evaluator.batch.scorer import PendingScorer
     from evaltap.evaluator.cases.pairing import Placeholders
-    from evaltap.evaluator.cases.references import References
+    from evaltap.evaluator.cases.references import Join, JoinCount, References
     from evaltap.evaluator.scoring.scorer import CaseScorer, OnUnknownMetric
     from evaltap.evaluator.scoring.selection import Selection
     from evaltap.evaluator.store.database import Store
@@ -37,10 +37,11 @@ class ScoringOptions:
     threshold: tuple[tuple[str, float], ...]
     judges: JudgeOptions = field(default_factory=JudgeOptions)
     placeholders: str = "auto"
+    join: str = "auto"
 
     def read_references(self) -> "References | None":
         """Read the file of expected turns; None without one."""
-        return read_references(self.references)
+        return read_references(self.references, self.join)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,27 @@ class ChosenMetrics:
     not_run: tuple[str, ...] = ()
 
 
-def read_references(path: Path | None) -> "References | None":
+def read_references(path: Path | None, join: str) -> "References | None":
     """Read a file of expected turns; None without one."""
     from evaltap.evaluator.cases.references import References
 
-    return None if path is None else References(path)
+    return None if path is None else References(path, cast("Join", join))
+
+
+def add_join(parser: argparse.ArgumentParser) -> None:
+    """Add how a case finds its reference."""
+    parser.add_argument(
+        "--join",
+        choices=("auto", "eval_id", "user_text"),
+        default="auto",
+        help="how a case finds its reference: by eval id, by what the user said, or auto: by eval id where"
+        " one fits, else by user text (default: auto)",
+    )
+
+
+def report_joined(command: str, count: "JoinCount") -> None:
+    """Say how many cases found their references."""
+    print(f"evaltap {command}: references: {count}", file=sys.stderr)
 
 
 def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required: bool) -> None:
@@ -66,8 +83,9 @@ def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required:
         "--references",
         type=Path,
         metavar="R.evalset.json",
-        help="expected turns for landed cases, joined by eval id",
+        help="expected turns for recorded cases, landed or in files",
     )
+    add_join(parser)
     add(
         "--placeholders",
         choices=("auto", "peer"),

@@ -16,7 +16,7 @@ from evaltap.evaluator.cases.identity import (
     ChangedCases,
     FirstPosition,
 )
-from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.cases.references import JoinCount, References
 from evaltap.evaluator.contract.context import Status, TurnScore
 from evaltap.evaluator.landing.cases import assemble
 from evaltap.evaluator.results.runs import RunMetric
@@ -54,6 +54,8 @@ class PendingCases:
     ) -> None:
         self._store = store
         self._references = references
+        self.joined = JoinCount()
+        """What the cases that were assembled found among the references."""
         self._digests = {metric.digest: index for index, metric in enumerate(metrics)}
         self._names = {index: digest for digest, index in self._digests.items()}
         kinds = {kind for (kind,) in store.rows("SELECT DISTINCT kind FROM runs")}
@@ -165,7 +167,7 @@ class PendingCases:
         app, eval_set, eval_id, revision, digests, header, revisions, actual, expected = row
         case = assemble(header, actual, expected)
         if self._references is not None:
-            self._references.attach(case)
+            self.joined.add(self._references.attach(case))
         identity = CaseIdentity(app, eval_set, eval_id, revision, revisions)
         return PendingCase(
             identity, case, tuple(sorted(self._digests[digest] for digest in digests))

@@ -8,7 +8,7 @@ from evaltap.evaluator.batch.crash_guard import CrashGuard
 from evaltap.evaluator.batch.engine import Engine, LocalEngine
 from evaltap.evaluator.batch.pending import PendingCase, PendingCases
 from evaltap.evaluator.cases.identity import CaseKey, ChangedCases, FirstPosition
-from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.cases.references import JoinCount, References
 from evaltap.evaluator.landing.recent_cases import RecentCase
 from evaltap.evaluator.results.runs import Run, RunKind, RunMetric, start_run
 from evaltap.evaluator.results.writer import ScoreWriter
@@ -82,6 +82,11 @@ class PendingScorer:
     def metrics(self) -> list[RunMetric]:
         """The metrics of the run, with their digests."""
         return self._wanted
+
+    @property
+    def joined(self) -> JoinCount:
+        """How many of the cases scored so far found a reference."""
+        return self._pending.joined
 
     def score(
         self,

@@ -1,36 +1,108 @@
-"""Expected turns that a file gives for landed cases."""
+"""Expected turns that a file gives for recorded cases."""
 
 import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypeAlias, get_args
 
 import orjson
 
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.documents import iter_cases
 from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.model import Json
+
+Join: TypeAlias = Literal["eval_id", "user_text", "auto"]
+"""How a case finds its reference: by eval id, by what the user said, or by the first that fits."""
+JOINS: tuple[Join, ...] = get_args(Join)
+
+
+@dataclass(slots=True)
+class JoinCount:
+    """How many cases looked for a reference, and what they found."""
+
+    cases: int = 0
+    joined: int = 0
+    ambiguous: int = 0
+    """Cases whose user said what the users of several references say."""
+
+    def add(self, found: bool | None) -> None:
+        """Count a case by what `References.attach` returned."""
+        self.cases += 1
+        self.joined += found is True
+        self.ambiguous += found is None
+
+    def __str__(self) -> str:
+        text = f"{self.joined:,} of {self.cases:,} cases joined"
+        return f"{text}, {self.ambiguous:,} ambiguous" if self.ambiguous else text
 
 
 class References:
-    """Expected turns for recorded cases, by eval id: a recording itself does not know them.
+    """Expected turns for recorded cases: a recording itself does not know them.
 
     A reference's expected turns are its `conversation`, or else its `actualConversation`: a recorded
-    case that was found good is a reference too.  Raises FormatError for an eval id that occurs twice.
+    case that was found good is a reference too.  By user text, a case and a reference belong together
+    when the user's first message is the same; of several references those with as many turns, and then
+    those with the same messages.  Case and white space do not count.  Raises FormatError for an eval id
+    that occurs twice.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._turns: dict[str, list[Any]] = {}
+    def __init__(self, path: Path, join: Join = "auto") -> None:
+        self._join = join
+        self._turns: dict[str, list[CaseData]] = {}
         for case in iter_cases(path):
             if case["evalId"] in self._turns:
                 raise FormatError(
-                    f"case {case['evalId']!r} stands here a second time; keep one", path=str(path)
+                    f"case {case['evalId']!r} occurs a second time; keep one", path=str(path)
                 )
             turns = case.get("conversation") or case.get("actualConversation") or []
             self._turns[case["evalId"]] = turns
-        self.digest = hashlib.sha256(orjson.dumps(self._turns)).hexdigest()[:16]
+        self._by_text = _by_first_text(self._turns.values())
+        held = orjson.dumps([join, self._turns])
+        self.digest = hashlib.sha256(held).hexdigest()[:16]
 
-    def attach(self, case: CaseData) -> None:
-        """Give a case its expected turns, where there are any for it."""
-        turns = self._turns.get(case["evalId"])
-        if turns:
-            case["conversation"] = turns
+    def attach(self, case: CaseData) -> bool | None:
+        """Give a case its expected turns; return whether there are any for it, None for too many."""
+        turns = self._turns.get(case["evalId"]) if self._join != "user_text" else None
+        if not turns and self._join != "eval_id":
+            found = self._alike(case)
+            if len(found) > 1:
+                return None
+            turns = found[0] if found else None
+        if not turns:
+            return False
+        case["conversation"] = turns
+        return True
+
+    def _alike(self, case: CaseData) -> Sequence[list[CaseData]]:
+        """Return the references whose user says what the case's user said."""
+        actual = case.get("actualConversation") or []
+        said = _user_texts(actual)
+        found = self._by_text.get(said[0], []) if said and said[0] else []
+        for narrower in (
+            [turns for turns in found if len(turns) == len(actual)],
+            [turns for turns in found if _user_texts(turns) == said],
+        ):
+            if len(found) > 1 and narrower:
+                found = narrower
+        return found
+
+
+def _by_first_text(references: Iterable[list[CaseData]]) -> dict[str, list[list[CaseData]]]:
+    found: dict[str, list[list[CaseData]]] = {}
+    for turns in references:
+        said = _user_texts(turns)
+        if said and said[0]:
+            found.setdefault(said[0], []).append(turns)
+    return found
+
+
+def _user_texts(turns: Sequence[Mapping[str, Json]]) -> list[str]:
+    return [_user_text(turn) for turn in turns]
+
+
+def _user_text(turn: Mapping[str, Json]) -> str:
+    message = turn.get("userContent")
+    content = message.get("content") if isinstance(message, Mapping) else None
+    return " ".join(content.split()).casefold() if isinstance(content, str) else ""

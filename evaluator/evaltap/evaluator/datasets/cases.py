@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.identity import BadLine
-from evaltap.evaluator.datasets.columns import Columns, case_or_bad_line, row_case
+from evaltap.evaluator.datasets.columns import ColumnCheck, Columns, case_or_bad_line, row_case
 from evaltap.evaluator.datasets.tables import read_rows
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
@@ -32,20 +32,26 @@ def _cases(
     paths: Sequence[Path], columns: Columns, split: str, app_name: str
 ) -> Iterator[CaseData]:
     rows = ((path, *row) for path in paths for row in read_rows(path, split=split))
+    check = ColumnCheck(columns)
     for number, (path, place, row) in enumerate(rows, start=1):
+        check.see(row)
         yield row_case(row, columns, number=number, app_name=app_name, path=str(path), place=place)
+    check.require()
 
 
 def _cases_and_bad_lines(
     path: Path, columns: Columns, bad_lines: list[BadLine]
 ) -> Iterator[CaseData]:
     """Yield the eval cases of a data set; rows that make none are added to `bad_lines`."""
+    check = ColumnCheck(columns)
     for number, (place, row) in enumerate(read_rows(path)):
+        check.see(row)
         found = case_or_bad_line(row, columns, number=number, path=str(path), place=place)
         if isinstance(found, BadLine):
             bad_lines.append(found)
         else:
             yield found
+    check.require()
 
 
 def _with_own_ids(cases: Iterable[CaseData]) -> Iterator[CaseData]:

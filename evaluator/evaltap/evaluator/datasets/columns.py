@@ -1,5 +1,6 @@
 """Rows of a data set as eval cases: which column is what, and how a row becomes turns."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
@@ -13,6 +14,7 @@ from evaltap.schemas.files.documents import case_data
 from evaltap.schemas.files.validation import describe
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
+from evaltap.schemas.text import did_you_mean
 
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "case": ("eval_case", "case_json"),
@@ -31,6 +33,8 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 _LISTS: Final = {"context", "retrieval_context", "retrievalContext"}
 """Columns of DeepEval that hold a list; its JSON Lines and CSV join it by `|`."""
+_FAILED: Final = re.compile(r"\s*(?:error|exception|traceback)\b\s*[:(]", re.IGNORECASE)
+"""How the text of a failed tool call begins: chat messages have no field that says so."""
 _SPEAKERS: Final = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
 
 
@@ -44,16 +48,53 @@ class Columns:
     def value(self, name: str, row: Mapping[str, Json]) -> Json:
         """Return what a row has for a field, None when it has nothing."""
         column = self.column(name, row)
-        return None if column is None else row[column]
+        return None if column is None else _at(row, column)
 
     def column(self, name: str, row: Mapping[str, Json]) -> str | None:
-        """Return the column of a field in a row."""
+        """Return the column of a field in a row, or the dotted path to it."""
         if name in self.given:
-            return self.given[name] if self.given[name] in row else None
+            return self.given[name] if _at(row, self.given[name]) is not None else None
         taken = set(self.given.values())
         return next(
             (one for one in FIELDS[name] if row.get(one) is not None and one not in taken), None
         )
+
+
+class ColumnCheck:
+    """Finds out whether each column that was given occurs in some row."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._missing = dict(columns.given)
+        self._found: dict[str, None] = {}
+
+    def see(self, row: Mapping[str, Json]) -> None:
+        """Take note of the columns of a row."""
+        if self._missing:
+            row = _unwrapped(row)
+            self._found |= dict.fromkeys(row)
+            for name, column in list(self._missing.items()):
+                if _at(row, column) is not None:
+                    del self._missing[name]
+
+    def require(self) -> None:
+        """Raise InputError for the columns that no row had a value in."""
+        for name, column in self._missing.items():
+            found = ", ".join(self._found) or "none"
+            near = did_you_mean(column, self._found)
+            raise InputError(
+                f"--map {name}={column}: no row has a value there; found the columns {found}"
+                f"{near and f'; {near}'}"
+            )
+
+
+def _at(row: Mapping[str, Json], path: str) -> Json:
+    """Return what a row holds in a column, or at a dotted path into one; None when it is not there."""
+    if path in row:
+        return row[path]
+    value: Json = row
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value
 
 
 def parse_columns(pairs: Sequence[str]) -> Columns:
@@ -226,15 +267,42 @@ class _Reader:
             elif not turns:
                 before.append(message)
             elif message["role"] == "assistant":
-                turns[-1]["finalResponse"] = message
-                calls = one.get("tools_called") or one.get("tool_calls")
-                if calls:
-                    turns[-1].setdefault("tools", []).extend(self.tools(calls))
+                self.add_answer(turns[-1], message, one)
+            elif message["role"] in ("tool", "function"):
+                self.add_result(turns[-1], one)
         if not turns:
             raise self.wrong("messages", value, "at least one message of the user")
         if before:
             turns[0]["contextMessages"] = before
         return [{"invocationId": f"t-{n}", **turn} for n, turn in enumerate(turns, start=1)]
+
+    def add_answer(
+        self, turn: dict[str, Json], message: dict[str, Json], given: Mapping[str, Json]
+    ) -> None:
+        """Add what the agent said or asked for; its last words are the answer."""
+        calls = given.get("tools_called") or given.get("tool_calls")
+        if calls:
+            turn.setdefault("tools", []).extend(self.tools(calls))
+        if message["content"] or not calls:
+            said = turn.get("finalResponse")
+            if said is not None:
+                turn.setdefault("intermediateResponses", []).append(said)
+            turn["finalResponse"] = message
+
+    def add_result(self, turn: dict[str, Json], given: Mapping[str, Json]) -> None:
+        """Add the result of a tool call: of the id that it names, else of the first without one."""
+        call_id = given.get("tool_call_id")
+        waiting = [tool for tool in turn.get("tools", ()) if "result" not in tool]
+        named = [tool for tool in waiting if call_id and tool.get("id") == call_id]
+        alike = [tool for tool in waiting if given.get("name") in (None, tool["name"])]
+        tool = next(iter(named or ([] if call_id and not alike else alike)), None)
+        if tool is None:
+            turn["capture"] = {**turn.get("capture", {}), "tools": "ambiguous"}
+            return
+        result = self.message({**given, "role": "tool"})["content"]
+        tool["result"] = self.plain(result, "messages")
+        if _FAILED.match(result):
+            tool["error"] = {"message": result}
 
     def message(self, value: Json) -> dict[str, Json]:
         role = value.get("role") or value.get("from") if isinstance(value, Mapping) else None
