@@ -230,7 +230,7 @@ def test_a_judge_over_http_that_obeys_fails_the_command(
         assert main(["attack", "--families", "begging"]) == 1
 
     shown = capsys.readouterr().out
-    assert "judge: JudgeChain(model='weak'" in shown
+    assert "judge: JudgeChain('weak at" in shown
     assert "flipped: begging 3" in shown
 
 

@@ -33,7 +33,7 @@ from evaltap.evaluator.evaluators.judged.answers import (
     read_validity,
 )
 from evaltap.evaluator.evaluators.judged.rubric_answer import mean_score, read_rubric_answer
-from evaltap.evaluator.judges.settings import judge_settings
+from evaltap.evaluator.judges.endpoint import judge_settings
 from evaltap.evaluator.stats import pass_at_k, pass_hat_k, runs_passed
 from evaltap.schemas.formats.metric import (
     EvalMetric,
@@ -232,9 +232,13 @@ def test_pass_at_k(row: Row) -> None:
     )
 
 
+# The peer expands the variables of a file everywhere; here a user has to trust the file.
+ALLOWED = {"EVALTAP_ALLOW_VARIABLES": "1"}
+
+
 @rows("judge_model_json", lambda row: "want" in row)
 def test_judge_model_references(row: Row) -> None:
-    settings = judge_settings(JudgeModel.model_validate(row["input"]), row["env"])
+    settings = judge_settings(JudgeModel.model_validate(row["input"]), ALLOWED | row["env"])
 
     want = row["want"]
     assert settings.model == want["modelName"]

@@ -117,7 +117,10 @@ def test_the_environment_goes_before_the_metric() -> None:
 
     found = embedding_settings(own, environ)
 
-    assert (found.model, found.base_url, found.api_key) == ("b", "http://one/v1", "k-1")
+    assert (found.model, found.base_url, found.api_key) == ("b", "http://one/v1", "")
+    environ["EVALTAP_EMBEDDINGS_BASE_URL"] = "http://one:80/v1"
+    found = embedding_settings(own, environ)
+    assert (found.base_url, found.api_key) == ("http://one:80/v1", "k-1")
     assert "k-1" not in repr(found)
 
 

@@ -27,12 +27,13 @@ from evaltap.evaluator.evaluators.judged.delimiters import delimited, fresh_nonc
 from evaltap.evaluator.judges.budget import Budget, BudgetedJudge, BudgetLimits, worst_tokens
 from evaltap.evaluator.judges.cache import CachedJudge, JudgeCache, cache_from, default_path
 from evaltap.evaluator.judges.chain import JudgeChain, PricedJudge
+from evaltap.evaluator.judges.endpoint import JudgeSettings
 from evaltap.evaluator.judges.limits import LimitedJudge, Limiter
 from evaltap.evaluator.judges.openai import retry_after
 from evaltap.evaluator.judges.prices import GivenPrices, pricing_of
 from evaltap.evaluator.judges.provider import EnvironmentJudges
 from evaltap.evaluator.judges.retries import RetryingJudge
-from evaltap.evaluator.judges.settings import JudgeLimits, JudgeSettings, judge_limits, judge_prices
+from evaltap.evaluator.judges.settings import JudgeLimits, judge_limits, judge_prices
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import GenerationConfig, JudgeModel, JudgePrices, OtherJudge
 from judge_server import Answer, judge_server
@@ -586,7 +587,7 @@ def test_a_question_without_a_bound_on_its_answer_cannot_be_budgeted() -> None:
 def test_a_budget_in_usd_needs_prices() -> None:
     chain = JudgeChain(SETTINGS, Limiter(), budget=Budget(BudgetLimits(usd=1.0)))
 
-    with pytest.raises(ConfigurationError, match="nobody knows what m-1 at http://judge/v1 costs"):
+    with pytest.raises(ConfigurationError, match="nobody knows what m-1 at judge costs"):
         chain.check()
     JudgeChain(SETTINGS, Limiter(), budget=Budget(BudgetLimits(tokens=1))).check()
 
@@ -673,5 +674,4 @@ def test_what_a_member_of_a_panel_says_itself_goes_before_the_environment() -> N
     judges = EnvironmentJudges(environ)
 
     assert "everywhere" in repr(judges(JudgeModel(model_name="own")))
-    assert "'own'" in repr(judges(OtherJudge(model_name="own")))
-    assert "http://env/v1" in repr(judges(OtherJudge(model_name="own")))
+    assert "own at env" in repr(judges(OtherJudge(model_name="own")))

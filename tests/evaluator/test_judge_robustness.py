@@ -18,10 +18,11 @@ from evaltap.evaluator.batch.scorer import no_progress
 from evaltap.evaluator.contract.judge import Judge
 from evaltap.evaluator.judges.budget import Budget, BudgetedJudge, BudgetLimits
 from evaltap.evaluator.judges.cache import CachedJudge, JudgeCache
+from evaltap.evaluator.judges.endpoint import JudgeSettings
 from evaltap.evaluator.judges.limits import LimitedJudge, Limiter
 from evaltap.evaluator.judges.provider import EnvironmentJudges
 from evaltap.evaluator.judges.retries import RetryingJudge
-from evaltap.evaluator.judges.settings import JudgeLimits, JudgeSettings
+from evaltap.evaluator.judges.settings import JudgeLimits
 from evaltap.evaluator.reports.summary import summarise
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.metric import EvalMetric

@@ -18,10 +18,10 @@ from evaltap.evaluator.contract.judge import (
     ScriptedJudge,
 )
 from evaltap.evaluator.judges.chain import JudgeChain
+from evaltap.evaluator.judges.endpoint import JudgeSettings, judge_settings
 from evaltap.evaluator.judges.limits import Limiter
 from evaltap.evaluator.judges.openai import OpenAIJudge
 from evaltap.evaluator.judges.provider import EnvironmentJudges, judge_from
-from evaltap.evaluator.judges.settings import JudgeSettings, judge_settings
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import GenerationConfig, JudgeModel
 from judge_server import Answer, JudgeServer, judge_server
@@ -52,7 +52,7 @@ def test_an_answer_comes_with_model_tokens_and_latency() -> None:
     assert headers["authorization"] == f"Bearer {KEY}"
     assert body["model"] == "m-1"
     assert body["messages"] == [{"role": "user", "content": "Is it so?"}]
-    assert (body["max_tokens"], body["temperature"]) == (2000, 0.8)
+    assert (body["max_tokens"], body["temperature"]) == (2000, 0.0)
     assert body["response_format"]["json_schema"] == {
         "name": "verdict",
         "strict": True,
@@ -182,7 +182,7 @@ def named(model_name: str = "m", **given: str) -> JudgeModel:
         (JudgeModel(model_name="m"), {}),
         (named("$MODEL", baseURL="http://j"), {}),
         (named(baseURL="${URL}"), {"URL": ""}),
-        (named(apiKey="$KEY"), {}),
+        (named(apiKey="$OWN_API_KEY"), {}),
     ],
 )
 def test_without_model_or_address_and_key_no_judge_is_configured(
@@ -193,9 +193,9 @@ def test_without_model_or_address_and_key_no_judge_is_configured(
 
 
 def test_the_environment_goes_before_the_metric() -> None:
-    own = named("own", baseURL="http://own", apiKey="${OWN_KEY}")
+    own = named("own", baseURL="http://own", apiKey="${OWN_API_KEY}")
     environ = {
-        "OWN_KEY": "own-key",
+        "OWN_API_KEY": "own-key",
         "EVALTAP_JUDGE_MODEL": "other",
         "EVALTAP_JUDGE_BASE_URL": "http://other",
         "EVALTAP_JUDGE_TIMEOUT": "2.5",

@@ -312,7 +312,7 @@ def test_braces_in_a_trace_do_not_disturb_the_prompt() -> None:
 
 def test_the_whole_way_over_http_keeps_the_key_out_of_the_result() -> None:
     model = JudgeModel.model_validate(
-        {"modelName": "m", "baseURL": "$JUDGE_URL", "apiKey": "${JUDGE_KEY}", "numSamples": 2}
+        {"modelName": "m", "baseURL": "$JUDGE_URL", "apiKey": "${MY_API_KEY}", "numSamples": 2}
     )
     one = metric(sampleParallelismEnabled=True)
     assert one.criterion is not None
@@ -323,7 +323,8 @@ def test_the_whole_way_over_http_keeps_the_key_out_of_the_result() -> None:
     )
 
     with judge_server(lambda body: Answer(grades(1))) as server:
-        environ = {"JUDGE_URL": server.url, "JUDGE_KEY": "sk-very-secret"}
+        environ = {"JUDGE_URL": server.url, "MY_API_KEY": "sk-very-secret"}
+        environ["EVALTAP_ALLOW_VARIABLES"] = "1"
         judges = EnvironmentJudges(environ)
         result = evaluate_case(make_case(), [one], services=Services(judge=judges))
         judges.close()
@@ -331,7 +332,7 @@ def test_the_whole_way_over_http_keeps_the_key_out_of_the_result() -> None:
     assert result.final_eval_status == "passed"
     written = result.model_dump_json(by_alias=True)
     assert "sk-very-secret" not in written
-    assert "JUDGE_KEY" not in written
+    assert "MY_API_KEY" not in written
     assert "$JUDGE_URL" in written
     assert len(server.requests) == 2
     assert {headers["authorization"] for headers, _ in server.requests} == {"Bearer sk-very-secret"}

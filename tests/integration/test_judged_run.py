@@ -53,12 +53,12 @@ def query(statement: str) -> list[tuple[Any, ...]]:
 def test_the_metrics_own_judge_decides_and_every_vote_is_kept(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MY_JUDGE_KEY", KEY)
+    monkeypatch.setenv("MY_JUDGE_API_KEY", KEY)
     with judge_server(by_answer) as server:
         monkeypatch.setenv("MY_JUDGE_URL", server.url)
-        write_metrics(baseURL="${MY_JUDGE_URL}", apiKey="${MY_JUDGE_KEY}")
+        write_metrics(baseURL="${MY_JUDGE_URL}", apiKey="${MY_JUDGE_API_KEY}")
 
-        assert score("--result", "out") == 1
+        assert score("--result", "out", "--allow-variables") == 1
 
     assert all(headers["authorization"] == f"Bearer {KEY}" for headers, _ in server.requests)
     assert query("SELECT eval_id, score, status FROM scores ORDER BY 1") == [

@@ -6,7 +6,7 @@ Both packages are extras and are loaded when an embedder is made.
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import isfinite, sqrt
@@ -20,11 +20,13 @@ from evaltap.evaluator.contract.embedder import (
     EmbeddingsUnavailableError,
     Vector,
 )
-from evaltap.evaluator.contract.judge import OPENAI_URL
+from evaltap.evaluator.contract.hosts import OPENAI_URL, among, host_of
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.criteria import EmbeddingModel
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=60)
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class EmbeddingSettings:
 
     provider: str
     model: str
-    base_url: str = ""
+    base_url: str = field(default="", repr=False)
     api_key: str = field(default="", repr=False)
     timeout: timedelta = DEFAULT_TIMEOUT
 
@@ -44,8 +46,9 @@ def embedding_settings(
     """Return the settings of a metric's embeddings; the environment overrides the metric's own.
 
     EVALTAP_EMBEDDINGS_PROVIDER, _MODEL, _BASE_URL and _TIMEOUT (in seconds) override;
-    EVALTAP_EMBEDDINGS_API_KEY is the only place for a key.  Raises EmbeddingsNotConfiguredError when
-    nothing says which model.
+    EVALTAP_EMBEDDINGS_API_KEY is the only place for a key, which goes to EVALTAP_EMBEDDINGS_BASE_URL, or
+    to OpenAI without it, never to a server that only the metric names.  Raises
+    EmbeddingsNotConfiguredError when nothing says which model.
     """
 
     def choose(variable: str, own: str) -> str:
@@ -68,14 +71,25 @@ def embedding_settings(
             "machine"
         )
     timeout = _timeout(environ.get("EVALTAP_EMBEDDINGS_TIMEOUT", ""))
-    return EmbeddingSettings("openai", name, url or OPENAI_URL, key, timeout)
+    url = url or OPENAI_URL
+    trusted = environ.get("EVALTAP_EMBEDDINGS_BASE_URL", "").strip() or OPENAI_URL
+    return EmbeddingSettings("openai", name, url, key if among(url, [trusted]) else "", timeout)
 
 
 class EnvironmentEmbedders:
-    """The provider of production: one embedder for each distinct setting, made when first used."""
+    """The provider of production: one embedder for each distinct setting, made when first used.
 
-    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+    `announce` is called with "asks MODEL at HOST" before an endpoint is first asked; it logs by default.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str] | None = None,
+        *,
+        announce: Callable[[str], None] = log.info,
+    ) -> None:
         self._environ = os.environ if environ is None else environ
+        self._announce = announce
         self._embedders: dict[EmbeddingSettings, Embedder] = {}
         self._lock = threading.Lock()
 
@@ -86,6 +100,8 @@ class EnvironmentEmbedders:
             embedder = self._embedders.get(settings)
             if embedder is None:
                 embedder = self._embedders[settings] = make(settings)
+                if settings.base_url:
+                    self._announce(f"asks {settings.model} at {host_of(settings.base_url)}")
             return embedder
 
 
@@ -159,6 +175,8 @@ class OpenAIEmbedder:
             base_url=settings.base_url,
             timeout=settings.timeout.total_seconds(),
             max_retries=RETRIES,
+            # The texts must not follow a redirect to another server.
+            http_client=openai.DefaultHttpxClient(follow_redirects=False),
         )
 
     def close(self) -> None:
@@ -167,7 +185,7 @@ class OpenAIEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Sequence[Vector]:
         """Return the vectors, in the order of the texts; one request for all of them."""
-        where = f"{self._settings.model} at {self._settings.base_url}"
+        where = f"{self._settings.model} at {host_of(self._settings.base_url)}"
         try:
             reply = self._client.embeddings.create(
                 model=self._settings.model, input=[*texts], encoding_format="float"

@@ -32,7 +32,16 @@ _OF_ONE_PROCESS_VARIABLES = (
     "EVALTAP_JUDGE_TPM",
 )
 
-_SENT_VARIABLES = ("EVALTAP_JUDGE_", "EVALTAP_EMBEDDINGS_")
+_SENT_VARIABLES = (
+    "EVALTAP_JUDGE_",
+    "EVALTAP_EMBEDDINGS_",
+    "EVALTAP_ALLOW_VARIABLES",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "ANTHROPIC_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +182,9 @@ def score_on_ray(
     run = new_run("files", files.source, run_metrics(scorer))
     write_run(store, run)
     kept = JudgeOptions(
-        judge_cache=files.judges.judge_cache, judge_concurrency=files.judges.judge_concurrency
+        judge_cache=files.judges.judge_cache,
+        judge_concurrency=files.judges.judge_concurrency,
+        allow_variables=files.judges.allow_variables,
     )
     task = RayTask(
         run,

@@ -30,6 +30,7 @@ class JudgeOptions:
     judge_concurrency: int | None = None
     judge_rpm: int | None = None
     judge_tpm: int | None = None
+    allow_variables: bool = False
 
     def environ(self) -> dict[str, str]:
         """Return the environment with the limits given here instead of its own."""
@@ -37,6 +38,7 @@ class JudgeOptions:
             "EVALTAP_JUDGE_CONCURRENCY": self.judge_concurrency,
             "EVALTAP_JUDGE_RPM": self.judge_rpm,
             "EVALTAP_JUDGE_TPM": self.judge_tpm,
+            "EVALTAP_ALLOW_VARIABLES": int(self.allow_variables),
         }
         return {**os.environ, **{name: str(value) for name, value in given.items() if value}}
 
@@ -80,6 +82,12 @@ def add_judging(parser: argparse.ArgumentParser) -> None:
     add("--judge-concurrency", type=positive, metavar="N", help="requests to one judge at a time")
     add("--judge-rpm", type=positive, metavar="N", help="requests to one judge in a minute")
     add("--judge-tpm", type=positive, metavar="N", help="tokens of one judge in a minute")
+    add(
+        "--allow-variables",
+        action="store_true",
+        help="trust the metrics file with the environment: expand $NAME in its baseURL and modelName, and"
+        " any variable in its apiKey (default: only names of keys, only in apiKey)",
+    )
 
 
 class JudgeSession:
@@ -104,7 +112,7 @@ class JudgeSession:
         self._budget: Budget | None = None
 
     def services(self, metrics: "Sequence[EvalMetric]") -> "Services | None":
-        """Return the services that the metrics need; None where nothing is judged.
+        """Return the services that the metrics need; None where none asks a model.
 
         Raises ConfigurationError for a cache that cannot be used, or a budget that cannot be kept.
         """
@@ -113,24 +121,37 @@ class JudgeSession:
         from evaltap.evaluator.judges.budget import Budget
         from evaltap.evaluator.judges.cache import cache_from
         from evaltap.evaluator.judges.provider import EnvironmentJudges
-        from evaltap.evaluator.judges.settings import divided_limits, judge_models_of
+        from evaltap.evaluator.judges.settings import (
+            asks_embedder,
+            divided_limits,
+            judge_models_of,
+        )
 
         models = [model for metric in metrics for model in judge_models_of(metric)]
+        embedders = EnvironmentEmbedders(announce=self._announce)
         if not models:
-            return None
+            return Services(embeddings=embedders) if any(map(asks_embedder, metrics)) else None
         environ = divided_limits(self.options.environ(), self._workers)
         if self._shared is None and (limits := self.options.budget_limits(environ)) is not None:
             self._budget = Budget(limits)
         self._cache = cache_from(self.options.judge_cache, environ)
         self._judges = EnvironmentJudges(
-            environ, cache=self._cache, budget=self._shared or self._budget
+            environ,
+            cache=self._cache,
+            budget=self._shared or self._budget,
+            announce=self._announce,
         )
         for model in models:
             try:
                 self._judges(model).check()
             except JudgeNotConfigured:
                 continue  # its metrics are not evaluated, and say so
-        return Services(judge=self._judges, embeddings=EnvironmentEmbedders())
+        return Services(judge=self._judges, embeddings=embedders)
+
+    def _announce(self, text: str) -> None:
+        from evaltap.evaluator.reports.safe_text import visible
+
+        print(visible(f"evaltap {self.options.command}: {text}"), file=sys.stderr, flush=True)
 
     def record_spending(self, spent: "Spending", refused: int) -> None:
         """Add what judges were paid for, and what was refused, elsewhere."""

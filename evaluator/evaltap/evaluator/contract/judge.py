@@ -14,9 +14,8 @@ from typing import Any, Final, Protocol, runtime_checkable
 from evaltap.schemas.errors import EvaltapError
 from evaltap.schemas.formats.metric import GenerationConfig
 
-OPENAI_URL: Final = "https://api.openai.com/v1"
-"""Where a key without a URL belongs, of judges and of embeddings."""
-DEFAULT_GENERATION: Final = GenerationConfig(max_tokens=2000, temperature=0.8)
+DEFAULT_GENERATION: Final = GenerationConfig(max_tokens=2000, temperature=0.0)
+"""What a metric without a generation config asks with: the same question, the same answer."""
 
 
 @dataclass(frozen=True, slots=True)

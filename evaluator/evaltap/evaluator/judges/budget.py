@@ -21,8 +21,8 @@ from evaltap.evaluator.contract.judge import (
     JudgeRequest,
     JudgeUnavailable,
 )
+from evaltap.evaluator.judges.endpoint import JudgeSettings
 from evaltap.evaluator.judges.prices import pricing_of
-from evaltap.evaluator.judges.settings import JudgeSettings
 from evaltap.schemas.errors import ConfigurationError
 
 
@@ -151,8 +151,8 @@ class BudgetedJudge:
             self._pricing = pricing_of(settings)
             if self._pricing is None:
                 raise ConfigurationError(
-                    f"a budget in USD, and nobody knows what {settings.model} at"
-                    f" {settings.base_url} costs; give its prices (EVALTAP_JUDGE_PRICE_INPUT and"
+                    f"a budget in USD, and nobody knows what {settings.where}"
+                    " costs; give its prices (EVALTAP_JUDGE_PRICE_INPUT and"
                     " EVALTAP_JUDGE_PRICE_OUTPUT in USD for a million tokens, or"
                     " judgeModel.prices), or a budget in tokens or calls"
                 )

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 import orjson
 
 from evaltap.evaluator.contract.judge import Judge, JudgeInvalid, JudgeReply, JudgeRequest
-from evaltap.evaluator.judges.settings import JudgeSettings
+from evaltap.evaluator.judges.endpoint import JudgeSettings
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import GenerationConfig
 

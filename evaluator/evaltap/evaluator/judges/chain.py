@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from evaltap.evaluator.contract.judge import Judge, JudgeReply, JudgeRequest
 from evaltap.evaluator.judges.budget import BudgetAccount, BudgetedJudge
 from evaltap.evaluator.judges.cache import CachedJudge, JudgeCache
+from evaltap.evaluator.judges.endpoint import JudgeSettings
 from evaltap.evaluator.judges.limits import LimitedJudge, Limiter
 from evaltap.evaluator.judges.prices import Pricing, pricing_of
 from evaltap.evaluator.judges.retries import RetryingJudge
-from evaltap.evaluator.judges.settings import JudgeSettings
 
 if TYPE_CHECKING:
     from evaltap.evaluator.judges.openai import OpenAIJudge
@@ -48,9 +48,11 @@ class JudgeChain:
         *,
         cache: JudgeCache | None = None,
         budget: BudgetAccount | None = None,
+        announce: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._settings = settings
         self.limiter = limiter
+        self._announce = announce
         self._budget = budget
         self._line = _Line(self._connect)
         self._judge: Judge = self._line
@@ -71,12 +73,13 @@ class JudgeChain:
         self._line.close()
 
     def __repr__(self) -> str:
-        return f"JudgeChain(model={self._settings.model!r}, base_url={self._settings.base_url!r})"
+        return f"JudgeChain({self._settings.where!r})"
 
     def _connect(self) -> tuple[Judge, "OpenAIJudge"]:
         from evaltap.evaluator.judges.openai import OpenAIJudge
 
         client = OpenAIJudge(self._settings)
+        self._announce(self._settings.announcement)
         judge: Judge = PricedJudge(client, pricing_of(self._settings))
         if self._budget is not None:
             judge = BudgetedJudge(judge, self._budget, self._settings)

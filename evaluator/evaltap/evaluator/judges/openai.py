@@ -22,6 +22,7 @@ from evaltap.evaluator.contract.judge import (
     JudgeRequest,
     JudgeUnavailable,
 )
+from evaltap.evaluator.judges.endpoint import JudgeSettings
 from evaltap.evaluator.judges.http import (
     Broken,
     HttpClient,
@@ -32,7 +33,7 @@ from evaltap.evaluator.judges.http import (
     TooSlow,
 )
 from evaltap.evaluator.judges.retries import ConnectionWentStale
-from evaltap.evaluator.judges.settings import JudgeSettings
+from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import GenerationConfig
 
 MOST_TOKENS: Final = 10**9
@@ -73,10 +74,13 @@ class OpenAIJudge:
             "Accept": "application/json",
             "User-Agent": "evaltap",
         }
-        self._client = HttpClient(settings.base_url, "/chat/completions", headers)
+        try:
+            self._client = HttpClient(settings.base_url, "/chat/completions", headers)
+        except ConfigurationError as error:
+            raise ConfigurationError(settings.scrub(str(error))) from None
 
     def __repr__(self) -> str:
-        return f"OpenAIJudge(model={self._settings.model!r}, base_url={self._settings.base_url!r})"
+        return f"OpenAIJudge({self._settings.where!r})"
 
     def close(self) -> None:
         """Close the connections."""
@@ -192,12 +196,11 @@ class OpenAIJudge:
         return JudgeRejected(f"{said}; check the key, the model name and the parameters")
 
     def _where(self) -> str:
-        return f"{self._settings.model} at {self._settings.base_url}"
+        return self._settings.where
 
     def _scrub(self, text: str) -> str:
         """Return a server's words without the key, as some servers repeat it, and not too long."""
-        key = self._settings.api_key
-        return (text.replace(key, "***") if key else text)[:500]
+        return self._settings.scrub(text)[:500]
 
 
 def generation_options(config: GenerationConfig) -> dict[str, Any]:

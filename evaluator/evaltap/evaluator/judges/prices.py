@@ -6,7 +6,7 @@ Nothing here uses a network: genai-prices carries its table with it.
 from datetime import UTC, datetime
 from typing import Protocol
 
-from evaltap.evaluator.judges.settings import JudgeSettings
+from evaltap.evaluator.judges.endpoint import JudgeSettings
 from evaltap.schemas.formats.metric import JudgePrices
 
 

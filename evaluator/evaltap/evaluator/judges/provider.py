@@ -1,15 +1,13 @@
 """The judge that a metric and the environment name."""
 
+import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from evaltap.evaluator.contract.judge import Judge
-from evaltap.evaluator.judges.settings import (
-    JudgeSettings,
-    judge_settings,
-)
+from evaltap.evaluator.judges.endpoint import JudgeSettings, judge_settings
 from evaltap.schemas.formats.metric import JudgeModel
 
 if TYPE_CHECKING:
@@ -17,6 +15,8 @@ if TYPE_CHECKING:
     from evaltap.evaluator.judges.cache import JudgeCache
     from evaltap.evaluator.judges.chain import JudgeChain
     from evaltap.evaluator.judges.limits import Limiter
+
+log = logging.getLogger(__name__)
 
 
 def judge_from(model: JudgeModel | None, environ: Mapping[str, str]) -> Judge:
@@ -32,6 +32,7 @@ class EnvironmentJudges:
 
     Judges at the same address, with the same model and key, share their limits, and all of them the
     cache and the budget.  Reads the environment at each use; may be called from several threads.
+    `announce` is called with "asks MODEL at HOST" before the first request to each, and logs it by default.
     """
 
     def __init__(
@@ -40,10 +41,13 @@ class EnvironmentJudges:
         *,
         cache: "JudgeCache | None" = None,
         budget: "BudgetAccount | None" = None,
+        announce: Callable[[str], None] = log.info,
     ) -> None:
         self._environ = os.environ if environ is None else environ
         self._cache = cache
         self._budget = budget
+        self._announce = announce
+        self._announced: set[str] = set()
         self._chains: dict[str, JudgeChain] = {}
         self._limiters: dict[tuple[str, str, str], Limiter] = {}
         self._lock = threading.Lock()
@@ -51,7 +55,7 @@ class EnvironmentJudges:
     def __call__(self, model: JudgeModel | None) -> "JudgeChain":
         """Return the judge for a metric's `judgeModel`; raise JudgeNotConfigured without one."""
         settings = judge_settings(model, self._environ)
-        key = f"{settings!r}\0{settings.api_key}"
+        key = f"{settings!r}\0{settings.base_url}\0{settings.api_key}"
         with self._lock:
             chain = self._chains.get(key)
             if chain is None:
@@ -66,7 +70,20 @@ class EnvironmentJudges:
         limiter = self._limiters.get(where)
         if limiter is None:
             limiter = self._limiters[where] = Limiter(settings.limits)
-        return JudgeChain(settings, limiter, cache=self._cache, budget=self._budget)
+        return JudgeChain(
+            settings,
+            limiter,
+            cache=self._cache,
+            budget=self._budget,
+            announce=self._announce_once,
+        )
+
+    def _announce_once(self, text: str) -> None:
+        with self._lock:
+            if text in self._announced:
+                return
+            self._announced.add(text)
+        self._announce(text)
 
     def close(self) -> None:
         """Close the connections of all judges; a later use opens new ones."""

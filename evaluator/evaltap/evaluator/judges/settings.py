@@ -1,20 +1,17 @@
 """What the environment says about judges in numbers: time-out, retries, limits, prices."""
 
 import math
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
-from evaltap.evaluator.contract.judge import OPENAI_URL, JudgeNotConfigured
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import (
     EvalMetric,
     JudgeModel,
     JudgePrices,
     LlmJudgeCriterion,
-    OtherJudge,
 )
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=60)
@@ -139,72 +136,10 @@ def judge_models_of(metric: EvalMetric) -> list[JudgeModel | None]:
     return [*models, *(model for part in suite for model in judge_models_of(part))]
 
 
-_REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
-
-
-@dataclass(frozen=True, slots=True)
-class JudgeSettings:
-    """Where the judge is and what it is called, with all references expanded."""
-
-    model: str
-    base_url: str
-    api_key: str = field(repr=False)
-    timeout: timedelta = DEFAULT_TIMEOUT
-    extra_body: Mapping[str, Any] = field(default_factory=dict)
-    provider: str = ""
-    prices: JudgePrices | None = None
-    """What a million tokens cost; None to look it up."""
-    limits: JudgeLimits = NO_LIMITS
-    retries: int = DEFAULT_RETRIES
-
-
-def judge_settings(model: JudgeModel | None, environ: Mapping[str, str]) -> JudgeSettings:
-    """Return the settings of a metric's judge; the environment overrides the metric's own.
-
-    EVALTAP_JUDGE_BASE_URL, EVALTAP_JUDGE_MODEL, EVALTAP_JUDGE_API_KEY override; `$NAME` and `${NAME}`
-    in the metric are expanded here, an unset one to nothing.  For a judge beside the metric's own
-    (`OtherJudge`) the environment only fills in what it leaves open: panels would else be one model.
-    Raises JudgeNotConfigured when there is no model, or neither a base URL nor a key, and
-    ConfigurationError for a variable that makes no sense.
-    """
-    own_first = isinstance(model, OtherJudge)
-
-    def choose(variable: str, own: str) -> str:
-        given, own = environ.get(variable, "").strip(), _expand(own, environ).strip()
-        return (own or given) if own_first else (given or own)
-
-    own = model or JudgeModel()
-    key = own.api_key.get_secret_value() if own.api_key else ""
-    name = choose("EVALTAP_JUDGE_MODEL", own.model_name)
-    url = choose("EVALTAP_JUDGE_BASE_URL", own.base_url)
-    key = choose("EVALTAP_JUDGE_API_KEY", key)
-    provider = _expand(own.provider_name, environ).strip().lower()
-    if not name:
-        raise JudgeNotConfigured(
-            "judge not configured: no model; set judgeModel.modelName or EVALTAP_JUDGE_MODEL"
-        )
-    if not url and not key:
-        raise JudgeNotConfigured(
-            "judge not configured: no base URL and no API key; set judgeModel.baseURL or apiKey, "
-            "or EVALTAP_JUDGE_BASE_URL or EVALTAP_JUDGE_API_KEY"
-        )
-    if not url and provider not in ("", "openai"):
-        raise JudgeNotConfigured(
-            f"judge not configured: provider '{provider}' has no known address; set "
-            "judgeModel.baseURL or EVALTAP_JUDGE_BASE_URL to its OpenAI-compatible endpoint"
-        )
-    return JudgeSettings(
-        name,
-        url or OPENAI_URL,
-        key,
-        judge_timeout(environ),
-        dict(own.extra_fields),
-        provider,
-        judge_prices(own, environ),
-        judge_limits(environ),
-        judge_retries(environ),
-    )
-
-
-def _expand(text: str, environ: Mapping[str, str]) -> str:
-    return _REFERENCE.sub(lambda match: environ.get(match[1] or match[2], ""), text)
+def asks_embedder(metric: EvalMetric) -> bool:
+    """Return whether a metric, or one of its suite, compares embeddings."""
+    criterion = metric.criterion
+    if criterion is None:
+        return False
+    suite = criterion.suite.metrics if criterion.suite else []
+    return criterion.embedding is not None or any(map(asks_embedder, suite))

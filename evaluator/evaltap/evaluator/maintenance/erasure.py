@@ -19,6 +19,7 @@ import orjson
 
 from evaltap.evaluator.store.damage import translated
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.opening import shut_in
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import is_json_lines, read_bytes, write_bytes
@@ -216,6 +217,7 @@ def _write_anew(path: Path) -> None:
         old, new = (str(one).replace("'", "''") for one in (path, fresh))
         connection.execute(f"ATTACH '{old}' AS old (READ_ONLY)")
         connection.execute(f"ATTACH '{new}' AS new")
+        shut_in(connection)
         connection.execute("COPY FROM DATABASE old TO new")
         connection.execute("CHECKPOINT new")
     shutil.copymode(path, fresh)

@@ -7,12 +7,10 @@ every other view, and every report, then reads the files without knowing.
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Final
 
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import StoreError
-
-RESULT_TABLES: Final = ("scores", "turn_scores", "rubric_votes", "judge_calls")
+from evaltap.evaluator.store.results_folder import FOLDER_KEY, RESULT_TABLES
 
 
 def write_part(store: Store, folder: Path, number: int) -> None:
@@ -59,17 +57,12 @@ def read_results_from(store: Store, folder: Path) -> None:
     with Store(":memory:") as empty:
         # A part without rows, so that the views have columns before the first run has ended.
         write_part(empty, folder / "layout", 0)
-    with store.transaction():
-        for table in RESULT_TABLES:
-            store.execute(f"DROP TABLE {table}")
-            files = _quoted(folder / "*" / "part-*" / f"{table}.parquet")
-            store.execute(f"CREATE VIEW {table} AS FROM read_parquet({files})")
-        store.append("meta", [("results_folder", str(folder))])
+    store.read_results_from(folder)
 
 
 def results_folder(store: Store) -> Path | None:
     """Return the folder whose Parquet files a store reads its results from, None without one."""
-    found = store.rows("SELECT value FROM meta WHERE key = 'results_folder'")
+    found = store.rows("SELECT value FROM meta WHERE key = ?", [FOLDER_KEY])
     return Path(found[0][0]) if found else None
 
 

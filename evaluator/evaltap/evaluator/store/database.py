@@ -22,10 +22,19 @@ from msgspec.structs import astuple
 
 from evaltap.evaluator.store.arrow import ArrowTable, ColumnKind, ColumnKinds, to_columns
 from evaltap.evaluator.store.background import BackgroundWriter
+from evaltap.evaluator.store.contents import Contents, contents_of, refuse_strange
 from evaltap.evaluator.store.damage import translated
 from evaltap.evaluator.store.errors import NoMemoryError, StorageError, StoreError
 from evaltap.evaluator.store.file_type import is_database
 from evaltap.evaluator.store.opening import open_file, open_when_free, use
+from evaltap.evaluator.store.results_folder import (
+    FOLDER_KEY,
+    RESULT_TABLES,
+    WORD_KEY,
+    let_read,
+    results_view,
+    trusted_folder,
+)
 
 SCHEMA_VERSION = 5
 WRITING_MEMORY = "160MB"
@@ -78,6 +87,7 @@ class Store:
         if self.path.is_file() and self.path.stat().st_size and not is_database(self.path):
             # DuckDB itself would open a JSON or CSV file as a database of views.
             raise StoreError(f"{path}: not a DuckDB file; name another one")
+        self._reading: Path | None = None
         self._connection = open_file(self.path)
         self._last_now: datetime | None = None
         self._clock = threading.Lock()
@@ -92,13 +102,10 @@ class Store:
             raise
 
     def _create_schema(self) -> None:
-        tables = {name for (name,) in self.rows("SELECT table_name FROM duckdb_tables()")}
-        if tables and "meta" not in tables:
-            raise StoreError(
-                f"{self.path}: a DuckDB file, but not evaltap's (tables: {', '.join(sorted(tables))});"
-                " name another file"
-            )
-        version = self._version() if tables else 0
+        found = contents_of(self._connection)
+        if found.tables or found.views:
+            refuse_strange(self._connection, self.path, found, layout().tables)
+        version = self._version() if found.tables else 0
         if version > SCHEMA_VERSION:
             raise StoreError(
                 f"{self.path}: written by a newer evaltap (layout {version}, this one knows"
@@ -112,11 +119,30 @@ class Store:
                 self.append("meta", [("schema_version", str(SCHEMA_VERSION))])
             # Replaying DDL from the write-ahead log is where DuckDB files have been lost.
             self.execute("CHECKPOINT")
-        for (folder,) in self.rows("SELECT value FROM meta WHERE key = 'results_folder'"):
-            if not Path(folder).is_dir():
-                raise StoreError(
-                    f"{self.path}: reads its results from {folder}, which is gone; bring it back"
-                )
+        elif self.path != Path(":memory:"):
+            self._mend_views(found)
+        self._open_results_folder()
+
+    def _mend_views(self, found: Contents) -> None:
+        """Put our views in the place of any others of their names."""
+        if any(found.views.get(name) != text for name, text in layout().views.items()):
+            with self.transaction():
+                self.execute(sql(__name__, "views"))
+            self.execute("CHECKPOINT")
+
+    def _open_results_folder(self) -> None:
+        """Let the store read its folder of results, when it names one that knows it."""
+        folder = trusted_folder(self._connection, self.path)
+        if folder is not None:
+            self._read_from(folder)
+            for table in RESULT_TABLES:
+                self.execute(results_view(table, folder))
+
+    def _read_from(self, folder: Path) -> None:
+        """Open the file anew so that its SQL may read the files of a folder."""
+        self._reading = folder
+        self._connection.close()
+        self._connection = open_file(self.path, folder)
 
     def _version(self) -> int:
         found = self.rows("SELECT max(value::INTEGER) FROM meta WHERE key = 'schema_version'")
@@ -163,6 +189,16 @@ class Store:
     def join(self) -> None:
         """Wait for the steps that run in the background; raise what the first that failed raised."""
         self._background.join()
+
+    def read_results_from(self, folder: Path) -> None:
+        """Turn the tables of results, which hold no rows, into views over the Parquet files of a folder."""
+        self.join()
+        self._read_from(folder)
+        with self.transaction():
+            for table in RESULT_TABLES:
+                self.execute(f"DROP TABLE {table}")
+                self.execute(results_view(table, folder))
+            self.append("meta", [(FOLDER_KEY, str(folder)), (WORD_KEY, let_read(folder))])
 
     @contextmanager
     def limited_memory(self, memory: str = WRITING_MEMORY) -> Iterator[None]:
@@ -215,7 +251,7 @@ class Store:
         if self.path == Path(":memory:"):
             return
         self._connection.close()
-        self._connection = open_when_free(self.path)
+        self._connection = open_when_free(self.path, self._reading)
         if self._memory is not None:
             self._use_one_thread()
             self.limit_memory(self._memory)
@@ -331,6 +367,13 @@ SELECT max(written_at) FROM (
   SELECT max(landed_at) AS written_at FROM offsets UNION ALL SELECT max(scored_at) FROM scores
 )
 """
+
+
+@cache
+def layout() -> Contents:
+    """Return the tables and views of a file as this evaltap writes it."""
+    with Store(":memory:") as empty:
+        return contents_of(empty._connection)
 
 
 class TemporaryStore(Store):

@@ -20,15 +20,18 @@ HELD_SECONDS = 60.0
 _LOG = logging.getLogger("evaltap.store")
 
 
-def _attached(path: Path) -> duckdb.DuckDBPyConnection:
+def _attached(path: Path, reading: Path | None) -> duckdb.DuckDBPyConnection:
     settings: dict[str, Any] = {"autoinstall_known_extensions": "false"}
-    if str(path) != ":memory:":
+    in_memory = str(path) == ":memory:"
+    if not in_memory:
         # What does not fit into memory is spilled beside the file, not into the working directory.
         settings["temp_directory"] = f"{path}.tmp"
     connection = duckdb.connect(config=settings)
     try:
         file = str(path).replace("'", "''")
         connection.execute(f"ATTACH '{file}' AS {_NAME} (ROW_GROUP_SIZE {ROWS_PER_GROUP})")
+        if not in_memory:
+            shut_in(connection, reading)
         use(connection)
     except BaseException:
         connection.close()
@@ -36,18 +39,29 @@ def _attached(path: Path) -> duckdb.DuckDBPyConnection:
     return connection
 
 
+def shut_in(connection: duckdb.DuckDBPyConnection, reading: Path | None = None) -> None:
+    """Let no SQL of the connection reach files or the network, besides what is attached and `reading`.
+
+    What a file holds may be a stranger's SQL.  There is no way back within the connection.
+    """
+    if reading is not None:
+        folder = str(reading).replace("'", "''")
+        connection.execute(f"SET allowed_directories = ['{folder}/']")
+    connection.execute("SET enable_external_access = false")
+
+
 def use(connection: duckdb.DuckDBPyConnection) -> None:
     """Have statements of a connection or cursor mean the tables of the file."""
     connection.execute(f"USE {_NAME}")
 
 
-def open_when_free(path: Path) -> duckdb.DuckDBPyConnection:
+def open_when_free(path: Path, reading: Path | None = None) -> duckdb.DuckDBPyConnection:
     """Open a file that was closed a moment ago; wait for another process that came in between."""
     give_up_at = time.monotonic() + HELD_SECONDS
     warned = False
     while True:
         try:
-            return open_file(path)
+            return open_file(path, reading)
         except StoreHeldError as error:
             if time.monotonic() >= give_up_at:
                 raise
@@ -57,12 +71,15 @@ def open_when_free(path: Path) -> duckdb.DuckDBPyConnection:
             time.sleep(0.05)
 
 
-def open_file(path: Path) -> duckdb.DuckDBPyConnection:
-    """Open or create a file; raise StoreError when it cannot be used, StoreHeldError when it is held."""
+def open_file(path: Path, reading: Path | None = None) -> duckdb.DuckDBPyConnection:
+    """Open or create a file whose SQL may read the files of the folder `reading` and no others.
+
+    Raises StoreError when it cannot be used, StoreHeldError when it is held.
+    """
     text, trouble = "", None
     for keep in (True, False, False):
         try:
-            return _attached(path)
+            return _attached(path, reading)
         except duckdb.Error as error:
             text, trouble = str(error), explained(error, path)
         except OSError as error:

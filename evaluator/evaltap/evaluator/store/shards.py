@@ -10,9 +10,12 @@ from typing import Final, NamedTuple
 
 import duckdb
 
-from evaltap.evaluator.store.database import SCHEMA_VERSION, STORE, Store, sql
+from evaltap.evaluator.store.contents import contents_of, refuse_strange
+from evaltap.evaluator.store.database import SCHEMA_VERSION, STORE, Store, layout, sql
 from evaltap.evaluator.store.errors import StoreError
 from evaltap.evaluator.store.file_type import is_database
+from evaltap.evaluator.store.opening import shut_in
+from evaltap.evaluator.store.results_folder import trusted_folder
 
 _ONE_OF: Final[Mapping[str, str]] = {
     "meta": "key",
@@ -48,6 +51,7 @@ class ShardedStore(Store):
         super().__init__(":memory:")
         try:
             self.execute(_attach(paths))
+            shut_in(self._connection)
             for table in tables:
                 self.execute(f"DROP TABLE {table}")
             self.execute(_unions(paths, tables))
@@ -80,8 +84,7 @@ def _union(table: str, count: int) -> str:
 
 def _checked(paths: Sequence[Path]) -> list[str]:
     """Return the tables that all files have; raise StoreError for files that are not shards of one log."""
-    with Store(":memory:") as empty:
-        tables = [name for (name,) in empty.rows("SELECT table_name FROM duckdb_tables()")]
+    tables = layout().tables
     holders: dict[Place, Path] = {}
     for path in paths:
         for place in _places(path):
@@ -101,7 +104,12 @@ def _places(path: Path) -> list[Place]:
     if not is_database(path):
         raise StoreError(f"{path}: not a DuckDB file; name another one")
     try:
-        with duckdb.connect(str(path), read_only=True) as connection:
+        with duckdb.connect(
+            str(path), read_only=True, config={"enable_external_access": "false"}
+        ) as connection:
+            refuse_strange(connection, path, contents_of(connection), layout().tables)
+            if trusted_folder(connection, path) is not None:
+                raise StoreError(f"{path}: reads its results from a folder; read it alone")
             version = connection.execute(_VERSION).fetchall()[0][0]
             if version != SCHEMA_VERSION:
                 raise StoreError(

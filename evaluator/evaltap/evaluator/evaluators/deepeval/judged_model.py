@@ -8,7 +8,7 @@ from deepeval.models import DeepEvalBaseLLM  # pyright: ignore[reportMissingImpo
 from pydantic import BaseModel
 
 from evaltap.evaluator.contract.judge import Judge, JudgeInvalid, JudgeReply, JudgeRequest
-from evaltap.evaluator.evaluators.judged.rubric_answer import strip_fence
+from evaltap.evaluator.evaluators.judged.answer_text import answer_json, strip_fence
 from evaltap.schemas.formats.metric import GenerationConfig
 
 
@@ -61,6 +61,7 @@ class JudgedModel(DeepEvalBaseLLM):  # type: ignore[misc]  # a package that is n
 
 def _check_json(schema: type[BaseModel], text: str) -> None:
     """Raise JudgeInvalid for an answer that does not keep the schema: it is not worth keeping."""
+    answer_json(text)  # one JSON value without repeated keys
     try:
         schema.model_validate_json(strip_fence(text))
     except ValueError as error:

@@ -8,14 +8,13 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.cases.json_text import parse
 from evaltap.evaluator.cases.text import quoted
 from evaltap.evaluator.contract.context import RubricVerdict
 from evaltap.evaluator.contract.judge import JudgeInvalid
+from evaltap.evaluator.evaluators.judged.answer_text import AGAINST, answer_json, own_lines
 from evaltap.evaluator.evaluators.judged.rubric_answer import (
     mean_score,
     read_rubric_answer,
-    strip_fence,
 )
 from evaltap.schemas.formats.model import Json
 
@@ -31,7 +30,9 @@ class Verdict(NamedTuple):
 
 _REASONING: Final = "reasoning:"
 _VALID: Final = "is_the_agent_response_valid:"
+_NOT_VALID: Final = re.compile(rf"\s*{_VALID}(?!\s*valid\s*$)", re.IGNORECASE)
 _FIELD: Final = re.compile(r"\s*(ID|Reason|Label|Verdict)\s*:(.*)")
+_WHOLE: Final = re.compile(r"[0-9]{1,9}")
 _LABELS: Final = {
     "supported": 1.0,
     "not_applicable": 1.0,
@@ -42,16 +43,24 @@ _LABELS: Final = {
 
 
 def read_validity(text: str) -> Verdict:
-    """Read `reasoning:` and `is_the_agent_response_valid:`; only the label `valid` scores 1."""
-    begin = text.find(_REASONING)
-    middle = text.find(_VALID, begin + 1)
-    if begin < 0 or middle < 0:
+    """Read `reasoning:` and `is_the_agent_response_valid:`; only the label `valid` scores 1.
+
+    The last label that begins a line of the judge's own counts.  One that says valid after another one
+    said invalid does not: it may be a quotation.
+    """
+    lines = own_lines(text, _NOT_VALID)
+    begin = next((n for n, line in enumerate(lines) if line.strip().startswith(_REASONING)), -1)
+    places = [n for n, line in enumerate(lines) if line.strip().startswith(_VALID)]
+    if begin < 0 or not places or places[-1] < begin:
         raise JudgeInvalid(
             f"expected the lines '{_REASONING}' and '{_VALID}'; found {quoted(text)}"
         )
-    label = text[middle + len(_VALID) :].partition("\n")[0].strip().lower()
-    score = float(label == "valid")
-    return Verdict(score, text[begin + len(_REASONING) : middle].strip(), value=score)
+    labels = [lines[n].strip()[len(_VALID) :].strip().lower() for n in places]
+    score = float(labels[-1] == "valid")
+    if score and any(label != "valid" for label in labels):
+        raise JudgeInvalid(f"the answer says {' and then '.join(labels)}; expected one verdict")
+    reasoning = "\n".join(lines[begin : places[-1]]).strip()
+    return Verdict(score, reasoning[len(_REASONING) :].strip(), value=score)
 
 
 def read_rubrics(text: str, ids: Collection[str]) -> Verdict:
@@ -93,35 +102,47 @@ def read_category(text: str, scores: Mapping[str, float]) -> Verdict:
     return Verdict(scores.get(label, 0.0), reason, value=label)
 
 
-def read_sentence_labels(text: str) -> Verdict:
+def read_sentence_labels(text: str, count: int | None = None) -> Verdict:
     """Read blocks of `ID`, `Reason`, `Label`, `Verdict`; the score is the share of good labels.
 
-    Without a label the verdict yes or no counts; without an id the block's number does.
+    Without a label the verdict yes or no counts; without an id the block's number does.  With `count` the
+    blocks must be those of sentences 1 to `count`, each once.
     """
     rows = [_sentence(block, number) for number, block in enumerate(_blocks(text), start=1)]
     if not rows:
         raise JudgeInvalid(f"no sentence blocks found; found {quoted(text)}")
+    if count is not None and len(rows) != count:
+        raise JudgeInvalid(f"{len(rows)} sentences are labelled, expected {count}")
+    numbers = [_WHOLE.search(row.id) for row in rows]
+    if count is not None and any(n and int(n[0]) != place for place, n in enumerate(numbers, 1)):
+        found = ", ".join(row.id for row in rows)
+        raise JudgeInvalid(f"the sentences {found} are labelled; expected 1 to {count}, in order")
     score = mean_score(rows)
     return Verdict(score, "\n".join(row.reason for row in rows), tuple(rows), score)
 
 
 def _blocks(text: str) -> list[dict[str, str]]:
-    """Return the blocks that are complete: an ID line starts one, its Verdict line ends it."""
+    """Return the blocks: an ID line starts one, its Verdict line ends it.
+
+    Raises JudgeInvalid for a field in a place where only a quotation can have put it.
+    """
     blocks: list[dict[str, str]] = []
     open_block: dict[str, str] | None = None
     field = ""
-    for line in strip_fence(text).splitlines():
+    for line in own_lines(text, AGAINST):
         match = _FIELD.match(line)
         if match:
             field = match[1]
-            if field == "ID":
+            if field == "ID" and open_block is None:
                 open_block = {}
-            if open_block is not None:
-                open_block[field] = match[2].strip()
-                if field == "Verdict":
-                    if open_block.keys() >= {"Reason", "Label"}:
-                        blocks.append(open_block)
-                    open_block = None
+            if open_block is None or field in open_block:
+                raise JudgeInvalid(f"the line {quoted(line)} is out of place; expected one block of"
+                                   " ID, Reason, Label and Verdict for each sentence")  # fmt: skip
+            open_block[field] = match[2].strip()
+            if field == "Verdict":
+                if open_block.keys() >= {"Reason", "Label"}:
+                    blocks.append(open_block)
+                open_block = None
         elif open_block is not None and field == "Reason" and line.strip():
             open_block[field] += "\n" + line.strip()
     return blocks
@@ -140,13 +161,9 @@ def _sentence(block: Mapping[str, str], number: int) -> RubricVerdict:
 
 
 def _object(text: str) -> dict[str, Json]:
-    body = strip_fence(text)
-    try:
-        answer = parse(body)
-    except ValueError as error:
-        raise JudgeInvalid(f"unmarshal response json: {error}; found {quoted(body)}") from None
+    answer = answer_json(text)
     if not isinstance(answer, dict):
-        raise JudgeInvalid(f"found {quoted(body)}, expected a JSON object")
+        raise JudgeInvalid(f"found {quoted(text)}, expected a JSON object")
     return answer
 
 

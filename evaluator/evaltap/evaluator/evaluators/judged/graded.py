@@ -1,12 +1,10 @@
 """`llm_criteria`: criteria that a judge answers on scales, normalised and weighted into one score."""
 
-import json
 from collections.abc import Sequence
 from typing import Final
 
 import orjson
 
-from evaltap.evaluator.cases.json_text import parse
 from evaltap.evaluator.cases.text import quoted
 from evaltap.evaluator.contract.context import RubricVerdict
 from evaltap.evaluator.contract.judge import JudgeInvalid, JudgeRequest
@@ -14,6 +12,7 @@ from evaltap.evaluator.contract.turn_evaluator import MissingEvidence
 from evaltap.evaluator.contract.validation import require
 from evaltap.evaluator.criteria.calls.attempts import lacking as calls_lack
 from evaltap.evaluator.criteria.content.scales import CompiledCriterion, compile_criteria
+from evaltap.evaluator.evaluators.judged.answer_text import answer_json
 from evaltap.evaluator.evaluators.judged.answers import Verdict
 from evaltap.evaluator.evaluators.judged.delimiters import delimited, fresh_nonce
 from evaltap.evaluator.evaluators.judged.evaluator import (
@@ -23,7 +22,6 @@ from evaltap.evaluator.evaluators.judged.evaluator import (
     lacking,
     reference_text,
 )
-from evaltap.evaluator.evaluators.judged.rubric_answer import strip_fence
 from evaltap.evaluator.evaluators.judged.rubric_prompt import stated_answer, stated_message
 from evaltap.schemas.formats.criteria import GradingCriterion
 from evaltap.schemas.formats.metric import EvalMetric
@@ -76,15 +74,10 @@ def criteria(metric: EvalMetric) -> Judged:
 
 def read_grades(text: str, criteria: Sequence[CompiledCriterion]) -> Verdict:
     """Return the weighted mean of the normalised grades; raise JudgeInvalid for any that is none."""
-    body = strip_fence(text)
-    try:
-        answer = parse(body)
-        json.loads(body, object_pairs_hook=_once)
-    except (ValueError, RecursionError) as error:
-        raise JudgeInvalid(f"unmarshal response json: {error}; found {quoted(body)}") from None
+    answer = answer_json(text)
     grades = answer.get("grades") if isinstance(answer, dict) else None
     if not isinstance(grades, dict):
-        raise JudgeInvalid(f"found {quoted(body)}, expected an object with `grades`")
+        raise JudgeInvalid(f"found {quoted(text)}, expected an object with `grades`")
     wanted = [criterion.id for criterion in criteria]
     if set(grades) != set(wanted):
         raise JudgeInvalid(
@@ -109,14 +102,6 @@ def _row(grade: Json, criterion: CompiledCriterion) -> RubricVerdict:
     except ValueError as error:
         raise JudgeInvalid(f"{where}: {error!s:.200}") from None
     return RubricVerdict(criterion.id, score, f"{grade['value']}: {reason}")
-
-
-def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    """Refuse an object that has a key twice: which of the two grades counts is anyone's guess."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("an object has the same key twice")
-    return found
 
 
 def _sections(view: TurnView, grading: GradingCriterion) -> list[tuple[str, str]] | MissingEvidence:

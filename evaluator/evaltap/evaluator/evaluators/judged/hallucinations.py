@@ -11,7 +11,7 @@ from evaltap.evaluator.cases.turn import Turn
 from evaltap.evaluator.contract.judge import JudgeInvalid, JudgeRequest
 from evaltap.evaluator.contract.turn_evaluator import MissingEvidence
 from evaltap.evaluator.criteria.calls.attempts import lacking as calls_lack
-from evaltap.evaluator.evaluators.judged.answers import Verdict, read_sentence_labels
+from evaltap.evaluator.evaluators.judged.answers import read_sentence_labels
 from evaltap.evaluator.evaluators.judged.delimiters import delimited, fresh_nonce
 from evaltap.evaluator.evaluators.judged.evaluator import (
     Judged,
@@ -144,12 +144,7 @@ def _build(view: TurnView) -> Question | MissingEvidence:
     reply = view.judge.answer(split_request(answer, view.generation))
     sentences = read_sentences(reply.text, answer)
 
-    def read(text: str) -> Verdict:
-        verdict = read_sentence_labels(text)
-        if len(verdict.rubric_scores) != len(sentences):
-            raise JudgeInvalid(
-                f"{len(verdict.rubric_scores)} sentences are labelled, expected {len(sentences)}"
-            )
-        return verdict
-
-    return Question(lambda: label_request(view.actual, sentences, view.generation), read)
+    return Question(
+        lambda: label_request(view.actual, sentences, view.generation),
+        lambda text: read_sentence_labels(text, len(sentences)),
+    )

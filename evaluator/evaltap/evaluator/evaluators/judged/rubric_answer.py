@@ -7,10 +7,14 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from evaltap.evaluator.cases.json_text import parse
-from evaltap.evaluator.cases.text import quoted
 from evaltap.evaluator.contract.context import RubricVerdict
 from evaltap.evaluator.contract.judge import JudgeInvalid
+from evaltap.evaluator.evaluators.judged.answer_text import (
+    AGAINST,
+    answer_json,
+    own_lines,
+    strip_fence,
+)
 from evaltap.schemas.formats.model import Json
 
 _BLOCK_FIELD: Final = re.compile(r"^\s*(ID|Rubric|Evidence|Reason|Verdict)\s*:\s?(.*)$")
@@ -22,31 +26,17 @@ def read_rubric_answer(text: str, ids: Collection[str]) -> tuple[RubricVerdict, 
 
     `ids` are the rubrics asked for; an empty collection accepts any ids.  Raises JudgeInvalid.
     """
-    body = strip_fence(text)
-    if not body:
+    if not strip_fence(text):
         raise JudgeInvalid("the judge answered with an empty text; expected rubric scores")
     try:
-        document = parse(body)
-    except ValueError as error:
-        verdicts = _read_blocks(body)
+        verdicts = _read_rows(answer_json(text))
+    except JudgeInvalid:
+        # Blocks after something that was meant as JSON are a quotation.
+        verdicts = [] if "rubricScores" in text else _read_blocks(text)
         if not verdicts:
-            raise JudgeInvalid(f"unmarshal response json: {error}; found {quoted(body)}") from None
-    else:
-        verdicts = _read_rows(document)
+            raise
     _check_ids([verdict.id for verdict in verdicts], ids)
     return tuple(verdicts)
-
-
-def strip_fence(text: str) -> str:
-    """Return the text without surrounding white space and without a Markdown code fence."""
-    body = text.strip()
-    if body.startswith("```"):
-        for opening in ("```json", "```JSON", "```"):
-            if body.startswith(opening):
-                body = body[len(opening) :]
-                break
-        body = body.strip().removesuffix("```")
-    return body.strip()
 
 
 def mean_score(verdicts: Collection[RubricVerdict]) -> float:
@@ -91,16 +81,21 @@ def _confidence(value: object) -> float | None:
 
 
 def _read_blocks(text: str) -> list[RubricVerdict]:
-    """Read `ID: / Rubric: / Evidence: / Reason: / Verdict:` blocks; each ID line starts one."""
+    """Read `ID: / Rubric: / Evidence: / Reason: / Verdict:` blocks; each ID line starts one.
+
+    A field that a block has twice may be quoted, so there is no telling which one is the judge's.
+    """
     blocks: list[dict[str, str]] = []
     field = ""
-    for line in text.splitlines():
+    for line in own_lines(text, AGAINST):
         match = _BLOCK_FIELD.match(line)
         if match:
             field = match[1]
             if field == "ID":
                 blocks.append({})
             if blocks:
+                if field in blocks[-1]:
+                    raise JudgeInvalid(f"a rubric block has two {field} lines; expected one")
                 blocks[-1][field] = match[2]
         elif blocks and field and line.strip():
             blocks[-1][field] += "\n" + line.strip()

@@ -1,0 +1,60 @@
+"""Which server a URL names, and which servers the environment trusts with a key.
+
+A file may come from anybody.  So a key of the environment goes to the server that the environment names,
+or to the provider whose key it is, never to one that only a file names.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+
+class Provider(NamedTuple):
+    """A provider with an OpenAI-compatible address, and the variables that its users have set."""
+
+    url: str
+    keys: tuple[str, ...]
+
+
+PROVIDERS: Final = {
+    "openai": Provider("https://api.openai.com/v1", ("OPENAI_API_KEY",)),
+    "anthropic": Provider("https://api.anthropic.com/v1", ("ANTHROPIC_API_KEY",)),
+    "gemini": Provider(
+        "https://generativelanguage.googleapis.com/v1beta/openai",
+        ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    ),
+}
+OPENAI_URL: Final = PROVIDERS["openai"].url
+"""Where a key without a URL belongs, of judges and of embeddings."""
+KNOWN_URLS: Final = tuple(provider.url for provider in PROVIDERS.values())
+
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+def origin(url: str) -> tuple[str, str, int | None] | None:
+    """Return scheme, host and port of a URL; None for what names no server."""
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port
+    except ValueError:
+        return None
+    if not parts.hostname:
+        return None
+    return parts.scheme, parts.hostname, port or _PORTS.get(parts.scheme)
+
+
+def host_of(url: str) -> str:
+    """Return host and port for people to read: no path, user or query, which may hold a secret."""
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port
+    except ValueError:
+        return "an address that is no URL"
+    host = parts.hostname or "an address without a host"
+    return f"{host}:{port}" if port else host
+
+
+def among(url: str, trusted: Iterable[str]) -> bool:
+    """Return whether the URL names the server of one of the trusted ones."""
+    where = origin(url)
+    return where is not None and any(origin(one) == where for one in trusted if one)

@@ -1,0 +1,85 @@
+"""The part of a judge's answer that may decide: never what it quotes.
+
+Judges quote what they judge, and whoever wrote that may have put a verdict into it.  So lines in a code
+fence or a block quotation are left out, and a JSON object that has a key twice is no answer: which of the
+two counts would be anyone's guess.
+"""
+
+import json
+import re
+from typing import Final
+
+from evaltap.evaluator.cases.json_text import parse
+from evaltap.evaluator.cases.text import quoted
+from evaltap.evaluator.contract.judge import JudgeInvalid
+from evaltap.schemas.formats.model import Json
+
+_FENCE: Final = re.compile(r"\s*(```+|~~~+)")
+_QUOTATION: Final = re.compile(r"\s*[>|]")
+_ENDS: Final = re.compile(r"\s*(Verdict|is_the_agent_response_valid)\s*:")
+"""What ends a verdict in the formats that are made of lines."""
+
+AGAINST: Final = re.compile(r"\s*Verdict\s*:\s*no\b", re.IGNORECASE)
+"""A block's verdict that something is not so."""
+
+
+def strip_fence(text: str) -> str:
+    """Return the text without surrounding white space and without a Markdown code fence."""
+    body = text.strip()
+    if body.startswith("```"):
+        for opening in ("```json", "```JSON", "```"):
+            if body.startswith(opening):
+                body = body[len(opening) :]
+                break
+        body = body.strip().removesuffix("```")
+    return body.strip()
+
+
+def own_lines(text: str, against: re.Pattern[str]) -> list[str]:
+    """Return the lines that are the judge's own: outside of code fences and block quotations.
+
+    An answer that is one code fence as a whole is what is in it.  Raises JudgeInvalid for a fence that is
+    not closed, and for a quotation at the end with a line that matches `against`, a verdict that nothing
+    outside contradicts any more: whoever wrote the material may have turned inside and outside around.
+    """
+    lines = text.strip().splitlines()
+    if [place for place, line in enumerate(lines) if _FENCE.match(line)] == [0, len(lines) - 1]:
+        lines = lines[1:-1]
+    own: list[str] = []
+    doubtful, mark = "", ""
+    for line in lines:
+        fence = _FENCE.match(line)
+        if fence and not mark:
+            mark = fence[1]
+        elif fence and fence[1].startswith(mark) and line.strip() == fence[1]:
+            mark = ""
+        elif mark or _QUOTATION.match(line):
+            doubtful = line if against.match(line) else doubtful
+        else:
+            own.append(line)
+            doubtful = "" if _ENDS.match(line) else doubtful
+    if mark:
+        raise JudgeInvalid(f"a code fence is not closed; found {quoted(text)}")
+    if doubtful:
+        raise JudgeInvalid(
+            f"after the verdict a quotation says {quoted(doubtful)}; expected one verdict"
+        )
+    return own
+
+
+def answer_json(text: str) -> Json:
+    """Return the one JSON value that an answer is; raise JudgeInvalid for anything else."""
+    body = strip_fence(text)
+    try:
+        answer = parse(body)
+        json.loads(body, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise JudgeInvalid(f"unmarshal response json: {error}; found {quoted(body)}") from None
+    return answer
+
+
+def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has the same key twice")
+    return found

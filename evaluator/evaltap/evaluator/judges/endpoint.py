@@ -1,0 +1,245 @@
+"""Where a judge is, what it is called, and which key it gets.
+
+The environment is trusted, a metrics file may be a stranger's.  A key of the environment goes to servers
+that the environment names, and to known providers; a server that only the file names gets a key only
+when the file's own `apiKey` names it.  A file's variables are expanded in `apiKey` alone, and only where
+their names say that they are keys, unless EVALTAP_ALLOW_VARIABLES (`--allow-variables`) says otherwise.
+"""
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from evaltap.evaluator.contract.hosts import (
+    KNOWN_URLS,
+    OPENAI_URL,
+    PROVIDERS,
+    among,
+    host_of,
+)
+from evaltap.evaluator.contract.judge import JudgeNotConfigured
+from evaltap.evaluator.judges.settings import (
+    DEFAULT_RETRIES,
+    DEFAULT_TIMEOUT,
+    NO_LIMITS,
+    JudgeLimits,
+    judge_limits,
+    judge_prices,
+    judge_retries,
+    judge_timeout,
+)
+from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.formats.metric import JudgeModel, JudgePrices, OtherJudge
+
+ALLOW_VARIABLES: Final = "EVALTAP_ALLOW_VARIABLES"
+_TRUE: Final = frozenset({"1", "true", "yes", "on"})
+_VARIABLE: Final = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_KEY_ENDINGS: Final = ("_API_KEY", "_TOKEN")
+_OTHER_SECRETS: Final = ("EVALTAP_KAFKA_", "EVALTAP_REDACTION_", "EVALTAP_COLLECT_")
+_SHORTEST_SECRET: Final = 6
+"""What is shorter may be a word of any text and is not replaced there."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSettings:
+    """Where the judge is and what it is called, with all references expanded."""
+
+    model: str
+    base_url: str = field(repr=False)
+    api_key: str = field(repr=False)
+    timeout: timedelta = DEFAULT_TIMEOUT
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    provider: str = ""
+    prices: JudgePrices | None = None
+    """What a million tokens cost; None to look it up."""
+    limits: JudgeLimits = NO_LIMITS
+    retries: int = DEFAULT_RETRIES
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """Values of variables, which no text may show."""
+    key_from: str = ""
+    """Whose key goes along, or why none does, for people to read."""
+
+    @property
+    def where(self) -> str:
+        """The model and its host, without the parts of the address that may hold a secret."""
+        return f"{self.model} at {host_of(self.base_url)}"
+
+    @property
+    def announcement(self) -> str:
+        """What a user has to know before the first request."""
+        return f"asks {self.where}" + (f" ({self.key_from})" if self.key_from else "")
+
+    def scrub(self, text: str) -> str:
+        """Return a text without the key and the values of variables, plain or in base64."""
+        for secret in {self.api_key, *self.secrets}:
+            if (len(secret) < _SHORTEST_SECRET and secret != self.api_key) or not secret:
+                continue
+            raw = secret.encode("utf-8", "surrogatepass")
+            encoded = (base64.b64encode(raw), base64.urlsafe_b64encode(raw))
+            for form in (secret, *(one.decode().rstrip("=") for one in encoded)):
+                text = text.replace(form, "***")
+        return text
+
+
+class _Key(NamedTuple):
+    value: str
+    source: str
+
+
+def judge_settings(model: JudgeModel | None, environ: Mapping[str, str]) -> JudgeSettings:
+    """Return the settings of a metric's judge; the environment overrides the metric's own.
+
+    EVALTAP_JUDGE_BASE_URL, EVALTAP_JUDGE_MODEL, EVALTAP_JUDGE_API_KEY override.  For a judge beside the
+    metric's own (`OtherJudge`) the environment only fills in what it leaves open: panels would else be
+    one model.  Without an address it is that of the provider (OPENAI_BASE_URL goes before OpenAI's own),
+    and without a key the provider's own variable is read.  Raises JudgeNotConfigured when there is no
+    model, or neither an address nor a key, and ConfigurationError for a variable that makes no sense or
+    that a file may not read.
+    """
+    own = model or JudgeModel()
+    reading = _FileValues(environ)
+    own_first = isinstance(model, OtherJudge)
+
+    def choose(variable: str, key: str, given: str) -> str:
+        of_environment = environ.get(variable, "").strip()
+        if of_environment and not (own_first and given.strip()):
+            return of_environment
+        return reading.text(key, given)
+
+    name = choose("EVALTAP_JUDGE_MODEL", "modelName", own.model_name)
+    if not name:
+        raise JudgeNotConfigured(
+            "judge not configured: no model; set judgeModel.modelName or EVALTAP_JUDGE_MODEL"
+        )
+    provider = reading.text("providerName", own.provider_name).lower()
+    url = choose("EVALTAP_JUDGE_BASE_URL", "baseURL", own.base_url)
+    url, known = (url, True) if url else (_address_of(provider, environ), False)
+    key = _key(own, own_first, url, reading, environ)
+    if not key.value and not known:
+        names = " or ".join(PROVIDERS[provider or "openai"].keys)
+        raise JudgeNotConfigured(
+            "judge not configured: no base URL and no API key; set judgeModel.baseURL or apiKey, "
+            f"EVALTAP_JUDGE_BASE_URL or EVALTAP_JUDGE_API_KEY, or {names}"
+        )
+    return JudgeSettings(
+        name,
+        url,
+        key.value,
+        judge_timeout(environ),
+        dict(own.extra_fields),
+        provider,
+        judge_prices(own, environ),
+        judge_limits(environ),
+        judge_retries(environ),
+        tuple(reading.expanded),
+        key.source,
+    )
+
+
+def _address_of(provider: str, environ: Mapping[str, str]) -> str:
+    """Return the known address of a provider."""
+    if provider in ("", "openai"):
+        return environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
+    if provider in PROVIDERS:
+        return PROVIDERS[provider].url
+    raise JudgeNotConfigured(
+        f"judge not configured: provider '{provider}' has no known address; set "
+        "judgeModel.baseURL or EVALTAP_JUDGE_BASE_URL to its OpenAI-compatible endpoint"
+    )
+
+
+def _key(
+    own: JudgeModel,
+    own_first: bool,
+    url: str,
+    reading: "_FileValues",
+    environ: Mapping[str, str],
+) -> _Key:
+    """Return the key for the server at the URL, and where it comes from."""
+    given = own.api_key.get_secret_value() if own.api_key else ""
+    of_environment = environ.get("EVALTAP_JUDGE_API_KEY", "").strip()
+    may_go = among(url, _trusted(environ))
+    if own_first and given.strip() and (value := reading.key(given)):
+        return _Key(value, reading.source(given))
+    if of_environment and may_go:
+        return _Key(of_environment, "")
+    if given.strip() and (value := reading.key(given)):
+        return _Key(value, reading.source(given))
+    for provider in PROVIDERS.values():
+        addresses = [provider.url]
+        if provider.url == OPENAI_URL:
+            addresses.append(environ.get("OPENAI_BASE_URL", ""))
+        if among(url, addresses):
+            for name in provider.keys:
+                if value := environ.get(name, "").strip():
+                    return _Key(value, f"key: {name}")
+    if of_environment:
+        return _Key("", "without EVALTAP_JUDGE_API_KEY, as only the metrics file names this server;"
+                    " name it in EVALTAP_JUDGE_BASE_URL to send it")  # fmt: skip
+    return _Key("", "")
+
+
+def _trusted(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the addresses that may get EVALTAP_JUDGE_API_KEY."""
+    named = environ.get("EVALTAP_JUDGE_BASE_URL", "").strip()
+    return (named,) if named else (*KNOWN_URLS, environ.get("OPENAI_BASE_URL", "").strip())
+
+
+class _FileValues:
+    """Expands what a metrics file says, as far as it may read the environment."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._all = environ.get(ALLOW_VARIABLES, "").strip().lower() in _TRUE
+        self.expanded: list[str] = []
+
+    def text(self, key: str, text: str) -> str:
+        """Return a value that is sent openly; its variables are expanded only where that is allowed."""
+        found = next((one for one in _VARIABLE.finditer(text) if self._value(one)), None)
+        if found and not self._all:
+            raise ConfigurationError(
+                f"judgeModel.{key} holds the variable {found[0]}, whose value would go wherever the"
+                " metrics file says; write the value itself, set EVALTAP_JUDGE_BASE_URL and"
+                " EVALTAP_JUDGE_MODEL instead, or trust the file with --allow-variables"
+                f" ({ALLOW_VARIABLES}=1)"
+            )
+        return self._expand(text)
+
+    def key(self, text: str) -> str:
+        """Return the file's own key; it may name variables that hold keys."""
+        for match in _VARIABLE.finditer(text):
+            name = match[1] or match[2]
+            if self._value(match) and not (self._all or _names_a_key(name)):
+                raise ConfigurationError(
+                    f"judgeModel.apiKey holds the variable {match[0]}; expected a name that ends in"
+                    " _API_KEY or _TOKEN or begins with EVALTAP_: rename the variable, or trust the"
+                    f" file with --allow-variables ({ALLOW_VARIABLES}=1)"
+                )
+        return self._expand(text)
+
+    def source(self, text: str) -> str:
+        """Return where a file's key comes from."""
+        names = [match[1] or match[2] for match in _VARIABLE.finditer(text)]
+        return f"key: {', '.join(names)}" if names else ""
+
+    def _expand(self, text: str) -> str:
+        def value(match: re.Match[str]) -> str:
+            if found := self._value(match):
+                self.expanded.append(found)
+            return found
+
+        return _VARIABLE.sub(value, text).strip()
+
+    def _value(self, match: re.Match[str]) -> str:
+        """Return the value of a variable; one that is not set is nothing, and harms nobody."""
+        return self._environ.get(match[1] or match[2], "")
+
+
+def _names_a_key(name: str) -> bool:
+    """Return whether a variable is a key for a model by its name; evaltap's own other secrets are not."""
+    if name.startswith("EVALTAP_"):
+        return not name.startswith(_OTHER_SECRETS)
+    return name.endswith(_KEY_ENDINGS)

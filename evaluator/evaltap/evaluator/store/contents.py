@@ -1,0 +1,71 @@
+"""What a DuckDB file may hold besides rows: its tables and views are evaltap's, and no functions.
+
+Views and functions are SQL of the file's author, which runs when somebody reads the file.  The file may
+come from anybody, so what would run instead of our own SQL is refused or replaced.
+"""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+
+from evaltap.evaluator.store.errors import StoreError
+from evaltap.evaluator.store.results_folder import FOLDER_KEY, RESULT_TABLES
+
+
+class Contents(NamedTuple):
+    """The tables of a file, and its views with their SQL."""
+
+    tables: frozenset[str]
+    views: Mapping[str, str]
+
+
+def contents_of(connection: duckdb.DuckDBPyConnection) -> Contents:
+    """Return what the current database holds."""
+    tables = connection.execute(_TABLES).fetchall()
+    views = connection.execute(_VIEWS).fetchall()
+    return Contents(frozenset(name for (name,) in tables), dict(views))
+
+
+def refuse_strange(
+    connection: duckdb.DuckDBPyConnection, path: Path, found: Contents, tables: Collection[str]
+) -> None:
+    """Raise StoreError for a file that is none of evaltap's, or only looks like one.
+
+    Views in the places of tables are SQL that would run; only those over a folder of results may be one,
+    and they are made anew.
+    """
+    replaced = found.views.keys() & {*tables}
+    if "meta" not in found.tables | replaced:
+        named = ", ".join(sorted({*found.tables, *found.views}))
+        raise StoreError(
+            f"{path}: a DuckDB file, but not evaltap's (tables: {named}); name another file"
+        )
+    if "meta" in found.tables and connection.execute(_READS_FOLDER, [FOLDER_KEY]).fetchall():
+        replaced -= {*RESULT_TABLES}
+    if replaced:
+        raise StoreError(
+            f"{path}: {', '.join(sorted(replaced))} is a view in it, and a table in every file that evaltap"
+            " writes; somebody made it to look like one: do not trust it"
+        )
+    if functions := connection.execute(_FUNCTIONS).fetchall():
+        raise StoreError(
+            f"{path}: has functions of its own ({', '.join(name for (name,) in functions[:5])}), which"
+            " evaltap never writes; drop them if they are yours, or do not trust the file"
+        )
+
+
+_READS_FOLDER = "SELECT value FROM meta WHERE key = ?"
+# By their full names: a function in the file could have the short one.
+_TABLES = """
+SELECT table_name FROM system.main.duckdb_tables() WHERE database_name = current_database() AND NOT internal
+"""
+_VIEWS = """
+SELECT view_name, sql FROM system.main.duckdb_views()
+WHERE database_name = current_database() AND NOT internal
+"""
+_FUNCTIONS = """
+SELECT DISTINCT function_name FROM system.main.duckdb_functions()
+WHERE database_name = current_database() ORDER BY ALL
+"""

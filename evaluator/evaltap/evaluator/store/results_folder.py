@@ -1,0 +1,59 @@
+"""A folder of Parquet files that stands for a store's tables of results.
+
+Which folder it is, the file says, and the file may be a stranger's.  So the folder has to know the file,
+too: only evaltap, on this machine, left the file's word there.
+"""
+
+import secrets
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from evaltap.evaluator.store.errors import StoreError
+
+RESULT_TABLES: Final = ("scores", "turn_scores", "rubric_votes", "judge_calls")
+FOLDER_KEY: Final = "results_folder"
+WORD_KEY: Final = "results_folder_word"
+_READERS: Final = "readers"
+
+
+def let_read(folder: Path) -> str:
+    """Leave a new word in the folder, and return it: whoever knows it may read the folder."""
+    word = secrets.token_hex(16)
+    readers = folder / _READERS
+    readers.mkdir(parents=True, exist_ok=True)
+    (readers / word).touch(mode=0o600)
+    return word
+
+
+def trusted_folder(connection: duckdb.DuckDBPyConnection, path: Path) -> Path | None:
+    """Return the folder that a file reads its results from; None when its tables hold them.
+
+    Raises StoreError for a folder that is gone, or that does not know the file.
+    """
+
+    def values(key: str) -> list[str]:
+        found = connection.execute("SELECT value FROM meta WHERE key = ?", [key]).fetchall()
+        return [value for (value,) in found]
+
+    for named in values(FOLDER_KEY):
+        folder = Path(named)
+        if not folder.is_dir():
+            raise StoreError(
+                f"{path}: reads its results from {folder}, which is gone; bring it back"
+            )
+        readers = folder / _READERS
+        if not any(word.isalnum() and (readers / word).is_file() for word in values(WORD_KEY)):
+            raise StoreError(
+                f"{path}: wants to read {folder}, which does not know this file; score again with"
+                " --engine ray into a new file, or do not trust it"
+            )
+        return folder
+    return None
+
+
+def results_view(table: str, folder: Path) -> str:
+    """Return the SQL that makes a table of results a view over the folder."""
+    files = str(folder / "*" / "part-*" / f"{table}.parquet").replace("'", "''")
+    return f"CREATE OR REPLACE VIEW {table} AS FROM read_parquet('{files}')"

@@ -1,0 +1,196 @@
+"""DuckDB files of strangers: what is in them must not read the reader's files, or run for ever."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from cases import make_case, make_turn
+from evaltap.cli.main import main
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.errors import StoreError
+
+SECRET = "ssh-private-key-of-the-reader"
+VIEWS_OF_REPORTS = ("latest_scores", "latest_cases", "latest_turns", "v_pass_rate", "v_worst_cases")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "id_rsa").write_text(SECRET)
+    case = make_case(turns=[make_turn(answer="On Monday.")])
+    case["conversation"] = [make_turn("e-1", "On Tuesday.")]
+    (tmp_path / "c.jsonl").write_text(json.dumps(case) + "\n")
+    metric = {
+        "metricName": "final_response_avg_score",
+        "threshold": 1,
+        "criterion": {"finalResponse": {"text": {}}},
+    }
+    (tmp_path / "m.json").write_text(json.dumps([metric]))
+    assert main(["score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb"]) == 1
+    return tmp_path
+
+
+def reports() -> Iterator[tuple[int, str]]:
+    """Read the file in every way; yield exit codes and what came out."""
+    commands = [
+        *(["report", "x.duckdb", "--out", f"r.{kind}"] for kind in ("html", "md", "json", "xml")),
+        ["report", "x.duckdb"],
+        ["runs", "x.duckdb", "--json"],
+        ["show", "x.duckdb", "s-1"],
+        ["why", "x.duckdb", "s-1"],
+        ["export", "x.duckdb", "--out", "e.evalset.json"],
+        ["estimate", "x.duckdb"],
+        ["score", "x.duckdb", "--metrics", "m.json", "--retry"],
+    ]  # fmt: skip
+    for command in commands:
+        try:
+            code = main(command)
+        except SystemExit as ended:  # an option that this command does not have
+            code = int(str(ended.code))
+        yield code, command[0]
+
+
+def change(statements: Callable[[duckdb.DuckDBPyConnection], Any]) -> None:
+    with duckdb.connect("x.duckdb") as connection:
+        statements(connection)
+
+
+def everything_written(folder: Path) -> str:
+    ours = {folder / "id_rsa", folder / "x.duckdb", folder / "x.duckdb.wal"}
+    files = [path for path in folder.rglob("*") if path.is_file() and path not in ours]
+    return "\n".join(path.read_bytes().decode("latin-1") for path in files)
+
+
+@pytest.mark.parametrize("view", VIEWS_OF_REPORTS)
+def test_a_view_of_the_file_is_replaced_by_ours(
+    folder: Path, view: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def poison(connection: duckdb.DuckDBPyConnection) -> None:
+        columns = [name for name, *_ in connection.execute(f"DESCRIBE {view}").fetchall()]
+        chosen = ", ".join(
+            f"(SELECT content FROM read_text('id_rsa')) AS {name}" if kind == "VARCHAR" else name
+            for name, kind, *_ in connection.execute(f"DESCRIBE {view}").fetchall()
+        )
+        old = connection.execute(
+            "SELECT sql FROM duckdb_views() WHERE view_name = ?", [view]
+        ).fetchall()[0][0]
+        assert columns
+        connection.execute(f"CREATE VIEW hidden AS {old.partition(' AS ')[2]}")
+        connection.execute(f"CREATE OR REPLACE VIEW {view} AS SELECT {chosen} FROM hidden")
+
+    change(poison)
+    codes = [*reports()]
+
+    assert any(code in (0, 1) for code, _ in codes), codes
+    said = capsys.readouterr()
+    assert SECRET not in said.out + said.err + everything_written(folder)
+
+
+@pytest.mark.parametrize("table", ["scores", "cases", "turns", "meta", "runs", "offsets"])
+def test_a_view_in_the_place_of_a_table_is_refused(
+    folder: Path, table: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def poison(connection: duckdb.DuckDBPyConnection) -> None:
+        connection.execute(f"ALTER TABLE {table} RENAME TO hidden")
+        described = connection.execute("DESCRIBE hidden").fetchall()
+        first = next(name for name, kind, *_ in described if kind == "VARCHAR")
+        connection.execute(
+            f"CREATE VIEW {table} AS SELECT * REPLACE"
+            f" ((SELECT content FROM read_text('id_rsa')) AS {first}) FROM hidden"
+        )
+
+    change(poison)
+
+    for code, command in reports():
+        assert code == 2, command
+    said = capsys.readouterr()
+    assert SECRET not in said.out + said.err + everything_written(folder)
+    assert f"{table} is a view" in said.err
+
+
+def test_a_function_in_the_place_of_duckdbs_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stolen = "SELECT content AS table_name FROM read_text('id_rsa')"
+    change(lambda c: c.execute(f"CREATE MACRO date_trunc(a, b) AS ({stolen})"))
+    change(lambda c: c.execute(f"CREATE MACRO duckdb_tables() AS TABLE {stolen}"))
+
+    for code, command in reports():
+        assert code == 2, command
+    said = capsys.readouterr()
+    assert SECRET not in said.out + said.err + everything_written(folder)
+    assert "functions of its own" in said.err
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM read_text('id_rsa')",
+        "SELECT * FROM read_blob('/proc/self/environ')",
+        "SELECT * FROM 'id_rsa.csv'",
+        "SELECT * FROM glob('*')",
+        "COPY (SELECT 1) TO 'out.csv'",
+        "ATTACH 'other.duckdb'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET enable_external_access = true",
+        "SET allowed_directories = ['/']",
+    ],
+)
+def test_no_sql_of_an_open_store_reaches_outside(folder: Path, statement: str) -> None:
+    (folder / "id_rsa.csv").write_text(f"a\n{SECRET}\n")
+    with Store("x.duckdb") as store, pytest.raises(duckdb.Error):
+        store.rows(statement)
+    with Store("x.duckdb") as store:
+        store.reopen()
+        with pytest.raises(duckdb.Error):
+            store.rows(statement)
+
+
+def test_a_file_cannot_name_a_folder_for_its_results(folder: Path) -> None:
+    other = folder / "somebody's"
+    other.mkdir()
+
+    def poison(connection: duckdb.DuckDBPyConnection) -> None:
+        connection.execute("INSERT INTO meta VALUES ('results_folder', ?)", [str(other)])
+        for word in ("", "..", ".", "readers", "a/../b"):
+            connection.execute("INSERT INTO meta VALUES ('results_folder_word', ?)", [word])
+
+    change(poison)
+    with pytest.raises(StoreError, match="does not know this file"):
+        Store("x.duckdb")
+
+
+def test_files_of_several_consumers_are_read_in_the_same_way(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["score", "c.jsonl", "--metrics", "m.json", "--db", "y.duckdb"])
+
+    def poison(connection: duckdb.DuckDBPyConnection) -> None:
+        connection.execute("ALTER TABLE scores RENAME TO hidden")
+        connection.execute(
+            "CREATE VIEW scores AS SELECT * REPLACE"
+            " ((SELECT content FROM read_text('id_rsa')) AS reason) FROM hidden"
+        )
+
+    change(poison)
+    capsys.readouterr()
+
+    assert main(["report", "x.duckdb", "y.duckdb"]) == 2
+    said = capsys.readouterr()
+    assert SECRET not in said.out + said.err
+    assert "scores is a view" in said.err
+
+
+def test_views_of_ones_own_stay_and_ours_are_not_written_again(folder: Path) -> None:
+    change(lambda c: c.execute("CREATE VIEW mine AS SELECT count(*) AS n FROM scores"))
+    before = (folder / "x.duckdb").read_bytes()
+
+    with Store("x.duckdb") as store:
+        assert store.rows("SELECT n FROM mine") == [(1,)]
+
+    assert (folder / "x.duckdb").read_bytes() == before
