@@ -94,11 +94,10 @@ def sampled(tmp_path: Path) -> Sampled:
     return Sampled(tmp_path)
 
 
-def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:  # Any: an object or a list
     capsys.readouterr()
     main([*arguments, "--json"])
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    return json.loads(capsys.readouterr().out)
 
 
 def test_the_summaries_of_consume_and_report_are_the_estimate(
@@ -106,7 +105,7 @@ def test_the_summaries_of_consume_and_report_are_the_estimate(
 ) -> None:
     consumed = data(capsys, *sampled.consume)["summary"]
     report = data(capsys, "report", sampled.db)
-    ((estimate,),) = [data(capsys, "estimate", sampled.db)]
+    (estimate,) = data(capsys, "estimate", sampled.db)
 
     assert consumed == report
     (row,) = report["metrics"]
