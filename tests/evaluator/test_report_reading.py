@@ -166,19 +166,6 @@ def test_landed_turns_are_evidence_without_any_file(tmp_path: Path) -> None:
     assert one.evidence[0].answer == "done"
 
 
-def test_rates_over_sampled_cases_are_said_to_be_uncorrected(tmp_path: Path) -> None:
-    sampled = make_case("a") | {"source": {"inclusionProbability": 0.1}}
-    with Store(":memory:") as store:
-        (record,) = make_records([sampled])
-        records = (SourceRecord(Partition("log", 0), 0, record),)
-        Lander(store).land(SourceBatch(records, {Partition("log", 0): 1}))
-        score_into(store, write_cases(tmp_path, [sampled | {"evalSetId": "a"}]), [TRAJECTORY])
-        report = read_report(store)
-
-    (note,) = report.notes
-    assert note.startswith("1 case came through sampling")
-
-
 def test_a_line_that_is_no_case_is_counted_and_hides_no_other(tmp_path: Path) -> None:
     path = write_cases(tmp_path, [case("a", [make_tool()], [])])
     with Store(":memory:") as store:

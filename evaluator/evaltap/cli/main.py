@@ -34,6 +34,7 @@ COMMANDS = {
     "dlq": "list, show and land again the records that could not be read",
     "redact": "list what would leak from files, or write them redacted",
     "erase": "take a person's cases out of log, store and eval sets",
+    "prune": "delete what is older than a time from a DuckDB file",
     "fmt": "rewrite eval-set, metrics and result files in canonical form",
 }
 
@@ -42,7 +43,7 @@ GROUPS = {
     "record": ("record", "collect", "redact", "convert"),
     "score": ("consume", "score", "gate", "calibrate", "attack"),
     "look": ("report", "show", "why", "runs", "estimate", "attach", "export"),
-    "look after": ("doctor", "dlq", "erase", "fmt"),
+    "look after": ("doctor", "dlq", "prune", "erase", "fmt"),
 }
 """The commands as the help lists them."""
 

@@ -157,11 +157,23 @@ def positive(text: str) -> int:
     return number
 
 
+def duration(text: str) -> timedelta:
+    """Parse a length of time in hours or days (`24h`, `7d`); 0 is none."""
+    found = timedelta(0) if text == "0" else _duration(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected hours or days like 24h or 7d")
+    return found
+
+
+def _duration(text: str) -> timedelta | None:
+    found = re.fullmatch(r"(\d{1,5})([hd])", text)
+    return timedelta(hours=int(found[1]) * (24 if found[2] == "d" else 1)) if found else None
+
+
 def moment(text: str) -> datetime:
     """Parse a time: RFC 3339, or how long ago as hours or days (`24h`, `7d`)."""
-    if ago := re.fullmatch(r"(\d{1,5})([hd])", text):
-        hours = int(ago[1]) * (24 if ago[2] == "d" else 1)
-        return datetime.now(UTC) - timedelta(hours=hours)
+    if (ago := _duration(text)) is not None:
+        return datetime.now(UTC) - ago
     try:
         found = datetime.fromisoformat(text) if "T" in text.upper() else None
     except ValueError:

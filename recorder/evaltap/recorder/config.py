@@ -180,7 +180,8 @@ class RecorderConfig:
     close_timeout_seconds: float = _setting("close_timeout_seconds", 2.0, _number(0, 3600),
         "Longest time that closing, and so the end of the process, may take.")
     log_max_bytes: int = _setting("log_max_bytes", _GIB, _count(_MIB, 1 << 50),
-        "Size at which the local log takes no more turns.")
+        "Size at which the local log takes no more turns; from three quarters of it on, what every "
+        "consumer has landed goes.")
     drain_on_sigterm: bool = _setting("drain_on_sigterm", True, _switch,
         "Write out what is in memory on SIGTERM, if the program does not handle the signal "
         "itself.")

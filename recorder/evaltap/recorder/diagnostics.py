@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -17,8 +18,9 @@ from evaltap.recorder.config import RecorderConfig, unknown_variables
 from evaltap.recorder.delivery.spool.status import damaged_spools, other_folders, spool_states
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.log.folders import spool_path
-from evaltap.schemas.log.local import open_log
+from evaltap.schemas.log.local import LocalLog, open_log
 from evaltap.schemas.log.location import KafkaLocation, parse_log_location
+from evaltap.schemas.log.retention import WARN_SHARE, consumers, limit_of, waiting_bytes
 
 Severity = Literal["ok", "note", "problem"]
 
@@ -254,16 +256,21 @@ def log_diagnostic(log: str, max_bytes: int) -> Diagnostic:
         opened = open_log(path, mode="append")
     except InputError as error:
         return Diagnostic(about, str(error), "problem", "see there")
-    used = opened.used_bytes()
-    opened.close()
-    if used >= max_bytes:
-        return Diagnostic(
-            about,
-            f"is full: {used:,} of {max_bytes:,} bytes",
-            "problem",
-            "raise EVALTAP_LOG_MAX_BYTES",
-        )
-    return Diagnostic(about, f"can be written; {used:,} of {max_bytes:,} bytes used")
+    with closing(opened):
+        return _room_diagnostic(about, opened, limit_of(opened) or max_bytes)
+
+
+def _room_diagnostic(about: str, log: LocalLog, max_bytes: int) -> Diagnostic:
+    """Return whether a log is about to drop turns: only what consumers have landed makes room."""
+    used, waiting = log.used_bytes(), waiting_bytes(log)
+    who = ", ".join(one.name for one in consumers(log)) or "nobody yet"
+    found = f"{used:,} of {max_bytes:,} bytes used, {waiting:,} wait for consumers ({who})"
+    remedy = "start `evaltap consume`, or raise EVALTAP_LOG_MAX_BYTES for the recorder"
+    if waiting >= max_bytes:
+        return Diagnostic(about, f"is full: {found}", "problem", remedy)
+    if waiting >= WARN_SHARE * max_bytes:
+        return Diagnostic(about, f"is nearly full: {found}", "problem", remedy)
+    return Diagnostic(about, f"can be written; {found}")
 
 
 def _spool_diagnostic(log: str) -> Diagnostic:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,14 +32,17 @@ from evaltap.cli.options.verdict import (
     worst_differences,
     write_reports,
 )
-from evaltap.cli.parsing import partitions
+from evaltap.cli.parsing import duration, partitions
 from evaltap.cli.signals import stopped_by_signals
+from evaltap.schemas.log.location import parse_log_location
 
 if TYPE_CHECKING:
     from evaltap.evaluator.batch.engine import Engine
     from evaltap.evaluator.live.consumer import Consumer
+    from evaltap.evaluator.live.log_cursor import LogCursor
     from evaltap.evaluator.reports.summary import Difference, Summary
     from evaltap.evaluator.scoring.scorer import CaseScorer
+    from evaltap.evaluator.sources.base import CaseSource
     from evaltap.evaluator.store.database import Store
 
 
@@ -51,6 +55,8 @@ class ConsumeOptions:
     partitions: tuple[int, ...] | None
     db: Path
     until_idle: bool
+    begin: str
+    keep_log: timedelta
     report: tuple[Path, ...]
     json: bool
     publish: PublishOptions
@@ -90,6 +96,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--until-idle",
         action="store_true",
         help="stop when the log has nothing new and everything is scored",
+    )
+    add(
+        "--from",
+        dest="begin",
+        choices=("oldest", "now"),
+        default="oldest",
+        help="where a DuckDB file that has never read this log begins: at its oldest record, or behind the"
+        " newest (default: oldest)",
+    )
+    add(
+        "--keep-log",
+        type=duration,
+        default=timedelta(hours=24),
+        metavar="AGE",
+        help="how long a local log keeps what every consumer has landed, as 24h or 7d; a log that fills up"
+        " lets go of it sooner (default: 24h)",
     )
     add_scores_topic(parser)
     add_scoring(
@@ -137,7 +159,14 @@ def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engi
             pending = pending_scorer(
                 store, scorer, options.scoring.concurrency, references=references, engine=engine
             )
-        consumer = Consumer(source, store, scorer=pending, duties=published, log=options.log)
+        consumer = Consumer(
+            source,
+            store,
+            scorer=pending,
+            duties=[*published, *_log_cursors(options, source, store, opened)],
+            log=options.log,
+            from_now=options.begin == "now",
+        )
 
         consumer.consumed.gaps += moved
         reported: list[str] = []
@@ -168,6 +197,22 @@ def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engi
                     with store.unlimited_memory():
                         verdict = _verdict(options, store, scope)
         return _finish(options, consumer, verdict)
+
+
+def _log_cursors(
+    options: ConsumeOptions, source: "CaseSource", store: "Store", opened: ExitStack
+) -> "list[LogCursor]":
+    """Return what keeps the place of this consumer in a local log; a topic keeps its own."""
+    from evaltap.evaluator.live.log_cursor import LogCursor
+
+    location = parse_log_location(options.log)
+    if not isinstance(location, Path):
+        return []
+    cursor = LogCursor(location, store, options.keep_log)
+    opened.callback(cursor.close)
+    # First: who closes the log last tidies its journal away, which a reader may not.
+    opened.callback(source.close)
+    return [cursor]
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,7 @@ def _print_accounts(found: "Sequence[Account]") -> None:
             f" + dropped {sum(data['dropped'].values()):,}{drops} + lost {data['lost']:,}\n"
             f"  of the delivered: landed {data['landed']:,}, waiting on the log {data['waiting']:,},"
             f" dead letters {data['dead_letters']:,}, erased {data['erased']:,}"
+            + (f", trimmed {data['trimmed']:,}" if data["trimmed"] else "")
         )
         if account.unaccounted:
             print("  UNKNOWN: what it had in memory when it ended is in no count")
@@ -183,5 +184,6 @@ def _data(account: "Account") -> dict[str, Any]:
         "waiting": account.waiting,
         "dead_letters": size(account.dead),
         "erased": size(account.erased),
+        "trimmed": size(account.trimmed),
         "gaps": account.lost,
     }

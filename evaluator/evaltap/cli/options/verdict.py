@@ -145,7 +145,8 @@ def guarded_exit(options: GuardOptions, store: "Store", summary: "Summary", scop
             store, run_id=summary.run_id, digests=scope.digests, case_files=scope.case_files
         )
         # A run that failed at once was not a fast answer.
-        found = latency_guard([inf if use.run_failed else use.latency_ms for use in uses], limit)
+        latencies = [inf if use.run_failed else use.latency_ms for use in uses]
+        found = latency_guard(latencies, limit, [use.weight for use in uses])
         print(f"evaltap {options.command}: {found.message}", file=sys.stderr)
         findings.append(found)
     return exit_code(summary, strictness, findings, allow_crashes=options.crashes_allowed())

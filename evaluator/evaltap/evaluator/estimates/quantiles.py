@@ -82,13 +82,29 @@ def _estimate(store: Store, value: str, *, scores: bool = False) -> Estimate:
 
 def common_limit(store: Store, column: str) -> float | None:
     """Return the weighted 95th percentile of a column over all stored turns; None where it is not known."""
-    rows = store.rows(f"""
-        SELECT min(value) FROM (
+    (found,) = weighted_quantiles(store, "FROM latest_turns", column, (COMMON,))
+    return found
+
+
+def weighted_quantiles(
+    store: Store, turns: str, column: str, shares: Sequence[float]
+) -> list[float | None]:
+    """Return quantiles of a column over the traffic, without intervals: one query, however many turns.
+
+    `turns` is SQL, `FROM …`, over rows with the column and their inclusion probability.  None: not known.
+    """
+    rows = store.rows(
+        f"""
+        SELECT min(value) FILTER (share >= wanted - 1e-9)
+        FROM (
           SELECT value, sum(weight) OVER (ORDER BY value) / sum(weight) OVER () AS share
           FROM (
             SELECT {column} AS value, 1 / coalesce(inclusion_probability, 1) AS weight
-            FROM latest_turns
+            {turns}
             WHERE {column} IS NOT NULL AND coalesce(inclusion_probability, 1) > 0
           )
-        ) WHERE share >= {COMMON} - 1e-9""")
-    return None if rows[0][0] is None else float(rows[0][0])
+        ) RIGHT JOIN (SELECT unnest($shares::DOUBLE[]) AS wanted) ON TRUE
+        GROUP BY wanted ORDER BY wanted""",
+        {"shares": sorted(shares)},
+    )
+    return [None if value is None else float(value) for (value,) in rows]

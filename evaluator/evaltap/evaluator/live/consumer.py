@@ -57,7 +57,8 @@ class Consumed:
 class Consumer:
     """Lands a source into a store and scores it; `stop` may be called from anywhere.
 
-    `log` is what the run's `source` says; `duties` are done on the same thread.
+    `log` is what the run's `source` says; `duties` are done on the same thread.  A partition that was never
+    read is read from its oldest record, with `from_now` from its end.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Consumer:
         scorer: "PendingScorer | None" = None,
         duties: Sequence[Duty] = (),
         log: str = "",
+        from_now: bool = False,
         limits: ConsumerLimits | None = None,
         recent_limits: RecentLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -84,6 +86,7 @@ class Consumer:
         self._scorer = scorer
         self._duties = duties
         self._log = log
+        self._from_now = from_now
         self._clock = clock
         self._large = False
         self._landed_since_opening = 0
@@ -97,12 +100,12 @@ class Consumer:
     def run(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> Consumed:
         """Consume until `stop`, or until the log has nothing new and everything is scored."""
         compact(self._store)
+        for duty in self._duties:
+            duty.begin()
         offsets = self._lander.offsets()
         self._source.seek(self._pass_gaps(offsets, report))
         with self._store.limited_memory(self._limits.landing_memory):
             self._score(None)  # of a killed run, or with other metrics
-            for duty in self._duties:
-                duty.begin()
             self._loop(until_idle=until_idle, report=report)
             self._store.join()
         return self.consumed
@@ -117,7 +120,9 @@ class Consumer:
         positions = log_positions(self._source.bounds(), offsets, partly_read(self._store))
         self.consumed.gaps += [position.gap for position in positions if position.gap]
         passed = {
-            one.partition: one.bounds.start
+            one.partition: one.bounds.end
+            if self._from_now and one.next_offset is None
+            else one.bounds.start
             for one in positions
             if one.gap or one.next_offset is None
         }

@@ -8,11 +8,13 @@ import json
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaltap.evaluator.landing.seq_ranges import Ranges, highest, merged, size, without
 from evaltap.schemas.log.local import open_log
+from evaltap.schemas.log.retention import trimmed
 from evaltap.schemas.wire.dead_letter import read_headers
 from evaltap.schemas.wire.record import Manifest, RecordError, WireRecord, decode_record, parse_seq
 
@@ -35,6 +37,8 @@ class Account:
     ended: bool = False
     """No process has the log open that its records are on."""
     on_log: Ranges = field(default_factory=list)
+    trimmed: Ranges = field(default_factory=list)
+    """Records that every consumer of the log had landed, and that it has deleted since."""
     consumed: Ranges = field(default_factory=list)
     """Records that the store has taken, whatever became of them."""
     dead: Ranges = field(default_factory=list)
@@ -72,10 +76,10 @@ class Account:
         return size(without(self.on_log, self.consumed))
 
     def _seen(self) -> Ranges:
-        return merged([*self.on_log, *self.consumed])
+        return merged([*self.on_log, *self.consumed, *self.trimmed])
 
     def _highest(self) -> int:
-        return max(self.stated, highest(self.on_log), highest(self.consumed))
+        return max(self.stated, highest(self._seen()))
 
 
 def accounts(log: Path | None, db: Path | None) -> list[Account]:
@@ -93,7 +97,7 @@ def accounts(log: Path | None, db: Path | None) -> list[Account]:
         with Store(db, create=False) as store:
             _read_store(store, found)
     for account in found.values():
-        for name in ("on_log", "consumed", "dead", "erased"):
+        for name in ("on_log", "trimmed", "consumed", "dead", "erased"):
             setattr(account, name, merged(getattr(account, name)))
     return [found[producer_id] for producer_id in sorted(found)]
 
@@ -112,7 +116,12 @@ def _state(account: Account, highest_seq: int, drops: dict[str, int], closing: b
 
 def _read_log(path: Path, found: dict[str, Account]) -> None:
     with closing(open_log(path, mode="read")) as log:
-        for _, record in log.records():
+        gone = trimmed(log)
+        manifests = [(0, one.manifest) for one in gone.values() if one.manifest is not None]
+        for name, one in gone.items():
+            if one.last_seq:
+                _account(found, name).trimmed.append((1, one.last_seq))
+        for _, record in chain(manifests, log.records()):
             seq = parse_seq(record.header("seq"))
             producer_id = record.header("producer_id")
             try:

@@ -149,7 +149,7 @@ def erase_from_store(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
             _delete(store, removed, sessions, letters)
     if not dry_run:
         # See erase_from_log.
-        _write_anew(path)
+        write_anew(path)
     return Erased(str(path), removed, mentions)
 
 
@@ -208,7 +208,7 @@ def _mentions(store: Store, subject: Subject, sessions: list[str]) -> int:
     return found
 
 
-def _write_anew(path: Path) -> None:
+def write_anew(path: Path) -> None:
     """Copy what is left into a new file and put it in the place of the old one."""
     fresh = path.with_name(path.name + ".erasing")
     for leftover in (fresh, fresh.with_name(fresh.name + ".wal")):

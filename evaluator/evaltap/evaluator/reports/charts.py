@@ -142,12 +142,16 @@ def tiles(report: Report) -> list[Tile]:
     evaluated = total - counts.get("not_evaluated", 0)
     found = [Tile("cases", f"{total:,}", counted(len(report.metrics), "metric"))]
     if evaluated:
-        rate = counts.get("passed", 0) / evaluated
-        found.append(Tile("pass rate", f"{rate:.1%}", "cases with nothing failed"))
+        rate, remark = counts.get("passed", 0) / evaluated, "cases with nothing failed"
+        if report.summary.weighted and report.summary.passing_rate is not None:
+            remark = f"of all traffic, {remark}; {rate:.1%} of the recorded ones"
+            rate = report.summary.passing_rate
+        found.append(Tile("pass rate", f"{rate:.1%}", remark))
     crashed = report.summary.crashed
     if crashed.count and crashed.interval is not None:
         bounds = f"{crashed.interval.low:.0%} to {crashed.interval.high:.0%}"
-        remark = f"{crashed.rate:.1%} of the cases, 95 % interval {bounds}"
+        cases = "all traffic" if report.summary.weighted else "the cases"
+        remark = f"{crashed.rate:.1%} of {cases}, 95 % interval {bounds}"
         found.append(Tile("crashed", f"{crashed.count:,}", remark))
     gaps = sum(row.not_evaluated for row in report.summary.metrics)
     errors = sum(row.errors for row in report.summary.metrics)
@@ -164,18 +168,24 @@ def tiles(report: Report) -> list[Tile]:
 def _use_tiles(name: str, use: Usage, noun: str) -> list[Tile]:
     found: list[Tile] = []
     if use.latency_p95_ms is not None and use.latency_p50_ms is not None:
-        remark = f"median {duration(use.latency_p50_ms)}, {counted(use.with_latency, noun)}"
+        remark = f"median {duration(use.latency_p50_ms)}, {counted(use.with_latency, noun)}{_of_all(use)}"
         found.append(Tile(f"{name} latency, p95", duration(use.latency_p95_ms), remark))
     if use.cost_usd is not None:
         missing = use.count - use.with_cost
         remark = f"unknown for {counted(missing, noun)}" if missing else counted(use.count, noun)
         remark += f", {use.cached:,} from the cache" if use.cached else ""
+        if use.recorded is not None and use.recorded.cost_usd is not None:
+            remark += f"; all traffic, {money(use.recorded.cost_usd)} of it recorded"
         found.append(Tile(f"{name} cost", money(use.cost_usd), remark))
     if use.input_tokens is not None or use.output_tokens is not None:
         tokens = (use.input_tokens or 0) + (use.output_tokens or 0)
-        remark = f"{amount(use.input_tokens or 0)} in, {amount(use.output_tokens or 0)} out"
+        remark = f"{amount(use.input_tokens or 0)} in, {amount(use.output_tokens or 0)} out{_of_all(use)}"
         found.append(Tile(f"{name} tokens", amount(tokens), remark))
     return found
+
+
+def _of_all(use: Usage) -> str:
+    return "" if use.recorded is None else "; of all traffic"
 
 
 def metric_views(report: Report) -> list[MetricView]:

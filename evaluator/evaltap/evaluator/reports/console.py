@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.summary import Difference, Summary
+from evaltap.evaluator.reports.text import traffic_notes
 from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ def print_summary(summary: Summary, out: "Console", differences: Sequence[Differ
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=counted(summary.cases, "case"), title_justify="left")
+    cases = counted(summary.cases, "recorded case" if summary.weighted else "case")
+    about = "; rates, intervals and means are of all traffic" if summary.weighted else ""
+    table = Table(title=f"{cases}{about}", title_justify="left")
     table.add_column("metric")
     shown = ["passed", "failed", "crashed", "not evaluated", "errors"]
     if not summary.crashed.count:
@@ -49,6 +52,8 @@ def print_summary(summary: Summary, out: "Console", differences: Sequence[Differ
             "-" if row.mean_score is None else f"{row.mean_score:.3f}",
         )
     out.print(table)
+    for note in traffic_notes(summary):
+        out.print(Text(visible(note)), soft_wrap=True)
     if crashed := crashed_line(summary):
         out.print(Text(crashed, style="red"))
     if summary.worst:
@@ -92,8 +97,10 @@ def crashed_line(summary: Summary) -> str:
         return ""
     interval = crashed.interval
     bounds = f", 95 % interval {interval.low:.0%} to {interval.high:.0%}" if interval else ""
+    of_all = " of all traffic" if summary.weighted else ""
+    share = f"{crashed.rate:.1%}{of_all}{bounds}"
     return (
-        f"crashed: {crashed.count:,} of {counted(crashed.cases, 'case')} ({crashed.rate:.1%}{bounds});"
+        f"crashed: {crashed.count:,} of {counted(crashed.cases, 'case')} ({share});"
         " the agent's run failed, never ended or was cut off"
     )
 

@@ -28,27 +28,40 @@ class GuardFinding:
     message: str
 
 
-def latency_guard(latencies_ms: Sequence[float | None], limit_ms: float) -> GuardFinding:
+def latency_guard(
+    latencies_ms: Sequence[float | None], limit_ms: float, weights: Sequence[float] | None = None
+) -> GuardFinding:
     """Tell whether at least 95 of 100 turns took no longer than the limit; infinity: the run failed.
 
-    Turns whose latency was not recorded leave it open, unless it comes out the same whatever they
-    took.
+    `weights` say how many turns of the traffic each stands for; by default one.  Turns whose latency was
+    not recorded leave it open, unless it comes out the same whatever they took.
     """
-    total = len(latencies_ms)
     name = f"95 of 100 turns within {limit_ms:g} ms"
-    if not total:
+    if not latencies_ms:
         return GuardFinding(None, f"{name}: unknown, no turns are at hand")
+    weights = weights or [1.0] * len(latencies_ms)
+    missing = within = 0.0
+    for latency, weight in zip(latencies_ms, weights, strict=True):
+        missing += weight * (latency is None)
+        within += weight * (latency is not None and latency <= limit_ms)
+    total = sum(weights)
+    counts = _counts(latencies_ms, limit_ms)
+    if total != len(latencies_ms):
+        counts = f"{within / total:.1%} of all traffic; of the recorded ones {counts}"
+    needed = 0.95 * total
+    # Sums of weights are rounded: a share of exactly 95 of 100 is enough.
+    if within >= needed * (1 - 1e-12):
+        return GuardFinding(True, f"{name}: {counts}")
+    if within + missing < needed * (1 - 1e-12):
+        return GuardFinding(False, f"{name}: only {counts}")
+    return GuardFinding(None, f"{name}: unknown, {counts}")
+
+
+def _counts(latencies_ms: Sequence[float | None], limit_ms: float) -> str:
     missing = sum(latency is None for latency in latencies_ms)
     within = sum(latency is not None and latency <= limit_ms for latency in latencies_ms)
     crashed = sum(latency == inf for latency in latencies_ms)
-    counts = f"{within:,} of {total:,} were"
+    counts = f"{within:,} of {len(latencies_ms):,} were"
     if crashed:
         counts += f", {crashed:,} crashed"
-    if missing:
-        counts += f", {missing:,} have no latency recorded"
-    needed = 0.95 * total
-    if within >= needed:
-        return GuardFinding(True, f"{name}: {counts}")
-    if within + missing < needed:
-        return GuardFinding(False, f"{name}: only {counts}")
-    return GuardFinding(None, f"{name}: unknown, {counts}")
+    return f"{counts}, {missing:,} have no latency recorded" if missing else counts

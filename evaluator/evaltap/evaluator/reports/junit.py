@@ -55,9 +55,33 @@ def _suite(xml: XMLGenerator, name: str, cells: _Cells, report: Report) -> None:
         **({"time": _seconds(sum(times))} if times else {}),
     }
     xml.startElement("testsuite", AttributesImpl(attributes))
+    if report.summary.weighted:
+        _properties(xml, name, report)
     for case, cell in cells:
         _test_case(xml, case, cell)
     xml.endElement("testsuite")
+
+
+def _properties(xml: XMLGenerator, name: str, report: Report) -> None:
+    """Write what the metric's cases say of all traffic: the counts are of those that were recorded."""
+    (row,) = (one for one in report.summary.metrics if one.metric_name == name)
+    interval = row.interval or (None, None)
+    found = {
+        "pass_rate": row.pass_rate,
+        "pass_rate_low": interval[0],
+        "pass_rate_high": interval[1],
+        "mean_score": row.mean_score,
+        "sample_pass_rate": row.sample_pass_rate,
+        "effective_turns": row.effective_turns,
+        "estimated_turns": row.estimated_turns,
+        "covered": row.covered,
+    }
+    xml.startElement("properties", AttributesImpl({}))
+    for key, value in found.items():
+        if value is not None:
+            xml.startElement("property", AttributesImpl({"name": key, "value": f"{value:.6g}"}))
+            xml.endElement("property")
+    xml.endElement("properties")
 
 
 def _test_case(xml: XMLGenerator, case: CaseReport, cell: Cell) -> None:

@@ -126,7 +126,12 @@ def _use(name: str, use: Usage) -> list[str]:
             f" {_ms(use.latency_p95_ms)} at the 95th percentile"
         )
     noun = "turn" if name == "agent" else "call"
-    return [f"**{name}**, {counted(use.count, noun)}: {'; '.join(parts)}."] if parts else []
+    about = counted(use.count, noun)
+    if use.estimated_turns is not None:
+        about = (
+            f"all traffic ({use.estimated_turns:,.0f} turns, of which {use.count:,} are recorded)"
+        )
+    return [f"**{name}**, {about}: {'; '.join(parts)}."] if parts else []
 
 
 def _ms(value: float | None) -> str:

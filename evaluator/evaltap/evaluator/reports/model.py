@@ -55,7 +55,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was used, and for how many that is known; None where it was not recorded."""
+    """What was used, and for how many that is known; None where it was not recorded.
+
+    Counts are of what was recorded; sums and percentiles are of all traffic where `recorded` is there.
+    """
 
     count: int
     cost_usd: float | None = None
@@ -67,6 +70,10 @@ class Usage:
     with_latency: int = 0
     cached: int = 0
     """Answers that came from a cache."""
+    estimated_turns: float | None = None
+    """Turns of the traffic, where sampling left some out."""
+    recorded: "Usage | None" = None
+    """What the recorded turns used, unweighted, where sampling left some out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,14 @@ from evaltap.evaluator.reports.model import (
     case_status,
 )
 from evaltap.evaluator.reports.summary import Difference, Summary, check_run, score_scope, summarise
-from evaltap.evaluator.reports.text import difference_lines
-from evaltap.evaluator.reports.usage import TurnUse, total, usage_of
+from evaltap.evaluator.reports.text import difference_lines, traffic_notes
+from evaltap.evaluator.reports.usage import (
+    TurnUse,
+    landed_uses,
+    total,
+    traffic_usage,
+    usage_of,
+)
 from evaltap.evaluator.store.database import STORE, Store, sql
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
@@ -60,16 +66,18 @@ def read_report(
     shown = with_details(store, cases[: limits.cases], calls, limits)
     shown = _with_evidence(shown, _landed(store, references), files, _comparison(store), limits)
     cases = list(_with_usage([*shown, *cases[limits.cases :]], uses))
+    summary = summarise(store, run_id=run_id, metrics=digests)
+    used = usage_of(uses)
     return Report(
         source,
         datetime.now(UTC).isoformat(timespec="seconds"),
-        summarise(store, run_id=run_id, metrics=digests),
+        summary,
         _metric_reports(store),
         tuple(cases),
         grouping.reason_groups(cases),
-        usage_of(uses),
+        traffic_usage(store, used) if summary.weighted else used,
         calls.usage,
-        tuple(_notes(store, cases, limits, files)),
+        (*_notes(cases, limits, files), *traffic_notes(summary)),
         {name: sum(case.status == name for case in cases) for name in SEVERITY},
     )
 
@@ -202,8 +210,7 @@ def _with_evidence(
 
 def _uses(store: Store, files: FileCases) -> list[TurnUse]:
     """Return what each turn of the scored cases used."""
-    rows = store.rows(sql(__name__, "report_usage"))
-    landed = [TurnUse((app, eval_set, eval_id), *use) for app, eval_set, eval_id, *use in rows]
+    landed = landed_uses(store)
     here = {use.key for use in landed}
     return [*landed, *(use for use in files.uses if use.key not in here)]
 
@@ -239,9 +246,7 @@ def _metric_reports(store: Store) -> tuple[MetricReport, ...]:
     )
 
 
-def _notes(
-    store: Store, cases: Sequence[CaseReport], limits: Limits, files: FileCases
-) -> list[str]:
+def _notes(cases: Sequence[CaseReport], limits: Limits, files: FileCases) -> list[str]:
     notes = []
     if len(cases) > limits.cases:
         notes.append(
@@ -256,15 +261,6 @@ def _notes(
         )
     if files.bad_lines:
         notes.append(f"{counted(files.bad_lines, 'line')} of the case files hold no eval case.")
-    ((sampled,),) = store.rows(
-        "SELECT count(*) FROM latest_cases SEMI JOIN report_scores USING (app_name, eval_set_id, eval_id)"
-        " WHERE inclusion_probability < 1"
-    )
-    if sampled:
-        notes.append(
-            f"{counted(sampled, 'case')} came through sampling: rates are those of the recorded"
-            " cases, not corrected for what was left out."
-        )
     return notes
 
 

@@ -1,9 +1,10 @@
 """What scores say, read from the store as plain data and printed as console tables."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from evaltap.evaluator.estimates.rates import Rate
 from evaltap.evaluator.reports.exit_status import (
     BELOW_THE_BAR,
     INCOMPLETE,
@@ -11,6 +12,7 @@ from evaltap.evaluator.reports.exit_status import (
     FailOn,
     GuardFinding,
 )
+from evaltap.evaluator.reports.traffic import read_traffic
 from evaltap.evaluator.stats import Interval, wilson
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
@@ -20,7 +22,11 @@ WORST_CASES = 10
 
 @dataclass(frozen=True, slots=True)
 class MetricCounts:
-    """One metric over the cases of a run; rates are over what could be evaluated."""
+    """One metric over the cases of a run; rates are over what could be evaluated.
+
+    Counts are of the recorded cases.  Where sampling left turns out, rate, interval and mean are those of
+    all traffic, of its turns.
+    """
 
     metric_name: str
     passed: int
@@ -30,9 +36,22 @@ class MetricCounts:
     pass_rate: float | None
     mean_score: float | None
     interval: Interval | None = None
-    """Of the pass rate, at 95 % (Wilson): what it may be in truth when the cases are a fair sample."""
+    """Of the pass rate, at 95 %: Wilson's of the cases, or of all traffic as `evaltap estimate` has it."""
     crashed: int = 0
     """Cases with a run that failed, never ended or was cut off: not passed."""
+    sample_pass_rate: float | None = None
+    """The pass rate of the recorded cases, unweighted."""
+    effective_turns: float | None = None
+    """Independent turns that would tell as much; None where nothing is weighted, as below."""
+    estimated_turns: float | None = None
+    """Turns of the traffic that the recorded ones stand for."""
+    turns: int | None = None
+    """Recorded turns behind the rate."""
+    sessions: int | None = None
+    covered: float | None = None
+    """The share of the traffic that had a chance of being kept."""
+    flags: tuple[str, ...] = ()
+    """As of `evaltap estimate` (uncovered, few_sessions); not_landed: no scored turn of it has landed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +63,11 @@ class CrashedCases:
     count: int
     """Those that crashed."""
     rate: float | None
+    """Of all traffic where sampling left turns out."""
     interval: Interval | None
-    """Of the rate, at 95 % (Wilson)."""
+    """Of the rate, at 95 %."""
+    sample_rate: float | None = None
+    """Of the recorded cases, unweighted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +112,12 @@ class Summary:
     worst: tuple[CaseRow, ...]
     unscored: tuple[Unscored, ...]
     crashed: CrashedCases = CrashedCases(0, 0, None, None)
+    weighted: bool = False
+    """Whether sampling left turns out: rates, intervals and means are of all traffic."""
+    passing_rate: float | None = None
+    """Where weighted: the share of cases with nothing failed, of those that could be evaluated."""
+    notes: tuple[str, ...] = ()
+    """What the rates do not speak of."""
 
     def data(self) -> dict[str, Any]:
         """Return the summary as JSON data."""
@@ -166,14 +194,16 @@ def summarise(
         SELECT metric_name, status, coalesce(reason, ''), count(*), min(eval_id)
         {scope} AND status IN ('not_evaluated', 'error')
         GROUP BY metric_name, status, reason ORDER BY count(*) DESC, metric_name, status, reason LIMIT 20""")
-    return Summary(
+    share = crashed / cases if cases else None
+    summary = Summary(
         run_id,
         cases,
         tuple(_metric_counts(row) for row in counts),
         tuple(CaseRow(*row) for row in worst_rows),
         tuple(Unscored(*row) for row in unscored),
-        CrashedCases(cases, crashed, crashed / cases if cases else None, wilson(crashed, cases)),
+        CrashedCases(cases, crashed, share, wilson(crashed, cases), share),
     )
+    return _of_all_traffic(summary, store, metrics)
 
 
 def check_run(store: Store, run_id: str) -> None:
@@ -186,7 +216,47 @@ def check_run(store: Store, run_id: str) -> None:
 def _metric_counts(row: tuple[Any, ...]) -> MetricCounts:
     name, passed, failed, not_evaluated, errors, rate, mean, crashed = row
     interval = wilson(passed, passed + failed + crashed)
-    return MetricCounts(name, passed, failed, not_evaluated, errors, rate, mean, interval, crashed)
+    return MetricCounts(
+        name, passed, failed, not_evaluated, errors, rate, mean, interval, crashed, rate
+    )
+
+
+def _of_all_traffic(summary: Summary, store: Store, metrics: Sequence[str]) -> Summary:
+    """Return the summary with the rates of all traffic where a weight differs from 1."""
+    traffic, notes = read_traffic(store, summary.run_id, metrics)
+    if traffic is None:
+        return replace(summary, notes=notes)
+    crashed = summary.crashed
+    if traffic.crashed is not None:
+        rate, interval = traffic.crashed.rate, traffic.crashed.process
+        crashed = replace(crashed, rate=rate, interval=interval)
+    return replace(
+        summary,
+        metrics=tuple(
+            _weighted(row, traffic.rates.get(row.metric_name)) for row in summary.metrics
+        ),
+        crashed=crashed,
+        weighted=True,
+        passing_rate=traffic.passing.rate if traffic.passing else None,
+        notes=notes,
+    )
+
+
+def _weighted(row: MetricCounts, rate: Rate | None) -> MetricCounts:
+    if rate is None:  # none of its turns is landed, or they have grown since
+        return replace(row, pass_rate=None, interval=None, mean_score=None, flags=("not_landed",))
+    return replace(
+        row,
+        pass_rate=rate.rate,
+        mean_score=rate.mean_score,
+        interval=rate.process,
+        effective_turns=rate.effective_turns,
+        estimated_turns=rate.estimated_turns,
+        turns=rate.turns,
+        sessions=rate.sessions,
+        covered=rate.covered,
+        flags=rate.flags,
+    )
 
 
 def score_scope(

@@ -5,6 +5,7 @@ from typing import Final
 
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.model import Call, CaseReport, Cell, Step, TurnEvidence
+from evaltap.evaluator.reports.summary import MetricCounts, Summary
 
 _MARKS: Final = {
     "same": "=",
@@ -15,6 +16,36 @@ _MARKS: Final = {
     "made": " ",
     "left_out": "x",
 }
+
+
+def traffic_notes(summary: Summary) -> list[str]:
+    """Return what readers must know of rates where sampling left turns out; a sentence each."""
+    notes = [one[0].upper() + one[1:] for one in summary.notes]
+    if not summary.weighted:
+        return notes
+    about = (
+        "Sampling left turns out: pass rates, intervals and means are of all traffic, of its turns, each"
+        " weighted by one over its inclusion probability; counts are of the recorded cases."
+    )
+    behind = [line for row in summary.metrics if (line := traffic_line(row))]
+    return [about, *behind, *notes]
+
+
+def traffic_line(row: MetricCounts) -> str:
+    """Return from how much the rate of all traffic was estimated; empty where it was not."""
+    if row.pass_rate is None or row.estimated_turns is None or row.effective_turns is None:
+        return ""
+    raw = (
+        ""
+        if row.sample_pass_rate is None
+        else f", {row.sample_pass_rate:.1%} of the recorded cases"
+    )
+    flags = f" ({', '.join(row.flags)})" if row.flags else ""
+    return (
+        f"{row.metric_name}: {row.pass_rate:.1%} of all traffic{raw}; from {row.turns:,} turns in"
+        f" {row.sessions:,} sessions, which stand for {row.estimated_turns:,.0f} turns and tell as much as"
+        f" {row.effective_turns:,.0f} independent ones{flags}."
+    )
 
 
 def call_text(call: Call, limit: int = 160) -> str:

@@ -1,12 +1,15 @@
 """What turns used, added up: cost, tokens, latency; what is not known stays unknown."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.turn import FAILED_RUNS
+from evaltap.evaluator.estimates.quantiles import weighted_quantiles
 from evaltap.evaluator.reports.model import Usage
 from evaltap.evaluator.stats import percentile
+from evaltap.evaluator.store.database import Store, sql
 from evaltap.schemas.formats.case import CaseData
 
 Number = TypeVar("Number", int, float)
@@ -22,6 +25,8 @@ class TurnUse(NamedTuple):
     latency_ms: float | None
     run_failed: bool = False
     """Whether the run failed, never ended or was cut off."""
+    weight: float = 1.0
+    """How many turns of the traffic it stands for."""
 
 
 def turn_uses(key: CaseKey, case: CaseData) -> list[TurnUse]:
@@ -54,6 +59,33 @@ def usage_of(uses: Sequence[TurnUse]) -> Usage:
         percentile(latencies, 0.5),
         percentile(latencies, 0.95),
         len(latencies),
+    )
+
+
+def landed_uses(store: Store) -> list[TurnUse]:
+    """Return what each landed turn of the cases in `report_scores` used."""
+    rows = store.rows(sql(__name__, "report_usage"))
+    return [TurnUse((app, eval_set, eval_id), *use) for app, eval_set, eval_id, *use in rows]
+
+
+def traffic_usage(store: Store, recorded: Usage) -> Usage:
+    """Return what all traffic used of which the landed turns of `report_scores` are a sample."""
+    ((turns, cost, tokens_in, tokens_out),) = store.rows(sql(__name__, "report_traffic"))
+    p50, p95 = weighted_quantiles(
+        store,
+        "FROM latest_turns SEMI JOIN report_scores USING (app_name, eval_set_id, eval_id)",
+        "latency_ms",
+        (0.5, 0.95),
+    )
+    return replace(
+        recorded,
+        cost_usd=cost,
+        input_tokens=None if tokens_in is None else round(tokens_in),
+        output_tokens=None if tokens_out is None else round(tokens_out),
+        latency_p50_ms=p50,
+        latency_p95_ms=p95,
+        estimated_turns=turns,
+        recorded=recorded,
     )
 
 

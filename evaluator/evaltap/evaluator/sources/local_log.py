@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from evaltap.evaluator.sources.base import BATCH_BYTES, Bounds, Partition, SourceBatch, SourceRecord
+from evaltap.evaluator.sources.positions import LogPosition
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.local import LocalLog, LogMissingError, open_log
+from evaltap.schemas.log.retention import trimmed_until
 
 CHECK_SECONDS = 0.02
 """How often a waiting poll looks whether another process has appended."""
@@ -28,6 +30,7 @@ class LocalLogSource:
         self._wanted: dict[Partition, int] = {}
         self._next: int | None = None
         self._log: LocalLog | None = None
+        self._reading = False
         self._must_exist = must_exist
         if must_exist:
             self._open()
@@ -83,6 +86,7 @@ class LocalLogSource:
                 # Beyond the end: the file was put back from a copy; what is new in it was never seen.
                 self._next = wanted if wanted <= log.end_offset() else 0
             rows = log.read(self._next, max_records, max_bytes=BATCH_BYTES)
+            gaps = self._trimmed(log, partition, rows[0][0]) if rows else ()
         except LogMissingError:
             if self._must_exist:
                 raise
@@ -92,7 +96,18 @@ class LocalLogSource:
         if rows:
             self._next = rows[-1][0] + 1
         records = tuple(SourceRecord(partition, offset, record) for offset, record in rows)
-        return SourceBatch(records, {partition: self._next} if rows else {})
+        return SourceBatch(records, {partition: self._next} if rows else {}, gaps=gaps)
+
+    def _trimmed(self, log: LocalLog, partition: Partition, first: int) -> tuple[str, ...]:
+        """Return what to tell of records that were trimmed while this process was reading."""
+        begins = self._next or 0
+        if not self._reading:
+            self._reading = True  # what was gone before is told by whoever knows what was landed
+            return ()
+        until = trimmed_until(log) if first > begins else 0
+        if until <= begins:
+            return ()
+        return (LogPosition(partition, Bounds(min(until, first), first), begins).gap,)
 
     def _open(self) -> LocalLog:
         if self._log is None:

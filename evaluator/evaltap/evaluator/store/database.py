@@ -36,7 +36,7 @@ from evaltap.evaluator.store.results_folder import (
     trusted_folder,
 )
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 WRITING_MEMORY = "160MB"
 
 _KINDS: Mapping[str, ColumnKind] = {

@@ -29,6 +29,7 @@ class RecordWriter:
         *,
         producer_id: str | None = None,
         batch_records: int = 500,
+        batch_bytes: int = 1 << 30,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self.producer_id = producer_id or uuid.uuid4().hex
@@ -36,6 +37,7 @@ class RecordWriter:
         self._processor = processor
         self._append = append
         self._batch_records = batch_records
+        self._batch_bytes = batch_bytes
         self._now = now
         self._seq = 0
         self._waiting: list[WireRecord] = []
@@ -63,12 +65,22 @@ class RecordWriter:
 
     def write_batch(self) -> int:
         """Append the next batch and return its size, 0 when nothing waits; raises what `append` does."""
-        batch = self._waiting[: self._batch_records]
+        batch = self._next_batch()
         if batch:
             self._append(batch)
             del self._waiting[: len(batch)]
             self.waiting_bytes -= sum(record.size for record in batch)
         return len(batch)
+
+    def _next_batch(self) -> list[WireRecord]:
+        """Return what is appended at once: some records, or so many bytes of them, one at the least."""
+        batch = self._waiting[: self._batch_records]
+        size = 0
+        for place, record in enumerate(batch):
+            size += record.size
+            if place and size > self._batch_bytes:
+                return batch[:place]
+        return batch
 
     def write_manifest(self, drops: Mapping[str, int], *, closing: bool = False) -> None:
         """Append a manifest, unless nothing has changed since the last one."""

@@ -19,6 +19,9 @@ from evaltap.schemas.data import CaseData
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import WireRecord, encode_feedback
 
+LOG_BATCHES = 8
+"""A batch is at most this part of what the log may hold, which it may exceed by one."""
+
 
 @dataclass(frozen=True, slots=True)
 class WriterLimits:
@@ -59,6 +62,7 @@ class RetryingWriter:
             self._append,
             producer_id=producer_id,
             batch_records=self._limits.batch_records,
+            batch_bytes=config.log_max_bytes // LOG_BATCHES,
         )
         self._feedback: list[WireRecord] = []
         self._has_stated_drops = False

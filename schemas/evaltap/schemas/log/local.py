@@ -88,7 +88,7 @@ class LocalLog:
                     if found:
                         break
                     raise sqlite3.DatabaseError("the log is malformed: its offsets do not ascend")
-                record = WireRecord(_as_bytes(key), _as_bytes(value), _unpack(headers))
+                record = WireRecord(_as_bytes(key), _as_bytes(value), unpack_headers(headers))
                 size += record.size
                 if found and max_bytes is not None and size > max_bytes:
                     break
@@ -403,7 +403,7 @@ def _as_bytes(value: object) -> bytes:
     return value.encode("utf-8", "replace") if isinstance(value, str) else b""
 
 
-def _unpack(text: object) -> tuple[tuple[str, bytes], ...]:
+def unpack_headers(text: object) -> tuple[tuple[str, bytes], ...]:
     """Return the headers of a row; a damaged row has none, so that it ends as a dead letter."""
     try:
         pairs = orjson.loads(text if isinstance(text, str | bytes) else b"")

@@ -47,10 +47,12 @@ FROM latest_turn_scores s
 JOIN latest_turns t USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
 WHERE coalesce(t.inclusion_probability, 1) > 0;
 
--- Pass rate of cases by metric version, over the latest scores.  Rates are over what could be evaluated,
--- and speak of all traffic: a session counts one over the largest probability of its turns, which share
--- one draw.  A crashed run has not passed.  Counts and sample_pass_rate are of what was recorded.
-CREATE OR REPLACE VIEW v_pass_rate AS
+-- Pass rates by what they are sliced by ("case": all cases as they are, the others: turns) and metric
+-- version, over the latest scores; the views below name the slices.  Rates are over what could be evaluated
+-- and speak of all traffic: a turn counts one over its probability, a session one over the largest of its
+-- turns, which share one draw.  A crashed run has not passed.  Counts and sample_pass_rate are of what was
+-- recorded; intervals: `evaltap estimate X.duckdb --by hour`.
+CREATE OR REPLACE VIEW v_pass_rate_by AS
 WITH newest AS (
   SELECT * FROM scores
   QUALIFY row_number() OVER (
@@ -63,12 +65,32 @@ drawn AS (
   WHERE coalesce(inclusion_probability, 1) > 0
   GROUP BY ALL
 ),
-weighted AS (
-  SELECT newest.*, coalesce(drawn.weight, 1) AS weight
+called AS (
+  SELECT DISTINCT app_name, eval_set_id, eval_id, invocation_id, turn_revision, tool_name
+  FROM latest_tool_calls
+),
+verdicts AS (
+  SELECT 'case' AS slice, NULL::VARCHAR AS value, metric_name, metric_digest, status, score, scored_at,
+         coalesce(weight, 1) AS weight
   FROM newest LEFT JOIN drawn USING (app_name, eval_set_id, eval_id)
+  UNION ALL
+  SELECT 'hour', date_trunc('hour', started_at)::VARCHAR,
+         metric_name, metric_digest, status, score, scored_at, weight
+  FROM latest_weighted_turn_scores
+  UNION ALL
+  SELECT 'tool', tool_name, metric_name, metric_digest, status, score, scored_at, weight
+  FROM latest_weighted_turn_scores
+  JOIN called USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
+  UNION ALL
+  SELECT 'model', unnest(list_distinct(models)),
+         metric_name, metric_digest, status, score, scored_at, weight
+  FROM latest_weighted_turn_scores
 )
 SELECT
+  slice,
+  value,
   metric_name,
+  count(*)                                   AS turns,
   count(*) FILTER (status = 'passed')        AS passed,
   count(*) FILTER (status = 'failed')        AS failed,
   count(*) FILTER (status = 'crashed')       AS crashed,
@@ -79,69 +101,30 @@ SELECT
   sum(weight * score) / sum(weight) FILTER (score IS NOT NULL) AS mean_score,
   count(*) FILTER (status = 'passed')
     / nullif(count(*) FILTER (status IN ('passed', 'failed', 'crashed')), 0) AS sample_pass_rate,
-  sum(weight) FILTER (status IN ('passed', 'failed', 'crashed')) AS estimated_cases,
-  metric_digest
-FROM weighted
-GROUP BY metric_name, metric_digest
-ORDER BY metric_name, max(scored_at), metric_digest;
-
--- Pass rates of all traffic by hour, tool and model: of turns, weighted, by metric version.  Intervals:
--- `evaltap estimate X.duckdb --by hour`.
-CREATE OR REPLACE VIEW v_pass_rate_by_hour AS
-SELECT
-  date_trunc('hour', started_at) AS hour,
-  metric_name,
-  count(*) FILTER (status = 'passed') AS passed,
-  count(*) FILTER (status = 'failed') AS failed,
-  count(*) FILTER (status = 'crashed') AS crashed,
-  coalesce(sum(weight) FILTER (status = 'passed'), 0)
-    / sum(weight) FILTER (status IN ('passed', 'failed', 'crashed')) AS pass_rate,
-  count(*) FILTER (status = 'passed')
-    / nullif(count(*) FILTER (status IN ('passed', 'failed', 'crashed')), 0) AS sample_pass_rate,
   sum(weight) FILTER (status IN ('passed', 'failed', 'crashed')) AS estimated_turns,
-  metric_digest
-FROM latest_weighted_turn_scores
-GROUP BY ALL
-ORDER BY ALL;
+  metric_digest,
+  max(scored_at) AS scored_at
+FROM verdicts
+GROUP BY slice, value, metric_name, metric_digest;
+
+CREATE OR REPLACE VIEW v_pass_rate AS
+SELECT metric_name, passed, failed, crashed, not_evaluated, errors, pass_rate, mean_score,
+       sample_pass_rate, estimated_turns AS estimated_cases, metric_digest
+FROM v_pass_rate_by
+WHERE slice = 'case'
+ORDER BY metric_name, scored_at, metric_digest;
+
+CREATE OR REPLACE VIEW v_pass_rate_by_hour AS
+SELECT value::TIMESTAMP AS hour, * EXCLUDE (slice, value, scored_at)
+FROM v_pass_rate_by WHERE slice = 'hour' ORDER BY ALL;
 
 CREATE OR REPLACE VIEW v_pass_rate_by_tool AS
-SELECT
-  tool_name,
-  metric_name,
-  count(*) AS turns,
-  count(*) FILTER (status = 'passed') AS passed,
-  count(*) FILTER (status = 'failed') AS failed,
-  count(*) FILTER (status = 'crashed') AS crashed,
-  coalesce(sum(weight) FILTER (status = 'passed'), 0)
-    / sum(weight) FILTER (status IN ('passed', 'failed', 'crashed')) AS pass_rate,
-  count(*) FILTER (status = 'passed')
-    / nullif(count(*) FILTER (status IN ('passed', 'failed', 'crashed')), 0) AS sample_pass_rate,
-  sum(weight) FILTER (status IN ('passed', 'failed', 'crashed')) AS estimated_turns,
-  metric_digest
-FROM latest_weighted_turn_scores
-JOIN (
-  SELECT DISTINCT app_name, eval_set_id, eval_id, invocation_id, turn_revision, tool_name
-  FROM latest_tool_calls
-) USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
-GROUP BY ALL
-ORDER BY ALL;
+SELECT value AS tool_name, * EXCLUDE (slice, value, scored_at)
+FROM v_pass_rate_by WHERE slice = 'tool' ORDER BY ALL;
 
 CREATE OR REPLACE VIEW v_pass_rate_by_model AS
-SELECT
-  model,
-  metric_name,
-  count(*) FILTER (status = 'passed') AS passed,
-  count(*) FILTER (status = 'failed') AS failed,
-  count(*) FILTER (status = 'crashed') AS crashed,
-  coalesce(sum(weight) FILTER (status = 'passed'), 0)
-    / sum(weight) FILTER (status IN ('passed', 'failed', 'crashed')) AS pass_rate,
-  count(*) FILTER (status = 'passed')
-    / nullif(count(*) FILTER (status IN ('passed', 'failed', 'crashed')), 0) AS sample_pass_rate,
-  sum(weight) FILTER (status IN ('passed', 'failed', 'crashed')) AS estimated_turns,
-  metric_digest
-FROM (SELECT unnest(list_distinct(models)) AS model, * FROM latest_weighted_turn_scores)
-GROUP BY ALL
-ORDER BY ALL;
+SELECT value AS model, * EXCLUDE (slice, value, scored_at)
+FROM v_pass_rate_by WHERE slice = 'model' ORDER BY ALL;
 
 -- Cases that did not pass, worst first, with the reason.
 CREATE OR REPLACE VIEW v_worst_cases AS

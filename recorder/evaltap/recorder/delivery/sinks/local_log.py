@@ -1,19 +1,37 @@
 """The sink over the local log: one transaction a batch, reopened after every error."""
 
+import logging
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from evaltap.recorder.faults import SinkError
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.local import LocalLog, is_damage, open_log, quarantine
+from evaltap.schemas.log.retention import (
+    WARN_SHARE,
+    is_manifest,
+    note_limit,
+    trim_landed,
+    waiting_bytes,
+)
 from evaltap.schemas.wire.record import WireRecord
+
+_LOG = logging.getLogger("evaltap.recorder")
 
 DEFAULT_MAX_BYTES = 1 << 30
 MIN_FREE_SHARE = 0.05
 """Stop writing when less than this share of the disk is free: the disk is the agent's."""
+TRIM_SHARE = 0.75
+"""From this share of its limit on the log is trimmed of what all consumers have landed, however new."""
+RESERVE_SHARE = 1 / 16
+"""Room beyond the limit for manifests alone: a full log still says what was dropped."""
+CHECKPOINT_PAGES = 1_000
+"""Pages of 4 KiB in the journal before they are copied into the file; SQLite's default."""
+WARN_SECONDS = 600.0
 
 _INHERITED: list[LocalLog] = []
 """Logs of the parent process: closing one in a forked child could touch the parent's files."""
@@ -22,7 +40,9 @@ _INHERITED: list[LocalLog] = []
 class LocalLogSink:
     """Append to the local log at `path`, which is created on the first batch.
 
-    `max_bytes` bounds the file, in bytes; a full log refuses new batches and keeps the old ones.
+    `max_bytes` bounds what the file holds, in bytes.  A log that fills up lets go of what every consumer
+    has landed; where that is not enough it refuses new batches and keeps the old ones.  Deleted pages
+    are used again, so the file grows no further.
     """
 
     def __init__(
@@ -38,6 +58,8 @@ class LocalLogSink:
         self._log: LocalLog | None = None
         self._identity: tuple[int, int] | None = None
         self._pid = 0
+        self._manifest = 0
+        self._warn_at = 0.0
 
     def append(self, records: Sequence[WireRecord]) -> None:
         """Take the records in one transaction; SinkError when disk or file do not allow it."""
@@ -45,8 +67,8 @@ class LocalLogSink:
             return
         try:
             log = self._open()
-            self._check_room(log)
-            log.append(records)
+            self._make_room(log, records)
+            self._append(log, records)
         except SinkError:
             raise
         except InputError as error:
@@ -91,19 +113,56 @@ class LocalLogSink:
             self._log = open_log(self.path, mode="append")
             self._pid = os.getpid()
             self._identity = _file_identity(self.path)
+            self._manifest = 0
+            note_limit(self._log, self.max_bytes)
+            # The journal of a small log is small, too; a checkpoint then comes more often.
+            pages = max(64, min(CHECKPOINT_PAGES, self.max_bytes // 16_384))
+            self._log.connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
+            self._log.connection.execute(f"PRAGMA journal_size_limit = {pages * 4096}")
         return self._log
 
     def _replaced(self) -> bool:
         """Return whether the file at the path is no longer the open one (deleted, rotated)."""
         return _file_identity(self.path) != self._identity
 
-    def _check_room(self, log: LocalLog) -> None:
+    def _append(self, log: LocalLog, records: Sequence[WireRecord]) -> None:
+        if len(records) > 1 or not is_manifest(records[0]):
+            log.append(records)
+            return
+        before, self._manifest = self._manifest, log.append(records)
+        # Each manifest says all that the ones before it said: in a full log they must not pile up.
+        if before and log.used_bytes() >= self.max_bytes:
+            log.connection.execute('DELETE FROM records WHERE "offset" = ?', (before,))
+
+    def _make_room(self, log: LocalLog, records: Sequence[WireRecord]) -> None:
         used = log.used_bytes()
-        if used >= self.max_bytes:
-            raise SinkError(f"{self.path} holds {used} bytes, the limit is {self.max_bytes}")
+        if used >= self.max_bytes * TRIM_SHARE and trim_landed(log):
+            used = log.used_bytes()
+        self._warn(log, used)
+        limit = self.max_bytes
+        if all(is_manifest(record) for record in records):
+            limit += int(self.max_bytes * RESERVE_SHARE)
+        while used >= limit:
+            if not trim_landed(log):
+                raise SinkError(f"{self.path} holds {used} bytes, the limit is {self.max_bytes}")
+            used = log.used_bytes()
         disk = shutil.disk_usage(self.path.parent)
         if disk.free < disk.total * self.min_free_share:
             raise SinkError(f"under {self.min_free_share:.0%} of the disk of {self.path} is free")
+
+    def _warn(self, log: LocalLog, used: int) -> None:
+        """Say in the agent's log, once in a while, that turns are about to be dropped."""
+        if used < self.max_bytes * WARN_SHARE or time.monotonic() < self._warn_at:
+            return
+        self._warn_at = time.monotonic() + WARN_SECONDS
+        _LOG.warning(
+            "%s holds %.0f %% of its limit of %s bytes, %.0f %% are waiting for consumers; when it is full"
+            " turns are dropped and counted: start `evaltap consume`, or raise EVALTAP_LOG_MAX_BYTES",
+            self.path,
+            100 * used / self.max_bytes,
+            f"{self.max_bytes:,}",
+            100 * waiting_bytes(log) / self.max_bytes,
+        )
 
 
 def _file_identity(path: Path) -> tuple[int, int] | None:

@@ -1,0 +1,66 @@
+"""`evaltap prune`: delete what is older than a time from a DuckDB file."""
+
+import argparse
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from evaltap.cli.options.common import add_database, add_json
+from evaltap.cli.parsing import duration
+from evaltap.schemas.text import counted
+
+
+@dataclass(frozen=True, slots=True)
+class PruneOptions:
+    """From which file, and what."""
+
+    db: Path
+    older_than: timedelta
+    dry_run: bool
+    json: bool
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap prune cases.duckdb --older-than 90d --dry-run\n"
+        "  evaltap prune cases.duckdb --older-than 90d\n\n"
+        "Sessions go as a whole, by the start of their newest turn. Stop the consumer of the file first; the"
+        " file is written anew and needs as much free space again."
+    )
+    add_database(parser)
+    add = parser.add_argument
+    add(
+        "--older-than",
+        type=duration,
+        required=True,
+        metavar="AGE",
+        help="delete sessions whose newest turn began longer ago, as 24h or 90d",
+    )
+    add("--dry-run", action="store_true", help="only count what would go")
+    add_json(parser)
+    parser.set_defaults(run=run, options=PruneOptions)
+
+
+def run(options: PruneOptions) -> int:
+    """Prune, and say what went."""
+    from evaltap.evaluator.maintenance.pruning import prune
+
+    before = datetime.now(UTC) - options.older_than
+    found = prune(options.db, before, dry_run=options.dry_run)
+    if options.json:
+        data = {
+            "before": before.isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "dry_run": options.dry_run,
+            "sessions": found.sessions,
+            "rows": dict(found.rows),
+        }
+        print(json.dumps(data))
+        return 0
+    rows = ", ".join(f"{name} {count:,}" for name, count in found.rows.items()) or "nothing"
+    verb = "would be deleted" if options.dry_run else "deleted"
+    print(f"{counted(found.sessions, 'session')} that ended before {before:%Y-%m-%d %H:%M} UTC")
+    print(f"rows {verb}: {rows}")
+    return 0

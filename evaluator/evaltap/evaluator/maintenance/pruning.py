@@ -1,0 +1,85 @@
+"""Prune a store: sessions that ended before a time go with all that is known of them.
+
+Whole sessions go, by their newest turn, so that none is left in half.  What proves completeness (manifests,
+numbers that were consumed, offsets) stays, so nothing that was pruned is missed or landed again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from evaltap.evaluator.maintenance.erasure import write_anew
+from evaltap.evaluator.store.database import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What went: sessions, and rows by table."""
+
+    sessions: int
+    rows: Mapping[str, int]
+
+
+def prune(path: Path, before: datetime, *, dry_run: bool = False) -> Pruned:
+    """Delete what ended before an aware time, and write the file anew, which gives its room back.
+
+    It needs as much free space again.  `dry_run` only counts.  Raises StoreError for a file that is not
+    evaltap's or that another process holds.
+    """
+    moment = before.astimezone(UTC).replace(tzinfo=None)
+    with Store(path, create=False) as store:
+        store.execute(_SESSIONS, {"before": moment})
+        ((sessions,),) = store.rows("SELECT count(*) FROM pruned_sessions")
+        found = {
+            table: store.rows(f"SELECT count(*) FROM {table} WHERE {condition}", {**given})[0][0]
+            for table, condition, given in _conditions(moment)
+        }
+        rows = {table: count for table, count in found.items() if count}
+        if rows and not dry_run:
+            with store.transaction():
+                for table, condition, given in _conditions(moment):
+                    store.execute(f"DELETE FROM {table} WHERE {condition}", given)
+    if rows and not dry_run:
+        write_anew(path)
+    return Pruned(sessions, rows)
+
+
+_OF_SESSIONS: Final = (
+    "cases", "turns", "tool_calls", "feedback", "scores", "turn_scores", "rubric_votes", "judge_calls",
+)  # fmt: skip
+
+_SESSIONS: Final = """
+CREATE OR REPLACE TEMP TABLE pruned_sessions AS
+SELECT app_name, eval_set_id, eval_id
+FROM (
+  SELECT app_name, eval_set_id, eval_id, coalesce(started_at, landed_at) AS ended_at FROM turns
+  UNION ALL
+  SELECT app_name, eval_set_id, eval_id, scored_at FROM scores
+  WHERE (app_name, eval_set_id, eval_id) NOT IN (SELECT (app_name, eval_set_id, eval_id) FROM cases)
+)
+GROUP BY ALL
+HAVING max(ended_at) < $before
+"""
+
+# A live run goes on as long as its consumer is started with the same metrics.
+_OLD_RUNS: Final = """
+run_id IN (
+  SELECT run_id FROM runs WHERE kind <> 'live' AND started_at < $before
+  EXCEPT SELECT run_id FROM scores
+)"""
+
+
+def _conditions(before: datetime) -> list[tuple[str, str, dict[str, datetime]]]:
+    """Return what goes from each table, in an order in which each finds what it looks at."""
+    of_session = (
+        "(app_name, eval_set_id, eval_id) IN"
+        " (SELECT (app_name, eval_set_id, eval_id) FROM pruned_sessions)"
+    )
+    found: list[tuple[str, str, dict[str, datetime]]] = [
+        (table, of_session, {}) for table in _OF_SESSIONS
+    ]
+    given = {"before": before}
+    found += [(table, _OLD_RUNS, given) for table in ("run_metrics", "run_ends", "runs")]
+    return [*found, ("dead_letters", "landed_at < $before", given)]

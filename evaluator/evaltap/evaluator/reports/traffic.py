@@ -1,0 +1,73 @@
+"""The figures of a report where sampling left turns out: of all traffic, by the estimators of `estimates`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from evaltap.evaluator.estimates.rates import Rate, estimate_rates
+from evaltap.evaluator.estimates.scope import Scope, Signal, Unit
+from evaltap.evaluator.estimates.turns import choose_turns
+from evaltap.evaluator.stats.estimate import Estimate, estimate
+from evaltap.evaluator.stats.sample import Cell, Profile
+from evaltap.evaluator.store.database import Store
+
+_VERDICT: Final = Signal("verdict", "TRUE", of_metric=True)
+_FAILING: Final = frozenset({"failed", "error", "crashed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What the recorded cases say of all traffic."""
+
+    rates: Mapping[str, Rate]
+    """By metric, of its newest version: the share of turns."""
+    crashed: Estimate | None
+    """The share of cases with a run that failed, never ended or was cut off."""
+    passing: Estimate | None
+    """The share of cases with nothing failed, of those that could be evaluated."""
+
+
+def is_sampled(store: Store) -> bool:
+    """Tell whether sampling left out some of what landed here: a weight differs from 1, or drops say so."""
+    return bool(
+        store.rows(
+            "SELECT 1 FROM turns WHERE inclusion_probability < 1"
+            " UNION ALL SELECT 1 FROM manifests, json_each(drops) AS d"
+            " WHERE d.key LIKE 'sampled_out%' OR d.key = 'rate_limited' LIMIT 1"
+        )
+    )
+
+
+def read_traffic(
+    store: Store, run_id: str | None, digests: Sequence[str]
+) -> tuple[Traffic | None, tuple[str, ...]]:
+    """Return the figures of all traffic for a run, or for the latest scores, and what to know of them.
+
+    None: every weight is 1, the figures are those of the cases.
+    """
+    if not is_sampled(store):
+        return None, ()
+    found = estimate_rates(store, Scope(digests=tuple(digests), run_id=run_id, files=True))
+    rates = {rate.metric: rate for rate in found.rates if rate.metric is not None}
+    if all(abs(rate.estimated_turns - rate.turns) < 1e-6 for rate in rates.values()):
+        return None, found.notes
+    newest = tuple(rate.metric_digest or "" for rate in rates.values())
+    choose_turns(store, Scope(digests=newest, run_id=run_id, files=True), (), _VERDICT, Unit.CASE)
+    cases = store.rows(
+        "SELECT probability, verdicts, count(*) FROM ("
+        " SELECT any_value(probability) AS probability, list_sort(list(DISTINCT has)) AS verdicts"
+        " FROM estimate_turns GROUP BY session) GROUP BY ALL ORDER BY ALL"
+    )
+
+    def share(
+        has: Callable[[set[str]], bool], counts: Callable[[set[str]], bool] = bool
+    ) -> Estimate | None:
+        return estimate(
+            Profile((Cell(probability, 1, float(has(found)), float(has(found))),), sessions)
+            for probability, verdicts, sessions in cases
+            if counts(found := set(verdicts))
+        )
+
+    crashed = share(lambda one: "crashed" in one)
+    passing = share(lambda one: not one & _FAILING, lambda one: one != {"not_evaluated"})
+    return Traffic(rates, crashed, passing), found.notes

@@ -1,0 +1,162 @@
+"""`evaltap prune`: old sessions go as a whole, and nothing that proves completeness."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from cases import make_case, make_records, make_turn, write_log
+from evaltap.cli.main import main
+from evaltap.evaluator.store.database import Store
+
+NOW = datetime.now(UTC)
+METRICS = [
+    {
+        "metricName": "rule_avg_score",
+        "threshold": 1,
+        "criterion": {"rules": {"rules": [{"id": "yes", "type": "contains", "values": ["yes"]}]}},
+    }
+]
+
+
+def turn(name: str, days: float) -> dict[str, object]:
+    began = (NOW - timedelta(days=days)).timestamp()
+    return make_turn(name, answer="yes", creationTimestamp=began)
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    cases = [
+        make_case("old", [turn("t-1", 100)]),
+        make_case("goes on", [turn("t-1", 100)]),
+        make_case("goes on", [turn("t-2", 2)]),
+        make_case("new", [turn("t-1", 1)]),
+    ]
+    write_log(tmp_path / "log.db", make_records(cases, producer_id="p"))
+    (tmp_path / "m.json").write_text(json.dumps(METRICS))
+    consume(tmp_path)
+    return tmp_path / "x.duckdb"
+
+
+def consume(folder: Path) -> int:
+    return main(
+        ["consume", "--log", str(folder / "log.db"), "--db", str(folder / "x.duckdb"),
+         "--metrics", str(folder / "m.json"), "--until-idle", "--json"]
+    )  # fmt: skip
+
+
+def prune(db: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, object]:
+    capsys.readouterr()
+    assert main(["prune", str(db), "--older-than", "90d", "--json", *more]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def sessions(db: Path) -> list[str]:
+    with Store(db, create=False) as store:
+        return [name for (name,) in store.rows("SELECT DISTINCT eval_id FROM turns ORDER BY 1")]
+
+
+def test_a_session_goes_by_its_newest_turn_with_all_that_is_known_of_it(
+    db: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = prune(db, capsys)
+
+    assert found["sessions"] == 1
+    assert found["rows"] == {
+        "cases": 1, "turns": 1, "tool_calls": 1, "scores": 1, "turn_scores": 1
+    }  # fmt: skip
+    assert sessions(db) == ["goes on", "new"]
+    with Store(db, create=False) as store:
+        assert store.rows("SELECT count(*) FROM turns") == [(3,)]
+        assert store.rows("SELECT DISTINCT eval_id FROM scores ORDER BY 1") == [
+            ("goes on",),
+            ("new",),
+        ]
+
+
+def test_what_was_pruned_is_neither_missed_nor_landed_again(
+    db: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prune(db, capsys)
+
+    assert consume(db.parent) == 0
+
+    assert sessions(db) == ["goes on", "new"]
+    with Store(db, create=False) as store:
+        assert store.rows("SELECT missing FROM v_completeness") == [(0,)]
+
+
+def test_a_dry_run_only_counts(db: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = prune(db, capsys, "--dry-run")
+
+    assert (found["dry_run"], found["sessions"]) == (True, 1)
+    assert sessions(db) == ["goes on", "new", "old"]
+
+
+def test_scores_of_files_go_by_when_they_were_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "c.jsonl").write_text(json.dumps(make_case("c", [make_turn(answer="yes")])))
+    (tmp_path / "m.json").write_text(json.dumps(METRICS))
+    db = tmp_path / "x.duckdb"
+    main(
+        ["score", str(tmp_path / "c.jsonl"), "--metrics", str(tmp_path / "m.json"), "--db", str(db)]
+    )
+    with Store(db) as store:
+        store.execute("UPDATE scores SET scored_at = scored_at - INTERVAL 100 DAY")
+        store.execute("UPDATE runs SET started_at = started_at - INTERVAL 100 DAY")
+
+    prune(db, capsys)
+    again = prune(db, capsys)
+
+    with Store(db, create=False) as store:
+        for table in ("scores", "turn_scores", "runs", "run_metrics", "run_ends"):
+            assert store.rows(f"SELECT count(*) FROM {table}") == [(0,)], (table, again)
+
+
+def test_the_file_gives_its_room_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    began = (NOW - timedelta(days=100)).timestamp()
+    cases = [
+        make_case(f"s-{n}", [make_turn("t", answer=f"{n} " * 3_000, creationTimestamp=began)])
+        for n in range(300)
+    ]
+    write_log(tmp_path / "log.db", make_records(cases))
+    main(
+        [
+            "consume",
+            "--log",
+            str(tmp_path / "log.db"),
+            "--db",
+            str(tmp_path / "x.duckdb"),
+            "--until-idle",
+        ]
+    )
+    before = (tmp_path / "x.duckdb").stat().st_size
+
+    prune(tmp_path / "x.duckdb", capsys)
+
+    assert (tmp_path / "x.duckdb").stat().st_size < before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nothing.duckdb", "--older-than", "90d"], "nothing.duckdb"),
+        (["x.duckdb", "--older-than", "tomorrow"], "expected hours or days like 24h or 7d"),
+        (["x.duckdb"], "--older-than"),
+    ],
+)
+def test_a_mistake_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    arguments: list[str], says: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main(["prune", *arguments])
+    except SystemExit as refused:
+        code = int(str(refused.code))
+
+    assert code == 2
+    assert says in capsys.readouterr().err

@@ -1,0 +1,177 @@
+"""A recorder, its local log at the smallest size, and consumers that come and go."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from evaltap.cli.main import main
+from evaltap.evaluator.live.consumer import Consumer
+from evaltap.evaluator.live.log_cursor import LogCursor
+from evaltap.evaluator.sources.local_log import LocalLogSource
+from evaltap.evaluator.store.database import Store
+from evaltap.recorder import Recorder
+
+SMALLEST = 1 << 20
+PER_SECOND = 200
+
+
+def record(recorder: Recorder, name: str) -> None:
+    with recorder.turn(user="Where is my order?", session_id=name) as turn:
+        call = turn.tool("find_order", {"id": name})
+        turn.tool_result(call, {"status": "sent", "where": "on its way to you, by van"})
+        turn.respond("It is on its way and comes tomorrow before noon.")
+
+
+def consume(log: Path, db: Path, *more: str) -> int:
+    return main(["consume", "--log", str(log), "--db", str(db), "--until-idle", "--json", *more])
+
+
+def turns(db: Path) -> int:
+    with Store(db, create=False) as store:
+        return int(store.rows("SELECT count(*) FROM turns")[0][0])
+
+
+class LiveConsumer:
+    """A consumer in a thread of its own, started and stopped at will."""
+
+    def __init__(self, log: Path, db: Path) -> None:
+        self._stopped: Callable[[], None] = lambda: None
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(log, db))
+        self._thread.start()
+        assert self._ready.wait(30)
+
+    def _run(self, log: Path, db: Path) -> None:
+        with Store(db) as store:
+            source = LocalLogSource(log)
+            cursor = LogCursor(log, store, timedelta(hours=24))
+            consumer = Consumer(source, store, duties=[cursor])
+            self._stopped = consumer.stop
+            self._ready.set()
+            consumer.run(until_idle=False, report=lambda _: None)
+            cursor.close()
+            source.close()
+
+    def stop(self) -> None:
+        self._stopped()
+        self._thread.join()
+
+
+def produce(recorder: Recorder, seconds: float, begins: int) -> int:
+    """Record PER_SECOND turns a second; return the number of the next turn."""
+    wait, started = threading.Event(), time.monotonic()
+    for number in range(round(seconds * PER_SECOND)):
+        record(recorder, f"s-{begins + number}")
+        wait.wait(max(0.0, started + number / PER_SECOND - time.monotonic()))
+    return begins + round(seconds * PER_SECOND)
+
+
+@pytest.mark.parametrize(
+    ("together", "away", "repeats"),
+    [(2.0, 3.0, 1), pytest.param(60.0, 10.0, 8, marks=pytest.mark.slow)],
+)
+@pytest.mark.timeout(900)
+def test_a_consumer_that_is_away_for_a_while_costs_no_turn_and_no_room(
+    tmp_path: Path, together: float, away: float, repeats: int
+) -> None:
+    log, db = tmp_path / "log.db", tmp_path / "x.duckdb"
+    recorder = Recorder(str(log), log_max_bytes=SMALLEST)
+    record(recorder, "first")
+    assert recorder.flush(10)
+    largest, number = 0, 0
+    for _ in range(repeats):
+        consumer = LiveConsumer(log, db)
+        number = produce(recorder, together, number)
+        consumer.stop()
+        number = produce(recorder, away, number)
+        largest = max(largest, sum(one.stat().st_size for one in tmp_path.glob("log.db*")))
+    consumer = LiveConsumer(log, db)
+    complete = recorder.flush(60)
+    recorder.close()
+    consumer.stop()
+    consume(log, db)
+
+    assert complete
+    assert recorder.counters().dropped == {}
+    assert turns(db) == number + 1
+    assert largest < 1.6 * SMALLEST
+
+
+def test_a_log_that_was_consumed_takes_turns_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, db = tmp_path / "log.db", tmp_path / "x.duckdb"
+    recorder = Recorder(str(log), log_max_bytes=SMALLEST, queue_max_bytes=1 << 16)
+    recorded = 0
+    while not recorder.counters().dropped:
+        record(recorder, f"s-{recorded}")
+        recorded += 1
+        recorder.flush(0.2)
+    lost = sum(recorder.counters().dropped.values())
+    assert consume(log, db) == 0
+
+    for number in range(200):
+        assert recorder.flush(30)
+        record(recorder, f"more-{number}")
+    recorder.close()
+    assert consume(log, db) == 0
+
+    assert turns(db) == recorded + 200 - lost
+    capsys.readouterr()
+    assert main(["doctor", "--log", str(log), "--db", str(db), "--json"]) == 0
+    (account,) = json.loads(capsys.readouterr().out)["producers"]
+    assert account["dropped"] == {"log_unavailable": lost}
+    assert account["lost"] == 0
+    assert account["trimmed"] > 0
+    assert main(["doctor", "--log", str(log)]) == 0, "what was trimmed is not lost"
+
+
+def test_what_was_landed_is_kept_as_long_as_told(tmp_path: Path) -> None:
+    log = tmp_path / "log.db"
+    recorder = Recorder(str(log))
+    record(recorder, "one")
+    recorder.close()
+
+    consume(log, tmp_path / "a.duckdb")
+    consume(log, tmp_path / "b.duckdb")
+    assert turns(tmp_path / "b.duckdb") == 1, "a day is the default"
+    consume(log, tmp_path / "a.duckdb", "--keep-log", "0")
+    consume(log, tmp_path / "c.duckdb")
+
+    assert turns(tmp_path / "c.duckdb") == 0
+
+
+def test_a_second_consumer_begins_where_it_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.db"
+    recorder = Recorder(str(log))
+    record(recorder, "one")
+    recorder.flush(10)
+    consume(log, tmp_path / "now.duckdb", "--from", "now")
+    record(recorder, "two")
+    recorder.close()
+
+    consume(log, tmp_path / "now.duckdb", "--from", "now")
+    consume(log, tmp_path / "oldest.duckdb")
+
+    assert turns(tmp_path / "now.duckdb") == 1
+    assert turns(tmp_path / "oldest.duckdb") == 2
+
+
+def test_a_log_that_may_only_be_read_is_read_and_it_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Root may write whatever the mode says, so the path is one that cannot be opened to append.
+    with Store(tmp_path / "x.duckdb") as store:
+        cursor = LogCursor(tmp_path, store, timedelta(0))
+        cursor.begin()
+        cursor.step(None)
+
+    (warning,) = [one.getMessage() for one in caplog.records]
+    assert "does not learn how far this consumer is" in warning

@@ -1,0 +1,239 @@
+"""Reports of sampled traffic speak of all of it, in every format, and show the raw counts beside."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from cases import make_case, make_turn, write_log
+from evaltap.cli.main import main
+from evaltap.evaluator.estimates.rates import estimate_rates
+from evaltap.evaluator.reports.reader import read_report
+from evaltap.evaluator.reports.summary import summarise
+from evaltap.evaluator.store.database import Store
+from evaltap.recorder.sampling.rules import parse_outcome_rules
+from evaltap.recorder.sampling.sampler import OutcomeSampler
+from evaltap.schemas.wire.record import Manifest, encode_case, encode_manifest
+
+START = datetime(2026, 11, 21, 10, tzinfo=UTC)
+RULES = (
+    '[{"name": "flagged", "keep": 1, "field": {"path": "turn.telemetry.outputTokens", "over": 90}}]'
+)
+METRICS = [
+    {
+        "metricName": "rule_avg_score",
+        "threshold": 1,
+        "criterion": {"rules": {"rules": [{"id": "yes", "type": "contains", "values": ["yes"]}]}},
+    }
+]
+
+
+class Sampled:
+    """Traffic of which most failures and a tenth of the rest were kept, and its truth."""
+
+    def __init__(self, folder: Path, *, head: float = 0.2, crashes: bool = True) -> None:
+        rng = np.random.default_rng(12)
+        sampler = OutcomeSampler(head, parse_outcome_rules(RULES))
+        cases, self.cost, self.passed, self.turns = [], 0.0, 0, 0
+        self.latencies: list[float] = []
+        dropped: dict[str, int] = {}
+        for number in range(1200):
+            failed = number % 10 == 0
+            crashed = crashes and failed and number % 40 == 0
+            cost = 0.05 if failed else 0.01
+            latency = float(rng.lognormal(7 if failed else 5, 0.3))
+            telemetry = {
+                "status": "error" if crashed else "ok",
+                "outputTokens": 99 if failed else 9,
+                "costUsd": cost,
+                "latencyMs": latency,
+            }
+            answer = {} if crashed else {"answer": "no" if failed else "yes"}
+            turn = make_turn(
+                "t", creationTimestamp=START.timestamp(), telemetry=telemetry, **answer
+            )
+            case = make_case(f"session {number}", [turn])
+            self.turns += 1
+            self.passed += not failed
+            self.cost += cost
+            self.latencies.append(latency)
+            decision = sampler.decide(case)
+            if not decision.kept:
+                dropped[decision.reason] = dropped.get(decision.reason, 0) + 1
+                continue
+            source = {
+                "samplingReason": decision.reason,
+                "inclusionProbability": decision.probability,
+            }
+            cases.append({**case, "source": source})
+        self.kept = len(cases)
+        records = [
+            encode_case(case, producer_id="p", seq=seq, time=START)
+            for seq, case in enumerate(cases, start=1)
+        ]
+        records.append(encode_manifest(Manifest("p", len(records), START, dropped, closing=True)))
+        write_log(folder / "log.db", records)
+        (folder / "m.json").write_text(json.dumps(METRICS))
+        self.db = str(folder / "x.duckdb")
+        self.consume = [
+            "consume", "--log", str(folder / "log.db"), "--db", self.db, "--metrics",
+            str(folder / "m.json"), "--until-idle",
+        ]  # fmt: skip
+
+    @property
+    def truth(self) -> float:
+        return self.passed / self.turns
+
+
+@pytest.fixture
+def sampled(tmp_path: Path) -> Sampled:
+    return Sampled(tmp_path)
+
+
+def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:  # Any: an object or a list
+    capsys.readouterr()
+    main([*arguments, "--json"])
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_summaries_of_consume_and_report_are_the_estimate(
+    sampled: Sampled, capsys: pytest.CaptureFixture[str]
+) -> None:
+    consumed = data(capsys, *sampled.consume)["summary"]
+    report = data(capsys, "report", sampled.db)
+    (estimate,) = data(capsys, "estimate", sampled.db)
+
+    assert consumed == report
+    (row,) = report["metrics"]
+    assert row["pass_rate"] == estimate["rate"] == pytest.approx(sampled.truth, abs=0.02)
+    assert row["interval"] == [estimate["low"], estimate["high"]]
+    assert row["interval"][0] < sampled.truth < row["interval"][1]
+    assert row["effective_turns"] == estimate["effective_turns"]
+    assert row["estimated_turns"] == pytest.approx(sampled.turns, rel=0.1)
+    assert row["mean_score"] == pytest.approx(sampled.truth, abs=0.03)
+    passed, failed, crashed = row["passed"], row["failed"], row["crashed"]
+    assert (failed, crashed) == (90, 30), "what was recorded is counted as it is"
+    assert row["sample_pass_rate"] == passed / (passed + failed + crashed) < 0.75
+    assert report["crashed"]["rate"] == pytest.approx(30 / 1200, rel=0.1)
+    assert report["crashed"]["sample_rate"] == pytest.approx(30 / sampled.kept)
+
+
+def test_the_console_says_of_what_the_rates_are(
+    sampled: Sampled, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(sampled.consume)
+    capsys.readouterr()
+
+    main(["report", sampled.db])
+
+    shown = capsys.readouterr().out
+    with Store(sampled.db) as store:
+        (rate,) = estimate_rates(store).rates
+    assert f"{sampled.kept} recorded cases; rates, intervals and means are of all traffic" in shown
+    assert f"{rate.rate:.1%} of all traffic" in shown
+    assert "of the recorded cases; from" in shown
+    assert "2.5% of all traffic" in shown, "the crashed runs"
+
+
+def test_each_format_has_the_weighted_rate(
+    sampled: Sampled, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / f"r.{ending}" for ending in ("json", "html", "md", "xml")]
+    main([*sampled.consume, *(word for file in files for word in ("--report", str(file)))])
+    with Store(sampled.db) as store:
+        (rate,) = estimate_rates(store).rates
+        summary = summarise(store)
+    assert rate.rate is not None
+    assert rate.process is not None
+    report, page, markdown, junit = (file.read_text() for file in files)
+
+    (row,) = json.loads(report)["summary"]["metrics"]
+    assert row["pass_rate"] == rate.rate
+    for text in (page, markdown):
+        assert f"{rate.rate:.1%}" in text
+        assert f"{rate.process.low:.0%} to {rate.process.high:.0%}" in text
+        assert "Sampling left turns out" in text
+    assert summary.passing_rate is not None
+    assert f"{summary.passing_rate:.1%}" in page
+    (suite,) = ElementTree.fromstring(junit).iter("testsuite")
+    properties = {one.get("name"): one.get("value") for one in suite.iter("property")}
+    assert float(properties["pass_rate"] or "") == pytest.approx(rate.rate, rel=1e-5)
+    assert float(properties["pass_rate_low"] or "") == pytest.approx(rate.process.low, rel=1e-5)
+    assert suite.get("tests") == str(sampled.kept)
+
+
+def test_cost_and_latency_are_those_of_all_traffic(
+    sampled: Sampled, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(sampled.consume)
+    with Store(sampled.db) as store:
+        use = read_report(store).agent
+
+    assert use.count == sampled.kept
+    assert use.cost_usd == pytest.approx(sampled.cost, rel=0.1)
+    assert use.estimated_turns == pytest.approx(sampled.turns, rel=0.1)
+    assert use.latency_p50_ms == pytest.approx(np.quantile(sampled.latencies, 0.5), rel=0.1)
+    assert use.latency_p95_ms == pytest.approx(np.quantile(sampled.latencies, 0.95), rel=0.15)
+    assert use.recorded is not None
+    assert use.recorded.cost_usd is not None
+    assert use.recorded.cost_usd < 0.9 * sampled.cost
+    assert use.recorded.latency_p50_ms != use.latency_p50_ms
+
+
+def test_the_bound_on_latency_is_one_on_all_traffic(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sampled = Sampled(tmp_path, crashes=False)
+    limit = float(np.quantile(sampled.latencies, 0.965))
+    main(sampled.consume)
+    capsys.readouterr()
+
+    main(["report", sampled.db, "--fail-on", "never", "--p95-ms", str(limit)])
+
+    said = capsys.readouterr().err
+    assert "only" not in said, "most slow turns were kept, and of the fast ones a fifth"
+    assert "of all traffic; of the recorded ones" in said
+
+
+def test_traffic_that_was_not_sampled_has_the_rates_of_its_cases(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sampled = Sampled(tmp_path, head=1.0)
+    main(sampled.consume)
+
+    report = data(capsys, "report", sampled.db)
+
+    (row,) = report["metrics"]
+    assert row["pass_rate"] == row["sample_pass_rate"] == sampled.truth
+    assert row["effective_turns"] is None
+    assert report["weighted"] is False
+    assert report["notes"] == []
+
+
+def test_a_report_of_errors_only_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sampled = Sampled(tmp_path, head=0.0)
+    main(sampled.consume)
+    capsys.readouterr()
+
+    main(["report", sampled.db])
+
+    assert "turns without a chance of being kept" in capsys.readouterr().out.lower()
+
+
+def test_a_run_over_sampled_traffic_is_weighted_too(
+    sampled: Sampled, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(sampled.consume)
+    with Store(sampled.db) as store:
+        ((run_id,),) = store.rows("SELECT run_id FROM runs")
+
+    assert (
+        data(capsys, "report", sampled.db, "--run", run_id)["metrics"]
+        == (data(capsys, "report", sampled.db)["metrics"])
+    )
