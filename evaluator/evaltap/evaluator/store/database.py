@@ -27,7 +27,7 @@ from evaltap.evaluator.store.errors import NoMemoryError, StorageError, StoreErr
 from evaltap.evaluator.store.file_type import is_database
 from evaltap.evaluator.store.opening import open_file, open_when_free, use
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 WRITING_MEMORY = "160MB"
 
 _KINDS: Mapping[str, ColumnKind] = {
