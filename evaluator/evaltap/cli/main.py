@@ -24,6 +24,7 @@ COMMANDS = {
     "estimate": "estimate what share of all traffic passes, with intervals, from sampled turns",
     "calibrate": "compare a judge's verdicts with the labels of people",
     "attack": "try prompt injections on a judge and publish how many of them work",
+    "cases": "list the landed cases that fit a filter",
     "runs": "list the scoring runs of a DuckDB file",
     "show": "show one case with its scores and reasons",
     "why": "say why a case was not scored",
@@ -42,7 +43,7 @@ GROUPS = {
     "start": ("demo",),
     "record": ("record", "collect", "redact", "convert"),
     "score": ("consume", "score", "gate", "calibrate", "attack"),
-    "look": ("report", "show", "why", "runs", "estimate", "attach", "export"),
+    "look": ("cases", "report", "show", "why", "runs", "estimate", "attach", "export"),
     "look after": ("doctor", "dlq", "prune", "erase", "fmt"),
 }
 """The commands as the help lists them."""

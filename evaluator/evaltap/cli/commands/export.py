@@ -5,7 +5,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaltap.cli.options.common import add_database, open_store
+from evaltap.cli.options.common import add_database
+from evaltap.cli.options.filtering import FilterOptions, add_filter
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class ExportOptions:
     out: Path
     format: str | None
     id: str | None
+    chosen: FilterOptions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +26,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap export cases.duckdb --out cases.evalset.json\n"
         "  evaltap export cases.duckdb --out cases.jsonl            # JSON Lines of cases\n"
-        "  evaltap export cases.duckdb --out cases.evalset.json --format adk"
+        "  evaltap export cases.duckdb --out cases.evalset.json --format adk\n"
+        "  evaltap export cases.duckdb --out late.evalset.json --filter 'tool:refund status:failed since:7d'"
     )
     add_database(parser)
     parser.add_argument(
@@ -34,11 +37,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--format", choices=("trpc", "adk", "jsonl"), help="default: by the ending of the file"
     )
     parser.add_argument("--id", metavar="ID", help="the eval set's id (default: the file's name)")
+    add_filter(parser)
     parser.set_defaults(run=run, options=ExportOptions)
 
 
 def run(options: ExportOptions) -> int:
-    """Write the latest revision of every landed case."""
+    """Write the latest revision of the chosen landed cases."""
     from evaltap.evaluator.landing.cases import landed_cases, write_json_lines
     from evaltap.schemas.files import adk, canonical
     from evaltap.schemas.files.documents import eval_set_name, write_bytes, write_document
@@ -47,7 +51,7 @@ def run(options: ExportOptions) -> int:
     from evaltap.schemas.text import counted
 
     form = options.format or ("jsonl" if options.out.suffix in (".jsonl", ".ndjson") else "trpc")
-    with open_store(options.db, create=False) as store:
+    with options.chosen.open([options.db]) as store:
         if form == "jsonl":
             count = write_json_lines(options.out, landed_cases(store))
         else:

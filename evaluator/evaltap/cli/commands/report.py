@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_databases, add_json, open_stores
+from evaltap.cli.options.common import add_databases, add_json
+from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.options.scoring import add_join, read_references
 from evaltap.cli.options.verdict import (
     GuardOptions,
@@ -38,6 +39,7 @@ class ReportOptions:
     worst: int
     json: bool
     guards: GuardOptions
+    chosen: FilterOptions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap report results.duckdb                 # the latest score of every case\n"
         "  evaltap report results.duckdb --run 20261121-101500-ab12cd\n"
         "  evaltap report results.duckdb --out report.html\n"
+        "  evaltap report results.duckdb --filter 'tool:refund since:7d'\n"
         "  evaltap report results.duckdb --cases cases.evalset.json --out junit.xml\n"
         '  evaltap report results.duckdb --format markdown >> "$GITHUB_STEP_SUMMARY"\n\n'
         "exit code: 0 all passed, 1 something failed, 3 incomplete"
@@ -82,6 +85,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many cases to list on the console (default: 10)",
     )
+    add_filter(parser)
     add_json(parser)
     add_guards(parser)
     parser.set_defaults(run=run, options=ReportOptions)
@@ -94,7 +98,7 @@ def run(options: ReportOptions) -> int:
         if wanted == "console" or options.json:
             raise InputError("--out: takes a file format; leave --json and --format console out")
         wanted = format_of(options.out, wanted)
-    with open_stores(options.db) as store:
+    with options.chosen.open(options.db) as store:
         if wanted in (None, "console"):
             return _on_console(options, store)
         return _whole(options, store, wanted)

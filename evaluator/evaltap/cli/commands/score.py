@@ -18,6 +18,7 @@ from evaltap.cli.options.engine import (
     check_engine,
     score_on_ray,
 )
+from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.options.judges import JudgeSession
 from evaltap.cli.options.scoring import (
     ChosenMetrics,
@@ -69,6 +70,7 @@ class ScoreOptions:
     scoring: ScoringOptions
     where: EngineOptions
     chosen: SelectionOptions
+    filtered: FilterOptions
     guards: GuardOptions
 
     @property
@@ -99,6 +101,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap score cases.evalset.json --metrics metrics.json --db results.duckdb\n"
         "  evaltap score results.duckdb --metrics metrics.json     # landed cases without a score\n"
+        "  evaltap score results.duckdb --metrics metrics.json --filter 'tool:refund since:7d'\n"
         "  evaltap score cases.jsonl --metrics metrics.json --report report.html --report junit.xml\n"
         "  evaltap score *.jsonl --metrics metrics.json --engine ray --db results.duckdb\n\n"
         "exit code: 0 all passed, 1 something failed, 2 bad input, 3 incomplete"
@@ -139,6 +142,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_engine(parser)
     add_selection(parser)
+    add_filter(parser)
     add_reports(parser)
     add_json(parser)
     add_guards(parser)
@@ -200,6 +204,11 @@ def _score_files(
     bad_lines: "Sequence[BadLine]" = (),
 ) -> int:
     """Score eval case files; `bad_lines` are rows of tables that make no case."""
+    if options.filtered.choice():
+        raise InputError(
+            "--filter, --where: choose among the landed cases of a DuckDB file; --tasks and --items"
+            " choose among those of files"
+        )
     if options.where.on_ray:
         scored, verdict = _on_ray(options, chosen.scorer, paths)
     else:
@@ -280,8 +289,9 @@ def _score_landed(options: ScoreOptions, chosen: ChosenMetrics, path: Path) -> i
     if options.result:
         raise InputError("--result: give it with eval case files; `evaltap export` makes one")
     references = options.scoring.read_references()
-    selection = options.chosen.selection()
     with open_store(path, create=False) as store, progress("cases scored") as report:
+        keys = options.filtered.keys(store)
+        selection = options.chosen.selection(keys)
         pending = pending_scorer(
             store,
             chosen.scorer,
@@ -294,13 +304,20 @@ def _score_landed(options: ScoreOptions, chosen: ChosenMetrics, path: Path) -> i
             end_run(store, started, cases)
         report_selection(options.command, selection)
         digests = tuple(metric.digest for metric in pending.metrics)
-        summary = summarise(store, metrics=digests)
-        verdict = _verdict(options, store, summary, Scope(digests=digests, references=references))
+        scope = Scope(digests=digests, references=references)
+        if keys is None:
+            verdict = _verdict(options, store, summarise(store, metrics=digests), scope)
+    if keys is not None:
+        from evaltap.evaluator.filters.restricted import RestrictedStore
+
+        with RestrictedStore([path], options.filtered.choice(), keys) as shown:
+            verdict = _verdict(options, shown, summarise(shown, metrics=digests), scope)
     if references is not None:
         report_joined(options.command, pending.joined)
     if not options.json:
         print(
-            f"{counted(cases, 'case')} scored now; the summary covers the latest score of every case"
+            f"{counted(cases, 'case')} scored now; the summary covers the latest score of every"
+            f" {'case' if keys is None else 'chosen case'}"
         )
     _print(options, verdict, chosen, 0)
     return verdict.exit_code

@@ -4,10 +4,16 @@ import argparse
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_database, add_json, open_store
+from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.location import parse_log_location
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.maintenance.why import Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,40 +21,59 @@ class WhyOptions:
     """The case to explain, and a log that may hold it."""
 
     db: Path
-    case: str
+    case: str | None
     log: str | None
     json: bool
+    chosen: FilterOptions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = (
-        "example: evaltap why cases.duckdb session-42 --log agent.log.db\n\n"
+        "examples:\n"
+        "  evaltap why cases.duckdb session-42 --log agent.log.db\n"
+        "  evaltap why cases.duckdb --filter 'status:not_evaluated,unscored tool:refund'\n\n"
         "CASE is the eval id, or <eval set id>/<eval id>.\n"
         "exit code: 0 it has a verdict under every metric, 3 it has not, and the output says why"
     )
     add_database(parser)
-    parser.add_argument("case", metavar="CASE")
+    parser.add_argument("case", nargs="?", metavar="CASE")
     parser.add_argument(
         "--log", metavar="LOG", help="a log to look for it: a file, or kafka://host:port/topic"
     )
+    add_filter(parser)
     add_json(parser)
     parser.set_defaults(run=run, options=WhyOptions)
 
 
 def run(options: WhyOptions) -> int:
-    """Look for the case and say what is found."""
+    """Look for the case, or each case that fits the filter, and say what is found."""
     from evaltap.evaluator.maintenance.why import why
 
+    if (options.case is None) == (not options.chosen.choice()):
+        raise InputError("name a CASE, or choose cases by --filter or --where; one of the two")
     log = parse_log_location(options.log) if options.log else None
     with open_store(options.db, create=False) as store:
-        answer = why(store, options.case, log)
-    if options.json:
+        if options.case is not None:
+            answer = why(store, options.case, log)
+            _print(answer, "", as_json=options.json)
+            return 0 if answer.complete else 3
+        complete = True
+        for _, eval_set_id, eval_id in options.chosen.keys(store) or ():
+            answer = why(store, f"{eval_set_id}/{eval_id}")
+            _print(answer, f"{eval_id}: ", as_json=options.json)
+            complete = complete and answer.complete
+    return 0 if complete else 3
+
+
+def _print(answer: "Answer", before: str, *, as_json: bool) -> None:
+    """Print what is known of a case: a line for each metric and note, or one line of JSON."""
+    if as_json:
         print(json.dumps({**asdict(answer), "complete": answer.complete}, ensure_ascii=False))
-    else:
-        for metric in answer.metrics:
-            reason = " ".join(metric.reason.split())
-            print(visible(f"{metric.metric_name}: {metric.status}{': ' if reason else ''}{reason}"))
-        for note in answer.notes:
-            print(visible(note))
-    return 0 if answer.complete else 3
+        return
+    for metric in answer.metrics:
+        reason = " ".join(metric.reason.split())
+        said = f"{metric.metric_name}: {metric.status}{': ' if reason else ''}{reason}"
+        print(visible(f"{before}{said}"))
+    for note in answer.notes:
+        print(visible(f"{before}{note}"))

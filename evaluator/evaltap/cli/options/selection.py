@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from evaltap.cli.parsing import of_environment, positive
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
+    from evaltap.evaluator.cases.identity import CaseKey
     from evaltap.evaluator.scoring.selection import Selection
 
 
@@ -21,8 +23,8 @@ class SelectionOptions:
     tasks: tuple[str, ...] | None
     items: int | None
 
-    def selection(self) -> "Selection | None":
-        """Return which cases are to be scored, None for all."""
+    def selection(self, chosen: "Sequence[CaseKey] | None" = None) -> "Selection | None":
+        """Return which cases are to be scored, None for all; `chosen` by a filter."""
         from evaltap.evaluator.scoring.selection import Selection
 
         given = (os.environ.get("EVALTAP_TASKS", ""),) if self.tasks is None else self.tasks
@@ -30,7 +32,8 @@ class SelectionOptions:
         items = self.items
         if items is None and (text := os.environ.get("EVALTAP_ITEMS", "").strip()):
             items = of_environment("EVALTAP_ITEMS", positive, text)
-        return Selection(tasks, items) if tasks or items else None
+        keys = None if chosen is None else frozenset(key[1:] for key in chosen)
+        return Selection(tasks, items, keys) if tasks or items or keys else None
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:

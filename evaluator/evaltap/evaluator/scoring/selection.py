@@ -1,6 +1,6 @@
 """Which cases of many are scored: some by name, and not more than so many."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 
 
@@ -8,10 +8,16 @@ class Selection:
     """Takes cases by glob patterns until there are enough; asked once for each case, in their order.
 
     A pattern is held against the eval id, the eval set id and `<eval set id>/<eval id>`; one that fits
-    is enough, and no patterns take all.
+    is enough, and no patterns take all.  Of `chosen`, eval sets and ids, others are not even seen.
     """
 
-    def __init__(self, tasks: Sequence[str] = (), items: int | None = None) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[str] = (),
+        items: int | None = None,
+        chosen: Collection[tuple[str, str]] | None = None,
+    ) -> None:
+        self.chosen = chosen
         self.tasks = tuple(tasks)
         self.items = items
         self.seen = 0
@@ -27,7 +33,7 @@ class Selection:
 
     def takes(self, eval_set_id: str, eval_id: str) -> bool:
         """Tell whether a case is to be scored."""
-        if self.full:
+        if self.full or (self.chosen is not None and (eval_set_id, eval_id) not in self.chosen):
             return False
         self.seen += 1
         names = (eval_id, eval_set_id, f"{eval_set_id}/{eval_id}")

@@ -1,0 +1,119 @@
+"""`evaltap cases`: the landed cases that fit a filter, as a table."""
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaltap.cli.options.common import add_database, add_json, open_store
+from evaltap.cli.options.filtering import FilterOptions, add_filter
+from evaltap.cli.parsing import positive
+from evaltap.schemas.text import counted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from evaltap.evaluator.filters.listing import ListedCase, Listing
+
+NARROW = 80
+"""Columns of the table where there is no terminal."""
+_THUMBS = {"up": "+", "down": "-", "mixed": "+-"}
+
+
+@dataclass(frozen=True, slots=True)
+class CasesOptions:
+    """Which cases to list."""
+
+    db: Path
+    limit: int
+    json: bool
+    chosen: FilterOptions
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    from evaltap.evaluator.filters.language import FIELDS
+
+    fields = "\n".join(f"  {name + ':':<13}{meaning}" for name, meaning in FIELDS.items())
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap cases cases.duckdb\n"
+        "  evaltap cases cases.duckdb tool:refund status:failed since:7d\n"
+        "  evaltap cases cases.duckdb 'refund \"too late\" -feedback:up sort:worst'\n"
+        "  evaltap cases cases.duckdb --where \"tool_count > 5 AND outcome = 'failed'\" --json\n\n"
+        "A case fits when it meets every term. Words are looked for in questions and answers; commas in a\n"
+        "value mean one of these; a minus excludes (after -- where the filter begins with it); quotes hold\n"
+        "words together. The fields:\n"
+        f"{fields}\n\n"
+        "the column fb: + thumbs up, - thumbs down\n"
+        "exit code: 0 listed, also when nothing fits; 2 bad input"
+    )
+    add_database(parser)
+    add_filter(parser, positional=True)
+    parser.add_argument(
+        "--limit", type=positive, default=50, metavar="N", help="how many to list (default: 50)"
+    )
+    add_json(parser)
+    parser.set_defaults(run=run, options=CasesOptions)
+
+
+def run(options: CasesOptions) -> int:
+    """List the cases."""
+    from evaltap.evaluator.filters.listing import list_cases
+
+    choice = options.chosen.choice()
+    with open_store(options.db, create=False) as store:
+        found = list_cases(store, choice, options.limit)
+    if options.json:
+        print(json.dumps([case.data() for case in found.cases], ensure_ascii=False))
+        return 0
+    from evaltap.evaluator.reports.console import console
+
+    _print(found, console())
+    if not found.matched:
+        fits = f"no case fits {choice.text}" if choice else "no case has landed"
+        print(f"evaltap cases: {options.db}: {fits}", file=sys.stderr)
+    return 0
+
+
+def _print(found: "Listing", out: "Console") -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    if not found.cases:
+        return
+    versions = any(case.version for case in found.cases)
+    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0), expand=True)
+    table.add_column("id", no_wrap=True, ratio=4)
+    table.add_column("time (UTC)", no_wrap=True, width=11)
+    table.add_column("first words", no_wrap=True, ratio=6)
+    table.add_column("tools", no_wrap=True, ratio=4)
+    table.add_column("outcome", no_wrap=True, width=8)
+    table.add_column("fb", no_wrap=True, width=2)
+    if versions:
+        table.add_column("version", no_wrap=True, width=8)
+    for case in found.cases:
+        cells = _cells(case) + ([case.version or ""] if versions else [])
+        table.add_row(*(Text(cell, overflow="ellipsis") for cell in cells))
+    out.print(table, width=out.width if out.is_terminal else NARROW)
+    rest = found.matched - len(found.cases)
+    more = f", {rest:,} more fit (--limit)" if rest else ""
+    out.print(f"{counted(len(found.cases), 'case')}{more}", soft_wrap=True)
+
+
+def _cells(case: "ListedCase") -> list[str]:
+    from evaltap.evaluator.cases.text import one_line
+    from evaltap.evaluator.reports.safe_text import visible
+
+    at = case.started_at
+    return [
+        visible(case.eval_id),
+        at.strftime("%m-%d %H:%M") if at else "-",
+        one_line(visible(case.opening), 100),
+        visible(", ".join(case.tools)),
+        case.outcome.replace("not_evaluated", "not eval"),
+        _THUMBS.get(case.feedback or "", ""),
+    ]

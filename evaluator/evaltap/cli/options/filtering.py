@@ -1,0 +1,70 @@
+"""`FILTER`, `--filter` and `--where`: which cases a command looks at."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaltap.cli.options.common import open_stores
+from evaltap.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.cases.identity import CaseKey
+    from evaltap.evaluator.filters.choice import Choice
+    from evaltap.evaluator.store.database import Store
+
+
+@dataclass(frozen=True, slots=True)
+class FilterOptions:
+    """A filter as it was written, and an SQL condition."""
+
+    filter: tuple[str, ...]
+    where: str
+
+    def choice(self) -> "Choice":
+        """Parse the filter; raise InputError for one that makes no sense."""
+        from evaltap.evaluator.filters.choice import Choice
+        from evaltap.evaluator.filters.language import parse_filter
+
+        return Choice(parse_filter(" ".join(self.filter)), self.where)
+
+    def open(self, paths: Sequence[Path]) -> "Store":
+        """Open the files, read as one, with the chosen cases only."""
+        choice = self.choice()
+        if not choice:
+            return open_stores(paths)
+        from evaltap.evaluator.filters.restricted import RestrictedStore
+
+        return RestrictedStore(paths, choice)
+
+    def keys(self, store: "Store") -> "list[CaseKey] | None":
+        """Return the chosen cases, None without a choice; raise InputError when no case fits."""
+        from evaltap.evaluator.filters.choice import chosen_keys
+        from evaltap.evaluator.filters.restricted import no_case
+
+        choice = self.choice()
+        if not choice:
+            return None
+        found = chosen_keys(store, choice)
+        if not found:
+            raise InputError(no_case(choice, [store.path]))
+        return found
+
+
+def add_filter(parser: argparse.ArgumentParser, *, positional: bool = False) -> None:
+    """Add the filter, as an argument or an option, and `--where`."""
+    about = (
+        "which cases: words and field:value terms, as 'tool:refund status:failed -feedback:up since:7d'"
+        " (`evaltap cases --help` lists the fields)"
+    )
+    if positional:
+        parser.add_argument("filter", nargs="*", default=[], metavar="FILTER", help=about)
+    else:
+        parser.add_argument("--filter", action="append", default=[], metavar="FILTER", help=about)
+    parser.add_argument(
+        "--where",
+        default="",
+        metavar="SQL",
+        help="cases of which a turn meets an SQL condition over the view curation_turns",
+    )

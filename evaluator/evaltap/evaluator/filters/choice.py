@@ -1,0 +1,113 @@
+"""The cases that a filter takes, as a query and as a temporary table."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.filters.conditions import VIEW, check_condition
+from evaltap.evaluator.filters.language import NO_FILTER, Filter
+from evaltap.evaluator.filters.terms import KEYS, Bound, cases_of
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.errors import InputError
+
+_COLUMNS: Final = {"version": "version", "environment": "environment", "tag": "tags"}
+"""Fields whose column not every file has."""
+
+_SORTED: Final = {
+    "newest": "last_at DESC NULLS LAST",
+    "oldest": "first_at NULLS LAST",
+    "cost": "cost_usd DESC NULLS LAST",
+    "latency": "latency_ms DESC NULLS LAST",
+    "worst": "not_passed DESC NULLS LAST, lowest NULLS FIRST, last_at DESC NULLS LAST",
+    "score": "lowest NULLS LAST, last_at DESC NULLS LAST",
+}
+
+_LOWEST: Final = f"""LEFT JOIN (
+  SELECT {KEYS}, min(score) AS lowest,
+         count(*) FILTER (status IN ('failed', 'crashed', 'error')) AS not_passed
+  FROM latest_scores GROUP BY ALL
+) USING ({KEYS})"""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A filter and an SQL condition, of which a turn of the case must meet the latter."""
+
+    filter: Filter = NO_FILTER
+    where: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.filter.terms or self.where)
+
+    @property
+    def text(self) -> str:
+        """As the user wrote it."""
+        parts = [self.filter.text, f"where {self.where}" if self.where else ""]
+        return ", ".join(part for part in parts if part)
+
+
+class ChosenQuery(NamedTuple):
+    """A statement and the values of its parameters."""
+
+    statement: str
+    parameters: dict[str, Any]
+
+
+def chosen_query(
+    store: Store,
+    choice: Choice,
+    *,
+    columns: str = KEYS,
+    limit: int | None = None,
+    now: datetime | None = None,
+) -> ChosenQuery:
+    """Return a query for the cases, in the order that the filter asks for.
+
+    Columns that may be asked for: the keys, first_at, last_at, cost_usd, latency_ms, turns, and `matched`,
+    the number of all cases that fit.  Raises InputError for a condition that is none and for a field
+    that the file has nothing of.
+    """
+    if choice.where:
+        check_condition(store, choice.where)
+    _check_stored(store, choice.filter)
+    bound = Bound()
+    moment = now or datetime.now(UTC)
+    joins = [
+        f"{'ANTI' if term.negated else 'SEMI'} JOIN"
+        f" ({cases_of(term, choice.filter, bound, moment)}) USING ({KEYS})"
+        for term in choice.filter.terms
+    ]
+    if choice.where:
+        turns = f"SELECT app_name, eval_set_id, eval_id FROM {VIEW} WHERE (\n{choice.where}\n)"
+        joins.append(f"SEMI JOIN ({turns}) USING ({KEYS})")
+    sort = choice.filter.sort
+    ranked = _LOWEST if sort in ("worst", "score") else ""
+    statement = f"""
+        SELECT {columns} FROM (
+          SELECT *, count(*) OVER () AS matched FROM (
+            SELECT {KEYS}, min(started_at) AS first_at, max(started_at) AS last_at,
+                   sum(cost_usd) AS cost_usd, max(latency_ms) AS latency_ms, count(*) AS turns
+            FROM latest_turns {" ".join(joins)}
+            GROUP BY ALL
+          ) {ranked}
+        )
+        ORDER BY {_SORTED[sort]}, {KEYS}
+        {"" if limit is None else f"LIMIT {limit}"}"""
+    return ChosenQuery(statement, bound.values)
+
+
+def chosen_keys(store: Store, choice: Choice, *, limit: int | None = None) -> list[CaseKey]:
+    """Return the application, eval set and id of the cases that fit, in order."""
+    query = chosen_query(store, choice, limit=limit)
+    return [(app, name, eval_id) for app, name, eval_id in store.rows(*query)]
+
+
+def _check_stored(store: Store, given: Filter) -> None:
+    wanted = {_COLUMNS[term.field]: term.field for term in given.terms if term.field in _COLUMNS}
+    if not wanted:
+        return
+    there = {row[0] for row in store.rows(f"DESCRIBE {VIEW}")}
+    for column, field in wanted.items():
+        if column not in there:
+            raise InputError(f"filter: {field}: this file holds no {column} of the agent")

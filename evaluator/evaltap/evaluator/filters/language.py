@@ -1,0 +1,182 @@
+"""The filter language: words and `field:value` terms, parsed without a database.
+
+    refund late "exact words"  tool:refund  -tool:search  status:failed  score:f1<0.5  since:24h  sort:worst
+
+A case must meet every term; commas in a value mean "one of these"; a minus in front excludes.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import did_you_mean
+
+_TERM: Final = re.compile(
+    r'\s*(?P<minus>-?)(?:(?P<field>[A-Za-z_]+):)?(?P<value>(?:"[^"]*"|[^\s"])+)'
+)
+_BOUND: Final = re.compile(r"(?P<name>.+?)(?P<operator><=|>=|=|<|>)(?P<value>.+)")
+
+SORTS: Final = ("newest", "oldest", "worst", "cost", "latency", "score")
+
+FIELDS: Final[Mapping[str, str]] = {
+    "status": "failed, error, not_evaluated, crashed, passed or unscored under some metric",
+    "metric": "NAME=STATUS: the status under one metric",
+    "score": "NAME<0.5: the score under one metric; also <=, >, >=, =",
+    "tool": "a tool that was called; * stands for any letters",
+    "path": '"a > b": the tools of a turn, in order',
+    "error": "the type of a failure of the run or of a tool; * as above",
+    "gap": "a field that was not captured whole, as finalResponse",
+    "feedback": "up, down or any",
+    "cost": ">0.01: US dollars of the session",
+    "latency": ">5s, >800ms: the slowest turn",
+    "turns": ">=3: turns of the session",
+    "calls": ">10: tool calls of the session",
+    "tokens": ">4k: tokens in and out of the session",
+    "app": "the application",
+    "user": "the user's id, as it was recorded",
+    "model": "a model; * as above",
+    "set": "the eval set",
+    "id": "the eval id; * as above",
+    "service": "the service that recorded it",
+    "version": "the agent's version",
+    "environment": "where the agent ran, as production",
+    "tag": "a tag of the recorder",
+    "run": "a scoring run that scored it",
+    "reason": "words in the reason of a verdict that is not passed",
+    "since": "24h, 7d, 2026-11-01 or 2026-11-02T12:00 (UTC): turns from then on",
+    "from": "as since",
+    "to": "turns before then",
+    "in": "all: words are looked for in arguments and results of tools, too",
+    "sort": ", ".join(SORTS),
+}
+"""What a term may name, and what its value looks like."""
+
+NAMED: Final = frozenset({"metric", "score"})
+NUMBERS: Final = frozenset({"cost", "latency", "turns", "calls", "tokens"})
+_SCALES: Final[Mapping[str, Mapping[str, float]]] = {
+    "latency": {"": 1.0, "ms": 1.0, "s": 1e3, "m": 6e4},
+    "tokens": {"": 1.0, "k": 1e3, "m": 1e6},
+}
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "status": ("failed", "error", "not_evaluated", "crashed", "passed", "unscored"),
+    "feedback": ("up", "down", "any"),
+    "in": ("all",),
+    "sort": SORTS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One condition; `field` is empty for words."""
+
+    field: str
+    values: tuple[str, ...]
+    negated: bool = False
+    name: str = ""
+    """Of `metric` and `score`: the metric."""
+    operator: str = "="
+    number: float = 0.0
+    """Of numbers: the bound, in US dollars, milliseconds, or a count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A parsed filter; without terms it takes every case."""
+
+    terms: tuple[Term, ...] = ()
+    sort: str = "newest"
+    everywhere: bool = False
+    """Words are looked for in arguments and results of tools, too."""
+    text: str = ""
+    """As it was written."""
+
+
+NO_FILTER: Final = Filter()
+
+
+def parse_filter(text: str) -> Filter:
+    """Parse a filter; raise InputError that names the unknown field or the value that makes no sense."""
+    terms: list[Term] = []
+    sort, everywhere, place = "newest", False, 0
+    while text[place:].strip():
+        found = _TERM.match(text, place)
+        if found is None or (rest := text[found.end() : found.end() + 1]).strip():
+            shown = text[place:].strip() if found is None else rest
+            raise _wrong(text, f"a quotation mark without its partner at {shown[:20]!r}")
+        place = found.end()
+        term = _term(text, found["minus"] == "-", found["field"], found["value"])
+        if term.field == "sort":
+            sort = term.values[0]
+        elif term.field == "in":
+            everywhere = True
+        else:
+            terms.append(term)
+    return Filter(tuple(terms), sort, everywhere, text.strip())
+
+
+def _term(text: str, negated: bool, field: str | None, written: str) -> Term:
+    if field is None:
+        return Term("", (written.replace('"', ""),), negated)
+    name = field.lower()
+    if name not in FIELDS:
+        hint = did_you_mean(name, FIELDS)
+        raise _wrong(
+            text,
+            f"no field {field!r}; {hint + ' ' if hint else ''}fields: {', '.join(FIELDS)}; words with a"
+            " colon go into quotes",
+        )
+    if name in NAMED:
+        return _of_metric(text, name, negated, written.replace('"', ""))
+    if name in NUMBERS:
+        return _of_number(text, name, negated, written)
+    values = tuple(_split(written))
+    if not all(values):
+        raise _wrong(text, f"{field}: without a value; expected {FIELDS[name]}")
+    known = _CHOICES.get(name)
+    for value in values if known else ():
+        if value not in (known or ()):
+            hint = did_you_mean(value, known or ())
+            raise _wrong(
+                text, f"{field}:{value}; {hint + ' ' if hint else ''}expected {FIELDS[name]}"
+            )
+    return Term(name, values, negated)
+
+
+def _of_metric(text: str, field: str, negated: bool, written: str) -> Term:
+    found = _BOUND.fullmatch(written)
+    if found is None:
+        raise _wrong(text, f"{field}:{written}; expected {FIELDS[field]}")
+    if field == "score":
+        number = _number(text, field, found["value"])
+        return Term(field, (), negated, found["name"], found["operator"], number)
+    values = tuple(found["value"].split(","))
+    known = [one for one in _CHOICES["status"] if one != "unscored"]
+    if found["operator"] != "=" or not set(values) <= set(known):
+        raise _wrong(text, f"{field}:{written}; expected NAME=STATUS with {', '.join(known)}")
+    return Term(field, values, negated, found["name"])
+
+
+def _of_number(text: str, field: str, negated: bool, written: str) -> Term:
+    found = re.fullmatch(r"(<=|>=|=|<|>)?(.+)", written)
+    number = _number(text, field, found[2] if found else "")
+    return Term(field, (), negated, operator=(found and found[1]) or "=", number=number)
+
+
+def _number(text: str, field: str, written: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)([a-z]*)", written.lower())
+    scale = _SCALES.get(field, {"": 1.0}).get(found[2]) if found else None
+    if found is None or scale is None:
+        raise _wrong(text, f"{field}: {written!r} is no number; expected {FIELDS[field]}")
+    return float(found[1]) * scale
+
+
+def _split(written: str) -> list[str]:
+    """Return the values between commas; commas in quotes belong to a value."""
+    parts = re.findall(r'(?:"[^"]*"|[^,"])+|(?<=,)(?=,|$)|^(?=,)', written)
+    return [part.replace('"', "") for part in parts]
+
+
+def _wrong(text: str, what: str) -> InputError:
+    return InputError(f"filter {text.strip()!r}: {what}")

@@ -1,0 +1,87 @@
+"""A page of cases as people look for them: when, what was asked, which tools, how it came out."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from evaltap.evaluator.filters.choice import Choice, chosen_query
+from evaltap.evaluator.store.database import STORE, Store, sql
+
+OPENING_LENGTH = 160
+
+
+@dataclass(frozen=True, slots=True)
+class ListedCase:
+    """A case in a list."""
+
+    app: str
+    eval_set_id: str
+    eval_id: str
+    started_at: datetime | None
+    """When its first turn started, in UTC; None: not known."""
+    opening: str
+    """The beginning of the first user message."""
+    tools: tuple[str, ...]
+    """In the order of the first call, each once."""
+    outcome: str
+    """crashed, failed, error, not_evaluated, passed or unscored: the worst of its latest scores."""
+    failed: tuple[str, ...]
+    """The metrics that it failed."""
+    feedback: str | None
+    """up, down or mixed."""
+    version: str | None
+    turns: int
+    cost_usd: float | None
+    latency_ms: float | None
+    """Of its slowest turn."""
+
+    def data(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        at = self.started_at
+        return {
+            "app": self.app,
+            "eval_set_id": self.eval_set_id,
+            "eval_id": self.eval_id,
+            "started_at": at and at.isoformat(timespec="milliseconds") + "Z",
+            "opening": self.opening,
+            "tools": list(self.tools),
+            "outcome": self.outcome,
+            "failed": list(self.failed),
+            "feedback": self.feedback,
+            "version": self.version,
+            "turns": self.turns,
+            "cost_usd": self.cost_usd,
+            "latency_ms": self.latency_ms,
+        }
+
+
+class Listing(NamedTuple):
+    """The cases that are shown, and how many fit."""
+
+    cases: list[ListedCase]
+    matched: int
+
+
+def list_cases(store: Store, choice: Choice, limit: int, *, now: datetime | None = None) -> Listing:
+    """Return the first so many cases that fit, in the order that the filter asks for."""
+    query = chosen_query(store, choice, columns="*", limit=limit, now=now)
+    # A table of few rows: what is read of them afterwards is little.
+    store.execute(
+        "CREATE OR REPLACE TEMP TABLE listed_cases AS SELECT *, row_number() OVER () AS place"
+        f" FROM ({query.statement})",
+        query.parameters,
+    )
+    has_version = any(row[0] == "version" for row in store.rows("DESCRIBE latest_turns"))
+    listed = sql(__name__, "listing").format(
+        newest=sql(STORE, "newest"),
+        length=OPENING_LENGTH,
+        version="max(version)" if has_version else "NULL",
+    )
+    matched = store.rows("SELECT coalesce(max(matched), 0) FROM listed_cases")[0][0]
+    cases = [
+        ListedCase(
+            app, name, eval_id, at, opening or "", tuple(tools), outcome, tuple(failed), *rest
+        )
+        for app, name, eval_id, at, opening, tools, outcome, failed, *rest in store.rows(listed)
+    ]
+    return Listing(cases, matched)

@@ -1,0 +1,70 @@
+"""A store that shows the chosen cases only, so that every report and export can be of a part."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.filters.choice import Choice, chosen_query
+from evaltap.evaluator.filters.terms import KEYS
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.shards import ShardedStore
+from evaltap.schemas.errors import InputError
+
+
+class RestrictedStore(ShardedStore):
+    """Files read as one, of which every table shows the rows of the chosen cases only.
+
+    Feedback of a session without a turn here stays out; so do scores of cases that never landed.  Raises
+    InputError when no case fits.  `keys` are cases that were chosen before, instead.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], choice: Choice, keys: Sequence[CaseKey] | None = None
+    ) -> None:
+        if len(paths) == 1:
+            Store(paths[0], create=False).close()  # brings an older layout up to date
+        super().__init__(paths)
+        try:
+            self._choose(choice, keys)
+            if not self.rows("SELECT 1 FROM chosen_cases LIMIT 1"):
+                raise InputError(no_case(choice, paths))
+            for table in self._of_cases():
+                self._restrict(table)
+        except BaseException:
+            self.close()
+            raise
+
+    def _choose(self, choice: Choice, keys: Sequence[CaseKey] | None) -> None:
+        if keys is None:
+            query = chosen_query(self, choice)
+            self.execute(f"CREATE TABLE chosen_cases AS {query.statement}", query.parameters)
+            return
+        columns = ", ".join(f"{name} VARCHAR" for name in KEYS.split(", "))
+        self.execute(f"CREATE TABLE chosen_cases ({columns})")
+        self.append("chosen_cases", keys)
+
+    def _of_cases(self) -> list[str]:
+        rows = self.rows(
+            "SELECT table_name FROM duckdb_columns() c JOIN duckdb_views() v"
+            " ON v.view_name = c.table_name AND v.database_name = c.database_name"
+            " WHERE c.column_name = 'eval_id' AND c.database_name = current_database()"
+            " AND v.sql LIKE '%shard_0%' ORDER BY ALL"
+        )
+        return [name for (name,) in rows]
+
+    def _restrict(self, table: str) -> None:
+        self.execute(f"ALTER VIEW {table} RENAME TO all_{table}")
+        keys = KEYS
+        if table == "feedback":  # of any application where it names none
+            keys = "eval_set_id, eval_id"
+        self.execute(
+            f"CREATE VIEW {table} AS FROM all_{table} SEMI JOIN chosen_cases USING ({keys})"
+        )
+
+
+def no_case(choice: Choice, paths: Sequence[Path]) -> str:
+    """Return what to say when nothing fits."""
+    return (
+        f"{', '.join(map(str, paths))}: no case fits {choice.text}; leave a term out, or look at"
+        " what there is: evaltap cases"
+    )

@@ -1,0 +1,64 @@
+-- What a list shows of the cases in `listed_cases`; `newest`: newest.sql of the store, `length`: of the
+-- opening, `version`: its expression.
+WITH these_cases AS (FROM cases SEMI JOIN listed_cases USING (app_name, eval_set_id, eval_id)),
+these_turns AS (FROM turns SEMI JOIN listed_cases USING (app_name, eval_set_id, eval_id)),
+{newest},
+of_turns AS (
+  SELECT app_name, eval_set_id, eval_id,
+         left(first(user_text ORDER BY started_at NULLS FIRST, first_landed_seq), {length}) AS opening,
+         bool_or(status IN ('error', 'incomplete')) AS crashed,
+         {version} AS version
+  FROM newest_turns
+  GROUP BY ALL
+),
+calls AS (
+  SELECT k.*, t.started_at AS turn_at, t.first_landed_seq
+  FROM tool_calls k
+  JOIN newest_turns t USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
+),
+of_calls AS (
+  SELECT app_name, eval_set_id, eval_id, list(tool_name ORDER BY place) AS tools
+  FROM (
+    SELECT app_name, eval_set_id, eval_id, tool_name,
+           min((coalesce(turn_at, TIMESTAMP '0001-01-01'), first_landed_seq, call_index)) AS place
+    FROM calls WHERE tool_name IS NOT NULL GROUP BY ALL
+  )
+  GROUP BY ALL
+),
+newest_scores AS (
+  FROM scores SEMI JOIN listed_cases USING (app_name, eval_set_id, eval_id)
+  QUALIFY row_number() OVER (
+    PARTITION BY app_name, eval_set_id, eval_id, metric_name ORDER BY revision DESC, scored_at DESC
+  ) = 1
+),
+of_scores AS (
+  SELECT app_name, eval_set_id, eval_id, list(DISTINCT status) AS statuses,
+         list(metric_name ORDER BY metric_name) FILTER (status IN ('failed', 'crashed')) AS failed
+  FROM newest_scores
+  GROUP BY ALL
+),
+thumbs AS (
+  SELECT l.app_name, l.eval_set_id, l.eval_id,
+         bool_or(f.positive) AS up, bool_or(NOT f.positive) AS down
+  FROM feedback f JOIN listed_cases l
+    ON f.eval_set_id = l.eval_set_id AND f.eval_id = l.eval_id AND f.app_name IN ('', l.app_name)
+  GROUP BY ALL
+)
+SELECT app_name, eval_set_id, eval_id, l.first_at, opening, coalesce(tools, []),
+       CASE
+         WHEN crashed OR list_contains(statuses, 'crashed') THEN 'crashed'
+         WHEN list_contains(statuses, 'failed') THEN 'failed'
+         WHEN list_contains(statuses, 'error') THEN 'error'
+         WHEN list_contains(statuses, 'not_evaluated') THEN 'not_evaluated'
+         WHEN statuses IS NULL THEN 'unscored'
+         ELSE 'passed'
+       END,
+       coalesce(failed, []),
+       CASE WHEN up AND down THEN 'mixed' WHEN up THEN 'up' WHEN down THEN 'down' END,
+       version, l.turns, l.cost_usd, l.latency_ms
+FROM listed_cases l
+JOIN of_turns USING (app_name, eval_set_id, eval_id)
+LEFT JOIN of_calls USING (app_name, eval_set_id, eval_id)
+LEFT JOIN of_scores USING (app_name, eval_set_id, eval_id)
+LEFT JOIN thumbs USING (app_name, eval_set_id, eval_id)
+ORDER BY l.place

@@ -1,0 +1,212 @@
+"""Terms of a filter as SQL: each is a query for the cases it holds for, with bound parameters only."""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from evaltap.evaluator.filters.language import FIELDS, Filter, Term
+from evaltap.schemas.errors import InputError
+
+KEYS: Final = "app_name, eval_set_id, eval_id"
+_STATUSES: Final[Mapping[str, tuple[str, ...]]] = {"failed": ("failed", "crashed")}
+
+
+class Bound:
+    """The values of a statement under the names that it has for them."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    def __call__(self, value: Any) -> str:
+        """Return the name of a value that is new in the statement."""
+        name = f"f{len(self.values)}"
+        self.values[name] = value
+        return f"${name}"
+
+
+def cases_of(term: Term, given: Filter, bound: Bound, now: datetime) -> str:
+    """Return a query for the keys of the cases that a term holds for, whether it is negated or not."""
+    if not term.field:
+        return _words(term, given, bound)
+    if term.field in _TIMES:
+        moment = bound(_moment(term, now))
+        return _turns(f"started_at {_TIMES[term.field]} {moment}")
+    return _QUERIES[term.field](term, bound)
+
+
+def _turns(condition: str) -> str:
+    return f"SELECT {KEYS} FROM latest_turns WHERE {condition}"
+
+
+def _summed(expression: str) -> Callable[[Term, Bound], str]:
+    def query(term: Term, bound: Bound) -> str:
+        comparison = f"{expression} {term.operator} {bound(term.number)}"
+        return f"SELECT {KEYS} FROM latest_turns GROUP BY ALL HAVING {comparison}"
+
+    return query
+
+
+def _column(name: str) -> Callable[[Term, Bound], str]:
+    return lambda term, bound: _turns(_matches(name, term, bound))
+
+
+def _of_case(name: str) -> Callable[[Term, Bound], str]:
+    return lambda term, bound: (
+        f"SELECT {KEYS} FROM latest_cases WHERE {_matches(name, term, bound)}"
+    )
+
+
+def _matches(expression: str, term: Term, bound: Bound) -> str:
+    """Return a condition: the expression is one of the values, where * and ? stand for letters."""
+    conditions = [
+        f"{expression} GLOB {bound(value.replace('[', '[[]'))}"
+        if "*" in value or "?" in value
+        else f"{expression} = {bound(value)}"
+        for value in term.values
+    ]
+    return f"({' OR '.join(conditions)})"
+
+
+def _any_of(values: str) -> Callable[[Term, Bound], str]:
+    def query(term: Term, bound: Bound) -> str:
+        return (
+            f"SELECT {KEYS} FROM (SELECT {KEYS}, unnest({values}) AS one FROM latest_turns)"
+            f" WHERE {_matches('one', term, bound)}"
+        )
+
+    return query
+
+
+def _tool(term: Term, bound: Bound) -> str:
+    return f"SELECT {KEYS} FROM latest_tool_calls WHERE {_matches('tool_name', term, bound)}"
+
+
+def _path(term: Term, bound: Bound) -> str:
+    spaced = [re.sub(r"\s*>\s*", " > ", value.strip()) for value in term.values]
+    matches = _matches("path", Term("path", tuple(spaced)), bound)
+    as_long = ""
+    if not any("*" in value or "?" in value for value in spaced):
+        lengths = ", ".join(sorted({str(value.count(" > ") + 1) for value in spaced}))
+        as_long = f"""SEMI JOIN (
+          SELECT {KEYS}, invocation_id FROM turns WHERE tool_count IN ({lengths})
+        ) USING ({KEYS}, invocation_id)"""
+    return f"""SELECT {KEYS} FROM (
+        SELECT {KEYS}, string_agg(tool_name, ' > ' ORDER BY call_index) AS path
+        FROM latest_tool_calls {as_long} GROUP BY {KEYS}, invocation_id) WHERE {matches}"""
+
+
+def _error(term: Term, bound: Bound) -> str:
+    condition = _matches("error_type", term, bound)
+    return f"{_turns(condition)} UNION ALL SELECT {KEYS} FROM latest_tool_calls WHERE {condition}"
+
+
+def _gap(term: Term, bound: Bound) -> str:
+    fields = bound(list(term.values))
+    return f"SELECT {KEYS} FROM latest_turns WHERE list_has_any(json_keys(capture), {fields}::VARCHAR[])"
+
+
+def _feedback(term: Term, bound: Bound) -> str:
+    conditions = {"up": "positive", "down": "NOT positive", "any": "TRUE"}
+    chosen = " OR ".join(f"({conditions[value]})" for value in term.values)
+    return f"""SELECT c.app_name, eval_set_id, eval_id
+      FROM feedback f JOIN (SELECT DISTINCT {KEYS} FROM cases) c USING (eval_set_id, eval_id)
+      WHERE f.app_name IN ('', c.app_name) AND ({chosen})"""
+
+
+def _status(term: Term, bound: Bound) -> str:
+    parts = []
+    for value in term.values:
+        if value == "unscored":
+            parts.append(f"SELECT {KEYS} FROM cases ANTI JOIN scores USING ({KEYS})")
+        elif value == "passed":
+            parts.append(
+                f"SELECT {KEYS} FROM latest_scores GROUP BY ALL HAVING bool_and(status = 'passed')"
+            )
+        else:
+            statuses = bound(list(_STATUSES.get(value, (value,))))
+            parts.append(_scored(f"status IN {statuses}::VARCHAR[]"))
+        if value in ("crashed", "failed"):
+            parts.append(_turns("status IN ('error', 'incomplete')"))
+    return " UNION ALL ".join(parts)
+
+
+def _metric(term: Term, bound: Bound) -> str:
+    statuses = [one for value in term.values for one in _STATUSES.get(value, (value,))]
+    name = bound(term.name)
+    return _scored(f"metric_name = {name} AND status IN {bound(statuses)}::VARCHAR[]")
+
+
+def _score(term: Term, bound: Bound) -> str:
+    return _scored(
+        f"metric_name = {bound(term.name)} AND score {term.operator} {bound(term.number)}"
+    )
+
+
+def _reason(term: Term, bound: Bound) -> str:
+    words = [f"contains(lower(reason), {bound(value.lower())})" for value in term.values]
+    return _scored(f"status <> 'passed' AND ({' OR '.join(words)})")
+
+
+def _scored(condition: str) -> str:
+    return f"SELECT {KEYS} FROM latest_scores WHERE {condition}"
+
+
+def _run(term: Term, bound: Bound) -> str:
+    return f"SELECT {KEYS} FROM scores WHERE {_matches('run_id', term, bound)}"
+
+
+def _words(term: Term, given: Filter, bound: Bound) -> str:
+    word = bound(term.values[0].lower())
+    found = _turns(f"contains(lower(user_text), {word}) OR contains(lower(final_text), {word})")
+    if not given.everywhere:
+        return found
+    return f"""{found} UNION ALL SELECT {KEYS} FROM latest_tool_calls
+      WHERE contains(lower(arguments::VARCHAR), {word}) OR contains(lower(result::VARCHAR), {word})"""
+
+
+_TIMES: Final[Mapping[str, str]] = {"since": ">=", "from": ">=", "to": "<"}
+
+_QUERIES: Final[Mapping[str, Callable[[Term, Bound], str]]] = {
+    "status": _status,
+    "metric": _metric,
+    "score": _score,
+    "tool": _tool,
+    "path": _path,
+    "error": _error,
+    "gap": _gap,
+    "feedback": _feedback,
+    "cost": _summed("sum(cost_usd)"),
+    "latency": _summed("max(latency_ms)"),
+    "turns": _summed("count(*)"),
+    "calls": _summed("sum(tool_count)"),
+    "tokens": _summed("sum(coalesce(input_tokens, 0) + coalesce(output_tokens, 0))"),
+    "app": _column("app_name"),
+    "user": _of_case("user_id"),
+    "model": _any_of("models"),
+    "set": _column("eval_set_id"),
+    "id": _column("eval_id"),
+    "service": _of_case("service"),
+    "version": _column("version"),
+    "environment": _column("environment"),
+    "tag": _any_of("tags"),
+    "run": _run,
+    "reason": _reason,
+}
+
+
+def _moment(term: Term, now: datetime) -> datetime:
+    """Return a time as the tables hold it; `now` is aware."""
+    written = term.values[0]
+    if ago := re.fullmatch(r"(\d{1,5})([mhdw])", written):
+        unit = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}[ago[2]]
+        found = now - timedelta(**{unit: int(ago[1])})
+    else:
+        try:
+            found = datetime.fromisoformat(written)
+        except ValueError:
+            raise InputError(
+                f"filter: {term.field}:{written}; expected {FIELDS['since']}"
+            ) from None
+    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return aware.astimezone(UTC).replace(tzinfo=None)
