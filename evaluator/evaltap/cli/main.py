@@ -21,6 +21,7 @@ COMMANDS = {
     "consume": "land the cases of a log in a DuckDB file and score them",
     "score": "score eval cases from files or a DuckDB file",
     "gate": "check eval cases against thresholds in several dimensions",
+    "compare": "show what changed between two runs, and whether it is worse",
     "estimate": "estimate what share of all traffic passes, with intervals, from sampled turns",
     "calibrate": "compare a judge's verdicts with the labels of people",
     "attack": "try prompt injections on a judge and publish how many of them work",
@@ -42,7 +43,7 @@ COMMANDS = {
 GROUPS = {
     "start": ("demo",),
     "record": ("record", "collect", "redact", "convert"),
-    "score": ("consume", "score", "gate", "calibrate", "attack"),
+    "score": ("consume", "score", "compare", "gate", "calibrate", "attack"),
     "look": ("cases", "report", "show", "why", "runs", "estimate", "attach", "export"),
     "look after": ("doctor", "dlq", "prune", "erase", "fmt"),
 }

@@ -1,11 +1,14 @@
-"""`evaltap runs`: the scoring runs of a DuckDB file."""
+"""`evaltap runs`: the scoring runs of a DuckDB file, and their scores as files for comparisons."""
 
 import argparse
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaltap.cli.options.common import add_databases, add_json, open_stores
+from evaltap.cli.options.common import add_json, open_stores
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import counted
 
 QUERY = """
 SELECT r.run_id, r.kind, r.source, r.started_at::VARCHAR AS started_at,
@@ -24,23 +27,46 @@ ORDER BY r.started_at
 
 @dataclass(frozen=True, slots=True)
 class RunsOptions:
-    """The store whose runs are listed."""
+    """The store whose runs are listed, or `export` and the runs whose scores are written."""
 
-    db: tuple[Path, ...]
+    db: tuple[str, ...]
+    out: Path | None
     json: bool
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.epilog = "example: evaltap runs results.duckdb"
-    add_databases(parser)
+    parser.usage = (
+        "evaltap runs X.duckdb ... [--json]\n"
+        "       evaltap runs export X.duckdb[#RUN,...] ... --out FILE"
+    )
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap runs results.duckdb\n"
+        "  evaltap runs export results.duckdb --out baseline.json\n"
+        "  evaltap runs export results.duckdb#20261121-101500-ab12cd --out base.scores.jsonl\n\n"
+        "export writes what `evaltap compare` and `evaltap gate --baseline` read, sorted and without\n"
+        "times: .json, how often each case passed, small enough for git; .jsonl, every score"
+    )
+    parser.add_argument(
+        "db",
+        nargs="+",
+        metavar="X.duckdb",
+        help="a DuckDB file of evaltap, or the files of consumers with --partitions, read as one; after"
+        " export also FILE#RUN,RUN for some of its runs",
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="export: the file to write")
     add_json(parser)
     parser.set_defaults(run=run, options=RunsOptions)
 
 
 def run(options: RunsOptions) -> int:
-    """Print a row for each run, oldest first."""
-    with open_stores(options.db) as store:
+    """Print a row for each run, oldest first, or write the scores of runs."""
+    if options.db[0] == "export":
+        return _export(options)
+    if options.out is not None:
+        raise InputError("--out: goes with export; `evaltap runs export X.duckdb --out FILE`")
+    with open_stores([Path(name) for name in options.db]) as store:
         rows = store.records(QUERY)
     if options.json:
         print(json.dumps(rows, ensure_ascii=False))
@@ -67,4 +93,16 @@ def run(options: RunsOptions) -> int:
         )
         table.add_row(*map(Text, cells), *(f"{count:,}" for count in counts))
     console().print(table)
+    return 0
+
+
+def _export(options: RunsOptions) -> int:
+    from evaltap.evaluator.compare.reading import export_scores
+
+    sides = options.db[1:]
+    if not sides or options.out is None:
+        raise InputError("export: expected X.duckdb or X.duckdb#RUN, and --out FILE")
+    written = export_scores(sides, options.out)
+    noun = "score" if options.out.suffix != ".json" else "case"
+    print(f"evaltap runs: {counted(written, noun)} written to {options.out}", file=sys.stderr)
     return 0

@@ -28,11 +28,12 @@ _PAGE: Final = Path(__file__).parent / "page"
 _CASES_PER_BLOCK: Final = 20
 _REASON: Final = 240
 _GROUPS: Final = 40
+_NO_SECTIONS: Final = Markup("")
 
 
-def html(report: Report) -> str:
-    """Return the page."""
-    style = (_PAGE / "report.css").read_text("utf-8")
+def html(report: Report, *, sections: Markup = _NO_SECTIONS) -> str:
+    """Return the page; `sections` are shown before the cases."""
+    style = stylesheet()
     script = (_PAGE / "report.js").read_text("utf-8")
     blocks, shown = _detail_blocks(report.cases)
     notes = [*report.notes]
@@ -41,29 +42,26 @@ def html(report: Report) -> str:
             f"This page has no room for the evidence of {cut:,} more cases;"
             " `evaltap show` and the JSON report have it."
         )
-    environment = Environment(
-        loader=PackageLoader("evaltap.evaluator.reports", "page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_finalize,
-    )
-    return environment.get_template("report.html.j2").render(
-        report=report,
-        verdict=charts.verdict(report),
-        metrics=charts.metric_views(report),
-        tiles=charts.tiles(report),
-        groups=charts.group_views(report.reasons[:_GROUPS]),
-        more_groups=max(0, len(report.reasons) - _GROUPS),
-        statuses=charts.STATUS_WORDS,
-        notes=notes,
-        style=Markup(style),
-        script=Markup(script),
-        style_hash=_hash(style),
-        script_hash=_hash(script),
-        index=_script_data(_index(report, shown)),
-        blocks=blocks,
+    return (
+        templates("evaltap.evaluator.reports")
+        .get_template("report.html.j2")
+        .render(
+            sections=sections,
+            report=report,
+            verdict=charts.verdict(report),
+            metrics=charts.metric_views(report),
+            tiles=charts.tiles(report),
+            groups=charts.group_views(report.reasons[:_GROUPS]),
+            more_groups=max(0, len(report.reasons) - _GROUPS),
+            statuses=charts.STATUS_WORDS,
+            notes=notes,
+            style=Markup(style),
+            script=Markup(script),
+            style_hash=policy_hash(style),
+            script_hash=policy_hash(script),
+            index=_script_data(_index(report, shown)),
+            blocks=blocks,
+        )
     )
 
 
@@ -71,7 +69,25 @@ def _finalize(value: object) -> object:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _hash(text: str) -> str:
+def stylesheet() -> str:
+    """Return the style of every page."""
+    return (_PAGE / "report.css").read_text("utf-8")
+
+
+def templates(package: str) -> Environment:
+    """Return the templates in the folder `page` of a package; they escape what they are given."""
+    return Environment(
+        loader=PackageLoader(package, "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalize,
+    )
+
+
+def policy_hash(text: str) -> str:
+    """Return what a page's policy names an element's text by."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 

@@ -1,0 +1,108 @@
+"""What decides a comparison, for the commands that make one."""
+
+import argparse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from evaltap.cli.parsing import names
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.compare.model import Rules
+
+
+@dataclass(frozen=True, slots=True)
+class RuleOptions:
+    """When a difference counts."""
+
+    alpha: float
+    margin: float
+    max_drop: float | None
+    min_pass_rate: float | None
+    max_cost_ratio: float | None
+    max_latency_ratio: float | None
+    fail_on_metrics: tuple[str, ...]
+    across_metrics: bool
+    pair_by_id: bool
+
+    def rules(self) -> "Rules":
+        """Return the rules of the comparison."""
+        from evaltap.evaluator.compare.model import Rules
+
+        return Rules(
+            self.alpha,
+            self.margin,
+            self.max_drop,
+            self.min_pass_rate,
+            self.max_cost_ratio,
+            self.max_latency_ratio,
+            self.fail_on_metrics,
+            self.across_metrics,
+            self.pair_by_id,
+        )
+
+
+def add_rules(parser: argparse.ArgumentParser) -> None:
+    """Add what decides a comparison."""
+    add = parser.add_argument_group("what counts as worse").add_argument
+    add(
+        "--alpha", type=level, default=0.02, metavar="SHARE",
+        help="how often equal runs may be called worse (default: 0.02)",
+    )  # fmt: skip
+    add(
+        "--margin", type=share, default=0.0, metavar="SHARE",
+        help="a drop of the pass rate up to this is no regression; 0.05 is 5 points (default: 0)",
+    )  # fmt: skip
+    add(
+        "--max-drop", type=share, metavar="SHARE",
+        help="ask for proof that it is harmless: 0 only when the 95 %% interval of the drop ends below"
+        " this, else 3",
+    )  # fmt: skip
+    add(
+        "--min-pass-rate", type=share, metavar="SHARE",
+        help="1 when the 95 %% interval of head's pass rate is below this, 3 when it is on both sides",
+    )  # fmt: skip
+    add(
+        "--max-cost-ratio", type=ratio, metavar="RATIO",
+        help="1 when head costs more than so many times base, by its 95 %% interval",
+    )  # fmt: skip
+    add(
+        "--max-latency-ratio", type=ratio, metavar="RATIO",
+        help="1 when head takes more than so many times base, by its 95 %% interval",
+    )  # fmt: skip
+    add(
+        "--fail-on-metrics", type=names, default=[], metavar="NAME,...",
+        help="the metrics that decide (default: all that pass or fail)",
+    )  # fmt: skip
+    add(
+        "--across-metrics", action="store_true",
+        help="compare a metric although its definition or its evaluator's version changed",
+    )  # fmt: skip
+    add(
+        "--pair-by-id", action="store_true",
+        help="pair cases by eval id alone, whatever their app and eval set are called",
+    )  # fmt: skip
+
+
+def share(text: str) -> float:
+    """Parse a share from 0 to 1."""
+    return _number(text, "a share from 0 to 1", 0.0, 1.0)
+
+
+def level(text: str) -> float:
+    """Parse a level of significance."""
+    return _number(text, "a share from 0.0001 to 0.5", 0.0001, 0.5)
+
+
+def ratio(text: str) -> float:
+    """Parse a ratio of 1 or more."""
+    return _number(text, "a number, 1 or more", 1.0, 1e9)
+
+
+def _number(text: str, expected: str, low: float, high: float) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not low <= number <= high:
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected {expected}")
+    return number

@@ -1,0 +1,27 @@
+-- The landed turns of the recordings that some runs scored, in the order of their sessions: of each
+-- revision of a case the turns as they were when it landed.
+WITH trials AS (
+  SELECT DISTINCT s.app_name, s.eval_set_id, s.eval_id, s.revision
+  FROM scores s JOIN runs r USING (run_id)
+  WHERE r.kind IN ('landed', 'live') AND (len($runs) = 0 OR list_contains($runs, s.run_id))
+),
+landed AS (
+  SELECT app_name, eval_set_id, eval_id, revision, max(c.landed_at) AS at
+  FROM trials JOIN cases c USING (app_name, eval_set_id, eval_id, revision)
+  GROUP BY ALL
+),
+turns_then AS (
+  SELECT t.*, l.revision, min(t.landed_seq) OVER (
+    PARTITION BY app_name, eval_set_id, eval_id, l.revision, invocation_id
+  ) AS first_landed_seq
+  FROM landed l JOIN turns t USING (app_name, eval_set_id, eval_id)
+  WHERE t.landed_at <= l.at
+  QUALIFY row_number() OVER (
+    PARTITION BY app_name, eval_set_id, eval_id, l.revision, invocation_id
+    ORDER BY turn_revision DESC, landed_seq
+  ) = 1
+)
+SELECT app_name, eval_set_id, eval_id, 'revision ' || revision AS trial, {columns}
+FROM turns_then
+{only}
+ORDER BY app_name, eval_set_id, eval_id, revision, started_at NULLS FIRST, first_landed_seq

@@ -1,0 +1,107 @@
+"""DuckDB files as a side of a comparison: the scores of all runs, or of those that are named."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.compare.recordings import (
+    RecordedTurn,
+    Recording,
+    TrialTurns,
+    contents_of,
+    recording_of,
+)
+from evaltap.evaluator.compare.sides import ScoreRow, Side, metrics_of
+from evaltap.evaluator.store.database import Store, sql
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import did_you_mean
+
+_SEEN = "user_text, final_text, expected_json, cost_usd, latency_ms"
+_Row = Sequence[Any]  # of a query
+
+
+def read_store_side(path: Path, runs: Sequence[str] = ()) -> Side:
+    """Return the scores of a file, of the runs that are named or of all.
+
+    Raises InputError for a run that the file does not have, and where nothing is scored.
+    """
+    with Store(path, create=False) as store:
+        _check_runs(store, path, runs)
+        rows = _score_rows(store, runs)
+        if not rows:
+            raise InputError(f"{path}: no scores; expected some (`evaltap score {path}`)")
+        metrics = metrics_of(score for score, _ in rows)
+        recordings = _recordings(_turns(store, runs, _SEEN))
+
+    def turns(cases: Collection[CaseKey]) -> TrialTurns:
+        with Store(path, create=False) as again:
+            return _actual(_turns(again, runs, "actual_json", cases))
+
+    name = f"{path}#{','.join(runs)}" if runs else str(path)
+    count = len({run for _, run in rows})
+    return Side(name, count, metrics, recordings, contents_of(recordings), turns)
+
+
+def read_score_rows(path: Path, runs: Sequence[str] = ()) -> list[ScoreRow]:
+    """Return the scores of a file one by one, oldest first; raises InputError for an unknown run."""
+    with Store(path, create=False) as store:
+        _check_runs(store, path, runs)
+        return [score for score, _ in _score_rows(store, runs)]
+
+
+def _check_runs(store: Store, path: Path, runs: Sequence[str]) -> None:
+    known = [run for (run,) in store.rows("SELECT run_id FROM runs ORDER BY started_at")]
+    for run in runs:
+        if run not in known:
+            hint = did_you_mean(run, known) or f"`evaltap runs {path}` lists them"
+            raise InputError(f"{path}: no run '{run}'; {hint}")
+
+
+def _score_rows(store: Store, runs: Sequence[str]) -> list[tuple[ScoreRow, str]]:
+    """Return scores with the run that each is of, oldest first."""
+    rows = store.rows(sql(__name__, "side_scores"), {"runs": list(runs)})
+    return [
+        (ScoreRow((app, eval_set, eval_id), *score), run)
+        for app, eval_set, eval_id, *score, run in rows
+    ]
+
+
+def _turns(
+    store: Store, runs: Sequence[str], columns: str, only: Collection[CaseKey] | None = None
+) -> Sequence[_Row]:
+    parameters: dict[str, object] = {"runs": list(runs)}
+    condition = ""
+    if only is not None:
+        condition = "WHERE list_contains($only, [app_name, eval_set_id, eval_id])"
+        parameters["only"] = [list(key) for key in only]
+    query = sql(__name__, "side_turns").format(columns=columns, only=condition)
+    with store.unlimited_memory():
+        return store.rows(query, parameters)
+
+
+def _by_trial(rows: Iterable[_Row]) -> Iterable[tuple[CaseKey, str, list[_Row]]]:
+    for (app, eval_set, eval_id, trial), found in groupby(rows, key=lambda row: tuple(row[:4])):
+        yield (app, eval_set, eval_id), trial, [row[4:] for row in found]
+
+
+def _recordings(rows: Iterable[_Row]) -> Mapping[CaseKey, Sequence[Recording]]:
+    found: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
+    for key, trial, turns in _by_trial(rows):
+        seen = [
+            RecordedTurn(said, answer, None if expected is None else orjson.loads(expected), *used)
+            for said, answer, expected, *used in turns
+        ]
+        found[key].append(recording_of(trial, seen))
+    return found
+
+
+def _actual(rows: Iterable[_Row]) -> TrialTurns:
+    found: defaultdict[CaseKey, dict[str, list[Any]]] = defaultdict(dict)
+    for key, trial, turns in _by_trial(rows):
+        found[key][trial] = [orjson.loads(text) for (text,) in turns]
+    return found

@@ -1,0 +1,178 @@
+"""The words and figures in which every format tells of a comparison."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from evaltap.evaluator.compare.model import (
+    CaseChange,
+    Comparison,
+    MetricChange,
+    Outcome,
+    Totals,
+    UsageChange,
+)
+from evaltap.evaluator.stats.intervals import Interval
+from evaltap.schemas.text import counted
+
+HEADLINES: Final = {
+    "regression": "worse",
+    "below_minimum": "below the bar",
+    "inconclusive": "inconclusive",
+    "improvement": "better",
+    "pass": "no change that can be told from chance",
+}
+_GROUPS: Final[Sequence[tuple[Outcome, str]]] = (
+    ("newly_failing", "newly failing"),
+    ("still_failing", "still failing"),
+    ("newly_passing", "newly passing"),
+    ("flaky", "flaky"),
+    ("unknown", "without a verdict on a side"),
+)
+
+
+class CaseRow(NamedTuple):
+    """A case in a list: its name, the metric, and how it did."""
+
+    case: CaseChange
+    metric: str
+    figures: str
+
+
+class CaseGroup(NamedTuple):
+    """The cases with one outcome."""
+
+    outcome: Outcome
+    title: str
+    rows: Sequence[CaseRow]
+
+
+def headline(found: Comparison) -> str:
+    """Return the verdict as a sentence."""
+    lead = found.leading
+    said = HEADLINES[found.verdict]
+    if not lead.base.cases:
+        return f"{said}: nothing could be compared"
+    return f"{said}: {lead.metric} {change(lead)}"
+
+
+def change(metric: MetricChange) -> str:
+    """Return the change of a metric: `93.8 % -> 75.0 %, -18.8 points (95 %: -30.1 to -7.0)`."""
+    return f"{rate(metric, metric.base)} -> {rate(metric, metric.head)}, {difference(metric)}"
+
+
+def rate(metric: MetricChange, side: Totals) -> str:
+    """Return a side's pass rate or mean score."""
+    if not side.cases:
+        return "-"
+    return f"{side.rate:.3f}" if metric.graded else f"{side.rate:.1%}"
+
+
+def difference(metric: MetricChange) -> str:
+    """Return head less base with its interval."""
+    low, high = -metric.interval.high, -metric.interval.low
+    if not metric.base.cases:
+        return "not compared"
+    if metric.graded:
+        return f"{_signed(-metric.drop, 3)} (95 %: {_signed(low, 3)} to {_signed(high, 3)})"
+    share = [100 * one for one in (-metric.drop, low, high)]
+    shown = [_signed(one, 1) for one in share]
+    return f"{shown[0]} points (95 %: {shown[1]} to {shown[2]})"
+
+
+def certainty(metric: MetricChange) -> str:
+    """Return the p-value of "no worse", as it is used."""
+    if metric.p_value is None:
+        return "not tested"
+    if metric.adjusted_p is not None:
+        several = "" if metric.adjusted_p == metric.p_value else " (of several metrics)"
+        return p_value(metric.adjusted_p) + several
+    return f"{p_value(metric.q_value or 0.0, 'q')}, does not decide"
+
+
+def evidence(metric: MetricChange) -> str:
+    """Return how much there was to go by, and what could have been seen."""
+    ones, others = metric.base.trials, metric.head.trials
+    found = f"{counted(metric.base.cases, 'case')}, {ones:,} and {others:,} trials"
+    if metric.detectable is None or not metric.base.cases:
+        return found
+    return f"{found}; a drop of {points(metric.detectable)} is found in 4 of 5"
+
+
+def usage(one: UsageChange) -> str:
+    """Return how cost or latency changed, as a ratio."""
+    interval = "" if one.interval is None else f" (95 %: {_times(one.interval)})"
+    amounts = f"{_amount(one.base)} -> {_amount(one.head)} {one.unit}"
+    return f"{amounts}, x {one.ratio:.2f}{interval}, {p_value(one.p_value)}"
+
+
+def p_value(value: float, name: str = "p") -> str:
+    """Return a p-value with two digits, `p = 0.01`; none is 0."""
+    if value < 0.0001:
+        return f"{name} < 0.0001"
+    return f"{name} = {value:.2g}" if value < 0.1 else f"{name} = {value:.2f}"
+
+
+def points(share: float) -> str:
+    """Return a difference of shares in points of a hundred."""
+    return f"{100 * share:.1f} points"
+
+
+def groups(found: Comparison) -> Iterator[CaseGroup]:
+    """Yield the cases that did not simply pass, by outcome, those that are certain first."""
+    for outcome, title in _GROUPS:
+        rows = [
+            CaseRow(case, metric.metric, figures(case))
+            for metric in found.metrics
+            for case in metric.cases
+            if case.outcome == outcome
+        ]
+        if rows:
+            rows.sort(key=lambda row: 1.0 if row.case.p_value is None else row.case.p_value)
+            yield CaseGroup(outcome, title, rows)
+
+
+def figures(case: CaseChange) -> str:
+    """Return passes of trials on both sides, and what repeats say of it."""
+    base, head = case.base, case.head
+    counts = f"{base.passes}/{base.trials} -> {head.passes}/{head.trials}"
+    if case.p_value is None:
+        return f"{counts}, {case.change.replace('_', ' ')}"
+    if case.rate is not None and case.interval is not None:
+        low, high = case.interval
+        return (
+            f"{counts}, {case.change.replace('_', ' ')}: {case.rate:.0%} ({low:.0%} to {high:.0%})"
+        )
+    certain = f", {p_value(case.p_value)}" if case.p_value < 1 else ""
+    said = "" if case.change == "same" else f", {case.change}"
+    return f"{counts}{certain}{said}"
+
+
+def listed(found: Comparison) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield what was not compared: a title, and names of cases."""
+    for title, names in (
+        ("only in head", found.added),
+        ("only in base", found.removed),
+        ("other input or expectation, not compared", found.changed),
+    ):
+        if names:
+            yield title, names
+
+
+def sides(found: Comparison) -> str:
+    """Return what was compared."""
+    return (
+        f"{found.base_name} ({counted(found.base_runs, 'run')}) -> "
+        f"{found.head_name} ({counted(found.head_runs, 'run')})"
+    )
+
+
+def _signed(value: float, digits: int) -> str:
+    return f"{value + 0.0:+.{digits}f}"
+
+
+def _times(interval: Interval) -> str:
+    return f"{interval.low:.2f} to {interval.high:.2f}"
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

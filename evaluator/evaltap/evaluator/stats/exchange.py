@@ -1,0 +1,257 @@
+"""Tests of "nothing changed" for two runs over the same cases: within a case, trials are exchangeable.
+
+The set of cases is fixed.  If nothing changed, which of a case's trials belong to the newer run is chance:
+given how many of them passed in all, the newer run's passes are hypergeometric.  That holds whatever the
+cases are like, so the level is exact (Welch, Journal of the American Statistical Association 85, 1990).
+
+Statistics are whole numbers, packed into one number each outcome, so that outcomes add up by adding.
+Distributions of cases that look alike are folded into one; where all fold into few enough outcomes the
+test is enumerated, else outcomes are drawn with a fixed seed and the observed one counts as one of them.
+"""
+
+import math
+import random
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import accumulate, combinations
+from operator import add
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+DRAWS: Final = 20_000
+CLOSE_DRAWS: Final = 200_000
+"""Drawn when the p-value is between half and twice the level."""
+_FOLDED: Final = 200_000
+"""Steps that one folding may take, so that a test takes seconds at most."""
+_SPLITS: Final = 5_000
+_UNIT: Final = 10**9
+_ALIKE: Final = 10**3
+"""Sums of roundings that differ by less are equal."""
+_BITS: Final = 64
+_LANES: Final = 3
+
+Name = TypeVar("Name", bound=Hashable)
+Law: TypeAlias = Mapping[int, float]
+"""Outcomes with their probabilities."""
+
+
+class Trials(NamedTuple):
+    """How many trials of a case there were, and how many passed."""
+
+    passes: int
+    trials: int
+
+    @property
+    def rate(self) -> float:
+        """The share that passed."""
+        return self.passes / self.trials
+
+
+class Pair(NamedTuple):
+    """A case in both runs; each has a trial at least."""
+
+    base: Trials
+    head: Trials
+
+    @property
+    def swapped(self) -> "Pair":
+        """The same with base and head exchanged."""
+        return Pair(self.head, self.base)
+
+
+def head_law(pair: Pair) -> Sequence[tuple[int, float]]:
+    """Return how many passes of head are how likely if nothing changed: (passes, probability)."""
+    (base_passes, base), (head_passes, head) = pair
+    passes = base_passes + head_passes
+    every = math.comb(base + head, passes)
+    return [
+        (one, math.comb(head, one) * math.comb(base, passes - one) / every)
+        for one in range(max(0, passes - base), min(head, passes) + 1)
+    ]
+
+
+def worse(pair: Pair) -> float:
+    """Return the p-value of one case: the chance of as few passes of head if nothing changed."""
+    return min(1.0, sum(chance for one, chance in head_law(pair) if one <= pair.head.passes))
+
+
+def drop_p_value(pairs: Iterable[Pair], *, level: float) -> float:
+    """Return the p-value of "head is no worse than base", exact or as often as such outcomes were drawn.
+
+    The least p-value of three statistics is compared with the least in every outcome (Westfall and Young
+    1993), so that three tests cost no power: the sum of drops, which sees all cases fall a little;
+    Σ -ln p, which sees some fall much; Σ p^(-1/2), which sees one break.  1 where no outcome could differ.
+    """
+    counted = sorted(Counter(pairs).items())
+    observed = sum(number * _packed(pair, pair.head.passes) for pair, number in counted)
+    laws = [
+        _power({_packed(pair, one): chance for one, chance in head_law(pair)}, number)
+        for pair, number in counted
+    ]
+    return _p_value([law for group in laws for law in group], observed, level, _LANES)
+
+
+def shift_p_value(
+    differences: Sequence[tuple[Sequence[float], Sequence[float]]], *, level: float
+) -> float:
+    """Return the p-value of "scores did not fall" by exchanging trials within cases.
+
+    Each case has the scores of base and of head; the statistic is the sum of differences of their means.
+    With one trial each this flips signs over cases, and speaks of cases like these.
+    """
+    laws, observed = [], 0
+    for base, head in differences:
+        law = _exchanged(base, head)
+        laws.append(law)
+        observed += _whole(sum(base) / len(base) - sum(head) / len(head))
+    return _p_value(laws, observed, level, 1)
+
+
+def sign_flip_p_value(values: Sequence[float], *, level: float) -> float:
+    """Return the two-sided p-value of "these differences are around 0", by flipping their signs."""
+    pairs = [((value,), (0.0,)) for value in values]
+    higher = shift_p_value(pairs, level=level)
+    lower = shift_p_value([(head, base) for base, head in pairs], level=level)
+    return min(1.0, 2 * min(higher, lower))
+
+
+def least_possible(pairs: Iterable[Pair]) -> float:
+    """Return the chance, if nothing changed, of what is seen when head fails every trial.
+
+    It takes base's passes for all there are: no p-value of these cases can be lower by much.
+    """
+    chances = (
+        dict(head_law(Pair(base, Trials(0, head.trials))))[0] for base, head in pairs if base.passes
+    )
+    return math.prod(chances)
+
+
+def broken(pairs: Mapping[Name, Pair], *, level: float) -> list[Name]:
+    """Return the cases that are worse, most certain first, at a family-wise error rate of `level`.
+
+    Step-down: the least p-value among the cases that are left is compared with its exact distribution,
+    1 - Π(1 - P(p_j ≤ least)).
+    """
+    values = {name: worse(pair) for name, pair in pairs.items()}
+    order = sorted(values, key=values.__getitem__)
+    laws = {pair: _law_of_p(pair) for pair in set(pairs.values())}
+    left = Counter(pairs.values())
+    found = []
+    for name in order:
+        none = math.prod(
+            (1 - _at_most(laws[pair], values[name])) ** number for pair, number in left.items()
+        )
+        if 1 - none > level:
+            break
+        found.append(name)
+        left[pairs[name]] -= 1
+    return found
+
+
+def _law_of_p(pair: Pair) -> Sequence[tuple[float, float]]:
+    """Return the values that a case's p-value takes, ascending, each with the chance of it or less."""
+    reached = list(accumulate(chance for _, chance in head_law(pair)))
+    return [(value, value) for value in reached]
+
+
+def _at_most(law: Sequence[tuple[float, float]], value: float) -> float:
+    return min(1.0, max((chance for one, chance in law if one <= value * (1 + 1e-9)), default=0.0))
+
+
+def _packed(pair: Pair, passes: int) -> int:
+    """Return the three statistics of a case, one above the other, each never below 0."""
+    (base_passes, base), (head_passes, head) = pair
+    rest = base_passes + head_passes - passes
+    value = worse(Pair(Trials(rest, base), Trials(passes, head)))
+    drop = 1 + rest / base - passes / head
+    lanes = (drop, -math.log(value), value**-0.5)
+    return sum(_whole(one) << (_BITS * place) for place, one in enumerate(lanes))
+
+
+def _whole(value: float) -> int:
+    return round(value * _UNIT)
+
+
+def _exchanged(base: Sequence[float], head: Sequence[float]) -> Law:
+    """Return the law of the difference of means when a case's scores are exchanged."""
+    every = [*base, *head]
+    total, count = sum(every), len(head)
+    if math.comb(len(every), count) <= _SPLITS:
+        parts: Iterable[Sequence[float]] = list(combinations(every, count))
+    else:
+        draw = random.Random(0)
+        parts = [head, *(draw.sample(every, count) for _ in range(_SPLITS))]
+    sums = Counter(_whole((total - sum(p)) / len(base) - sum(p) / count) for p in parts)
+    number = sum(sums.values())
+    return {value: times / number for value, times in sums.items()}
+
+
+def _fold(one: Law, other: Law) -> Law:
+    found: defaultdict[int, float] = defaultdict(float)
+    for value, chance in one.items():
+        for added, factor in other.items():
+            found[value + added] += chance * factor
+    return found
+
+
+def _power(law: Law, number: int) -> list[Law]:
+    """Return the law of a sum of equal cases, in parts where it would have too many outcomes."""
+    parts, folded = [], law
+    for _ in range(number - 1):
+        if len(folded) * len(law) > _FOLDED // 4:
+            parts.append(folded)
+            folded = law
+        else:
+            folded = _fold(folded, law)
+    return [*parts, folded]
+
+
+def _p_value(laws: Sequence[Law], observed: int, level: float, lanes: int) -> float:
+    whole: Law = {0: 1.0}
+    rest = sorted(laws, key=len)
+    while rest and len(whole) * len(rest[0]) <= _FOLDED:
+        whole = _fold(whole, rest.pop(0))
+    if not rest:
+        return _least(whole, observed, lanes)
+    value = _least(_drawn([whole, *rest], observed, DRAWS), observed, lanes)
+    if level / 2 <= value <= 2 * level:
+        value = _least(_drawn([whole, *rest], observed, CLOSE_DRAWS), observed, lanes)
+    return value
+
+
+def _drawn(laws: Sequence[Law], observed: int, draws: int) -> Law:
+    """Return the law of what was drawn, the observed outcome among it."""
+    draw = random.Random(0)
+    totals: Sequence[int] = [0] * draws
+    for law in laws:
+        values = sorted(law)
+        weights = list(accumulate(law[value] for value in values))
+        totals = list(map(add, totals, draw.choices(values, cum_weights=weights, k=draws)))
+    counts = Counter(totals)
+    counts[observed] += 1
+    return {value: number / (draws + 1) for value, number in counts.items()}
+
+
+def _least(law: Law, observed: int, lanes: int) -> float:
+    """Return the chance that the least p-value of the statistics is at most the observed one."""
+    ranks = [_tails(law, lane, lanes) for lane in range(lanes)]
+
+    def least(outcome: int) -> float:
+        return min(ranks[lane][_lane(outcome, lane, lanes)] for lane in range(lanes))
+
+    limit = least(observed) * (1 + 1e-9)
+    return min(1.0, sum(chance for outcome, chance in law.items() if least(outcome) <= limit))
+
+
+def _tails(law: Law, lane: int, lanes: int) -> Mapping[int, float]:
+    """Return how likely each value of a statistic, or a larger one, is."""
+    chances: defaultdict[int, float] = defaultdict(float)
+    for outcome, chance in law.items():
+        chances[_lane(outcome, lane, lanes)] += chance
+    values = sorted(chances, reverse=True)
+    return dict(zip(values, accumulate(chances[value] for value in values), strict=True))
+
+
+def _lane(outcome: int, lane: int, lanes: int) -> int:
+    if lanes > 1:
+        outcome = (outcome >> (_BITS * lane)) & ((1 << _BITS) - 1)
+    return (outcome + _ALIKE // 2) // _ALIKE
