@@ -98,7 +98,9 @@ def test_an_older_log_and_database_are_consumed_on_where_they_stood(old: Path) -
 def test_an_older_log_is_appended_to(old: Path) -> None:
     with closing(sqlite3.connect(old / "log.db")) as file:
         noted = file.execute("SELECT value FROM meta WHERE name = 'boot_id'").fetchone()
-    rebooted = noted is not None and noted[0] != boot_id()  # the file was written on another machine
+    rebooted = (
+        noted is not None and noted[0] != boot_id()
+    )  # the file was written on another machine
     log = open_log(old / "log.db", mode="append")
     before = log.read(0, 100)
 
