@@ -294,7 +294,7 @@ def test_show_names_some_cases_when_there_is_no_such_one(evaltap: Evaltap, store
 
     assert (code, err) == (
         2,
-        "evaltap show: no case 'nope' in x.duckdb; some that are there: a, b\n",
+        "evaltap show: no case 'nope' in x.duckdb; the nearest are: a, b\n",
     )
 
 

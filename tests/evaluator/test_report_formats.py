@@ -133,7 +133,9 @@ def test_junit_names_case_metric_reason_calls_and_time(report: Report) -> None:
     found = {case.get("name"): case for case in suite}
     assert found["bad"].get("classname") == f"set.{name}"
     (failure,) = found["bad"]
-    assert (failure.get("message") or "").startswith("score 0, threshold 1: tool trajectory")
+    assert (failure.get("message") or "").startswith(
+        "score 0, threshold 1: 2 tool calls, expected 1"
+    )
     assert '+ send({"order_id":"A-100"})' in (failure.text or "")
     assert found["good"].get("time") == "1.500"
     assert "time" not in found["bad"].attrib

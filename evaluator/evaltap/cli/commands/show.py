@@ -1,10 +1,12 @@
-"""`evaltap show`: one case, turn by turn, with its scores and reasons."""
+"""`evaltap show`: one case, turn by turn, with feedback, scores and reasons."""
 
 import argparse
 import json
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
@@ -19,27 +21,46 @@ if TYPE_CHECKING:
     from evaltap.evaluator.store.database import Store
 
 TEXT_WIDTH = 400
+LABEL_WIDTH = 10
+
+Row = Mapping[str, Any]
 
 TURNS = """
-SELECT invocation_id, turn_revision, started_at::VARCHAR AS started_at, status, capture::VARCHAR
-       AS capture, actual_json, expected_json
-FROM latest_turns WHERE eval_id = $eval_id AND eval_set_id = $eval_set_id
+SELECT invocation_id, turn_revision, started_at::VARCHAR AS started_at, status, latency_ms,
+       input_tokens, output_tokens, cost_usd, trace_id, models,
+       capture::VARCHAR AS capture, actual_json, expected_json
+FROM latest_turns WHERE app_name = $app_name AND eval_id = $eval_id AND eval_set_id = $eval_set_id
 ORDER BY latest_turns.started_at NULLS FIRST, first_landed_seq
 """
 SCORES = """
 SELECT metric_name, score, status, threshold, reason, run_id, revision FROM latest_scores
-WHERE eval_id = $eval_id AND eval_set_id = $eval_set_id ORDER BY metric_name
+WHERE app_name = $app_name AND eval_id = $eval_id AND eval_set_id = $eval_set_id ORDER BY metric_name
 """
 TURN_SCORES = """
-SELECT invocation_id, turn_index, metric_name, score, status, reason FROM latest_turn_scores
-WHERE eval_id = $eval_id AND eval_set_id = $eval_set_id
-QUALIFY rank() OVER (PARTITION BY invocation_id, turn_index, metric_name ORDER BY scored_at DESC) = 1
-ORDER BY turn_index, metric_name
+SELECT t.invocation_id, t.turn_index, t.metric_name, t.score, t.status, t.reason, s.threshold
+FROM latest_turn_scores t
+LEFT JOIN latest_scores s USING (app_name, eval_set_id, eval_id, metric_digest)
+WHERE t.app_name = $app_name AND t.eval_id = $eval_id AND t.eval_set_id = $eval_set_id
+QUALIFY rank() OVER (
+  PARTITION BY t.invocation_id, t.turn_index, t.metric_name ORDER BY t.scored_at DESC
+) = 1
+ORDER BY t.turn_index, t.metric_name
+"""
+FEEDBACK = """
+SELECT invocation_id, name, positive, score, comment, correction, given_by, given_at::VARCHAR AS given_at
+FROM v_feedback
+WHERE app_name IN ('', $app_name) AND eval_id = $eval_id AND eval_set_id = $eval_set_id
+ORDER BY given_at
 """
 NAMES = """
-SELECT DISTINCT eval_set_id, eval_id FROM (
-  SELECT eval_set_id, eval_id FROM cases UNION SELECT eval_set_id, eval_id FROM scores
+SELECT DISTINCT app_name, eval_set_id, eval_id FROM (
+  SELECT app_name, eval_set_id, eval_id FROM cases
+  UNION SELECT app_name, eval_set_id, eval_id FROM scores
 )"""
+NEAREST = """
+SELECT eval_id FROM (SELECT eval_id FROM scores UNION SELECT eval_id FROM cases)
+ORDER BY jaro_winkler_similarity(eval_id, $case) DESC, eval_id LIMIT 5
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +69,22 @@ class ShowOptions:
 
     db: tuple[Path, ...]
     case: str
+    app: str | None
     json: bool
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.epilog = (
-        "example: evaltap show results.duckdb session-42\n\n"
-        "CASE is the eval id, or <eval set id>/<eval id> where two sets have the same one."
-    )
+    parser.epilog = "example: evaltap show results.duckdb session-42"
     add_databases(parser)
-    parser.add_argument("case", metavar="CASE")
+    parser.add_argument(
+        "case",
+        metavar="CASE",
+        help="the eval id; EVAL_SET/EVAL_ID where two eval sets have the same",
+    )
+    parser.add_argument(
+        "--app", metavar="NAME", help="of the cases of that name, this application's"
+    )
     add_json(parser)
     parser.set_defaults(run=run, options=ShowOptions)
 
@@ -66,30 +92,40 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: ShowOptions) -> int:
     """Print the case."""
     with open_stores(options.db) as store:
-        data = _load(store, options.case)
+        data = _load(store, _key(store, options.case, options.app))
     if options.json:
         print(json.dumps(data, ensure_ascii=False))
         return 0
     from evaltap.evaluator.reports.console import console
 
-    _print(data, console())
+    out = console()
+    for line in _lines(data):
+        _print(line, out)
     return 0
 
 
-def _load(store: "Store", case: str) -> dict[str, Any]:
+def _key(store: "Store", case: str, app: str | None) -> dict[str, Any]:
     from evaltap.evaluator.maintenance.why import IS_CASE
 
     found = store.records(f"{NAMES} WHERE {IS_CASE}", {"case": case})
     if not found:
-        some = store.rows(
-            "SELECT DISTINCT eval_id FROM scores UNION SELECT eval_id FROM cases LIMIT 5"
-        )
-        known = ", ".join(sorted(row[0] for row in some)) or "none"
-        raise InputError(f"no case {case!r} in {store.path}; some that are there: {known}")
-    if len(found) > 1:
-        names = ", ".join(f"{row['eval_set_id']}/{row['eval_id']}" for row in found)
+        near = ", ".join(name for (name,) in store.rows(NEAREST, {"case": case})) or "none"
+        raise InputError(f"no case {case!r} in {store.path}; the nearest are: {near}")
+    if app is not None:
+        apps = ", ".join(sorted({row["app_name"] for row in found}))
+        found = [row for row in found if row["app_name"] == app]
+        if not found:
+            raise InputError(f"--app {app}: no case {case!r} of it; it is there of: {apps}")
+    if len({row["eval_set_id"] for row in found}) > 1:
+        names = ", ".join(sorted({f"{row['eval_set_id']}/{row['eval_id']}" for row in found}))
         raise InputError(f"{len(found)} cases are called {case!r}; name one of: {names}")
-    (key,) = found
+    if len(found) > 1:
+        apps = ", ".join(sorted(row["app_name"] for row in found))
+        raise InputError(f"{len(found)} applications have a case {case!r}; give --app: {apps}")
+    return found[0]
+
+
+def _load(store: "Store", key: dict[str, Any]) -> dict[str, Any]:
     turns = store.records(TURNS, key)
     for turn in turns:
         expected = turn.pop("expected_json")
@@ -99,59 +135,129 @@ def _load(store: "Store", case: str) -> dict[str, Any]:
     return {
         **key,
         "turns": turns,
+        "feedback": store.records(FEEDBACK, key),
         "scores": store.records(SCORES, key),
         "turn_scores": store.records(TURN_SCORES, key),
     }
 
 
-def _print(data: dict[str, Any], out: "Console") -> None:
+class _Line(NamedTuple):
+    """A label and its text, or a title."""
+
+    label: str
+    text: str
+    indent: int = 2
+    style: str = ""
+
+
+_STATUS_STYLES = {"passed": "green", "failed": "red", "crashed": "red", "error": "yellow"}
+
+
+def _print(line: _Line, out: "Console") -> None:
     from rich.text import Text
 
+    if not line.label:
+        out.print(Text(line.text, style="bold"), soft_wrap=True)
+        return
+    head = f"{' ' * line.indent}{line.label:<{LABEL_WIDTH}} "
+    width = max(40, out.width - len(head))
+    for number, piece in enumerate(textwrap.wrap(line.text, width) or [""]):
+        start = head if number == 0 else " " * len(head)
+        out.print(Text(f"{start}{piece}", style=line.style), soft_wrap=True)
+
+
+def _lines(data: Row) -> Iterator[_Line]:
+    names = dict.fromkeys((data["eval_set_id"], data["eval_id"]))
+    yield _Line("", visible("/".join(filter(None, names))))
+    if data["app_name"]:
+        yield _Line("app", visible(data["app_name"]))
+    turns = data["turns"]
+    if not turns:
+        yield _Line("turns", "not landed here: the case was scored from a file")
+    shown: set[str] = set()
+    for number, turn in enumerate(turns, start=1):
+        shown.add(turn["invocation_id"])
+        yield from _turn_lines(number, turn, data)
+    for score in data["turn_scores"]:
+        if score["invocation_id"] not in shown:
+            yield _score_line(score, f"turn {score['turn_index'] + 1} ")
+    for given in data["feedback"]:
+        if given["invocation_id"] not in shown:
+            yield _feedback_line(given)
+    for score in data["scores"]:
+        yield _score_line(score, "", "case")
+
+
+def _turn_lines(number: int, turn: Row, data: Row) -> Iterator[_Line]:
     from evaltap.evaluator.cases.turn import run_failure
 
-    def line(label: str, text: str, indent: int = 2) -> None:
-        out.print(Text(visible(f"{' ' * indent}{label:<10} {text}")))
-
-    out.print(Text(visible(f"{data['eval_set_id']}/{data['eval_id']}"), style="bold"))
-    if not data["turns"]:
-        line("turns", "not landed here: the case was scored from a file")
-    for number, turn in enumerate(data["turns"], start=1):
-        title = f"turn {number}  {turn['invocation_id']}  {turn['status'] or ''}"
-        out.print(Text(visible(title), style="bold"))
-        _print_turn(turn["actual"], line)
-        if failure := run_failure(turn["actual"]):
-            line("error", _one_line(failure))
-        for field, state in turn["capture"].items():
-            line("capture", f"{field} is {state}")
-        if turn["expected"]:
-            line("expected", "")
-            _print_turn(turn["expected"], lambda label, text: line(label, text, 4))
+    facts = [f"turn {number}", turn["invocation_id"], turn["status"] or "", *_figures(turn)]
+    yield _Line("", visible("  ".join(filter(None, facts))))
+    yield from _content(turn["actual"])
+    if failure := run_failure(turn["actual"]):
+        yield _Line("error", _one_line(failure), style="red")
+    for field, state in turn["capture"].items():
+        yield _Line("capture", f"{field} is {state}")
+    for given in data["feedback"]:
+        if given["invocation_id"] == turn["invocation_id"]:
+            yield _feedback_line(given)
+    if turn["expected"]:
+        yield _Line("expected", "")
+        yield from _content(turn["expected"], 4)
     for score in data["turn_scores"]:
-        value = "" if score["score"] is None else f" {score['score']:g}"
-        why = f": {_one_line(score['reason'])}" if score["reason"] else ""
-        line(
-            "score",
-            f"turn {score['turn_index'] + 1} {score['metric_name']} {score['status']}{value}{why}",
-        )
-    for score in data["scores"]:
-        value = "" if score["score"] is None else f" {score['score']:g} of {score['threshold']:g}"
-        why = f": {_one_line(score['reason'])}" if score["reason"] else ""
-        line("case", f"{score['metric_name']} {score['status']}{value}{why}")
+        if score["invocation_id"] == turn["invocation_id"]:
+            yield _score_line(score)
 
 
-def _print_turn(turn: dict[str, Any], line: Any) -> None:
+def _figures(turn: Row) -> Iterator[str]:
+    """Yield latency, tokens and cost, as far as they were captured."""
+    if turn["latency_ms"] is not None:
+        milliseconds = turn["latency_ms"]
+        yield f"{milliseconds / 1000:.1f} s" if milliseconds >= 1000 else f"{milliseconds:.0f} ms"
+    if turn["input_tokens"] is not None or turn["output_tokens"] is not None:
+        used = (turn["input_tokens"], turn["output_tokens"])
+        into, out = ("?" if count is None else f"{count:,}" for count in used)
+        yield f"{into} tokens in, {out} out"
+    if turn["cost_usd"] is not None:
+        yield f"${turn['cost_usd']:.4f}"
+
+
+def _content(turn: Row, indent: int = 2) -> Iterator[_Line]:
     if user := turn.get("userContent"):
-        line("user", _one_line(user.get("content", "")))
+        yield _Line("user", _one_line(user.get("content") or ""), indent)
     for tool in turn.get("tools") or ():
         if tool is None:
             continue
         error = tool.get("error")
         outcome = f"error {_compact(error)}" if error else _compact(tool.get("result"))
-        line(
-            "tool", _one_line(f"{tool.get('name')}({_compact(tool.get('arguments'))}) -> {outcome}")
-        )
+        made = f"{tool.get('name')}({_compact(tool.get('arguments'))}) -> {outcome}"
+        yield _Line("tool", _one_line(made), indent)
     if final := turn.get("finalResponse"):
-        line("answer", _one_line(final.get("content", "")))
+        yield _Line("answer", _one_line(final.get("content") or ""), indent)
+
+
+def _feedback_line(given: Row) -> _Line:
+    verdict = {True: "positive", False: "negative"}.get(given["positive"], "")
+    score = "" if given["score"] is None else f"{given['score']:g}"
+    by = f"by {given['given_by']}" if given["given_by"] else ""
+    told: Iterable[str] = filter(None, (given["name"], verdict, score, by))
+    text = " ".join(told)
+    for name in ("comment", "correction"):
+        if given[name]:
+            text += f"; {name}: {given[name]}"
+    style = {True: "green", False: "red"}.get(given["positive"], "")
+    return _Line("feedback", _one_line(text), style=style)
+
+
+def _score_line(score: Row, before: str = "", label: str = "score") -> _Line:
+    from evaltap.evaluator.reports.wording import readable
+
+    value = "" if score["score"] is None else f" {score['score']:.3g}"
+    if value and score["threshold"] is not None:
+        value += f" of {score['threshold']:.3g}"
+    why = f": {_one_line(readable(score['reason']))}" if score["reason"] else ""
+    text = f"{before}{score['metric_name']} {score['status']}{value}{why}"
+    return _Line(label, visible(text), style=_STATUS_STYLES.get(score["status"], ""))
 
 
 def _compact(value: Any) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from evaltap.cli.options.common import add_database, add_json, open_store
 from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.evaluator.reports.wording import readable
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.location import parse_log_location
 
@@ -72,7 +73,7 @@ def _print(answer: "Answer", before: str, *, as_json: bool) -> None:
         print(json.dumps({**asdict(answer), "complete": answer.complete}, ensure_ascii=False))
         return
     for metric in answer.metrics:
-        reason = " ".join(metric.reason.split())
+        reason = " ".join(readable(metric.reason).split())
         said = f"{metric.metric_name}: {metric.status}{': ' if reason else ''}{reason}"
         print(visible(f"{before}{said}"))
     for note in answer.notes:

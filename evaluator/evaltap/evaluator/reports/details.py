@@ -8,6 +8,7 @@ from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.text import cut
 from evaltap.evaluator.reports.model import CaseReport, JudgeCall, Limits, TurnCell, Usage, VoteCell
 from evaltap.evaluator.reports.usage import TurnUse, usage_of
+from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
 from evaltap.evaluator.store.database import Store, sql
 
 CellKey: TypeAlias = tuple[str, str, str, str]
@@ -47,9 +48,10 @@ def with_details(
     turns: dict[CellKey, list[TurnCell]] = {}
     for row in store.rows(sql(__name__, "report_turn_scores")):
         app, eval_set, eval_id, metric_name, index, invocation, status, score, reason = row
-        turn = TurnCell(index + 1, invocation, status, score, cut(reason, limits.text))
+        turn = TurnCell(index + 1, invocation, status, score, readable(reason))
         turns.setdefault((app, eval_set, eval_id, metric_name), []).append(turn)
     votes: dict[CellKey, list[VoteCell]] = {}
+    said: dict[CellKey, list[RubricReason]] = {}
     for row in store.rows(sql(__name__, "report_votes")):
         app, eval_set, eval_id, metric_name, invocation, sample, rubric, score, reason, *more = row
         evidence, found, confidence = more
@@ -57,7 +59,9 @@ def with_details(
             invocation, sample + 1, rubric, score, cut(reason, limits.text),
             cut(evidence, limits.text), found, confidence,
         )  # fmt: skip
-        votes.setdefault((app, eval_set, eval_id, metric_name), []).append(vote)
+        at = app, eval_set, eval_id, metric_name
+        votes.setdefault(at, []).append(vote)
+        said.setdefault(at, []).append(RubricReason((invocation, sample), rubric, score, reason))
     for case in cases:
         cells = []
         for cell in case.cells:
@@ -65,7 +69,13 @@ def with_details(
             cells.append(
                 replace(
                     cell,
-                    turns=_at(turns, at)[: limits.turns],
+                    reason=cut(with_rubrics(cell.reason, _at(said, at)), limits.text),
+                    turns=tuple(
+                        replace(
+                            one, reason=cut(with_rubrics(one.reason, _at(said, at)), limits.text)
+                        )
+                        for one in _at(turns, at)[: limits.turns]
+                    ),
                     votes=_at(votes, at),
                     calls=_at(calls.by_cell, at),
                 )

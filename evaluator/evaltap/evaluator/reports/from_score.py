@@ -15,6 +15,7 @@ from evaltap.evaluator.reports.model import (
     case_status,
 )
 from evaltap.evaluator.reports.usage import total
+from evaltap.evaluator.reports.wording import readable
 from evaltap.evaluator.scoring.scorer import CaseScore, MetricOutcome
 from evaltap.schemas.formats.case import CaseData
 
@@ -57,9 +58,11 @@ def _cell(outcome: MetricOutcome, case: CaseData, limits: Limits) -> Cell:
         outcome.status.value,
         outcome.score,
         outcome.threshold,
-        cut(outcome.reason, limits.text),
+        cut(readable(outcome.reason), limits.text),
         tuple(
-            TurnCell(place, name, turn.status.value, turn.score, cut(turn.reason, limits.text))
+            TurnCell(
+                place, name, turn.status.value, turn.score, cut(readable(turn.reason), limits.text)
+            )
             for place, (name, turn) in enumerate(turns, start=1)
         ),
         tuple(

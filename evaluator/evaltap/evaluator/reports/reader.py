@@ -32,6 +32,7 @@ from evaltap.evaluator.reports.usage import (
     traffic_usage,
     usage_of,
 )
+from evaltap.evaluator.reports.wording import readable
 from evaltap.evaluator.store.database import STORE, Store, sql
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
@@ -150,7 +151,7 @@ def _cases(store: Store, limits: Limits) -> list[CaseReport]:
         FROM report_scores ORDER BY app_name, eval_set_id, eval_id, metric_name"""
     for row in store.rows(query):
         app, eval_set, eval_id, revision, name, status, score, threshold, reason = row
-        cell = Cell(name, status, score, threshold, cut(reason, limits.text))
+        cell = Cell(name, status, score, threshold, cut(readable(reason), limits.text))
         found.setdefault((app, eval_set, eval_id), (revision, []))[1].append(cell)
     cases = [
         CaseReport(*key, revision, case_status(cells), tuple(cells))

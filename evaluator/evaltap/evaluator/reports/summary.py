@@ -1,8 +1,8 @@
 """What scores say, read from the store as plain data and printed as console tables."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from evaltap.evaluator.estimates.rates import Rate
 from evaltap.evaluator.reports.exit_status import (
@@ -13,6 +13,7 @@ from evaltap.evaluator.reports.exit_status import (
     GuardFinding,
 )
 from evaltap.evaluator.reports.traffic import read_traffic
+from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
 from evaltap.evaluator.stats import Interval, wilson
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
@@ -199,11 +200,48 @@ def summarise(
         run_id,
         cases,
         tuple(_metric_counts(row) for row in counts),
-        tuple(CaseRow(*row) for row in worst_rows),
-        tuple(Unscored(*row) for row in unscored),
+        _in_words(store, [CaseRow(*row) for row in worst_rows]),
+        tuple(_put_together(Unscored(*row) for row in unscored)),
         CrashedCases(cases, crashed, share, wilson(crashed, cases), share),
     )
     return _of_all_traffic(summary, store, metrics)
+
+
+def _in_words(store: Store, cases: Sequence[CaseRow]) -> tuple[CaseRow, ...]:
+    """Return the cases with reasons for people: what comparisons found, and rubrics by their ids."""
+    said: dict[tuple[str, str, str, str], list[RubricReason]] = {}
+    keys = [(one.app_name, one.eval_set_id, one.eval_id, one.metric_name) for one in cases]
+    for app, eval_set, eval_id, name, turn, sample, rubric, score, reason in store.rows(
+        _RUBRICS,
+        {"keys": [dict(zip(("app", "set", "id", "metric"), key, strict=True)) for key in keys]},
+    ):
+        one = RubricReason((turn, sample), rubric, score, reason)
+        said.setdefault((app, eval_set, eval_id, name), []).append(one)
+    return tuple(
+        replace(one, reason=with_rubrics(readable(one.reason), said.get(key, ())))
+        for key, one in zip(keys, cases, strict=True)
+    )
+
+
+_RUBRICS: Final = """
+SELECT v.app_name, v.eval_set_id, v.eval_id, v.metric_name, v.invocation_id || ' ' || v.run_id,
+       v.sample_index, v.rubric_id, v.score, coalesce(v.reason, '')
+FROM rubric_votes v JOIN (SELECT unnest($keys::STRUCT(app VARCHAR, set VARCHAR, id VARCHAR,
+                                                     metric VARCHAR)[]) AS k)
+  ON v.app_name = k.app AND v.eval_set_id = k.set AND v.eval_id = k.id AND v.metric_name = k.metric
+ORDER BY ALL
+"""
+
+
+def _put_together(gaps: Iterable[Unscored]) -> Iterator[Unscored]:
+    """Yield the gaps with those whose reasons read the same as one."""
+    found: dict[tuple[str, str, str], Unscored] = {}
+    for gap in gaps:
+        key = gap.metric_name, gap.status, readable(gap.reason)
+        known = found.get(key)
+        cases = gap.cases + (known.cases if known else 0)
+        found[key] = replace(known or gap, reason=key[2], cases=cases)
+    yield from found.values()
 
 
 def check_run(store: Store, run_id: str) -> None:
