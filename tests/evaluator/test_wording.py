@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cases import TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
+from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_tool, make_turn, write_log
 from evaltap.cli.main import main
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
 from evaltap.evaluator.store.database import Store
@@ -129,7 +129,7 @@ def test_show_has_scores_feedback_and_figures_under_their_turn(
         for name, text in (("t-1", "Refund A-7"), ("t-2", "And A-8?")):
             with recorder.turn(session_id="s-14", user=text, invocation_id=name) as turn:
                 turn.tool("refund", {"amount": 100}, result="done")
-                turn.answer = "Done."
+                turn.respond("Done.")
         recorder.feedback("s-14", turn="t-2", positive=False, comment="too much")
     Path("m.json").write_text(json.dumps([TRAJECTORY]))
     expected = make_turn(tools=[make_tool(name="refund", arguments={"amount": 10})])
@@ -166,3 +166,34 @@ def test_show_asks_for_the_application_where_two_have_the_case(
     assert "2 applications have a case 'a'; give --app: desk, shop" in capsys.readouterr().err
     assert main(["show", "x.duckdb", "a", "--app", "shop"]) == 0
     assert "shop" in capsys.readouterr().out
+
+
+def test_the_summary_fits_80_columns_and_cuts_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "order-desk/2026-11-23/a-very-long-session-id-that-nobody-may-cut-0123456789"
+    case = make_case(name, [make_turn(tools=[make_tool(name="a"), make_tool(name="b")])],
+                     conversation=[make_turn(tools=[make_tool(name="c")])])  # fmt: skip
+    Path("c.jsonl").write_text(json.dumps(case))
+    Path("m.json").write_text(json.dumps([TRAJECTORY, RESPONSE]))
+
+    main(["score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split()[:1] == ["tool_trajectory_avg_score"] for line in lines)
+    assert any(name in line for line in lines)
+    assert max(len(line) for line in lines if name not in line and "next:" not in line) <= 80
+    assert not any("not evaluated" in line for line in lines), (
+        "columns without a count are left out"
+    )
+    assert (
+        f"next: evaltap show x.duckdb {name} · evaltap report x.duckdb --out report.html" in lines
+    )
+    assert main(["runs", "x.duckdb"]) == 0
+    runs = capsys.readouterr().out
+    with Store(Path("x.duckdb")) as store:
+        ((run_id,),) = store.rows("SELECT run_id FROM runs")
+    assert run_id in runs
+    assert max(map(len, runs.splitlines())) <= 80

@@ -260,5 +260,5 @@ def _finish(options: ConsumeOptions, consumer: "Consumer", verdict: Verdict) -> 
             f" {counted(consumed.cases_scored, 'case')} scored"
         )
         if summary:
-            print_summary(summary, console(), verdict.differences)
+            print_summary(summary, console(), verdict.differences, store=options.db)
     return code if options.until_idle else 0

@@ -124,7 +124,7 @@ def _on_console(options: ReportOptions, store: "Store") -> int:
             f"no scores yet ({landed:,} landed cases); `evaltap score {options.db[0]} --metrics M.json`"
         )
     else:
-        print_summary(summary, console(), differences)
+        print_summary(summary, console(), differences, store=options.db[0])
     return code
 
 

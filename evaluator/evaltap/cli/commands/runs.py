@@ -25,6 +25,9 @@ ORDER BY r.started_at
 """
 
 
+_COUNTS = ("cases", "passed", "failed", "crashed", "not_evaluated", "errors")
+
+
 @dataclass(frozen=True, slots=True)
 class RunsOptions:
     """The store whose runs are listed, or `export` and the runs whose scores are written."""
@@ -71,27 +74,27 @@ def run(options: RunsOptions) -> int:
     if options.json:
         print(json.dumps(rows, ensure_ascii=False))
         return 0
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
     from evaltap.evaluator.reports.console import console
 
     table = Table(
-        title="scoring runs; passed and the like count scores, one a case and metric",
-        title_justify="left",
-    )
-    for name in ("run", "kind", "source", "started (UTC)", "ended"):
+        title="scoring runs; counts are of scores: one for each case and metric",
+        title_justify="left", box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0),
+    )  # fmt: skip
+    table.add_column("run", no_wrap=True)
+    for name in ("kind", "source", "started (UTC)", "ended"):
         table.add_column(name, overflow="fold")
-    for name in ("cases", "passed", "failed", "crashed", "not evaluated", "errors"):
-        table.add_column(name, justify="right")
+    always = ("cases", "passed", "failed")
+    counts = [name for name in _COUNTS if name in always or any(row[name] for row in rows)]
+    for name in counts:
+        table.add_column(name.replace("_", " "), justify="right")
     for row in rows:
-        ended = row["ended_at"] or ("goes on" if row["kind"] == "live" else "not finished")
+        ended = row["ended_at"] or ("running" if row["kind"] == "live" else "not finished")
         cells = (row["run_id"], row["kind"], row["source"], row["started_at"][:19], ended[:19])
-        counts = (
-            row[name]
-            for name in ("cases", "passed", "failed", "crashed", "not_evaluated", "errors")
-        )
-        table.add_row(*map(Text, cells), *(f"{count:,}" for count in counts))
+        table.add_row(*map(Text, cells), *(f"{row[name]:,}" for name in counts))
     console().print(table)
     return 0
 

@@ -94,6 +94,13 @@ class ScoreOptions:
         }
         return [name for name, value in given.items() if value]
 
+    @property
+    def store(self) -> Path | None:
+        """The DuckDB file with the scores, None where nothing is kept."""
+        from evaltap.evaluator.store.file_type import is_database
+
+        return self.cases[0] if is_database(self.cases[0]) else self.db
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
@@ -345,7 +352,7 @@ def _print(options: ScoreOptions, verdict: _Verdict, chosen: ChosenMetrics, bad_
         data = {**verdict.summary.data(), "bad_lines": bad_lines, "not_run": chosen.not_run}
         print(json.dumps(data, ensure_ascii=False))
     else:
-        print_summary(verdict.summary, console(), verdict.differences)
+        print_summary(verdict.summary, console(), verdict.differences, store=options.store)
 
 
 def _report_missing_references(scored: "FilesScored", scorer: "CaseScorer") -> None:

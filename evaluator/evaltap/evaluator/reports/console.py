@@ -1,72 +1,59 @@
 """A summary of scores on a terminal."""
 
+import os
+import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.safe_text import visible
-from evaltap.evaluator.reports.summary import Difference, Summary
+from evaltap.evaluator.reports.summary import Difference, MetricCounts, Summary
 from evaltap.evaluator.reports.text import traffic_notes
 from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
-REASON_WIDTH = 200
+REASON_WIDTH = 400
+PIPE_WIDTH = 160
+_WIDE = 100
 _COLOURS = {"-": "red", "+": "green", "!": "yellow", ">": "yellow"}
 
 
 def console() -> "Console":
-    """Return a console that is plain in a pipe and never cuts a reason short there."""
+    """Return a console: of the terminal, or plain in a pipe, as wide as COLUMNS says there."""
     from rich.console import Console
 
     found = Console(highlight=False, soft_wrap=False)
-    return found if found.is_terminal else Console(highlight=False, width=160)
+    if found.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return found
+    return Console(highlight=False, width=PIPE_WIDTH)
 
 
-def print_summary(summary: Summary, out: "Console", differences: Sequence[Difference] = ()) -> None:
-    """Print the tables of a summary, and the differences of the worst cases."""
-    from rich.table import Table
+def print_summary(
+    summary: Summary,
+    out: "Console",
+    differences: Sequence[Difference] = (),
+    *,
+    store: Path | None = None,
+) -> None:
+    """Print the metrics, what did not pass, and what was not scored; `store` is where to look on."""
     from rich.text import Text
 
-    cases = counted(summary.cases, "recorded case" if summary.weighted else "case")
-    about = "; rates, intervals and means are of all traffic" if summary.weighted else ""
-    table = Table(title=f"{cases}{about}", title_justify="left")
-    table.add_column("metric")
-    shown = ["passed", "failed", "crashed", "not evaluated", "errors"]
-    if not summary.crashed.count:
-        shown.remove("crashed")
-    for name in (*shown, "pass rate", "95% interval", "mean score"):
-        table.add_column(name, justify="right")
-    for row in summary.metrics:
-        table.add_row(
-            _plain(row.metric_name),
-            f"{row.passed:,}",
-            f"{row.failed:,}",
-            *([f"{row.crashed:,}"] if summary.crashed.count else ()),
-            f"{row.not_evaluated:,}",
-            f"{row.errors:,}",
-            "-" if row.pass_rate is None else f"{row.pass_rate:.1%}",
-            "-" if row.interval is None else f"{row.interval.low:.0%} to {row.interval.high:.0%}",
-            "-" if row.mean_score is None else f"{row.mean_score:.3f}",
-        )
-    out.print(table)
+    out.print(_metrics(summary, out.width))
     for note in traffic_notes(summary):
         out.print(Text(visible(note)), soft_wrap=True)
     if crashed := crashed_line(summary):
         out.print(Text(crashed, style="red"))
     if summary.worst:
-        worst = Table(title="did not pass, worst first", title_justify="left")
-        for name in ("case", "metric", "score", "why"):
-            worst.add_column(name, overflow="fold")
+        out.print(Text("did not pass, worst first", style="italic"))
         for case in summary.worst:
             bare = case.score is None or case.status == "crashed"
             score = case.status if bare else f"{case.score:.3f}"
-            worst.add_row(
-                _plain(case.eval_id), _plain(case.metric_name), score, _plain(case.reason)
-            )
-        out.print(worst)
+            _print_item(out, f"{case.eval_id}  {case.metric_name}  {score}", case.reason)
     if differences:
         out.print(
             Text("calls of these cases: - expected, + made, ! other arguments, > out of order")
@@ -76,18 +63,85 @@ def print_summary(summary: Summary, out: "Console", differences: Sequence[Differ
         for line in difference.lines:
             out.print(Text(visible(f"  {line}"), style=_COLOURS.get(line[:1], "")))
     if summary.unscored:
-        unscored = Table(title="not scored, and why", title_justify="left")
-        for name in ("metric", "status", "cases", "for example", "why"):
-            unscored.add_column(name, overflow="fold")
+        out.print(Text("not scored, and why", style="italic"))
         for gap in summary.unscored:
-            unscored.add_row(
-                _plain(gap.metric_name),
-                gap.status,
-                f"{gap.cases:,}",
-                _plain(gap.example),
-                _plain(gap.reason),
-            )
-        out.print(unscored)
+            status = gap.status.replace("_", " ")
+            cases = f"{counted(gap.cases, 'case')}, such as {gap.example}"
+            _print_item(out, f"{gap.metric_name}  {status}  {cases}", gap.reason)
+    if summary.worst and store is not None:
+        out.print(
+            Text(
+                f"next: evaltap show {store} {summary.worst[0].eval_id}"
+                f" · evaltap report {store} --out report.html"
+            ),
+            soft_wrap=True,
+        )
+
+
+_COUNTS: Final = (
+    ("passed", "passed", "green"),
+    ("failed", "failed", "red"),
+    ("crashed", "crashed", "red"),
+    ("not_evaluated", "not evaluated", "yellow"),
+    ("errors", "errors", "yellow"),
+)
+"""Field, heading and colour of the counts of a metric; those that are 0 everywhere are left out."""
+
+
+def _metrics(summary: Summary, width: int) -> "Table":
+    """Return the table of metrics: names whole, the interval below the rate where it is narrow."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    cases = counted(summary.cases, "recorded case" if summary.weighted else "case")
+    about = "; rates, intervals and means are of all traffic" if summary.weighted else ""
+    table = Table(
+        title=f"{cases}{about}", title_justify="left", box=box.SIMPLE, pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )  # fmt: skip
+    table.add_column("metric", no_wrap=True)
+    shown = [
+        (field, name, colour)
+        for field, name, colour in _COUNTS
+        if field in ("passed", "failed") or any(getattr(row, field) for row in summary.metrics)
+    ]
+    for _, name, _ in shown:
+        table.add_column(name, justify="right")
+    table.add_column("pass rate, 95% interval", justify="right")
+    table.add_column("mean", justify="right")
+    between = " " if width >= _WIDE else "\n"
+    for row in summary.metrics:
+        table.add_row(
+            Text(visible(row.metric_name)),
+            *(_count(getattr(row, field), colour) for field, _, colour in shown),
+            _rate(row, between),
+            "-" if row.mean_score is None else f"{row.mean_score:.3f}",
+        )
+    return table
+
+
+def _count(count: int, colour: str) -> "Text":
+    from rich.text import Text
+
+    return Text(f"{count:,}", style=colour if count else "")
+
+
+def _rate(row: MetricCounts, between: str) -> str:
+    if row.pass_rate is None:
+        return "-"
+    interval = row.interval
+    bounds = f"{between}({interval.low:.0%} to {interval.high:.0%})" if interval else ""
+    return f"{row.pass_rate:.1%}{bounds}"
+
+
+def _print_item(out: "Console", head: str, text: str) -> None:
+    """Print a line with names that are never cut, and below it a text that is wrapped."""
+    from rich.text import Text
+
+    out.print(Text(f"  {visible(head)}", style="bold"), soft_wrap=True)
+    for line in textwrap.wrap(shorten(text), max(40, out.width - 6)):
+        out.print(Text(f"      {line}"), soft_wrap=True)
 
 
 def crashed_line(summary: Summary) -> str:
@@ -108,9 +162,3 @@ def crashed_line(summary: Summary) -> str:
 def shorten(text: str) -> str:
     """Return recorded text for a terminal: one line of REASON_WIDTH, with nothing that could steer it."""
     return one_line(visible(text), REASON_WIDTH)
-
-
-def _plain(text: str) -> "Text":
-    from rich.text import Text
-
-    return Text(shorten(text))
