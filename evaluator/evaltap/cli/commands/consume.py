@@ -45,6 +45,7 @@ class ConsumeOptions:
     partitions: tuple[int, ...] | None
     db: Path
     until_idle: bool
+    heartbeat: Path | None
     report: tuple[Path, ...]
     json: bool
     publish: PublishOptions
@@ -85,6 +86,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="stop when the log has nothing new and everything is scored",
     )
+    add(
+        "--heartbeat",
+        type=Path,
+        metavar="FILE",
+        help="touch this file every few seconds while cases land and are scored, for a probe",
+    )
     add_scores_topic(parser)
     add_scoring(
         parser, metrics_help="score with these metrics (default: only land)", required=False
@@ -102,7 +109,10 @@ def run(options: ConsumeOptions) -> int:
     with JudgeSession(options.scoring.judges) as judges:
         if options.scoring.metrics is None:
             return _consume(options, None, None)
+        from evaltap.evaluator.scoring.time_limit import WATCH
+
         scorer = case_scorer(options.scoring, judges).scorer
+        WATCH.exit_when_stuck()
         with live_engine(options.where, scorer, options.scoring.concurrency, judges) as engine:
             return _consume(options, scorer, engine)
 
@@ -110,6 +120,7 @@ def run(options: ConsumeOptions) -> int:
 def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engine | None") -> int:
     """Land a log and score it until stopped, or until it is idle; return the exit code."""
     from evaltap.evaluator.live.consumer import Consumed, Consumer
+    from evaltap.evaluator.live.heartbeat import heartbeat
     from evaltap.evaluator.live.schedule import ConsumerLimits
     from evaltap.evaluator.store.errors import NoMemoryError
 
@@ -131,7 +142,10 @@ def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engi
             pending = pending_scorer(
                 store, scorer, options.scoring.concurrency, references=references, engine=engine
             )
-        consumer = Consumer(source, store, scorer=pending, duties=published, log=options.log)
+        beat = heartbeat(options.heartbeat) if options.heartbeat else lambda: None
+        consumer = Consumer(
+            source, store, scorer=pending, duties=published, log=options.log, beat=beat
+        )
 
         consumer.consumed.gaps += moved
         reported: list[str] = []
