@@ -1,7 +1,8 @@
 """A summary of scores on a terminal."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.safe_text import visible
@@ -18,10 +19,24 @@ _COLOURS = {"-": "red", "+": "green", "!": "yellow", ">": "yellow"}
 
 def console() -> "Console":
     """Return a console that is plain in a pipe and never cuts a reason short there."""
-    from rich.console import Console
+    found = visible_console(sys.stdout)
+    return found if found.is_terminal else visible_console(sys.stdout, width=160)
 
-    found = Console(highlight=False, soft_wrap=False)
-    return found if found.is_terminal else Console(highlight=False, width=160)
+
+def visible_console(stream: object, width: int | None = None) -> "Console":
+    """Return a console for a stream in which every text is visible."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class VisibleConsole(Console):
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterator[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else visible(text), style, control)
+
+    raw: Any = getattr(stream, "raw", stream)  # the codes for colours are no recorded text
+    return VisibleConsole(file=raw, highlight=False, width=width)
 
 
 def print_summary(summary: Summary, out: "Console", differences: Sequence[Difference] = ()) -> None:
