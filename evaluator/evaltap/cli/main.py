@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from evaltap.cli.parsing import CommandParser, options_of
+from evaltap.cli.visible import visible_output
 from evaltap.schemas.errors import EvaltapError
 
 COMMANDS = {
@@ -121,6 +122,11 @@ def _kafka_trouble(error: Exception) -> EvaltapError | None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a user's mistake is a message, never a traceback."""
+    with visible_output():
+        return _run(argv)
+
+
+def _run(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in arguments if not word.startswith("-")), "")
     parser = build_parser(command if command in COMMANDS else "")

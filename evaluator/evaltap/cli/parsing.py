@@ -204,6 +204,17 @@ def amount(text: str) -> float:
     return number
 
 
+def seconds(text: str) -> float:
+    """Parse a time in seconds, above 0 and at most a day."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number <= 86400:
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected seconds above 0, up to a day")
+    return number
+
+
 def yes_or_no(text: str) -> bool:
     """Parse a switch: 1, true or yes; 0, false or no."""
     found = text.lower()

@@ -57,6 +57,7 @@ class ConsumeOptions:
     until_idle: bool
     begin: str
     keep_log: timedelta
+    heartbeat: Path | None
     report: tuple[Path, ...]
     json: bool
     publish: PublishOptions
@@ -113,6 +114,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="how long a local log keeps what every consumer has landed, as 24h or 7d; a log that fills up"
         " lets go of it sooner (default: 24h)",
     )
+    add(
+        "--heartbeat",
+        type=Path,
+        metavar="FILE",
+        help="touch this file every few seconds while cases land and are scored, for a probe",
+    )
     add_scores_topic(parser)
     add_scoring(
         parser, metrics_help="score with these metrics (default: only land)", required=False
@@ -130,7 +137,10 @@ def run(options: ConsumeOptions) -> int:
     with JudgeSession(options.scoring.judges) as judges:
         if options.scoring.metrics is None:
             return _consume(options, None, None)
+        from evaltap.evaluator.scoring.time_limit import WATCH
+
         scorer = case_scorer(options.scoring, judges).scorer
+        WATCH.exit_when_stuck()
         with live_engine(options.where, scorer, options.scoring.concurrency, judges) as engine:
             return _consume(options, scorer, engine)
 
@@ -138,6 +148,7 @@ def run(options: ConsumeOptions) -> int:
 def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engine | None") -> int:
     """Land a log and score it until stopped, or until it is idle; return the exit code."""
     from evaltap.evaluator.live.consumer import Consumed, Consumer
+    from evaltap.evaluator.live.heartbeat import heartbeat
     from evaltap.evaluator.live.schedule import ConsumerLimits
     from evaltap.evaluator.store.errors import NoMemoryError
 
@@ -159,6 +170,7 @@ def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engi
             pending = pending_scorer(
                 store, scorer, options.scoring.concurrency, references=references, engine=engine
             )
+        beat = heartbeat(options.heartbeat) if options.heartbeat else lambda: None
         consumer = Consumer(
             source,
             store,
@@ -166,6 +178,7 @@ def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engi
             duties=[*published, *_log_cursors(options, source, store, opened)],
             log=options.log,
             from_now=options.begin == "now",
+            beat=beat,
         )
 
         consumer.consumed.gaps += moved

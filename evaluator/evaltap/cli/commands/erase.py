@@ -1,6 +1,7 @@
 """`evaltap erase`: take a person's cases out of log, store and eval sets."""
 
 import argparse
+import glob
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +29,8 @@ class EraseOptions:
     """Whom to erase, and from where."""
 
     subject: str
-    log: str | None
-    db: Path | None
+    log: tuple[str, ...]
+    db: tuple[Path, ...]
     files: tuple[Path, ...]
     dry_run: bool
     json: bool
@@ -49,8 +50,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="a user id or a session id, as the agent knew it",
     )
-    add("--log", metavar="LOG", help="a local log; its key also finds the subject's pseudonyms")
-    add("--db", type=Path, metavar="X.duckdb", help="a DuckDB file of evaltap")
+    add(
+        "--log",
+        action="append",
+        default=[],
+        metavar="LOG",
+        help="a local log; its key also finds the subject's pseudonyms; may be repeated",
+    )
+    add(
+        "--db",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="X.duckdb",
+        help="a DuckDB file of evaltap; may be repeated: what one knows of sessions holds for all",
+    )
     add(
         "files",
         nargs="*",
@@ -98,37 +112,42 @@ def _erase(options: EraseOptions, subject: "Subject") -> "list[Erased]":
     """Find the sessions everywhere first: one place may know the user, another only the session."""
     from evaltap.evaluator.maintenance import erasure
 
-    if options.log:
-        erasure.find_in_log(Path(options.log), subject)
-    if options.db:
-        erasure.find_in_store(options.db, subject)
-    for path in options.files:
-        erasure.find_in_file(path, subject)
-    places = []
-    if options.log:
-        places.append(erasure.erase_from_log(Path(options.log), subject, dry_run=options.dry_run))
-    if options.db:
-        places.append(erasure.erase_from_store(options.db, subject, dry_run=options.dry_run))
-    for path in options.files:
-        places.append(erasure.erase_from_file(path, subject, dry_run=options.dry_run))
-    return places
+    known = -1
+    while known < len(subject.sessions):  # what one place knows may find more in another
+        known = len(subject.sessions)
+        for log in options.log:
+            erasure.find_in_log(Path(log), subject)
+        for path in options.db:
+            erasure.find_in_store(path, subject)
+        for path in options.files:
+            erasure.find_in_file(path, subject)
+    dry_run = options.dry_run
+    return [
+        *(erasure.erase_from_log(Path(log), subject, dry_run=dry_run) for log in options.log),
+        *(erasure.erase_from_store(path, subject, dry_run=dry_run) for path in options.db),
+        *(erasure.erase_from_file(path, subject, dry_run=dry_run) for path in options.files),
+    ]
 
 
 def _subject(options: EraseOptions) -> "Subject":
     from evaltap.evaluator.maintenance.erasure import Subject
+    from evaltap.evaluator.maintenance.mentions import spellings
     from evaltap.recorder.privacy.pseudonyms import Pseudonyms
     from evaltap.recorder.privacy.redactor import PatternRedactor
 
-    if options.log and "://" in options.log:
+    for log in options.log:
+        if "://" not in log:
+            continue
         raise InputError(
-            f"--log {options.log}: nothing can be taken off a topic; set its retention, and erase from"
+            f"--log {log}: nothing can be taken off a topic; set its retention, and erase from"
             " the DuckDB file that consumed it"
         )
-    names = {options.subject}
-    key = _key(options.log)
-    if key is not None:
-        names.add(str(PatternRedactor(key).value(options.subject)))
-        names.update(Pseudonyms(key).token(kind, options.subject) for kind in ("user", "hash"))
+    names = {*spellings(options.subject)}
+    for key in {_key(log) for log in options.log or (None,)} - {None}:
+        assert key is not None
+        for name in spellings(options.subject):
+            names.add(str(PatternRedactor(key).value(name)))
+            names.update(Pseudonyms(key).token(kind, name) for kind in ("user", "hash"))
     return Subject(frozenset(names))
 
 
@@ -148,4 +167,10 @@ def _out_of_reach(options: EraseOptions, places: "list[Erased]") -> list[str]:
         for one in places
         if one.mentions
     ]
-    return [*mentions, *OUT_OF_REACH]
+    named = [*map(Path, options.log), *options.db]
+    aside = [
+        f"{path}: was set aside as damaged and may hold anything; delete it"
+        for one in named
+        for path in sorted(one.parent.glob(f"{glob.escape(one.name)}*.bad-*"))
+    ]
+    return [*mentions, *aside, *OUT_OF_REACH]

@@ -68,7 +68,7 @@ def progress(what: str) -> Iterator[Callable[[int], None]]:
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    from rich.console import Console
+    from evaltap.evaluator.reports.console import visible_console
 
-    with Console(stderr=True).status(f"0 {what}") as status:
+    with visible_console(sys.stderr).status(f"0 {what}") as status:
         yield lambda count: status.update(f"{count:,} {what}")

@@ -216,6 +216,7 @@ class WorkerScorer:
     judges: JudgeOptions
     environ: Mapping[str, str] = field(repr=False)
     placeholders: "Placeholders" = "auto"
+    case_seconds: float = 60.0
 
     @classmethod
     def of(cls, scorer: "CaseScorer", judges: JudgeOptions) -> "WorkerScorer":
@@ -225,7 +226,13 @@ class WorkerScorer:
             for name, value in os.environ.items()
             if name.startswith(_SENT_VARIABLES) and not name.startswith("EVALTAP_JUDGE_BUDGET_")
         }
-        return cls(tuple(scorer.metrics), judges.without_budget(), sent, scorer.placeholders)
+        return cls(
+            tuple(scorer.metrics),
+            judges.without_budget(),
+            sent,
+            scorer.placeholders,
+            scorer.case_seconds,
+        )
 
     def __call__(self, workers: int = 1, budget: "BudgetAccount | None" = None) -> "CaseScorer":
         """Build the scorer of one of so many workers."""
@@ -237,6 +244,7 @@ class WorkerScorer:
             self.metrics,
             services=session.services(self.metrics),
             placeholders=self.placeholders,
+            case_seconds=self.case_seconds,
         )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
-from evaltap.cli.parsing import cost_classes, of_environment, positive, threshold
+from evaltap.cli.parsing import cost_classes, of_environment, positive, seconds, threshold
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import read_metrics
 
@@ -38,6 +38,7 @@ class ScoringOptions:
     judges: JudgeOptions = field(default_factory=JudgeOptions)
     placeholders: str = "auto"
     join: str = "auto"
+    case_seconds: float | None = None
 
     def read_references(self) -> "References | None":
         """Read the file of expected turns; None without one."""
@@ -123,6 +124,13 @@ def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required:
         help="take the place of a metric's threshold; may be repeated (default: EVALTAP_THRESHOLDS,"
         " as METRIC=X,METRIC=X, or the metrics file)",
     )
+    add(
+        "--case-seconds",
+        type=seconds,
+        metavar="SECONDS",
+        help="how long a case may take under a metric that asks no judge; more is an error of that case"
+        " (default: EVALTAP_CASE_SECONDS, or 60)",
+    )
     add_judging(parser)
 
 
@@ -144,6 +152,7 @@ def case_scorer(options: ScoringOptions, judges: JudgeSession) -> ChosenMetrics:
         services=judges.services(metrics),
         unknown_metrics=unknown,
         placeholders=placeholders,
+        case_seconds=_case_seconds(options),
     )
     for metric in scorer.metrics:
         if notes := surprises(metric):
@@ -152,6 +161,15 @@ def case_scorer(options: ScoringOptions, judges: JudgeSession) -> ChosenMetrics:
                 file=sys.stderr,
             )
     return _of_cost(scorer, options)
+
+
+def _case_seconds(options: ScoringOptions) -> float:
+    from evaltap.evaluator.scoring.time_limit import DEFAULT_SECONDS
+
+    if options.case_seconds is not None:
+        return options.case_seconds
+    text = os.environ.get("EVALTAP_CASE_SECONDS", "").strip()
+    return of_environment("EVALTAP_CASE_SECONDS", seconds, text) if text else DEFAULT_SECONDS
 
 
 def _of_cost(scorer: "CaseScorer", options: ScoringOptions) -> ChosenMetrics:

@@ -125,6 +125,8 @@ class Traits(NamedTuple):
     costs something."""
     takes_known: bool = False
     """Whether it leaves out turns whose scores are known."""
+    limits_itself: bool = False
+    """Whether it ends in bounded time by itself, so that the limit for cases is not for it."""
 
 
 def traits_of(evaluator: Evaluator) -> Traits:

@@ -86,7 +86,7 @@ def _parquet(path: Path) -> Iterator[Row]:
     try:
         with parquet.ParquetFile(path) as file:
             yield from _batch_rows(file.iter_batches(batch_size=1000))
-    except (arrow.ArrowInvalid, OSError) as error:
+    except _broken(arrow) as error:
         raise FormatError(f"not a Parquet file: {error}", path=str(path)) from None
 
 
@@ -98,19 +98,23 @@ def row_group_starts(path: Path) -> list[int]:
     try:
         with parquet.ParquetFile(path) as file:
             sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-    except (arrow.ArrowInvalid, OSError) as error:
+    except _broken(arrow) as error:
         raise FormatError(f"not a Parquet file: {error}", path=str(path)) from None
     return list(accumulate(sizes, initial=0))[:-1]
 
 
 def row_group(path: Path, number: int, first_row: int) -> Iterator[tuple[int, dict[str, Json]]]:
     """Yield the rows of one row group of a Parquet file, numbered from `first_row` on."""
+    arrow = _pyarrow()
     from pyarrow import parquet
 
-    with parquet.ParquetFile(path) as file:
-        batches = file.iter_batches(batch_size=1000, row_groups=[number])
-        rows = (row for batch in batches for row in batch.to_pylist())
-        yield from enumerate(rows, start=first_row)
+    try:
+        with parquet.ParquetFile(path) as file:
+            batches = file.iter_batches(batch_size=1000, row_groups=[number])
+            rows = (row for _, row in _batch_rows(batches))
+            yield from enumerate(rows, start=first_row)
+    except _broken(arrow) as error:
+        raise FormatError(f"not a Parquet file: {error}", path=str(path)) from None
 
 
 def _arrow(path: Path) -> Iterator[Row]:
@@ -124,7 +128,7 @@ def _arrow(path: Path) -> Iterator[Row]:
                 reader = arrow.ipc.open_file(source)
                 batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
             yield from _batch_rows(batches)
-    except (arrow.ArrowInvalid, OSError) as error:
+    except _broken(arrow) as error:
         raise FormatError(f"not an Arrow file: {error}", path=str(path)) from None
 
 
@@ -200,9 +204,15 @@ def _described(path: Path) -> dict[str, Json]:
 def _batch_rows(batches: Any) -> Iterator[Row]:
     number = 0
     for batch in batches:
+        batch.validate(full=True)  # offsets that lead elsewhere are else read, or end the process
         for row in batch.to_pylist():
             yield f"row {number}", row
             number += 1
+
+
+def _broken(arrow: Any) -> tuple[type[Exception], ...]:
+    """Return what reading a broken file raises."""
+    return (arrow.ArrowException, OSError, SystemError, UnicodeDecodeError, OverflowError)
 
 
 def _object(row: Json, path: Path, place: str) -> dict[str, Json]:

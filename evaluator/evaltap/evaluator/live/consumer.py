@@ -57,8 +57,9 @@ class Consumed:
 class Consumer:
     """Lands a source into a store and scores it; `stop` may be called from anywhere.
 
-    `log` is what the run's `source` says; `duties` are done on the same thread.  A partition that was never
-    read is read from its oldest record, with `from_now` from its end.
+    `log` is what the run's `source` says; `duties` are done on the same thread, and `beat` is called at
+    every step.  A partition that was never read is read from its oldest record, with `from_now` from its
+    end.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Consumer:
         limits: ConsumerLimits | None = None,
         recent_limits: RecentLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._source = source
         self._store = store
@@ -88,6 +90,7 @@ class Consumer:
         self._log = log
         self._from_now = from_now
         self._clock = clock
+        self._beat = beat
         self._large = False
         self._landed_since_opening = 0
         self._stopped = threading.Event()
@@ -96,6 +99,11 @@ class Consumer:
     def stop(self) -> None:
         """Ask the loop to end after the step it is in."""
         self._stopped.set()
+
+    def _is_stopped(self) -> bool:
+        """Tell whether it was asked to end; asked for at every step, so it is a sign of life."""
+        self._beat()
+        return self._stopped.is_set()
 
     def run(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> Consumed:
         """Consume until `stop`, or until the log has nothing new and everything is scored."""
@@ -137,7 +145,7 @@ class Consumer:
         limits = self._limits
         schedule = Schedule(limits, self._clock, until_idle=until_idle)
         busy = False
-        while not self._stopped.is_set():
+        while not self._is_stopped():
             batch = self._source.poll(limits.records_per_batch, schedule.poll_seconds(busy=busy))
             self._land(batch, report)
             schedule.landed(len(batch.records))
@@ -186,6 +194,6 @@ class Consumer:
         recent = {} if self._recent is None else self._recent.take()
         if self._scorer is not None:
             _, cases = self._scorer.score(
-                "live", self._log, changed=changed, recent=recent, stopped=self._stopped.is_set
+                "live", self._log, changed=changed, recent=recent, stopped=self._is_stopped
             )
             self.consumed.cases_scored += cases

@@ -5,7 +5,6 @@ redacted.  Whole sessions go.  Other people's cases that only mention the subjec
 changed: what they hold is somebody else's.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any
 import duckdb
 import orjson
 
+from evaltap.evaluator.maintenance.mentions import mentions, written_forms
 from evaltap.evaluator.store.damage import translated
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.opening import shut_in
@@ -57,9 +57,16 @@ class Subject:
             one in self.sessions for one in sessions if isinstance(one, str)
         )
 
+    def gave(self, feedback: Json) -> bool:
+        """Return whether it is feedback of the subject's, perhaps on somebody else's session."""
+        if not isinstance(feedback, Mapping) or "feedbackId" not in feedback:
+            return False
+        given_by = feedback.get("givenBy")
+        return isinstance(given_by, str) and given_by in self.names
+
     def is_mentioned(self, text: bytes) -> bool:
-        """Return whether a text contains a name."""
-        return any(name.encode() in text for name in self.names)
+        """Tell whether a text contains a name, however it is written."""
+        return mentions(text, self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +90,19 @@ def find_in_log(path: Path, subject: Subject) -> None:
 def erase_from_log(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
     """Delete the subject's records and rewrite the file; raise InputError while others hold it."""
     with closing(open_log(path, mode="read" if dry_run else "append")) as log:
-        theirs, mentions = [], 0
+        theirs, others = [], 0
         for offset, value, case in _cases(log):
             mentioned = subject.is_mentioned(value)
             # What is no case becomes a dead letter, which may hold anything: a mention is enough.
-            if subject.owns(case) or (mentioned and not _is_case(case)):
+            theirs_by_name = subject.owns(case) or subject.gave(case)
+            if theirs_by_name or (mentioned and not _is_case(case)):
                 theirs.append(offset)
             else:
-                mentions += mentioned
+                others += mentioned
         if not dry_run:
             # Also with nothing left to delete: an erasure before may have been cut short.
             log.erase(theirs)
-    return Erased(str(path), {"records": len(theirs)}, mentions)
+    return Erased(str(path), {"records": len(theirs)}, others)
 
 
 def _is_case(value: Json) -> bool:
@@ -136,21 +144,20 @@ def erase_from_store(path: Path, subject: Subject, *, dry_run: bool) -> Erased:
             for letter, headers, *texts in chunk
             if any(subject.is_mentioned(one) for one in (*_parts(headers), *map(_bytes, texts)))
         ]
-        mentions = _mentions(store, subject, sessions)
+        found = _mentions(store, subject, sessions)
         for table in _session_tables(store):
-            count = store.rows(
-                f"SELECT count(*) FROM {table} WHERE eval_id IN $sessions", {"sessions": sessions}
-            )[0][0]
+            where, given = _theirs(table, subject, sessions)
+            count = store.rows(f"SELECT count(*) FROM {table} WHERE {where}", given)[0][0]
             if count:
                 removed[table] = count
         if letters:
             removed["dead_letters"] = len(letters)
         if removed and not dry_run:
-            _delete(store, removed, sessions, letters)
+            _delete(store, removed, subject, letters)
     if not dry_run:
         # See erase_from_log.
         write_anew(path)
-    return Erased(str(path), removed, mentions)
+    return Erased(str(path), removed, found)
 
 
 _DEAD_LETTERS = """
@@ -177,9 +184,10 @@ def _session_tables(store: Store) -> list[str]:
 def _delete(
     store: Store,
     tables: Collection[str],
-    sessions: list[str],
+    subject: Subject,
     letters: list[int],
 ) -> None:
+    sessions = list(subject.sessions | subject.names)
     with store.transaction():
         # The numbers stay, so that a gap in them is known for what it is.
         store.execute(
@@ -190,20 +198,38 @@ def _delete(
         store.execute(_FORGET_NAMES, {"sessions": sessions})
         for table in tables:
             if table != "dead_letters":
-                store.execute(
-                    f"DELETE FROM {table} WHERE eval_id IN $sessions", {"sessions": sessions}
-                )
+                where, given = _theirs(table, subject, sessions)
+                store.execute(f"DELETE FROM {table} WHERE {where}", given)
         store.execute("DELETE FROM dead_letters WHERE rowid IN $letters", {"letters": letters})
 
 
+def _theirs(table: str, subject: Subject, sessions: list[str]) -> tuple[str, dict[str, list[str]]]:
+    """Return the condition for a table's rows of the subject, and its parameters."""
+    given = {"sessions": sessions}
+    if table != "feedback":
+        return "eval_id IN $sessions", given
+    return "(eval_id IN $sessions OR given_by IN $names)", given | {"names": list(subject.names)}
+
+
+_TEXTS = {
+    "turns": ("actual_json", "expected_json"),
+    "cases": ("case_json",),
+    "feedback": ("comment", "correction", "name", "given_by"),
+}
+"""Where others may name the subject."""
+
+
 def _mentions(store: Store, subject: Subject, sessions: list[str]) -> int:
-    """Count the turns of others that mention the subject."""
+    """Count the rows of others that mention the subject."""
+    forms = sorted({form for name in subject.names for form in written_forms(name)})
     found = 0
-    for name in subject.names:
+    for table, columns in _TEXTS.items():
+        where, given = _theirs(table, subject, sessions)
+        text = f"lower(concat_ws(' ', {', '.join(columns)}))"
         found += store.rows(
-            "SELECT count(*) FROM turns WHERE eval_id NOT IN $sessions AND"
-            " (contains(actual_json, $name) OR contains(coalesce(expected_json, ''), $name))",
-            {"sessions": sessions, "name": json.dumps(name, ensure_ascii=False)[1:-1]},
+            f"SELECT count(*) FROM {table} WHERE NOT {where}"
+            f" AND EXISTS (SELECT 1 FROM unnest($forms) AS f(form) WHERE contains({text}, f.form))",
+            given | {"forms": forms},
         )[0][0]
     return found
 

@@ -1,10 +1,11 @@
 """A summary of scores on a terminal."""
 
 import os
+import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.safe_text import visible
@@ -25,12 +26,26 @@ _COLOURS = {"-": "red", "+": "green", "!": "yellow", ">": "yellow"}
 
 def console() -> "Console":
     """Return a console: of the terminal, or plain in a pipe, as wide as COLUMNS says there."""
-    from rich.console import Console
-
-    found = Console(highlight=False, soft_wrap=False)
+    found = visible_console(sys.stdout)
     if found.is_terminal or os.environ.get("COLUMNS", "").isdigit():
         return found
-    return Console(highlight=False, width=PIPE_WIDTH)
+    return visible_console(sys.stdout, width=PIPE_WIDTH)
+
+
+def visible_console(stream: object, width: int | None = None) -> "Console":
+    """Return a console for a stream in which every text is visible."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class VisibleConsole(Console):
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterator[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else visible(text), style, control)
+
+    raw: Any = getattr(stream, "raw", stream)  # the codes for colours are no recorded text
+    return VisibleConsole(file=raw, highlight=False, width=width)
 
 
 def print_summary(

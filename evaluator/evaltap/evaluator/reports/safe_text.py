@@ -1,5 +1,6 @@
 """Recorded text as people may safely read it, on a page, in a terminal, in XML."""
 
+import json
 import re
 from typing import Final
 
@@ -17,6 +18,11 @@ def visible(text: str) -> str:
     others their code in brackets.  The result is valid in XML.
     """
     return _HIDDEN.sub(_picture, text)
+
+
+def escaped(text: str) -> str:
+    """Return JSON with the same characters written as escapes: it means the same and shows them."""
+    return _HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def _picture(found: re.Match[str]) -> str:

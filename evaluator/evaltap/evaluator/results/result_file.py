@@ -4,11 +4,14 @@ Semantics are tRPC-Agent-Go's.  With one run a case has that run's final status;
 the status of its metric averages.  What was not evaluated does not enter an average.
 """
 
+import hashlib
+import re
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.result import (
@@ -23,6 +26,10 @@ from evaltap.schemas.formats.result import (
     RunSummary,
     StatusCounts,
 )
+
+LONGEST_NAME: Final = 240
+"""Bytes of a file name; most file systems take 255."""
+_UNSAFE: Final = re.compile(r"[/\\%\x00-\x1f\x7f\ud800-\udfff]|^\.+|^~")
 
 PASSED, FAILED, NOT_EVALUATED = "passed", "failed", "not_evaluated"
 
@@ -56,7 +63,30 @@ def result_path(target: Path, result: EvalSetResult, app_name: str) -> Path:
     """Return where a result goes: `target` itself, or its default place below a folder."""
     if target.suffix == ".json":
         return target
-    return target / app_name / f"{result.eval_set_result_id}.evalset_result.json"
+    name = f"{result.eval_set_result_id}.evalset_result.json"
+    return (
+        target / one_segment(app_name) / one_segment(name)
+        if app_name
+        else target / one_segment(name)
+    )
+
+
+def one_segment(name: str) -> str:
+    """Return a name as one segment of a path, whatever it holds: the names in a case are not ours.
+
+    What would leave the folder or cannot be in a file name is percent-encoded, and a long name is cut in
+    the middle, with a digest that keeps it apart from others.
+    """
+    quoted = _UNSAFE.sub(lambda found: "".join(f"%{byte:02X}" for byte in _utf8(found[0])), name)
+    if len(_utf8(quoted)) <= LONGEST_NAME:
+        return quoted
+    digest = hashlib.sha256(_utf8(name)).hexdigest()[:16]
+    kept = _utf8(quoted)[:100].decode(errors="ignore")
+    return f"{kept}~{digest}~{_utf8(quoted)[-80:].decode(errors='ignore')}"
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def summary(case_results: Iterable[EvalCaseResult | None], num_runs: int) -> EvalSetResultSummary:

@@ -45,6 +45,7 @@ from evaltap.evaluator.scoring.crashed import (
 )
 from evaltap.evaluator.scoring.services import DEFAULT_SERVICES
 from evaltap.evaluator.scoring.settings import checked
+from evaltap.evaluator.scoring.time_limit import DEFAULT_SECONDS, WATCH, TookTooLongError
 from evaltap.schemas.formats.metric import EvalMetric
 
 OnUnknownMetric = Literal["error", "skip"]
@@ -67,6 +68,8 @@ class BoundMetric(Struct, frozen=True):
 
     applied: AppliedMetric
     evaluator: Evaluator
+    limits_itself: bool = False
+    """Whether its requests or its program have time limits of their own."""
 
 
 class MetricOutcome(MetricScore, frozen=True):
@@ -122,7 +125,8 @@ class CaseScorer:
     does; otherwise they raise UnknownEvaluatorError.  A metric that cannot be built raises
     MetricError here, once; `broken_metrics="fail"` makes it fail each case instead.  Rubrics that a
     case adds to metrics in `other_metrics` are for another scorer.  `placeholders="peer"` compares a turn
-    that nothing is expected of with nothing, also where evaltap recorded it.
+    that nothing is expected of with nothing, also where evaltap recorded it.  A metric that takes longer
+    than `case_seconds` for a case has an error there, unless it asks a judge or limits itself.
     """
 
     def __init__(
@@ -135,7 +139,9 @@ class CaseScorer:
         broken_metrics: OnBrokenMetric = "error",
         other_metrics: Collection[str] = (),
         placeholders: Placeholders = "auto",
+        case_seconds: float = DEFAULT_SECONDS,
     ) -> None:
+        self.case_seconds = case_seconds
         self._services = services or DEFAULT_SERVICES
         self._other_metrics = other_metrics
         self.placeholders: Placeholders = placeholders
@@ -165,6 +171,7 @@ class CaseScorer:
             services=self._services,
             other_metrics=others,
             placeholders=self.placeholders,
+            case_seconds=self.case_seconds,
         )
 
     @property
@@ -290,10 +297,23 @@ class CaseScorer:
             case, conversation.actual, conversation.expected, applied.metric, self._services, known
         )
         result: MetricScore | EvaluatorFailure
+        work = None if bound.limits_itself else WATCH.begin(self.case_seconds)
         try:
-            result = bound.evaluator.evaluate(context)
+            try:
+                result = bound.evaluator.evaluate(context)
+            finally:
+                if work is not None:
+                    WATCH.end(work)
             if isinstance(result, MetricScore) and len(result.turns) != len(conversation.actual):
                 result = _wrong_rows(len(result.turns), len(conversation.actual))
+        except TookTooLongError:
+            if work is not None:
+                WATCH.end(work)  # it may have come in between
+            result = EvaluatorFailure(
+                f"took longer than {self.case_seconds:g} s for this case; raise --case-seconds, or look"
+                " at what is large or endless in it",
+                "TookTooLongError",
+            )
         except Exception as error:  # anyone's evaluator over anyone's data: one case, not the run
             result = EvaluatorFailure(f"{type(error).__name__}: {error}", type(error).__name__)
         if isinstance(result, EvaluatorFailure):
@@ -309,7 +329,8 @@ def _bound(
         return metric
     evaluator = _Broken(metric, error) if error else registry.build(metric)
     applied = AppliedMetric(metric, metric.metric_name, metric.threshold, evaluator.version)
-    return BoundMetric(applied, evaluator)
+    own_limits = cost_class_of(metric, evaluator) is CostClass.PAID_JUDGE
+    return BoundMetric(applied, evaluator, own_limits or traits_of(evaluator).limits_itself)
 
 
 def failed(applied: AppliedMetric, reason: str, error_type: str) -> MetricOutcome:

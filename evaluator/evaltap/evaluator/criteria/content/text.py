@@ -85,7 +85,7 @@ def lower(text: str) -> str:
 
 def search(pattern: str, text: str) -> bool:
     """Tell whether the RE2 `pattern` occurs in `text`; raise ValueError for an invalid pattern."""
-    found: bool = _compiled(_encodable(pattern)).search(_encodable(text)) is not None
+    found: bool = compile_pattern(encodable(pattern)).search(encodable(text)) is not None
     return found
 
 
@@ -150,7 +150,8 @@ _STRATEGIES: dict[str, TextCheck] = {
 
 
 @lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> Any:  # google-re2 has no types
+def compile_pattern(pattern: str) -> Any:  # google-re2 has no types
+    """Return a pattern of RE2, which takes time linear in the text; raise ValueError for any other."""
     import re2
 
     options = re2.Options()
@@ -163,7 +164,8 @@ def _compiled(pattern: str) -> Any:  # google-re2 has no types
         raise ValueError(text) from None
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
+    """Return a text as RE2 takes it."""
     # RE2 works on UTF-8, which has no place for half of a surrogate pair.
     try:
         text.encode()

@@ -39,6 +39,7 @@ class ExternalCommand(TurnEvaluator):
     """
 
     name = "external_command"
+    limits_itself = True
 
     def __init__(self, metric: EvalMetric) -> None:
         super().__init__(metric)

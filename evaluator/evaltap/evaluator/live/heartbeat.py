@@ -1,0 +1,27 @@
+"""A file whose time of change says that a process still moves, for probes that can only look."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from evaltap.schemas.errors import InputError
+
+EVERY_SECONDS: Final = 5.0
+
+
+def heartbeat(path: Path, clock: Callable[[], float] = time.monotonic) -> Callable[[], None]:
+    """Return what touches the file, at most once in five seconds; raise InputError where it cannot."""
+    last = clock()
+    try:
+        path.touch(mode=0o600)
+    except OSError as error:
+        raise InputError(f"--heartbeat {path}: cannot be written ({error.strerror})") from None
+
+    def beat() -> None:
+        nonlocal last
+        if (now := clock()) - last >= EVERY_SECONDS:
+            last = now
+            path.touch(mode=0o600)
+
+    return beat

@@ -1,0 +1,59 @@
+"""Whether a text names a person, however their id is written in it."""
+
+import json
+import re
+import unicodedata
+from collections.abc import Collection
+from typing import Final
+from urllib.parse import quote, unquote
+
+_LEVELS: Final = 3
+"""How often JSON within JSON is looked into."""
+_ESCAPE: Final = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
+_PLAIN: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+def spellings(name: str) -> frozenset[str]:
+    """Return an id in the forms that systems give it without changing whom it means."""
+    forms = {name, name.strip()}
+    return frozenset(
+        form
+        for one in forms
+        for form in (one, unicodedata.normalize("NFC", one), unicodedata.normalize("NFD", one))
+        if form
+    )
+
+
+def written_forms(name: str) -> frozenset[str]:
+    """Return how a name may stand in stored text, in lower case: plain, in JSON, in a URL."""
+    found = {form for one in spellings(name) for form in (one, quote(one), quote(one, safe=""))}
+    layer = set(found)
+    for _ in range(_LEVELS):
+        layer = {json.dumps(one, ensure_ascii=a)[1:-1] for one in layer for a in (True, False)}
+        found |= layer
+    return frozenset(form.lower() for form in found)
+
+
+def mentions(text: bytes, names: Collection[str]) -> bool:
+    """Return whether a text contains one of the names, in whatever case, escaped or percent-encoded."""
+    wanted = [unicodedata.normalize("NFC", name).casefold() for name in names]
+    said = text.decode("utf-8", "replace")
+    for _ in range(_LEVELS + 1):
+        folded = unicodedata.normalize("NFC", said).casefold()
+        if any(name in folded or name in unquote(folded) for name in wanted):
+            return True
+        plain = _unescaped(said)
+        if plain == said:
+            return False
+        said = plain
+    return False
+
+
+def _unescaped(text: str) -> str:
+    def character(found: re.Match[str]) -> str:
+        return chr(int(found[1], 16)) if found[1] else _PLAIN.get(found[2], found[2])
+
+    # Half of a surrogate pair is only a character with its other half.
+    return (
+        _ESCAPE.sub(character, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )

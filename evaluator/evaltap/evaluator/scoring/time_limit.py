@@ -1,0 +1,124 @@
+"""A limit on the time that one case may take under one metric.
+
+A thread looks at what is under way some times a second.  What takes too long is interrupted with an
+exception in its thread, which stops Python code at its next step.  Code that never comes back to Python
+(a library that holds the interpreter) cannot be interrupted: for that `exit_when_stuck` ends the process
+from a thread that needs no interpreter, and the crash guard blames the case at the next start.
+"""
+
+import ctypes
+import faulthandler
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Final
+
+DEFAULT_SECONDS: Final = 60.0
+STUCK: Final = 2.0
+"""How many times the limit has to pass before the process ends."""
+_LOOKS: Final = 4
+"""Looks within a limit, so a case gets at most a quarter more."""
+
+
+class TookTooLongError(BaseException):
+    """Raised in a thread whose case takes too long; no `except Exception` of an evaluator stops it."""
+
+
+class Work:
+    """What one thread is at."""
+
+    __slots__ = ("around", "interrupted", "seconds", "since", "thread")
+
+    def __init__(self, seconds: float, around: "Work | None", thread: int) -> None:
+        self.thread = thread
+        self.since = time.monotonic()
+        self.seconds = seconds
+        self.around = around
+        self.interrupted = False
+
+
+class Watch:
+    """Watches the threads of this process; one is shared by all scorers."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[int, Work] = {}
+        self._lock = threading.Lock()
+        self._shortest = DEFAULT_SECONDS
+        self._exits = False
+        self._watcher: threading.Thread | None = None
+
+    def exit_when_stuck(self) -> None:
+        """End this process, with the place on stderr, when a case cannot be interrupted.
+
+        A process that was stopped for longer (SIGSTOP) may end, too: this is for services.
+        """
+        self._exits = True
+
+    def begin(self, seconds: float) -> Work:
+        """Begin something in this thread; after so many seconds TookTooLongError is raised in it."""
+        thread = threading.get_ident()
+        work = Work(seconds, self._under_way.get(thread), thread)
+        self._under_way[thread] = work
+        if seconds < self._shortest:
+            self._shortest = seconds
+        if self._watcher is None:
+            self._start()
+        return work
+
+    def end(self, work: Work) -> None:
+        """End it, once or again; nothing is raised after this."""
+        with self._lock:
+            if work.around is None:
+                self._under_way.pop(work.thread, None)
+            else:
+                self._under_way[work.thread] = work.around
+            if work.interrupted:
+                _raise_in(work.thread, None)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._watcher is None:
+                self._watcher = threading.Thread(
+                    target=self._look, name="evaltap-time-limit", daemon=True
+                )
+                self._watcher.start()
+                self._put_off()
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(min(1.0, self._shortest / _LOOKS))
+            now, stuck = time.monotonic(), False
+            with self._lock:
+                for work in self._under_way.values():
+                    taken = now - work.since
+                    if taken > work.seconds and not work.interrupted:
+                        work.interrupted = True
+                        _raise_in(work.thread, TookTooLongError)
+                    stuck = stuck or taken > work.seconds * STUCK
+            if not stuck:
+                self._put_off()
+
+    def _put_off(self) -> None:
+        """Put the end of the process off: this thread moves, so no case holds the interpreter."""
+        if self._exits and sys.__stderr__ is not None:
+            seconds = max(self._shortest * STUCK, 1.0)
+            with suppress(ValueError, OSError):  # stderr may be no file
+                faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
+
+
+def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
+    found = ctypes.py_object(kind) if kind is not None else None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), found)
+
+
+WATCH: Final = Watch()
+
+
+def _forget() -> None:
+    """Begin anew in a child: the thread that watches did not come along."""
+    WATCH.__init__()  # type: ignore[misc]  # the one object that scorers know
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,205 @@
+"""Cases that take for ever under a metric: an error of that case, and the others are scored."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from attacks.programs import attack
+from cases import make_case, make_turn
+from evaltap.evaluator import CaseScorer
+from evaltap.evaluator.contract.context import EvaluationContext, MetricScore, Status
+from evaltap.evaluator.contract.evaluator import Registry
+from evaltap.evaluator.criteria.content.json_schema import compile_schema, schema_problem
+from evaltap.evaluator.live.heartbeat import heartbeat
+from evaltap.evaluator.scoring.time_limit import WATCH
+from evaltap.schemas import EvalMetric
+from evaltap.schemas.errors import InputError
+
+HOSTILE = "a" * 5_000 + "!"
+EXPONENTIAL = r"^(\w+\s?)*$"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "string", "pattern": EXPONENTIAL}, HOSTILE),
+        ({"patternProperties": {EXPONENTIAL: False}}, {HOSTILE: 1}),
+        ({"patternProperties": {EXPONENTIAL: {}}, "additionalProperties": False}, {HOSTILE: 1}),
+        ({"propertyNames": {"pattern": EXPONENTIAL}}, {HOSTILE: 1}),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"pattern": EXPONENTIAL}}}, HOSTILE),
+        (
+            {"$schema": "https://json-schema.org/draft/2020-12/schema",
+             "properties": {"a": {"$ref": "#"}}, "pattern": EXPONENTIAL},
+            {"a": HOSTILE},
+        ),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "pattern": EXPONENTIAL}, HOSTILE),
+    ],
+)  # fmt: skip
+def test_no_answer_decides_how_long_a_schema_takes(schema: Any, value: Any) -> None:
+    started = time.monotonic()
+
+    compile_schema(schema)(value)
+
+    assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "valid"),
+    [
+        ({"pattern": "^a+$"}, "aaa", True),
+        ({"pattern": "^a+$"}, "aab", False),
+        ({"pattern": "b"}, 7, True),
+        ({"patternProperties": {"^x-": {"type": "integer"}}}, {"x-a": 1, "b": "c"}, True),
+        ({"patternProperties": {"^x-": {"type": "integer"}}}, {"x-a": "1"}, False),
+        ({"properties": {"a": {}}, "patternProperties": {"^x-": {}}, "additionalProperties": False},
+         {"a": 1, "x-b": 2}, True),
+        ({"properties": {"a": {}}, "patternProperties": {"^x-": {}}, "additionalProperties": False},
+         {"a": 1, "c": 2}, False),
+        ({"additionalProperties": {"type": "integer"}}, {"a": "1"}, False),
+        ({"pattern": "\ud800"}, "\ud800", True),
+    ],
+)  # fmt: skip
+def test_patterns_mean_what_they_meant(schema: Any, value: Any, valid: bool) -> None:
+    assert (compile_schema(schema)(value) is None) == valid
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"pattern": "(?=a)b"},
+        {"properties": {"a": {"items": {"pattern": "("}}}},
+        {"patternProperties": {"^a": {}}, "unevaluatedProperties": False},
+    ],
+)
+def test_a_pattern_that_is_not_linear_is_a_mistake_in_the_schema(schema: Any) -> None:
+    assert "compile json schema" in str(schema_problem(schema))
+    assert schema_problem({"const": {"pattern": "(?=a)b"}}) is None
+
+
+class Endless:
+    """Does not come back for one case."""
+
+    name = version = "endless"
+
+    def evaluate(self, context: EvaluationContext) -> MetricScore:
+        while context.case.get("evalId") == "bad":
+            try:
+                time.sleep(0.01)
+            except Exception:
+                continue
+        return MetricScore(Status.NOT_EVALUATED, None, "done", ())
+
+
+def test_a_case_that_takes_too_long_is_an_error_and_the_next_is_scored() -> None:
+    registry = Registry({"endless": lambda _: Endless()})
+    metric = EvalMetric(metric_name="endless", threshold=0.5)
+    scorer = CaseScorer([metric], registry=registry, case_seconds=0.2)
+
+    bad = scorer.score(make_case("bad")).metrics[0]
+    good = scorer.score(make_case("good")).metrics[0]
+
+    assert bad.status is Status.ERROR
+    assert "took longer than 0.2 s" in bad.reason
+    assert good.status is not Status.ERROR or "took longer" not in good.reason
+
+
+def test_nothing_is_raised_once_the_work_has_ended() -> None:
+    for _ in range(200):
+        work = WATCH.begin(0.0001)
+        WATCH.end(work)
+    time.sleep(0.3)
+
+
+FUNCTION = """
+import time
+def endless(actual, expected):
+    while True:
+        time.sleep(0.01)
+def stuck(actual, expected):
+    import re
+    re.match(r"(a|aa)+$", "a" * 200 + "!")
+"""
+
+
+def function_metric(name: str) -> str:
+    criterion = {"function": {"path": f"hostile_functions:{name}"}}
+    metric = {"metricName": "python_function", "threshold": 0.5, "criterion": criterion}
+    return json.dumps([metric])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hostile_functions.py").write_text(FUNCTION)
+    cases = [make_case(f"s-{n}", turns=[make_turn()]) for n in range(2)]
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
+    return tmp_path
+
+
+PROGRAM = """
+import sys
+sys.path.insert(0, ".")
+from evaltap.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_function_that_never_returns_is_an_error_of_each_case(folder: Path) -> None:
+    (folder / "m.json").write_text(function_metric("endless"))
+
+    attack(
+        PROGRAM, "score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb", "--case-seconds", "0.3",
+        code=3, gigabytes=6,
+    )  # fmt: skip
+
+    with duckdb.connect("x.duckdb", read_only=True) as store:
+        found = store.execute("SELECT status, reason FROM scores").fetchall()
+    assert [status for status, _ in found] == ["error", "error"]
+    assert all("took longer than 0.3 s" in reason for _, reason in found)
+
+
+def test_a_case_that_holds_the_interpreter_ends_the_process_and_is_given_up(folder: Path) -> None:
+    (folder / "m.json").write_text(function_metric("stuck"))
+    log = ("--log", "agent.log.db")
+    attack(PROGRAM, "record", "cases", "c.jsonl", *log)
+    consume = ("consume", *log, "--db", "x.duckdb", "--metrics", "m.json", "--until-idle")
+
+    deaths = 0
+    for _ in range(8):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, *consume, "--case-seconds", "0.3"],
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        if not (folder / "x.duckdb.scoring").exists():
+            break
+        assert "Timeout" in done.stderr
+        deaths += 1
+
+    assert deaths >= 2
+    with duckdb.connect("x.duckdb", read_only=True) as store:
+        found = store.execute("SELECT status, reason FROM scores").fetchall()
+    assert [status for status, _ in found] == ["error", "error"]
+    assert all("the process died" in reason for _, reason in found)
+
+
+def test_the_heartbeat_goes_on_while_cases_come_and_stops_with_the_process(folder: Path) -> None:
+    now = [0.0]
+    beat = heartbeat(folder / "beat", lambda: now[0])
+    written = (folder / "beat").stat().st_mtime_ns
+    os.utime(folder / "beat", ns=(0, 0))
+
+    beat()
+    assert (folder / "beat").stat().st_mtime_ns == 0
+    now[0] = 6.0
+    beat()
+    assert (folder / "beat").stat().st_mtime_ns >= written
+
+    with pytest.raises(InputError, match="--heartbeat"):
+        heartbeat(folder / "no" / "beat")
