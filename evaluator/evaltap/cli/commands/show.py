@@ -107,7 +107,7 @@ def _load(store: "Store", case: str) -> dict[str, Any]:
 def _print(data: dict[str, Any], out: "Console") -> None:
     from rich.text import Text
 
-    from evaltap.evaluator.cases.turn import run_failure
+    from evaltap.evaluator.cases.turn import gaps_of, run_failure
 
     def line(label: str, text: str, indent: int = 2) -> None:
         out.print(Text(visible(f"{' ' * indent}{label:<10} {text}")))
@@ -121,8 +121,8 @@ def _print(data: dict[str, Any], out: "Console") -> None:
         _print_turn(turn["actual"], line)
         if failure := run_failure(turn["actual"]):
             line("error", _one_line(failure))
-        for field, state in turn["capture"].items():
-            line("capture", f"{field} is {state}")
+        for gap in gaps_of(turn["actual"]):
+            line("capture", gap)
         if turn["expected"]:
             line("expected", "")
             _print_turn(turn["expected"], lambda label, text: line(label, text, 4))
