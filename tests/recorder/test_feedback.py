@@ -124,7 +124,7 @@ def test_without_content_only_the_verdict_is_left(
     assert (found.positive, found.score, found.comment, found.correction) == (False, 1.0, "", "")
 
 
-def test_negative_feedback_keeps_the_later_turns_of_its_session(sink: MemorySink) -> None:
+def test_negative_feedback_keeps_all_turns_of_its_session(sink: MemorySink) -> None:
     rules = '[{"name": "complaints", "keep": 1, "negativeFeedback": true}]'
     recorder = Recorder(sink=sink, sample_rate=0, sample_rules=rules)
     for number, session in enumerate(("calm", "angry", "calm", "angry")):
@@ -134,9 +134,9 @@ def test_negative_feedback_keeps_the_later_turns_of_its_session(sink: MemorySink
             turn.respond("done")
 
     found = given(recorder, sink)
-    assert [case["evalId"] for case in sink.cases] == ["angry"]
+    assert [case["evalId"] for case in sink.cases] == ["angry", "angry"]
     assert sink.cases[0]["source"]["samplingReason"] == "complaints"
-    assert recorder.counters().dropped == {"sampled_out": 3}
+    assert recorder.counters().dropped == {"sampled_out": 2}
     assert len(found) == 1
 
 

@@ -14,6 +14,7 @@ from evaltap.recorder.sampling.sampler import OutcomeSampler, position
 from evaltap.schemas.errors import ConfigurationError
 
 LOW = next(f"s-{n}" for n in range(1000) if position(f"s-{n}") < 0.01)
+LATE = next(f"s-{n}" for n in range(1000) if position(f"s-{n}") > 0.9)
 HIGH = next(f"s-{n}" for n in range(1000) if position(f"s-{n}") > 0.99)
 
 
@@ -200,6 +201,8 @@ def test_decisions_stand_in_records_counters_and_manifests() -> None:
         (HIGH, 2, False),
         (LOW, 2, False),
         (LOW, 1, False),
+        ("plain", 1, False),
+        (LATE, 2, False),
     ):
         with recorder.turn(session_id=session, user="hi") as turn:
             for number in range(calls):
@@ -209,10 +212,10 @@ def test_decisions_stand_in_records_counters_and_manifests() -> None:
     names = ("samplingReason", "inclusionProbability")
     kept = [(c["evalId"], *(c["source"][name] for name in names)) for c in sink.cases]
     dropped = {"sampled_out": 1, "sampled_out:long": 1}
-    assert kept == [(HIGH, "errors", 1), (LOW, "long", 0.5)]
+    assert sorted(kept) == sorted([(HIGH, "errors", 1)] * 2 + [(LOW, "long", 0.5)] * 2)
     counters = recorder.counters()
     assert counters.dropped == dropped == sink.manifests[-1].drops
-    assert counters.recorded == counters.delivered + counters.spooled + sum(dropped.values()) == 4
+    assert counters.recorded == counters.delivered + counters.spooled + sum(dropped.values()) == 6
 
 
 def test_without_sampling_nothing_is_said_about_it() -> None:
@@ -237,6 +240,7 @@ def test_without_sampling_nothing_is_said_about_it() -> None:
         ('[{"name": "a", "error": 1}]', "expected true or false"),
         ('[{"name": "a", "keep": 2, "error": true}]', "expected 0 to 1"),
         ('[{"name": "a", "slowerThanMs": "9"}]', "expected a number"),
+        ('[{"name": "a", "error": true, "unit": "day"}]', "expected session or turn"),
         ('[{"name": "a", "field": {"path": "x"}}]', "one of equals"),
         ('[{"name": "a", "error": true}, {"name": "a", "error": true}]', "one name"),
     ],

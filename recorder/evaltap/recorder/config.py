@@ -19,6 +19,7 @@ from evaltap.recorder.privacy.redactor import PatternRedactor
 from evaltap.recorder.privacy.rules import parse_rules
 from evaltap.recorder.sampling.rules import parse_outcome_rules
 from evaltap.recorder.sampling.sampler import OutcomeSampler
+from evaltap.recorder.sampling.sessions import SessionSampler
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.text import did_you_mean
 
@@ -141,6 +142,9 @@ class RecorderConfig:
         "Share of sessions to record, chosen by the hash of the session id.", fallback=0.0)
     sample_rules: str = _setting("sample_rules", "", _outcomes,
         "Rules that keep more of some turns once they have ended, as a JSON list: see the how-to.")
+    sample_hold_seconds: float = _setting("sample_hold_seconds", 300.0, _number(0, 86_400),
+        "How long a session must be quiet before rules decide about all of its turns; 0 decides turn by "
+        "turn.")
     sample_max_per_minute: float = _setting("sample_max_per_minute", 0.0, _number(0, 1e9),
         "Turns to record a minute on average, thinned out evenly beyond it; 0 for no limit.")
     redaction: bool = _setting("redaction", True, _on_unless_off,
@@ -206,6 +210,18 @@ class RecorderConfig:
         """Return a new sampler with the rate, the rules and the limit."""
         rules = parse_outcome_rules(self.sample_rules) if self.sample_rules else ()
         return OutcomeSampler(self.sample_rate, rules, max_per_minute=self.sample_max_per_minute)
+
+    def session_sampler(self) -> SessionSampler | None:
+        """Return a new sampler of whole sessions; None where no rule asks for more than the head rate."""
+        rules = parse_outcome_rules(self.sample_rules) if self.sample_rules else ()
+        if not any(rule.whole and rule.keep > self.sample_rate for rule in rules):
+            return None
+        return SessionSampler(
+            self.sample_rate,
+            rules,
+            quiet_seconds=self.sample_hold_seconds,
+            max_per_minute=self.sample_max_per_minute,
+        )
 
     def custom_rules(self) -> tuple[Rule, ...]:
         """Return the rules of one's own."""

@@ -255,7 +255,7 @@ class Recorder:
             delivered=delivered,
             spooled=spooled,
             dropped=dropped,
-            waiting=worker.writer.waiting if worker else 0,
+            waiting=worker.writer.waiting + worker.writer.held if worker else 0,
             queued_events=len(self._events),
             open_turns=worker.open_turns if worker else 0,
             lost_items=self._lost_items,

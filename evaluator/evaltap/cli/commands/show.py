@@ -189,15 +189,15 @@ def _lines(data: Row) -> Iterator[_Line]:
 
 
 def _turn_lines(number: int, turn: Row, data: Row) -> Iterator[_Line]:
-    from evaltap.evaluator.cases.turn import run_failure
+    from evaltap.evaluator.cases.turn import gaps_of, run_failure
 
     facts = [f"turn {number}", turn["invocation_id"], turn["status"] or "", *_figures(turn)]
     yield _Line("", visible("  ".join(filter(None, facts))))
     yield from _content(turn["actual"])
     if failure := run_failure(turn["actual"]):
         yield _Line("error", _one_line(failure), style="red")
-    for field, state in turn["capture"].items():
-        yield _Line("capture", f"{field} is {state}")
+    for gap in gaps_of(turn["actual"]):
+        yield _Line("capture", gap)
     for given in data["feedback"]:
         if given["invocation_id"] == turn["invocation_id"]:
             yield _feedback_line(given)

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct
 
 from evaltap.evaluator.cases.text import one_line
+from evaltap.schemas.text import counted
 
 Case: TypeAlias = Mapping[str, Any]  # JSON data in the form of the eval set format
 """An eval case, read only."""
@@ -19,10 +20,30 @@ _ERROR_TEXT: Final = 300
 _ABSENT_EVIDENCE: Final = frozenset({"missing", "redacted", "truncated"})
 
 
+EARLIER_TURNS: Final = "earlierTurns"
+"""What `capture` marks on the first turn after others of its session that were not recorded."""
+
+
 def absent_state(data: Case, field: str) -> str | None:
     """Return why a field of a turn or a tool call is no evidence, None when it is."""
     state = (data.get("capture") or _NO_DATA).get(field)
     return state if state in _ABSENT_EVIDENCE else None
+
+
+def gaps_of(turn: Case) -> list[str]:
+    """Return what of a turn is no evidence, or was left out, in words."""
+    gaps = [
+        f"{name} is {state}"
+        for name, state in (turn.get("capture") or {}).items()
+        if name != EARLIER_TURNS
+    ]
+    if EARLIER_TURNS in (turn.get("capture") or {}):
+        count = (turn.get("telemetry") or {}).get("earlierTurnsMissing")
+        gaps.append(
+            f"{counted(count, 'earlier turn') if isinstance(count, int) else 'earlier turns'}"
+            f" {'was' if count == 1 else 'were'} not recorded"
+        )
+    return gaps
 
 
 def run_failure(turn: Case, *, message: bool = True) -> str | None:

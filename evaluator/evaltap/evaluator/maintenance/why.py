@@ -127,7 +127,7 @@ def _left_out(store: Store) -> Iterator[str]:
 
 
 def _is_sampling(reason: str) -> bool:
-    return reason.startswith("sampled_out") or reason == "rate_limited"
+    return reason.startswith(("sampled_out", "rate_limited"))
 
 
 def _on_log(log: LogLocation, case: str) -> str:

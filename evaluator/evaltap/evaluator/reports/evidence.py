@@ -7,7 +7,7 @@ import orjson
 
 from evaltap.evaluator.cases.pairing import UnscorableCaseError, has_references, pair_turns
 from evaltap.evaluator.cases.text import cut
-from evaltap.evaluator.cases.turn import Case, ToolCall, Turn
+from evaltap.evaluator.cases.turn import Case, ToolCall, Turn, gaps_of
 from evaltap.evaluator.criteria.calls.attempts import calls_of, select
 from evaltap.evaluator.criteria.calls.diff import DiffRow, trajectory_diff
 from evaltap.evaluator.criteria.calls.pairs import CallPairs, CallSimilarity
@@ -82,7 +82,7 @@ def _turn(
 ) -> TurnEvidence:
     telemetry = actual.data.get("telemetry") or {}
     calls = calls_of(actual)
-    gaps = [f"{name} is {state}" for name, state in actual.capture.items()]
+    gaps = gaps_of(actual.data)
     others = expected.data.get("references") or ()
     references = [calls_of(expected), *(calls_of(Turn(other)) for other in others)]
     references = [*(references if written else ()), *comparison.references]

@@ -33,7 +33,7 @@ def is_sampled(store: Store) -> bool:
         store.rows(
             "SELECT 1 FROM turns WHERE inclusion_probability < 1"
             " UNION ALL SELECT 1 FROM manifests, json_each(drops) AS d"
-            " WHERE d.key LIKE 'sampled_out%' OR d.key = 'rate_limited' LIMIT 1"
+            " WHERE d.key LIKE 'sampled_out%' OR d.key LIKE 'rate_limited%' LIMIT 1"
         )
     )
 

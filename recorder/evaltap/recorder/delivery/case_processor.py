@@ -32,7 +32,7 @@ class CaseProcessor:
 
     def process(self, case: CaseData) -> CaseData:
         """Return the case as it may be written; raises DropCaseError.  The argument is not changed."""
-        processed = self._described(case)
+        processed = self.described(case)
         if not self._sampler.is_idle:
             decision = self._sampler.decide(processed)
             if not decision.kept:
@@ -42,9 +42,9 @@ class CaseProcessor:
                 "samplingReason": decision.reason,
                 "inclusionProbability": decision.probability,
             }
-        return self._private(processed)
+        return self.private(processed)
 
-    def _private(self, case: CaseData) -> CaseData:
+    def private(self, case: CaseData) -> CaseData:
         """Return the case without what must not be written; raises DropCaseError."""
         if not self._config.capture_content:
             case = withhold_content(case)
@@ -99,7 +99,7 @@ class CaseProcessor:
                 }
             ],
         }
-        processed = self._private(self._described(case))
+        processed = self.private(self.described(case))
         (turn,) = processed["actualConversation"]
         session, ids = processed.get("sessionInput") or {}, turn.get("telemetry")
         if ids is None:
@@ -137,7 +137,7 @@ class CaseProcessor:
         if not self._config.capture_content or self._config.redaction_policy:
             return note
         try:
-            redacted = self._private({"content": value.decode()})
+            redacted = self.private({"content": value.decode()})
         except (UnicodeDecodeError, DropCaseError):
             return note
         return str(redacted["content"]).encode()
@@ -161,7 +161,7 @@ class CaseProcessor:
                     raise DropCaseError(str(error.reason), error) from error
         raise DropCaseError("too_large")
 
-    def _described(self, case: CaseData) -> CaseData:
+    def described(self, case: CaseData) -> CaseData:
         """Add what the configuration knows: application and service."""
         config = self._config
         session = dict(case.get("sessionInput") or {})

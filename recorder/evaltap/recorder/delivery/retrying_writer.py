@@ -13,8 +13,10 @@ from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery.case_processor import CaseProcessor
 from evaltap.recorder.delivery.counters import LiveCounters
 from evaltap.recorder.delivery.record_writer import RecordWriter
+from evaltap.recorder.delivery.session_hold import SessionHold
 from evaltap.recorder.delivery.sinks.base import Sink
 from evaltap.recorder.faults import DropCaseError, Faults
+from evaltap.recorder.pacing import yield_to_agent
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import WireRecord, encode_feedback
@@ -64,6 +66,8 @@ class RetryingWriter:
             batch_records=self._limits.batch_records,
             batch_bytes=config.log_max_bytes // LOG_BATCHES,
         )
+        sessions = config.session_sampler()
+        self._hold = SessionHold(processor, sessions, counters.dropped) if sessions else None
         self._feedback: list[WireRecord] = []
         self._has_stated_drops = False
         self._retry_at = 0.0
@@ -75,8 +79,17 @@ class RetryingWriter:
         """The number of turns that the sink has not taken yet."""
         return self.records.waiting
 
+    @property
+    def held(self) -> int:
+        """The number of turns that wait for the decision on their session."""
+        return self._hold.turns if self._hold is not None else 0
+
     def add(self, case: CaseData) -> None:
         """Process a case and let its record wait for the next write, or count why not."""
+        if self._hold is not None:
+            with self._counted("holding", self._counters.dropped):
+                self._hold.add(case)
+            return
         with self._counted("finishing", self._counters.dropped):
             too_many = self.records.waiting >= self._limits.waiting_records
             if too_many or self.records.waiting_bytes > self._config.queue_max_bytes // 2:
@@ -91,6 +104,8 @@ class RetryingWriter:
         with self._counted("feedback", lambda _: self._counters.feedback_lost()):
             if len(self._feedback) >= self._limits.waiting_records:
                 raise DropCaseError("log_unavailable")
+            if self._hold is not None and feedback.positive is False:
+                self._hold.note_negative(feedback.eval_id)
             processed = self._processor.process_feedback(feedback)
             record = encode_feedback(processed, producer_id=self.records.producer_id)
             self._feedback.append(record)
@@ -99,6 +114,23 @@ class RetryingWriter:
         """Hand what waits to the sink; False when it was not taken and is kept."""
         if time.monotonic() < self._retry_at:
             return not self.waiting and not self._feedback
+        return self._release() and self._write()
+
+    def _release(self, *, everything: bool = False, deadline: float = float("inf")) -> bool:
+        """Have the turns of decided sessions wait for the sink; False when it takes no more of them."""
+        if self._hold is None:
+            return True
+        for cases in self._hold.decided(everything=everything):
+            for case in cases:
+                yield_to_agent()
+                with self._counted("finishing", self._counters.dropped):
+                    self.records.add_processed(case)
+            full = self.records.waiting >= self._limits.batch_records
+            if (full and not self._write()) or time.monotonic() > deadline:
+                return False
+        return True
+
+    def _write(self) -> bool:
         with self._retried():
             while taken := self.records.write_batch():
                 self._counters.taken(taken)
@@ -134,11 +166,15 @@ class RetryingWriter:
     def finish(self, deadline: float) -> bool:
         """Write everything by the deadline (monotonic seconds); what is left is dropped."""
         self.retry_now()
-        complete = self.write()
+        complete = self._release(everything=True, deadline=deadline) and self.write()
         while not complete and time.monotonic() < deadline:
             time.sleep(min(0.05, max(0.0, deadline - time.monotonic())))
             self.retry_now()
-            complete = self.write()
+            complete = self._release(everything=True, deadline=deadline) and self.write()
+        if self._hold is not None:
+            if self._hold.turns:
+                self._counters.dropped("close_timeout", self._hold.turns)
+            self._hold.close()
         self._counters.feedback_lost(len(self._feedback))
         self._feedback.clear()
         if self.waiting:

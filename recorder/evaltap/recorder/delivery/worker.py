@@ -80,8 +80,8 @@ class Worker:
 
     @property
     def held_turns(self) -> int:
-        """The number of turns that are open, or ready and not written."""
-        return self._assembler.open_runs + self.writer.waiting
+        """The number of turns that are open, or ended and not written."""
+        return self._assembler.open_runs + self.writer.held + self.writer.waiting
 
     def run(self) -> None:
         """Work until a Close message; an error costs the cycle at hand, never the thread."""

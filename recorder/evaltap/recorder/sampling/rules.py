@@ -1,7 +1,8 @@
 """Outcome rules: which turns are kept for how they came out, and with which probability."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +23,17 @@ Check = Callable[[Mapping[str, Any], "History"], bool]
 
 @dataclass(frozen=True, slots=True)
 class OutcomeRule:
-    """Keep turns of which all checks hold with at least this probability."""
+    """Keep turns of which all checks hold, or their sessions, with at least this probability."""
 
     name: str
     keep: float
     checks: tuple[Check, ...]
+    whole: bool = True
+    """Whether the whole session is kept, not only the turn."""
+
+    def holds(self, case: Mapping[str, Any], history: "History") -> bool:
+        """Tell whether all checks hold for a case with one turn."""
+        return all(check(case, history) for check in self.checks)
 
 
 class History:
@@ -59,13 +66,25 @@ class History:
         """Return whether a session got negative feedback so far."""
         return eval_id in self._negative
 
+    @contextmanager
+    def as_negative(self, eval_id: str) -> Iterator[None]:
+        """In the block, take a session as one that got negative feedback."""
+        known = eval_id in self._negative
+        self._negative[eval_id] = None
+        try:
+            yield
+        finally:
+            if not known:
+                del self._negative[eval_id]
+
 
 def parse_outcome_rules(text: str) -> tuple[OutcomeRule, ...]:
     """Return the rules of a JSON list; raise ConfigurationError, naming rule and mistake.
 
-    A rule has a `name`, a `keep` from 0 to 1, and one or more conditions, all of which must hold:
-    `error` (true), `slowerThanMs`, `costlierThanUsd`, `moreStepsThan`, `rareTool` (a share),
-    `negativeFeedback` (true), `field` ({path, and one of equals, over, under, contains}).
+    A rule has a `name`, a `keep` from 0 to 1, perhaps a `unit` (session, or turn), and one or more
+    conditions, all of which must hold: `error` (true), `slowerThanMs`, `costlierThanUsd`,
+    `moreStepsThan`, `rareTool` (a share), `negativeFeedback` (true), `field` ({path, and one of equals,
+    over, under, contains}).
     """
     try:
         found = orjson.loads(text)
@@ -88,7 +107,12 @@ def _rule(index: int, found: Any) -> OutcomeRule:
     keep = found.get("keep", 1)
     if not _is_number(keep) or not 0 <= keep <= 1:
         raise ConfigurationError(f"sample rule {name!r}: keep is {keep!r}; expected 0 to 1")
-    conditions = {key: value for key, value in found.items() if key not in ("name", "keep")}
+    unit = found.get("unit", "session")
+    if unit not in ("session", "turn"):
+        raise ConfigurationError(
+            f"sample rule {name!r}: unit is {unit!r}; expected session or turn"
+        )
+    conditions = {key: value for key, value in found.items() if key not in ("name", "keep", "unit")}
     unknown = [key for key in conditions if key not in _CONDITIONS]
     if unknown or not conditions:
         raise ConfigurationError(
@@ -99,7 +123,7 @@ def _rule(index: int, found: Any) -> OutcomeRule:
         checks = tuple(_CONDITIONS[key](value) for key, value in conditions.items())
     except ValueError as error:
         raise ConfigurationError(f"sample rule {name!r}: {error}") from error
-    return OutcomeRule(name, keep, checks)
+    return OutcomeRule(name, keep, checks, unit == "session")
 
 
 def _error(wanted: Any) -> Check:

@@ -1,4 +1,6 @@
-"""Sampling decided when a run has ended: more of the errors, the slow, the costly, the odd.
+"""Sampling decided when a run has ended, turn by turn: more of the errors, the slow, the costly, the odd.
+
+Rules that keep whole sessions are for `sessions`.
 
 A turn is kept when the position of its session is below the highest probability that applies: the
 head rate, or the `keep` of a rule that holds.  So its inclusion probability is exactly that
@@ -8,19 +10,16 @@ A revised turn keeps the best of its probabilities and the rate limit's decision
 """
 
 import hashlib
-import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evaltap.recorder.sampling.limit import RateLimit
 from evaltap.recorder.sampling.rules import HEAD, History, OutcomeRule, tool_names
 
-LIMITED = "rate_limited"
 SAMPLED_OUT = "sampled_out"
-_RATE_SECONDS = 30.0
-"""Over how long the rate of turns is averaged."""
 MAX_REMEMBERED_TURNS = 10_000
 
 
@@ -38,11 +37,11 @@ class Decision:
 
 @dataclass(slots=True)
 class _Standing:
-    """The best reason to keep a turn so far; `limited` is the rate limit's decision: share, admitted."""
+    """The best reason to keep a turn so far; `limited` is the rate limit's decision: share, why not."""
 
     reason: str
     probability: float
-    limited: tuple[float, bool] | None = None
+    limited: tuple[float, str] | None = None
 
 
 class OutcomeSampler:
@@ -62,7 +61,7 @@ class OutcomeSampler:
         self._rate = rate
         self._rules = tuple(rules)
         self._seen = History()
-        self._limit = _RateLimit(max_per_minute / 60, clock) if max_per_minute else None
+        self._limit = RateLimit(max_per_minute / 60, clock) if max_per_minute else None
         self._standings: OrderedDict[tuple[str, str], _Standing] = OrderedDict()
         self.is_idle = rate >= 1 and not self._rules and self._limit is None
 
@@ -75,11 +74,9 @@ class OutcomeSampler:
         turn = case["actualConversation"][0]
         standing = self._standing(case, turn)
         for rule in self._rules:
-            if rule.keep > standing.probability and all(
-                check(case, self._seen) for check in rule.checks
-            ):
+            if rule.keep > standing.probability and rule.holds(case, self._seen):
                 standing.reason, standing.probability = rule.name, rule.keep
-        if not _is_revision(case):
+        if not is_revision(case):
             self._seen.add(tool_names(turn))
         reason, probability = standing.reason, standing.probability
         if not is_sampled(case["evalId"], probability):
@@ -90,49 +87,22 @@ class OutcomeSampler:
         if standing.limited is None:
             share = self._limit.share()
             draw = position(f"{case['evalId']}\0{turn.get('invocationId')}")
-            standing.limited = share, self._limit.admits(draw, share)
-        share, kept = standing.limited
-        return Decision(kept, reason if kept else LIMITED, probability * share)
+            standing.limited = share, self._limit.refuses(draw, share)
+        share, refused = standing.limited
+        return Decision(not refused, refused or reason, probability * share)
 
     def _standing(self, case: Mapping[str, Any], turn: Mapping[str, Any]) -> _Standing:
         """Return the state of the turn after its last revision, else the initial one."""
         key = (case["evalId"], str(turn.get("invocationId")))
-        if not _is_revision(case) or key not in self._standings:
+        if not is_revision(case) or key not in self._standings:
             self._standings[key] = _Standing(HEAD, self._rate)
             if len(self._standings) > MAX_REMEMBERED_TURNS:
                 self._standings.popitem(last=False)
         return self._standings[key]
 
 
-class _RateLimit:
-    """Thins out by the share that fits the limit, and never lets a minute's worth pass at once."""
-
-    def __init__(self, per_second: float, clock: Callable[[], float]) -> None:
-        self._per_second = per_second
-        self._clock = clock
-        self._last = clock()
-        self._rate = 0.0
-        self._capacity = max(1.0, per_second * 60)
-        self._tokens = self._capacity
-
-    def share(self) -> float:
-        """Note an arrival; return the share of arrivals that fits the limit."""
-        now = self._clock()
-        passed, self._last = max(0.0, now - self._last), now
-        self._tokens = min(self._capacity, self._tokens + passed * self._per_second)
-        # An average that forgets: each arrival adds its part of a rate, time takes it away.
-        self._rate = self._rate * math.exp(-passed / _RATE_SECONDS) + 1 / _RATE_SECONDS
-        return min(1.0, self._per_second / self._rate)
-
-    def admits(self, draw: float, share: float) -> bool:
-        """Return whether an arrival with this draw may pass."""
-        if draw >= share or self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
-
-
-def _is_revision(case: Mapping[str, Any]) -> bool:
+def is_revision(case: Mapping[str, Any]) -> bool:
+    """Tell whether a turn was told before."""
     return bool((case.get("source") or {}).get("revision", 1) > 1)
 
 

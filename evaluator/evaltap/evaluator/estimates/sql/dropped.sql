@@ -38,43 +38,19 @@ reasons AS (
   SELECT DISTINCT d.producer_id, k.reason FROM dropped d, kept k
   WHERE d.producer_id NOT IN (SELECT producer_id FROM kept)
 ),
--- A rate limit thins out with a share that is part of the probability, and drops what a burst brings
--- above it, both by one name.  Turns kept with the shares s stand for the sum of 1/s; more arrived, by
--- more than the draws explain: that many were dropped.
-limited AS (
-  SELECT producer_id, sum(turns) AS turns FROM dropped WHERE reason = 'rate_limited' GROUP BY ALL
-),
-admitted AS (
-  SELECT producer_id, count(*) AS turns, sum(1 / share) AS arrived,
-         sum((1 - share) / (share * share)) AS variance
-  FROM (
-    SELECT producer_id, probability / max(probability) OVER (PARTITION BY producer_id, reason) AS share
-    FROM kept SEMI JOIN limited USING (producer_id)
-  )
-  GROUP BY ALL
-),
-bursts AS (
-  SELECT producer_id, CASE
-    WHEN a.turns IS NULL THEN 1
-    WHEN a.turns + l.turns - arrived > 2 * sqrt(variance)
-      THEN least(1, (a.turns + l.turns - arrived) / l.turns)
-    ELSE 0
-  END AS share
-  FROM limited l LEFT JOIN admitted a USING (producer_id)
-),
 standing AS (
   SELECT producer_id, bucket, sum(1 / probability) AS turns FROM kept GROUP BY ALL
 )
-SELECT producer_id, d.bucket, d.reason,
+SELECT d.producer_id, d.bucket, d.reason,
        d.turns * CASE
-         WHEN d.reason = 'rate_limited' THEN b.share
+         -- The share of a rate limit is part of the probability; its bursts have a reason of their own.
+         WHEN d.reason = 'rate_limited' THEN 0
          WHEN d.reason = 'sampled_out' OR d.reason LIKE 'sampled_out:%'
            THEN (r.reason IS NULL)::INTEGER
          ELSE 1
        END AS uncovered,
        s.turns, (SELECT sum(a.turns) FROM standing a WHERE a.bucket IS NOT DISTINCT FROM d.bucket)
 FROM dropped d
-LEFT JOIN bursts b USING (producer_id)
 LEFT JOIN reasons r ON r.producer_id = d.producer_id
   AND r.reason = if(d.reason = 'sampled_out', 'head', substr(d.reason, 13))
 LEFT JOIN standing s ON s.producer_id = d.producer_id AND s.bucket IS NOT DISTINCT FROM d.bucket

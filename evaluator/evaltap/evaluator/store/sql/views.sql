@@ -208,7 +208,7 @@ FROM (
   SELECT drops FROM manifests
   QUALIFY row_number() OVER (PARTITION BY producer_id ORDER BY stated_at DESC) = 1
 ), json_each(drops) AS dropped
-WHERE dropped.key LIKE 'sampled_out%' OR dropped.key = 'rate_limited'
+WHERE dropped.key LIKE 'sampled_out%' OR dropped.key LIKE 'rate_limited%'
 GROUP BY dropped.key
 ORDER BY decision, turns DESC;
 

@@ -1,0 +1,123 @@
+"""Holds finished turns back until their session is decided: whole sessions are kept, or left out."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from evaltap.recorder.delivery.case_processor import CaseProcessor
+from evaltap.recorder.delivery.held_turns import HeldTurn, HeldTurns
+from evaltap.recorder.faults import DropCaseError
+from evaltap.recorder.sampling.sampler import Decision, is_revision
+from evaltap.recorder.sampling.sessions import Session, SessionSampler
+from evaltap.schemas.data import CaseData
+
+MAX_HELD_TURNS: Final = 100_000
+MAX_HELD_BYTES: Final = 256 << 20
+"""What may wait on disk; beyond it the sessions that were quiet for longest are decided."""
+
+
+class SessionHold:
+    """Takes the place of `CaseProcessor.process` where rules keep whole sessions; used by one thread.
+
+    `dropped` is called with the reason for each turn that is left out once its session is decided.
+    """
+
+    def __init__(
+        self, processor: CaseProcessor, sampler: SessionSampler, dropped: Callable[[str], None]
+    ) -> None:
+        self._processor = processor
+        self._sampler = sampler
+        self._dropped = dropped
+        self._held = HeldTurns()
+        self._ready: dict[str, Session] = {}
+        """Sessions of which the decision can change no more."""
+
+    @property
+    def turns(self) -> int:
+        """How many turns are held."""
+        return self._held.turns
+
+    def add(self, case: CaseData) -> None:
+        """Hold a case back; raises DropCaseError for one that nothing can keep, or that finds no room."""
+        if self._is_beyond(2):  # what is decided finds no way to the log
+            raise DropCaseError("log_unavailable")
+        described = self._processor.described(case)
+        session, own = self._sampler.note(described)
+        if session is None:
+            raise DropCaseError(own.reason)
+        private = self._processor.private(described)
+        turn = str(described["actualConversation"][0].get("invocationId"))
+        place = None if is_revision(described) else session.seen
+        held = HeldTurn(private, place, (own.reason, own.probability))
+        if self._held.add(session.eval_id, turn, held):
+            session.waiting += 1
+        self._note(session)
+
+    def note_negative(self, eval_id: str) -> None:
+        """Take note of negative feedback: it may keep the turns that are held of its session."""
+        session = self._sampler.note_negative(eval_id)
+        if session is not None:
+            self._note(session)
+
+    def decided(self, *, everything: bool = False) -> Iterator[list[CaseData]]:
+        """Yield the cases that are kept, session by session, as they may be written; count the others.
+
+        `everything`: nothing more will come, each session is decided by what is known of it.
+        """
+        while self._ready:
+            yield self._decide(self._ready.popitem()[1])
+        for session in self._sampler.due():
+            yield self._decide(session)
+        while everything or self._is_beyond(1):
+            oldest = self._sampler.oldest()
+            if oldest is None:
+                return
+            yield self._decide(oldest)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._held.close()
+
+    def _is_beyond(self, times: int) -> bool:
+        held = self._held
+        return held.turns >= times * MAX_HELD_TURNS or held.bytes >= times * MAX_HELD_BYTES
+
+    def _note(self, session: Session) -> None:
+        if self._sampler.is_final(session):
+            self._ready[session.eval_id] = session
+
+    def _decide(self, session: Session) -> list[CaseData]:
+        self._ready.pop(session.eval_id, None)
+        self._sampler.settle(session)
+        kept = []
+        for held in self._held.take(session.eval_id):
+            decision = self._sampler.decision(session, held.own)
+            if decision.kept:
+                kept.append(_written(held, decision, session.left_out))
+                session.left_out = 0
+            else:
+                session.left_out += held.place is not None
+                self._dropped(decision.reason)
+        return kept
+
+
+def _written(held: HeldTurn, decision: Decision, left_out: int) -> CaseData:
+    source = {
+        **held.case.get("source", {}),
+        "samplingReason": decision.reason,
+        "inclusionProbability": decision.probability,
+    }
+    if held.place is not None:
+        source["turnNumber"] = held.place
+    case = {**held.case, "source": source}
+    return _after_a_hole(case, left_out) if left_out else case
+
+
+def _after_a_hole(case: CaseData, left_out: int) -> CaseData:
+    """Mark the first turn after others of its session that were not recorded, and how many."""
+    (turn,) = case["actualConversation"]
+    marked = {
+        **turn,
+        "capture": {**turn.get("capture", {}), "earlierTurns": "missing"},
+        "telemetry": {**turn.get("telemetry", {}), "earlierTurnsMissing": left_out},
+    }
+    return {**case, "actualConversation": [marked]}
