@@ -27,6 +27,10 @@ COMMANDS = {
     "calibrate": "compare a judge's verdicts with the labels of people",
     "attack": "try prompt injections on a judge and publish how many of them work",
     "cases": "list the landed cases that fit a filter",
+    "curate": "make or update an eval set from what has landed",
+    "duplicates": "group turns that are near-duplicates",
+    "diff": "show how two eval sets differ",
+    "merge": "make one eval set of two",
     "runs": "list the scoring runs of a DuckDB file",
     "show": "show one case with its scores and reasons",
     "why": "say why a case was not scored",
@@ -46,6 +50,7 @@ GROUPS = {
     "record": ("record", "collect", "redact", "convert"),
     "score": ("consume", "score", "compare", "gate", "calibrate", "attack"),
     "look": ("cases", "report", "show", "why", "runs", "estimate", "attach", "export"),
+    "keep": ("curate", "duplicates", "diff", "merge"),
     "look after": ("doctor", "dlq", "prune", "erase", "fmt"),
 }
 """The commands as the help lists them."""
@@ -58,6 +63,7 @@ EXTRAS = {
     "kafka": "kafka",
     "msgspec": "evaluator",
     "nltk": "evaluator",
+    "numpy": "evaluator",
     "openai": "judge",
     "opentelemetry": "collect",
     "re2": "evaluator",

@@ -29,6 +29,10 @@ class FilterOptions:
 
         return Choice(parse_filter(" ".join(self.filter)), self.where)
 
+    def and_filter(self, filter_: str) -> "FilterOptions":
+        """Return the same with more terms."""
+        return FilterOptions((*self.filter, filter_), self.where)
+
     def open(self, paths: Sequence[Path]) -> "Store":
         """Open the files, read as one, with the chosen cases only."""
         choice = self.choice()

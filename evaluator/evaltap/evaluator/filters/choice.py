@@ -8,6 +8,7 @@ from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.filters.conditions import VIEW, check_condition
 from evaltap.evaluator.filters.language import NO_FILTER, Filter
 from evaltap.evaluator.filters.terms import KEYS, Bound, cases_of
+from evaltap.evaluator.filters.turns import turns_with
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
 
@@ -79,7 +80,7 @@ def chosen_query(
         for term in choice.filter.terms
     ]
     if choice.where:
-        turns = f"SELECT app_name, eval_set_id, eval_id FROM {VIEW} WHERE (\n{choice.where}\n)"
+        turns = f"SELECT {KEYS} FROM ({turns_with(choice.where)}) WHERE (\n{choice.where}\n)"
         joins.append(f"SEMI JOIN ({turns}) USING ({KEYS})")
     sort = choice.filter.sort
     ranked = _LOWEST if sort in ("worst", "score") else ""

@@ -21,6 +21,7 @@ from evaltap.schemas.errors import FormatError
 _ESCAPES = str.maketrans(
     {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 )
+_LINE_ENDS = str.maketrans({"\u2028": "\\u2028", "\u2029": "\\u2029"})
 _EXACT_INTEGER = 2**53
 
 
@@ -73,10 +74,14 @@ def _without_surrogates(value: object) -> Any:
     return value
 
 
-def dumps(value: object) -> bytes:
-    """Encode plain JSON data in canonical form, with a newline at the end."""
+def dumps(value: object, *, readable: bool = False) -> bytes:
+    """Encode plain JSON data in canonical form, with a newline at the end.
+
+    `readable`: `<`, `>` and `&` as they are, for people who read the file and its diffs.
+    """
+    escapes = _LINE_ENDS if readable else _ESCAPES
     try:
-        return ("".join(_pieces(value, "\n")) + "\n").encode("utf-8", "replace")
+        return ("".join(_pieces(value, "\n", escapes)) + "\n").encode("utf-8", "replace")
     except RecursionError:
         raise FormatError("the document is nested too deeply to be written") from None
 
@@ -106,7 +111,7 @@ def _without_exponent(digits: str, exponent: int) -> str:
     return f"{sign}0.{'0' * (-exponent - 1)}{whole}{fraction}"
 
 
-def _pieces(value: Any, newline: str) -> Iterator[str]:
+def _pieces(value: Any, newline: str, escapes: dict[int, str]) -> Iterator[str]:
     if value is None:
         yield "null"
     elif value is True:
@@ -114,15 +119,15 @@ def _pieces(value: Any, newline: str) -> Iterator[str]:
     elif value is False:
         yield "false"
     elif isinstance(value, str):
-        yield encode_basestring(value).translate(_ESCAPES)
+        yield encode_basestring(value).translate(escapes)
     elif isinstance(value, int | float):
         yield format_number(value)
     elif isinstance(value, dict):
         inner = newline + "  "
         opening = "{" + inner
         for key, item in value.items():
-            yield f"{opening}{encode_basestring(key).translate(_ESCAPES)}: "
-            yield from _pieces(item, inner)
+            yield f"{opening}{encode_basestring(key).translate(escapes)}: "
+            yield from _pieces(item, inner, escapes)
             opening = "," + inner
         yield newline + "}" if value else "{}"
     else:
@@ -130,6 +135,6 @@ def _pieces(value: Any, newline: str) -> Iterator[str]:
         opening = "[" + inner
         for item in value:
             yield opening
-            yield from _pieces(item, inner)
+            yield from _pieces(item, inner, escapes)
             opening = "," + inner
         yield newline + "]" if value else "[]"

@@ -292,40 +292,41 @@ LEFT JOIN latest_turns t
  AND (t.invocation_id = f.invocation_id OR (f.invocation_id IS NULL AND t.trace_id = f.trace_id))
 ORDER BY f.given_at DESC;
 
+-- What was called in a turn, in order.
+CREATE OR REPLACE VIEW v_turn_tools AS
+SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision,
+       list(coalesce(tool_name, '') ORDER BY call_index) AS tools,
+       count(*) FILTER (error_type IS NOT NULL OR error_message IS NOT NULL) AS failed_calls
+FROM latest_tool_calls
+GROUP BY ALL;
+
+-- Thumbs by turn.
+CREATE OR REPLACE VIEW v_turn_feedback AS
+SELECT t.app_name, t.eval_set_id, t.eval_id, t.invocation_id,
+       count(*) FILTER (NOT f.positive) AS complaints, count(*) FILTER (f.positive) AS praises
+FROM feedback f JOIN latest_turns t
+  ON t.eval_set_id = f.eval_set_id AND t.eval_id = f.eval_id AND f.app_name IN ('', t.app_name)
+ AND (t.invocation_id = f.invocation_id OR (f.invocation_id IS NULL AND t.trace_id = f.trace_id))
+GROUP BY ALL;
+
+-- The metrics that a turn failed and passed, in their latest versions.
+CREATE OR REPLACE VIEW v_turn_verdicts AS
+SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision,
+       list(DISTINCT metric_name ORDER BY metric_name) FILTER (status IN ('failed', 'crashed'))
+         AS failed_metrics,
+       list(DISTINCT metric_name ORDER BY metric_name) FILTER (status = 'passed') AS passed_metrics
+FROM latest_turn_scores
+GROUP BY ALL;
+
 -- Turns as filters, conditions (`--where`) and recipes see them: the newest revision of each, with its
 -- tools, its session, feedback and verdicts.  `outcome`: failed if any metric failed or the run did, passed
 -- if all that gave a verdict passed, else unknown.  `weight`: how many turns of the traffic it stands for.
 CREATE OR REPLACE VIEW curation_turns AS
-WITH calls AS (
-  SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision,
-         list(coalesce(tool_name, '') ORDER BY call_index) AS tools,
-         count(*) FILTER (error_type IS NOT NULL OR error_message IS NOT NULL) AS failed_calls
-  FROM latest_tool_calls
-  GROUP BY ALL
-),
-thumbs AS (
-  SELECT app_name, eval_set_id, eval_id, invocation_id,
-         count(*) FILTER (NOT positive) AS complaints, count(*) FILTER (positive) AS praises
-  FROM (
-    SELECT t.app_name, t.eval_set_id, t.eval_id, t.invocation_id, f.positive
-    FROM feedback f JOIN latest_turns t
-      ON t.eval_set_id = f.eval_set_id AND t.eval_id = f.eval_id AND f.app_name IN ('', t.app_name)
-     AND (t.invocation_id = f.invocation_id OR (f.invocation_id IS NULL AND t.trace_id = f.trace_id))
-  )
-  GROUP BY ALL
-),
-verdicts AS (
-  SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision,
-         list(DISTINCT metric_name ORDER BY metric_name) FILTER (status IN ('failed', 'crashed'))
-           AS failed_metrics,
-         list(DISTINCT metric_name ORDER BY metric_name) FILTER (status = 'passed') AS passed_metrics
-  FROM latest_turn_scores
-  GROUP BY ALL
-)
 SELECT
-  t.app_name AS app,
+  t.app_name AS app, t.turn_revision AS revision,
   t.* EXCLUDE (turn_revision, inclusion_probability, actual_json, expected_json, event_id, seq),
-  t.turn_revision AS revision,
+  coalesce(t.inclusion_probability, 1)           AS inclusion_probability,
+  1 / coalesce(t.inclusion_probability, 1)       AS weight,
   coalesce(k.tools, [])                          AS tools,
   array_to_string(coalesce(k.tools, []), ' > ')  AS tool_path,
   coalesce(k.failed_calls, 0)                    AS failed_calls,
@@ -337,14 +338,12 @@ SELECT
     WHEN t.status IN ('error', 'incomplete') OR len(v.failed_metrics) > 0 THEN 'failed'
     WHEN len(v.passed_metrics) > 0 THEN 'passed'
     ELSE 'unknown'
-  END                                            AS outcome,
-  coalesce(t.inclusion_probability, 1)           AS inclusion_probability,
-  1 / coalesce(t.inclusion_probability, 1)       AS weight
+  END                                            AS outcome
 FROM latest_turns t
-LEFT JOIN calls k USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
+LEFT JOIN v_turn_tools k USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
 LEFT JOIN latest_cases c USING (app_name, eval_set_id, eval_id)
-LEFT JOIN thumbs f USING (app_name, eval_set_id, eval_id, invocation_id)
-LEFT JOIN verdicts v USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
+LEFT JOIN v_turn_feedback f USING (app_name, eval_set_id, eval_id, invocation_id)
+LEFT JOIN v_turn_verdicts v USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
 WHERE coalesce(t.inclusion_probability, 1) > 0;
 
 -- Is every turn accounted for?  By producer: recorded = landed + dropped + missing.  Landed are all

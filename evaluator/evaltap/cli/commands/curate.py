@@ -1,0 +1,277 @@
+"""`evaltap curate`: make or update an eval set from what has landed."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evaltap.cli.options.common import add_database, add_json, progress
+from evaltap.cli.options.filtering import FilterOptions, add_filter
+from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
+from evaltap.cli.parsing import names, positive
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import counted
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.curation.curate import Curated
+    from evaltap.evaluator.curation.recipe import Recipe
+    from evaltap.evaluator.curation.updating import Updated
+    from evaltap.evaluator.evalsets.files import SetFile
+    from evaltap.evaluator.scoring.scorer import CaseScorer
+    from evaltap.evaluator.store.database import Store
+    from evaltap.schemas.formats.metric import EvalMetric
+
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CurateOptions:
+    """The recipe, the set that it makes, and how careful to be with what is there."""
+
+    command: str
+    db: Path
+    recipe: Path | None
+    like: str | None
+    out: Path | None
+    into: Path | None
+    expect: str | None
+    metric: tuple[str, ...]
+    fixed: Path | None
+    unit: str | None
+    limit: int | None
+    seed: str | None
+    keep_unproven: bool
+    prune: bool
+    dry_run: bool
+    diff: bool
+    report: Path | None
+    json: bool
+    chosen: FilterOptions
+    judges: JudgeOptions
+
+    @property
+    def target(self) -> Path:
+        """The set that is written."""
+        target = self.out or self.into
+        assert target is not None  # run checks it
+        return target
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap curate cases.duckdb --out golden.evalset.json\n"
+        "  evaltap curate cases.duckdb --like failures --out failures.evalset.json\n"
+        "  evaltap curate cases.duckdb --into golden.evalset.json --filter 'tool:refund since:7d'\n"
+        "  evaltap curate cases.duckdb --recipe november.json --out november.evalset.json --diff\n"
+        "  evaltap curate cases.duckdb --as regression --out bugs.evalset.json\n"
+        "  evaltap curate cases.duckdb --as expected --metric helpful --out golden.evalset.json\n\n"
+        "recipes for --like: representative (the default: 100 turns drawn from the traffic), failures,\n"
+        "  regressions, coverage. Of near-duplicates one is kept, with the traffic it stands for as\n"
+        "  `source.curation.weight`; `source.curation.labels` says why a case was picked.\n"
+        "a file that is there is updated: what people edited stays, and so do cases that the recipe no\n"
+        "  longer makes (without --prune).\n\n"
+        "exit code: 0 written; 1 regression cases that prove nothing were left out; 2 bad input;\n"
+        "3 nothing to make a case of"
+    )
+    add = parser.add_argument
+    add_database(parser)
+    add("--recipe", type=Path, metavar="R.json", help="what to pick, and how")
+    add("--like", metavar="NAME", help="or a built-in recipe (default: representative)")
+    add("--out", type=Path, metavar="SET", help="the set to write or update (.evalset.json)")
+    add("--into", type=Path, metavar="SET", help="or a set to add to; what it has is not touched")
+    add(
+        "--as",
+        dest="expect",
+        choices=("recorded", "expected", "regression", "inputs"),
+        help="recorded: what happened, for review (default); expected: what was done is the reference,"
+        " where a reviewer approved or a --metric passed it; regression: a failure that must not recur;"
+        " inputs: only what is asked, for live runs",
+    )
+    add("--metric", type=names, default=[], metavar="NAME,...", help="with --as expected")
+    add(
+        "--fixed",
+        type=Path,
+        metavar="CASES",
+        help="with --as regression: recordings of a version without the failures, which must pass",
+    )
+    add("--unit", choices=("session", "turn"), help="what a case is (default: session)")
+    add("--limit", type=positive, metavar="N", help="at most so many cases")
+    add("--seed", metavar="TEXT", help="another seed makes another draw")
+    add(
+        "--keep-unproven",
+        action="store_true",
+        help="regression cases whose check fails stay, labelled unproven",
+    )
+    add("--prune", action="store_true", help="cases that the recipe no longer makes go")
+    add("--dry-run", action="store_true", help="write nothing, say what would be written")
+    add("--diff", action="store_true", help="print how the set would change; implies --dry-run")
+    add("--report", type=Path, metavar="FILE", help="also write what was done, as JSON")
+    add_filter(parser)
+    add_json(parser)
+    add_judging(parser)
+    parser.set_defaults(run=run, options=CurateOptions)
+
+
+def run(options: CurateOptions) -> int:
+    """Curate, and write the set."""
+    from evaltap.evaluator.curation.updating import add_to, update
+
+    recipe = _recipe(options)
+    there = _there(options)
+    chosen = options.chosen.and_filter(recipe.filter)
+    with JudgeSession(options.judges) as judges, chosen.open([options.db]) as store:
+        made = _curated(options, recipe, store, judges)
+    if options.into is not None:
+        updated = add_to(there.cases, made.cases)
+    else:
+        updated = update(there.cases, made.cases, prune=options.prune)
+    report = _report(options, recipe, made, updated)
+    if options.diff:
+        from evaltap.cli.commands.diff import print_difference
+        from evaltap.evaluator.evalsets.difference import difference
+
+        print_difference(difference(there.cases, updated.cases))
+    if not options.dry_run and not options.diff and (made.cases or there.cases):
+        _write(options, there.eval_set_id, made, updated)
+    if options.report:
+        from evaltap.schemas.files import canonical
+        from evaltap.schemas.files.documents import write_bytes
+
+        write_bytes(options.report, canonical.dumps(report, readable=True))
+    if options.json:
+        print(json.dumps(report, ensure_ascii=False))
+    else:
+        _print(options, report)
+    if made.unproven:
+        return 1
+    return 0 if made.cases else 3
+
+
+def _recipe(options: CurateOptions) -> "Recipe":
+    from evaltap.evaluator.curation.recipe import BUILT_IN, built_in, read_recipe
+
+    if (options.out is None) == (options.into is None):
+        raise InputError("say where the set is: --out SET to make it, or --into SET to add to one")
+    if options.recipe and options.like:
+        raise InputError("--recipe and --like: give one of them")
+    if options.recipe:
+        recipe = read_recipe(options.recipe)
+    elif options.like is None and options.expect == "regression":
+        recipe = BUILT_IN["regressions"]
+    else:
+        recipe = built_in(options.like or "representative")
+    expect = {"recorded": "none"}.get(options.expect or "", options.expect)
+    recipe = recipe.changed(
+        expect=expect, unit=options.unit, limit=options.limit, seed=options.seed,
+        metrics=options.metric or None,
+    )  # fmt: skip
+    if recipe.expect != "regression" and (options.fixed or options.keep_unproven):
+        raise InputError("--fixed, --keep-unproven: go with --as regression")
+    if recipe.expect != "expected" and options.metric:
+        raise InputError("--metric: goes with --as expected")
+    return recipe
+
+
+def _there(options: CurateOptions) -> "SetFile":
+    from evaltap.evaluator.evalsets.files import SetFile, read_set
+    from evaltap.schemas.files.documents import eval_set_name
+
+    if options.target.exists():
+        return read_set(options.target)
+    if options.into is not None:
+        raise InputError(f"{options.into}: no such file; --out makes a new set")
+    return SetFile(eval_set_name(options.target), ())
+
+
+def _curated(
+    options: CurateOptions, recipe: "Recipe", store: "Store", judges: JudgeSession
+) -> "Curated":
+    from evaltap.cli.options.redaction import case_redactor
+    from evaltap.evaluator.curation.curate import Means, curate
+    from evaltap.evaluator.filters.conditions import check_condition
+    from evaltap.schemas.files.documents import iter_cases
+
+    if recipe.where:
+        check_condition(store, recipe.where, name="from.where")
+
+    def scorer_of(metrics: "Sequence[EvalMetric]") -> "CaseScorer":
+        from evaltap.evaluator.scoring.scorer import CaseScorer
+
+        return CaseScorer(metrics, services=judges.services(metrics))
+
+    with progress("texts compared") as compared:
+        means = Means(
+            scorer_of=scorer_of,
+            redact=case_redactor(),
+            fixed=tuple(iter_cases(options.fixed)) if options.fixed else (),
+            keep_unproven=options.keep_unproven,
+            progress=compared,
+        )
+        return curate(store, recipe, means)
+
+
+def _write(options: CurateOptions, name: str, made: "Curated", updated: "Updated") -> None:
+    from evaltap.evaluator.evalsets.files import write_set
+    from evaltap.schemas.files.documents import read_metrics, write_document
+
+    if made.metrics:
+        path = metrics_path(options.target)
+        known = {metric.metric_name: metric for metric in made.metrics}
+        before = read_metrics(path) if path.is_file() else []
+        kept = {metric.metric_name: metric for metric in before}
+        # What people changed in the file stays.
+        write_document(path, [*({**known, **kept}[one] for one in sorted({*known, *kept}))])
+    write_set(options.target, name, updated.cases)
+
+
+def metrics_path(path: Path) -> Path:
+    """Return where the metrics of a set of regression cases are: beside it."""
+    from evaltap.schemas.files.documents import eval_set_name
+
+    return path.with_name(f"{eval_set_name(path)}.metrics.json")
+
+
+def _report(
+    options: CurateOptions, recipe: "Recipe", made: "Curated", updated: "Updated"
+) -> dict[str, Any]:
+    return {
+        "recipe": recipe.name,
+        "set": str(options.target),
+        "cases": len(updated.cases),
+        **updated.data(),
+        "picks": made.picks,
+        "left_out": made.left_out,
+        "health": made.health,
+    }
+
+
+def _print(options: CurateOptions, report: dict[str, Any]) -> None:
+    dry = options.dry_run or options.diff
+    wrote = "would hold" if dry else "holds"
+    changes = [
+        f"{len(report[name]):,} {name}"
+        for name in ("added", "updated", "kept", "gone", "pruned", "same")
+        if report[name]
+    ]
+    print(
+        f"{options.target} {wrote} {counted(report['cases'], 'case')}: {', '.join(changes) or 'none'}"
+    )
+    for pick in report["picks"]:
+        print(f"  {pick['label']}: {pick['taken']:,} of {pick['offered']:,} turns")
+    if health := report["health"]:
+        print(
+            f"  near-duplicates: {counted(health['turns'], 'turn')} in"
+            f" {counted(health['groups'], 'group')}, the largest of {health['largest']:,}"
+        )
+        for warning in health["warnings"]:
+            print(f"  warning: {warning}")
+    for one in report["left_out"][:SHOWN]:
+        print(f"evaltap curate: left out: {one['turn']}: {one['reason']}", file=sys.stderr)
+    rest = len(report["left_out"]) - SHOWN
+    if rest > 0:
+        print(f"evaltap curate: left out: {rest:,} more (--json lists all)", file=sys.stderr)

@@ -1,0 +1,105 @@
+"""`evaltap duplicates`: which turns are near-duplicates of which."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evaltap.cli.options.common import add_database, add_json, progress
+from evaltap.cli.options.filtering import FilterOptions, add_filter
+from evaltap.cli.parsing import amount, moment
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import counted
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.curation.grouping import TurnGroup
+
+SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicatesOptions:
+    """Which turns to compare, and when two are alike."""
+
+    db: Path
+    radius: float
+    semantic: float | None
+    since: datetime | None
+    until: datetime | None
+    json: bool
+    chosen: FilterOptions
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap duplicates cases.duckdb\n"
+        "  evaltap duplicates cases.duckdb --filter since:7d --json\n\n"
+        "Turns are compared that have the same application, tools and outcome. Two texts are alike when\n"
+        "their 4-letter shingles are (Jaccard similarity); words with a digit count as one.\n"
+        "exit code: 0 grouped; 2 bad input"
+    )
+    add_database(parser)
+    add = parser.add_argument
+    add(
+        "--radius", type=amount, default=0.5, metavar="X",
+        help="similarity to the medoid of a group from which a turn is in it, 0 to 1 (default: 0.5)",
+    )  # fmt: skip
+    add(
+        "--semantic", type=amount, metavar="X",
+        help="also alike from this cosine of word vectors on (evaltap[embeddings]; try 0.85)",
+    )  # fmt: skip
+    add("--since", type=moment, metavar="TIME", help="turns that started then or later")
+    add("--until", type=moment, metavar="TIME", help="turns that started before")
+    add_filter(parser)
+    add_json(parser)
+    parser.set_defaults(run=run, options=DuplicatesOptions)
+
+
+def run(options: DuplicatesOptions) -> int:
+    """Group the turns and print the groups."""
+    from evaltap.evaluator.curation.grouping import Likeness, health, turn_groups
+    from evaltap.evaluator.curation.recipe import Recipe
+    from evaltap.evaluator.curation.said import all_said
+
+    for name, value in (("--radius", options.radius), ("--semantic", options.semantic)):
+        if value is not None and value > 1:
+            raise InputError(f"{name} {value:g}: expected a number from 0 to 1")
+    scope = Recipe("duplicates", (), since=options.since, until=options.until)
+    with options.chosen.open([options.db]) as store:
+        said = all_said(store, scope)
+    with progress("texts compared") as compared:
+        groups = turn_groups(said, Likeness(options.radius, options.semantic), compared)
+    figures = health(groups)
+    if options.json:
+        data = {"groups": [group.data() for group in groups], "health": figures}
+        print(json.dumps(data, ensure_ascii=False))
+    else:
+        _print(groups, figures)
+    return 0
+
+
+def _print(groups: "Sequence[TurnGroup]", figures: dict[str, Any]) -> None:
+    from evaltap.evaluator.cases.text import one_line
+    from evaltap.evaluator.reports.safe_text import visible
+
+    for group in groups[:SHOWN]:
+        medoid = group.medoid
+        path = medoid.block.tool_path or "(no tool)"
+        print(
+            f"{counted(len(group.members), 'turn')}  {visible(one_line(medoid.text, 60))}"
+            f"  [{visible(path)}, {medoid.block.outcome}]  {visible(medoid.key.name)}"
+        )
+    if len(groups) > SHOWN:
+        print(f"... {len(groups) - SHOWN:,} more groups (--json lists all)")
+    print(
+        f"{counted(figures['turns'], 'turn')} in {counted(figures['groups'], 'group')},"
+        f" {figures['share_in_groups']:.0%} of the turns in groups of several;"
+        f" {figures['doubtful']:,} doubtful"
+    )
+    for warning in figures["warnings"]:
+        print(f"warning: {warning}")

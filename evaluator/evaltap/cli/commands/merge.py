@@ -1,0 +1,68 @@
+"""`evaltap merge`: make one eval set of two."""
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from evaltap.cli.options.common import add_json
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import counted
+
+
+@dataclass(frozen=True, slots=True)
+class MergeOptions:
+    """The sets, what both came from, and where the result goes."""
+
+    ours: Path
+    theirs: Path
+    base: Path | None
+    out: Path
+    json: bool
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap merge golden.evalset.json more.evalset.json --out golden.evalset.json\n"
+        "  evaltap merge a.evalset.json b.evalset.json --base old.evalset.json --out all.evalset.json\n\n"
+        "as a merge driver of git: in .gitattributes\n"
+        "  *.evalset.json merge=evaltap\n"
+        "and once in each clone\n"
+        "  git config merge.evaltap.driver 'evaltap merge %A %B --base %O --out %A'\n\n"
+        "exit code: 0 merged; 1 both sides changed a case: ours was kept, and the ids are listed;\n"
+        "2 bad input"
+    )
+    add = parser.add_argument
+    add("ours", type=Path, metavar="OURS", help="an eval set")
+    add("theirs", type=Path, metavar="THEIRS", help="the other")
+    add("--base", type=Path, metavar="BASE", help="what both came from")
+    add("--out", required=True, type=Path, metavar="SET", help="the set to write")
+    add_json(parser)
+    parser.set_defaults(run=run, options=MergeOptions)
+
+
+def run(options: MergeOptions) -> int:
+    """Merge and write."""
+    from evaltap.evaluator.evalsets.files import read_set, write_set
+    from evaltap.evaluator.evalsets.merging import merge
+
+    if options.out.suffix in (".jsonl", ".ndjson"):
+        raise InputError(f"--out {options.out}: expected an eval set (.evalset.json)")
+    ours, theirs = read_set(options.ours), read_set(options.theirs)
+    base = read_set(options.base).cases if options.base else None
+    merged = merge(ours.cases, theirs.cases, base)
+    write_set(options.out, ours.eval_set_id, merged.cases)
+    if options.json:
+        data = {"cases": len(merged.cases), "conflicts": merged.conflicts, "same": merged.same}
+        print(json.dumps(data, ensure_ascii=False))
+    else:
+        print(f"{counted(len(merged.cases), 'case')} written to {options.out}")
+        for name in merged.conflicts:
+            print(f"evaltap merge: {name}: both sides changed it; ours was kept", file=sys.stderr)
+        if merged.same:
+            known = ", ".join(merged.same[:5])
+            print(f"evaltap merge: there already under other ids: {known}", file=sys.stderr)
+    return 1 if merged.conflicts else 0

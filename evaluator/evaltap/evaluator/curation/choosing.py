@@ -1,0 +1,202 @@
+"""Fills a recipe: of what its picks are offered, one turn of each group of near-duplicates."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evaltap.evaluator.curation.grouping import Block, Likeness, Said, TurnGroup, turn_groups
+from evaltap.evaluator.curation.languages import language_of
+from evaltap.evaluator.curation.picks import Offer, TurnKey, offered
+from evaltap.evaluator.curation.recipe import Pick, Recipe
+from evaltap.evaluator.curation.said import said_by, said_in
+from evaltap.evaluator.curation.texts import SimilarTexts, normal
+from evaltap.evaluator.evalsets.content import expected_turns, message_text, tool_path
+from evaltap.evaluator.evalsets.files import read_set
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.formats.case import CaseData
+
+Progress = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class Chosen:
+    """A turn that was picked, and what it stands for."""
+
+    said: Said
+    labels: list[str]
+    weight: float = 1.0
+    """Turns of the traffic that are like it, itself included."""
+    members: int = 1
+    """Recorded ones among them."""
+
+
+@dataclass(slots=True)
+class Choices:
+    """What a recipe took, by pick, and the groups of what it was offered."""
+
+    chosen: list[Chosen] = field(default_factory=list)
+    picks: list[dict[str, Any]] = field(default_factory=list)
+    groups: list[TurnGroup] = field(default_factory=list)
+
+
+def choose(store: Store, recipe: Recipe, progress: Progress = lambda _: None) -> Choices:
+    """Return the turns that a recipe picks, in the order of its picks."""
+    offers = [offered(store, recipe, pick) for pick in recipe.picks]
+    said = said_by(store, sorted({offer.key for offers_ in offers for offer in offers_}))
+    groups: list[TurnGroup] = []
+    if recipe.radius is not None:
+        groups = turn_groups(said.values(), Likeness(recipe.radius, recipe.semantic), progress)
+    filling = _Filling(said, groups, recipe.limit)
+    taken = []
+    for pick, offers_ in zip(recipe.picks, offers, strict=True):
+        count = filling.fill(pick, _allowed(pick, offers_, said, recipe))
+        taken.append({"label": pick.label, "offered": len(offers_), "taken": count})
+    for offers_ in offers:
+        filling.label(offers_)
+    chosen = list(filling.chosen.values())
+    if recipe.radius is not None and chosen:
+        _count_alike(store, recipe, chosen)
+    else:
+        for one in chosen:
+            one.weight = one.said.weight
+    return Choices(chosen, taken, groups)
+
+
+class _Filling:
+    """Takes offers until there are enough; near-duplicates count once."""
+
+    def __init__(
+        self, said: Mapping[TurnKey, Said], groups: Iterable[TurnGroup], limit: int | None
+    ) -> None:
+        self._said = said
+        self._groups = {one.key: group for group in groups for one in group.members}
+        self._limit = limit
+        self._taken_groups: set[TurnKey] = set()
+        self.chosen: dict[TurnKey, Chosen] = {}
+
+    def fill(self, pick: Pick, offers: Sequence[Offer]) -> int:
+        """Take what a pick may have; return how much that is."""
+        there = {offer.key: offer for offer in offers}
+        most = min(one for one in (pick.limit, pick.count, len(offers)) if one is not None)
+        strata: Counter[str] = Counter()
+        count = 0
+        for offer in offers:
+            if count >= most or (self._limit is not None and len(self.chosen) >= self._limit):
+                break
+            per_stratum = pick.label in ("stratified", "uncovered")
+            if per_stratum and strata[offer.label] >= pick.per:
+                continue
+            taken = self._take(offer, there)
+            if taken:
+                strata[offer.label] += 1
+                count += 1
+        return count
+
+    def _take(self, offer: Offer, there: Mapping[TurnKey, Offer]) -> bool:
+        if offer.key in self.chosen or offer.key not in self._said:
+            return False
+        key = offer.key
+        if group := self._groups.get(offer.key):
+            if group.medoid.key in self._taken_groups:
+                return False
+            self._taken_groups.add(group.medoid.key)
+            # The medoid stands for its group, unless this pick would not have it.
+            key = group.medoid.key if group.medoid.key in there else key
+        self.chosen[key] = Chosen(self._said[key], [there[key].label])
+        return True
+
+    def label(self, offers: Sequence[Offer]) -> None:
+        """Add every other reason that holds; being drawn is none that holds for what was not."""
+        for offer in offers:
+            taken = self.chosen.get(offer.key)
+            drawn = offer.label.partition(":")[0] in ("random", "stratified", "uncovered", "new")
+            if taken is not None and not drawn and offer.label not in taken.labels:
+                taken.labels.append(offer.label)
+
+
+def _allowed(
+    pick: Pick, offers: Sequence[Offer], said: Mapping[TurnKey, Said], recipe: Recipe
+) -> list[Offer]:
+    """Return the offers that a pick takes, with its strata as they are looked at in Python."""
+    found = [offer for offer in offers if offer.key in said]
+    if "language" in pick.by and pick.label in ("stratified", "uncovered"):
+        found = [
+            offer._replace(label=_with(offer.label, language_of(said[offer.key].text)))
+            for offer in found
+        ]
+    if not pick.against:
+        return found
+    path = Path(pick.against)
+    cases = read_set(path if path.is_absolute() else recipe.folder / path).cases
+    if pick.label == "new":
+        return _new(found, said, cases, recipe.radius or 1.0)
+    covered = {value for case in cases for value in _values(pick, case)}
+    return [offer for offer in found if offer.label.partition(":")[2] not in covered]
+
+
+def _with(label: str, value: str) -> str:
+    return f"{label}, {value}" if ":" in label else f"{label}:{value}"
+
+
+def _values(pick: Pick, case: CaseData) -> set[str]:
+    """Return the values of a pick's dimensions that a case has."""
+    values = set()
+    for turn in expected_turns(case):
+        parts = {
+            "tool_path": tool_path(turn) or "(none)",
+            "language": language_of(message_text(turn.get("userContent"))),
+            "app": (case.get("sessionInput") or {}).get("appName", ""),
+        }
+        values.add(", ".join(parts.get(name, "") for name in pick.by))
+    return values
+
+
+def _new(
+    offers: Sequence[Offer],
+    said: Mapping[TurnKey, Said],
+    cases: Sequence[CaseData],
+    radius: float,
+) -> list[Offer]:
+    """Return the offers that no case of a set is like: same tools, similar words."""
+    texts: dict[str, list[str]] = {}
+    for case in cases:
+        for turn in expected_turns(case):
+            text = normal(message_text(turn.get("userContent")))
+            texts.setdefault(tool_path(turn), []).append(text)
+    known = {path: SimilarTexts(found) for path, found in texts.items()}
+
+    def is_new(offer: Offer) -> bool:
+        one = said[offer.key]
+        index = known.get(one.block.tool_path)
+        return index is None or float(index.to_text(normal(one.text)).max()) < radius
+
+    return [offer for offer in offers if is_new(offer)]
+
+
+def _count_alike(store: Store, recipe: Recipe, chosen: Sequence[Chosen]) -> None:
+    """Set what each chosen turn stands for: the turns of its block that it is the nearest to."""
+    blocks: dict[Block, list[Chosen]] = {}
+    for one in chosen:
+        blocks.setdefault(one.said.block, []).append(one)
+    indexes = {
+        block: SimilarTexts([normal(one.said.text) for one in found])
+        for block, found in blocks.items()
+    }
+    for one in chosen:
+        one.weight, one.members = 0.0, 0
+    nearest: dict[tuple[Block, str], Chosen | None] = {}
+    for said in said_in(store, recipe, list(blocks)):
+        place = (said.block, normal(said.text))
+        if place not in nearest:
+            similar = indexes[said.block].to_text(place[1])
+            best = int(similar.argmax())
+            near = similar[best] >= (recipe.radius or 0)
+            nearest[place] = blocks[said.block][best] if near else None
+        if (taken := nearest[place]) is not None:
+            taken.weight += said.weight
+            taken.members += 1
+    for one in chosen:
+        if not one.members:  # a draw of the traffic need not hold it
+            one.weight, one.members = one.said.weight, 1

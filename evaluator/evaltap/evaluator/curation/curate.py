@@ -1,0 +1,203 @@
+"""A recipe over a store makes or updates an eval set: the same store and recipe, the same bytes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.curation.choosing import Choices, Chosen, Progress, choose
+from evaltap.evaluator.curation.expectations import (
+    LeftOutError,
+    RegressionCheck,
+    ScorerOf,
+    as_expected,
+    as_inputs,
+    failed_metrics,
+)
+from evaltap.evaluator.curation.grouping import health
+from evaltap.evaluator.curation.recipe import Recipe
+from evaltap.evaluator.curation.sessions import (
+    Session,
+    provenance,
+    read_sessions,
+    recorded_case,
+)
+from evaltap.evaluator.evalsets.content import content_hash
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.files import canonical
+from evaltap.schemas.files.documents import metrics_of
+from evaltap.schemas.formats.case import CaseData, EvalCase
+from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.formats.model import Json
+
+Redact = Callable[[CaseData], CaseData]
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """What reviewers decided of landed turns, by session and turn."""
+
+    approved: Mapping[CaseKey, frozenset[str]] = field(default_factory=dict)
+    rejected: Mapping[CaseKey, frozenset[str]] = field(default_factory=dict)
+    corrected: Mapping[CaseKey, Mapping[str, CaseData]] = field(default_factory=dict)
+    """Expected turns as they were edited."""
+    by: Mapping[CaseKey, Mapping[str, Json]] = field(default_factory=dict)
+    """State, reviewer and time, for provenance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What curating needs besides a store and a recipe."""
+
+    scorer_of: ScorerOf | None = None
+    """Builds the scorer of metrics, for regression cases."""
+    redact: Redact = lambda case: case
+    reviewed: Reviewed = Reviewed()
+    fixed: Sequence[CaseData] = ()
+    keep_unproven: bool = False
+    progress: Progress = lambda _: None
+
+
+@dataclass(slots=True)
+class Curated:
+    """The cases that a recipe made, and what people should know of how."""
+
+    cases: list[CaseData] = field(default_factory=list)
+    metrics: list[EvalMetric] = field(default_factory=list)
+    left_out: list[dict[str, str]] = field(default_factory=list)
+    unproven: int = 0
+    picks: list[dict[str, Any]] = field(default_factory=list)
+    health: dict[str, Any] | None = None
+
+
+def curate(store: Store, recipe: Recipe, means: Means) -> Curated:
+    """Return the cases that a recipe makes of what has landed.
+
+    Raises InputError where nothing has landed.
+    """
+    if not store.rows("SELECT 1 FROM turns LIMIT 1"):
+        raise InputError(f"{store.path}: nothing has landed here; `evaltap consume` lands a log")
+    choices = choose(store, recipe, means.progress)
+    sessions = read_sessions(store, (one.said.key for one in choices.chosen))
+    check = _check(store, recipe, means, sessions)
+    made = Curated(picks=choices.picks)
+    if recipe.radius is not None:
+        made.health = health(choices.groups)
+    seen: dict[tuple[str, ...], str] = {}
+    metrics: dict[str, EvalMetric] = {}
+    for session, chosen in _cases(recipe, choices, sessions):
+        try:
+            case, used = _case(recipe, means, check, session, chosen)
+        except LeftOutError as error:
+            made.left_out.append(_left_out(chosen, str(error)))
+            continue
+        if check is not None and (why := check.unproven(case, used)):
+            made.unproven += 1
+            made.left_out.append(_left_out(chosen, why))
+            if not means.keep_unproven:
+                continue
+            case["source"]["curation"]["labels"].append("unproven")
+        same = _sameness(recipe, case, chosen)
+        if same in seen:
+            made.left_out.append(_left_out(chosen, f"the same content as {seen[same]}"))
+            continue
+        seen[same] = case["evalId"]
+        metrics |= {metric.metric_name: metric for metric in used}
+        made.cases.append(case)
+    made.cases.sort(key=lambda case: str(case["evalId"]))
+    made.metrics = [metrics[name] for name in sorted(metrics)]
+    return made
+
+
+def _cases(
+    recipe: Recipe, choices: Choices, sessions: Mapping[CaseKey, Session]
+) -> list[tuple[Session, list[Chosen]]]:
+    """Return what each case is made of: the chosen turns of a session, or one chosen turn."""
+    if recipe.unit == "turn":
+        return [
+            (sessions[one.said.key[:3]].until([one.said.key.invocation_id]), [one])
+            for one in choices.chosen
+        ]
+    together: dict[CaseKey, list[Chosen]] = {}
+    for one in choices.chosen:
+        together.setdefault(one.said.key[:3], []).append(one)
+    return [
+        (sessions[key].until(one.said.key.invocation_id for one in chosen), chosen)
+        for key, chosen in together.items()
+    ]
+
+
+def _case(
+    recipe: Recipe,
+    means: Means,
+    check: RegressionCheck | None,
+    session: Session,
+    chosen: Sequence[Chosen],
+) -> tuple[CaseData, list[EvalMetric]]:
+    turns = [one.said.key.invocation_id for one in chosen]
+    rejected = means.reviewed.rejected.get(session.key, frozenset())
+    if set(turns) & rejected:
+        raise LeftOutError("a reviewer rejected it")
+    if recipe.whole and session.has_holes:
+        raise LeftOutError("turns before it were not recorded, and the recipe wants whole sessions")
+    case, used = recorded_case(session, recipe.unit), list[EvalMetric]()
+    labels = sorted({label for one in chosen for label in one.labels})
+    if recipe.expect == "inputs":
+        case = as_inputs(case)
+    elif recipe.expect == "expected":
+        approved = means.reviewed.approved.get(session.key, frozenset())
+        case = as_expected(case, session, recipe.metrics, approved)
+        labels.append("promoted")
+    elif check is not None:
+        corrected = means.reviewed.corrected.get(session.key, {})
+        case, used = check.case(case, session, turns, corrected)
+    # What users said may be older than a rule of redaction.
+    case = means.redact(case)
+    source = provenance(
+        session,
+        turns,
+        recipe=recipe.name,
+        labels=labels,
+        weight=round(sum(one.weight for one in chosen), 6),
+        members=sum(one.members for one in chosen),
+    )
+    if review := means.reviewed.by.get(session.key):
+        source["review"] = dict(review)
+    # As the file will hold it, so that the hash is that of what is read.
+    case = EvalCase.model_validate(case).model_dump(by_alias=True)
+    source["contentHash"] = content_hash(case)
+    case["source"] = {"curation": source}
+    return case, used
+
+
+def _check(
+    store: Store, recipe: Recipe, means: Means, sessions: Mapping[CaseKey, Session]
+) -> RegressionCheck | None:
+    if recipe.expect != "regression":
+        return None
+    assert means.scorer_of is not None  # the caller of a regression recipe gives it
+    wanted = {
+        digest
+        for session in sessions.values()
+        for digest in failed_metrics(session, {one.invocation_id for one in session.turns}).values()
+    }
+    rows = store.rows(
+        "SELECT DISTINCT ON (metric_digest) metric_digest, metric_json FROM run_metrics"
+        " WHERE metric_digest IN $digests ORDER BY metric_digest, run_id",
+        {"digests": sorted(wanted)},
+    )
+    metrics = {digest: metrics_of([canonical.loads(text.encode())])[0] for digest, text in rows}
+    return RegressionCheck(metrics, means.scorer_of, means.fixed)
+
+
+def _sameness(recipe: Recipe, case: CaseData, chosen: Sequence[Chosen]) -> tuple[str, ...]:
+    """Return what makes a case a second one of another: its content; as recorded, what was done, too."""
+    content = case["source"]["curation"]["contentHash"]
+    if recipe.expect != "none":
+        return (content,)
+    return (content, *sorted("\x1f".join(one.said.block) for one in chosen))
+
+
+def _left_out(chosen: Sequence[Chosen], reason: str) -> dict[str, str]:
+    return {"turn": chosen[-1].said.key.name, "reason": reason}

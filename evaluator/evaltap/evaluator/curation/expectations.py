@@ -1,0 +1,159 @@
+"""What a curated case expects: nothing, what was done and found good, or that a failure does not recur."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from evaltap.evaluator.cases.pairing import placeholder
+from evaltap.evaluator.contract.context import Status
+from evaltap.evaluator.curation.sessions import LandedTurn, Session
+from evaltap.evaluator.evalsets.content import plain_turn, user_texts
+from evaltap.evaluator.scoring.batch import compares
+from evaltap.evaluator.scoring.scorer import CaseScorer
+from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.metric import EvalMetric
+
+_BAD: Final = frozenset({"failed", "crashed"})
+_NOT_EXPECTED: Final = frozenset({"capture", "telemetry", "state"})
+
+ScorerOf = Callable[[Sequence[EvalMetric]], CaseScorer]
+
+
+class LeftOutError(Exception):
+    """Report why a turn makes no case; its text is for people."""
+
+
+def as_inputs(case: CaseData) -> CaseData:
+    """Return a case that only asks, for runs of a live agent."""
+    turns = case.get("actualConversation") or []
+    kept = ("invocationId", "contextMessages", "userContent")
+    made = {key: value for key, value in case.items() if key != "actualConversation"}
+    made["evalMode"] = ""
+    made["conversation"] = [{key: turn[key] for key in kept if turn.get(key)} for turn in turns]
+    return made
+
+
+def as_expected(
+    case: CaseData, session: Session, metrics: Collection[str], approved: Collection[str]
+) -> CaseData:
+    """Return a case that expects what was done; raise LeftOutError unless somebody found it good.
+
+    `approved` are turns that a reviewer approved; a turn that passed one of the named metrics is good, too.
+    """
+    of_case = session.turns[-len(case["actualConversation"]) :]
+    for number, turn in enumerate(of_case, start=1):
+        passed = any(
+            metric in metrics and status == "passed" for metric, _, status in turn.verdicts
+        )
+        if not passed and turn.invocation_id not in approved:
+            raise LeftOutError(
+                f"turn {number} is neither approved by a reviewer nor passed by"
+                f" {', '.join(metrics) or 'a metric (name some with --metric)'}"
+            )
+    made = {key: value for key, value in case.items() if key != "actualConversation"}
+    made["evalMode"] = ""
+    made["conversation"] = [_reference(turn) for turn in case["actualConversation"]]
+    return made
+
+
+def _reference(turn: CaseData) -> CaseData:
+    return {key: value for key, value in turn.items() if key not in _NOT_EXPECTED}
+
+
+def failed_metrics(session: Session, invocation_ids: Collection[str]) -> dict[str, str]:
+    """Return name and digest of the metrics under which some turns failed."""
+    return {
+        metric: digest
+        for turn in session.turns
+        if turn.invocation_id in invocation_ids
+        for metric, digest, status in turn.verdicts
+        if status in _BAD
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RegressionCheck:
+    """Makes regression cases, and proves each before it is written."""
+
+    metrics: Mapping[str, EvalMetric]
+    """By digest: the checks of what failed."""
+    scorer_of: ScorerOf
+    fixed: Sequence[CaseData] = ()
+    """Recordings of a version in which the failures are gone."""
+
+    def case(
+        self,
+        case: CaseData,
+        session: Session,
+        invocation_ids: Collection[str],
+        corrected: Mapping[str, CaseData],
+    ) -> tuple[CaseData, list[EvalMetric]]:
+        """Return the case and the metrics that failed; raise LeftOutError without any, or a reference.
+
+        `corrected` are the expected turns that reviewers wrote, by invocation id.
+        """
+        digests = failed_metrics(session, invocation_ids)
+        metrics = [self.metrics[digest] for digest in digests.values() if digest in self.metrics]
+        if not metrics:
+            raise LeftOutError("no metric failed it, so nothing would catch it")
+        of_case = session.turns[-len(case["actualConversation"]) :]
+        expected = [
+            self._expected(turn, plain, invocation_ids, corrected)
+            for turn, plain in zip(of_case, case["actualConversation"], strict=True)
+        ]
+        if any(expected):
+            conversation = [
+                placeholder(plain) if one is None else one
+                for one, plain in zip(expected, case["actualConversation"], strict=True)
+            ]
+            return {**case, "conversation": conversation}, metrics
+        comparing = [metric.metric_name for metric in metrics if compares(metric)]
+        if len(comparing) == len(metrics):
+            raise LeftOutError(
+                f"{', '.join(comparing)} compared with a reference that is gone, and nobody corrected"
+                " the answer"
+            )
+        return case, metrics
+
+    def _expected(
+        self,
+        turn: LandedTurn,
+        plain: CaseData,
+        invocation_ids: Collection[str],
+        corrected: Mapping[str, CaseData],
+    ) -> CaseData | None:
+        """Return the turn as it should be: by a reviewer, else the user, else the recording's reference."""
+        name = plain["invocationId"]
+        if turn.invocation_id in corrected:
+            return plain_turn(corrected[turn.invocation_id], name)
+        if turn.invocation_id in invocation_ids and turn.correction:
+            answer = {"role": "assistant", "content": turn.correction}
+            return _reference(plain) | {"finalResponse": answer}
+        return plain_turn(turn.expected, name) if turn.expected else None
+
+    def unproven(self, case: CaseData, metrics: Sequence[EvalMetric]) -> str:
+        """Return why a case proves nothing, empty when it fails as recorded and can be passed."""
+        scorer = self.scorer_of(metrics)
+        status = scorer.score(case).status
+        if status in (Status.PASSED, Status.NOT_EVALUATED, Status.ERROR):
+            return f"not caught: the recorded turns are {status.value} under its own metrics"
+        if case.get("conversation"):
+            ideal = [turn for turn in case["conversation"] if turn]
+            found = scorer.score({**case, "actualConversation": ideal})
+            if found.status is not Status.PASSED:
+                return f"unsatisfiable: what is expected is itself {found.status.value}"
+        return self._not_fixed(case, scorer)
+
+    def _not_fixed(self, case: CaseData, scorer: CaseScorer) -> str:
+        if not self.fixed:
+            return ""
+        texts = user_texts({"actualConversation": case["actualConversation"]})
+        for one in self.fixed:
+            turns = one.get("actualConversation") or []
+            same = one.get("evalId") == case["evalId"]
+            if same or user_texts({"actualConversation": turns}) == texts:
+                found = scorer.score({**case, "actualConversation": turns})
+                if found.status is Status.PASSED:
+                    return ""
+                return f"not fixed: the recording that should pass is {found.status.value}"
+        return "not fixed: the fixed recordings hold no such session"

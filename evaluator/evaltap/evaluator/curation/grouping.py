@@ -1,0 +1,164 @@
+"""Turns that are near-duplicates: alike in words, with the same tools and the same outcome."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
+
+from evaltap.evaluator.curation.near import RADIUS, Progress, TextGroup, near_groups
+from evaltap.evaluator.curation.picks import TurnKey
+from evaltap.evaluator.curation.texts import normal
+
+
+class Block(NamedTuple):
+    """What must be the same: a failure never hides behind a success, nor "cancel" behind "track"."""
+
+    app: str
+    tool_path: str
+    outcome: str
+
+
+class Said(NamedTuple):
+    """A turn as it is compared."""
+
+    key: TurnKey
+    block: Block
+    text: str
+    """The user's message."""
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TurnGroup:
+    """Turns that are near-duplicates of the first of them."""
+
+    members: tuple[Said, ...]
+    """The medoid first; the others by name."""
+    weight: float
+    """Turns of the traffic that they stand for."""
+    similarities: Mapping[TurnKey, float]
+    doubtful: int
+
+    @property
+    def medoid(self) -> Said:
+        """The turn that stands for the group."""
+        return self.members[0]
+
+    def data(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        medoid = self.medoid
+        return {
+            "medoid": medoid.key.name,
+            "members": [one.key.name for one in self.members],
+            "weight": self.weight,
+            "app": medoid.block.app,
+            "path": medoid.block.tool_path,
+            "outcome": medoid.block.outcome,
+            "text": medoid.text,
+        }
+
+
+class Likeness(NamedTuple):
+    """When texts are near-duplicates."""
+
+    radius: float = RADIUS
+    semantic: float | None = None
+    """Cosine of word vectors, which must be installed."""
+
+
+def turn_groups(
+    said: Iterable[Said],
+    likeness: Likeness = Likeness(),  # noqa: B008  # a frozen value
+    progress: Progress = lambda _: None,
+) -> list[TurnGroup]:
+    """Return the groups, the heaviest first; every turn is in exactly one.
+
+    The order of turns does not matter.
+    """
+    blocks: dict[Block, dict[str, list[Said]]] = {}
+    for one in said:
+        blocks.setdefault(one.block, {}).setdefault(normal(one.text), []).append(one)
+    embed = None if likeness.semantic is None else _embedder()
+    groups: list[TurnGroup] = []
+    done = 0
+    for block in sorted(blocks):
+        by_text = blocks[block]
+        texts = sorted(by_text)
+        weights = [sum(one.weight for one in by_text[text]) for text in texts]
+        found = near_groups(
+            texts,
+            weights,
+            radius=likeness.radius,
+            vectors=embed(texts) if embed else None,
+            cosine=likeness.semantic or 1.0,
+            progress=_from(done, progress),
+        )
+        done += len(texts)
+        groups += [_group(one, texts, by_text) for one in found]
+    return sorted(groups, key=lambda group: (-group.weight, group.medoid.key))
+
+
+def _from(before: int, progress: Progress) -> Progress:
+    return lambda grouped: progress(before + grouped)
+
+
+def _group(
+    group: TextGroup, texts: Sequence[str], by_text: Mapping[str, Sequence[Said]]
+) -> TurnGroup:
+    named = [sorted(by_text[texts[place]]) for place in group.members]
+    first, *same = named[0]
+    members = (first, *sorted(chain(same, *named[1:])))
+    similarities = {
+        one.key: similarity
+        for turns, similarity in zip(named, group.similarities, strict=True)
+        for one in turns
+    }
+    weight = sum(one.weight for one in members)
+    return TurnGroup(members, weight, similarities, group.doubtful)
+
+
+def _embedder() -> Callable[[Sequence[str]], Any]:
+    import numpy as np
+
+    from evaltap.evaluator.embeddings import WordLlamaEmbedder
+
+    embedder = WordLlamaEmbedder()
+
+    def embed(texts: Sequence[str]) -> Any:
+        vectors = np.asarray(embedder.embed(texts), np.float64)
+        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+    return embed
+
+
+def health(groups: Sequence[TurnGroup]) -> dict[str, Any]:
+    """Return figures by which people judge the groups, and warnings."""
+    turns = sum(len(group.members) for group in groups)
+    together = sum(len(group.members) for group in groups if len(group.members) > 1)
+    likenesses = [
+        likeness
+        for group in groups
+        for key, likeness in group.similarities.items()
+        if key != group.medoid.key
+    ]
+    in_block: dict[Block, int] = {}
+    for group in groups:
+        in_block[group.medoid.block] = in_block.get(group.medoid.block, 0) + len(group.members)
+    warnings = [
+        f"one group holds {len(group.members) / in_block[group.medoid.block]:.0%} of the"
+        f" {in_block[group.medoid.block]:,} turns with the tools"
+        f" {group.medoid.block.tool_path or '(none)'!r}: {group.medoid.text[:60]!r}"
+        for group in groups
+        if len(group.members) > 20
+        and len(group.members) > 0.05 * in_block[group.medoid.block]
+        and in_block[group.medoid.block] > len(group.members)
+    ]
+    return {
+        "groups": len(groups),
+        "turns": turns,
+        "largest": max((len(group.members) for group in groups), default=0),
+        "share_in_groups": together / turns if turns else 0.0,
+        "mean_similarity": sum(likenesses) / len(likenesses) if likenesses else None,
+        "doubtful": sum(group.doubtful for group in groups),
+        "warnings": warnings,
+    }

@@ -1,0 +1,51 @@
+"""The language of a text: by its script, then by py3langid where it is installed and letters are enough."""
+
+import unicodedata
+from collections import Counter
+from functools import cache
+from typing import Any, Final
+
+UNKNOWN: Final = "und"
+FEWEST_LETTERS: Final = 20
+"""Fewer letters of a script that several languages share say nothing."""
+_SCRIPTS: Final = {
+    "HIRAGANA": "ja",
+    "KATAKANA": "ja",
+    "HANGUL": "ko",
+    "THAI": "th",
+    "HEBREW": "he",
+    "GREEK": "el",
+    "ARMENIAN": "hy",
+    "GEORGIAN": "ka",
+    "TAMIL": "ta",
+    "BENGALI": "bn",
+}
+"""Scripts of one language each."""
+
+
+def language_of(text: str) -> str:
+    """Return the ISO 639-1 code of a text's language, `und` where that is not known."""
+    letters = [letter for letter in text if letter.isalpha()]
+    if not letters:
+        return UNKNOWN
+    scripts = Counter(unicodedata.name(letter, "").partition(" ")[0] for letter in letters[:500])
+    for script, language in _SCRIPTS.items():
+        if scripts[script] * 5 >= len(letters[:500]):
+            return language
+    if scripts["CJK"] * 2 > len(letters[:500]):
+        return "zh"
+    return _classified(text) if len(letters) >= FEWEST_LETTERS else UNKNOWN
+
+
+@cache
+def _classifier() -> Any:  # a module without types, or None
+    try:
+        import py3langid
+    except ImportError:
+        return None
+    return py3langid
+
+
+def _classified(text: str) -> str:
+    found = _classifier()
+    return UNKNOWN if found is None else str(found.classify(text)[0])

@@ -1,0 +1,149 @@
+"""Near-duplicate texts in groups around a medoid: no chains, every member is like the medoid itself.
+
+The text with most neighbours takes them all, and so on with what is left.  Ties: the larger sum of
+similarities, then the smaller place.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+import numpy as np
+
+from evaltap.evaluator.curation.texts import Numbers, Places, SimilarTexts
+
+RADIUS: Final = 0.5
+"""Jaccard similarity of character 4-grams from which two texts are alike."""
+MOST_WORK: Final = 400_000_000
+"""Entries of the index beyond which neighbours are counted among some of the texts only."""
+COUNTED_AMONG: Final = 2_000
+DOUBTFUL: Final = 0.1
+"""Pairs so little below the radius are doubtful."""
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TextGroup:
+    """Places of texts that are alike, the medoid's first, with their similarity to it."""
+
+    members: tuple[int, ...]
+    similarities: tuple[float, ...]
+    doubtful: int
+    """Texts that were left, a little less like the medoid than its members."""
+
+    @property
+    def medoid(self) -> int:
+        """The place of the text that the others are alike to."""
+        return self.members[0]
+
+
+def near_groups(
+    texts: Sequence[str],
+    weights: Sequence[float],
+    *,
+    radius: float = RADIUS,
+    vectors: Numbers | None = None,
+    cosine: float = 1.0,
+    progress: Progress = lambda _: None,
+) -> list[TextGroup]:
+    """Group different normal texts, each of which occurs with a weight.
+
+    With `vectors`, of length 1, texts of at least that cosine are alike, too.
+    """
+    if len(texts) == 1:
+        return [TextGroup((0,), (1.0,), 0)]
+    index = SimilarTexts(texts)
+    alike = _Alike(index, np.asarray(weights, np.float64), radius, vectors, cosine)
+    exact = index.work <= MOST_WORK
+    queue = alike.ranked() if exact else alike.ranked_among(_some(texts))
+    alive = np.ones(len(texts), dtype=bool)
+    groups: list[TextGroup] = []
+    done = 0
+    while queue:
+        *_, place = heappop(queue)
+        if not alive[place]:
+            continue
+        similar = alike.to(place)
+        found = np.flatnonzero(alive & (similar >= radius))
+        now = alike.rank(similar, found)
+        # Counts only fall as others take their neighbours; counted among some they are no bound.
+        if exact and queue and (*now, place) > (*queue[0],):
+            heappush(queue, (*now, place))
+            continue
+        alive[found] = False
+        doubtful = int(np.count_nonzero(alive & (similar >= radius - DOUBTFUL)))
+        others = [int(one) for one in found if one != place]
+        members = (int(place), *others)
+        groups.append(TextGroup(members, tuple(float(similar[one]) for one in members), doubtful))
+        done += len(members)
+        progress(done)
+    return groups
+
+
+Rank = tuple[float, float, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """Who is like whom, by letters or by meaning."""
+
+    index: SimilarTexts
+    weights: Numbers
+    radius: float
+    vectors: Numbers | None
+    cosine: float
+
+    def to(self, place: int) -> Numbers:
+        """Return similarities to a text; one that is alike by meaning has at least the radius."""
+        similar = self.index.to(place)
+        similar[place] = 1.0
+        if self.vectors is not None:
+            near = self.vectors @ self.vectors[place] >= self.cosine
+            similar = np.where(near, np.maximum(similar, self.radius), similar)
+        return similar
+
+    def rank(self, similar: Numbers, found: Places) -> tuple[float, float]:
+        """Return what orders medoids, the best first: neighbours, then the sum of similarities."""
+        weights = self.weights[found]
+        return -float(weights.sum()), -round(float((similar[found] * weights).sum()), 9)
+
+    def ranked(self) -> list[Rank]:
+        ranks: list[Rank] = []
+        for place in range(self.index.count):
+            similar = self.to(place)
+            ranks.append((*self.rank(similar, np.flatnonzero(similar >= self.radius)), place))
+        heapify(ranks)
+        return ranks
+
+    def ranked_among(self, some: "_Some") -> list[Rank]:
+        """Rank by the neighbours among some of the texts: where there are many, they show who has most."""
+        ranks: list[Rank] = []
+        weights = self.weights[some.places]
+        for place, text in enumerate(some.texts):
+            similar = some.index.to_text(text)
+            if self.vectors is not None:
+                near = self.vectors[some.places] @ self.vectors[place] >= self.cosine
+                similar = np.where(near, np.maximum(similar, self.radius), similar)
+            found = np.flatnonzero(similar >= self.radius)
+            counted = weights[found]
+            total = -round(float((similar[found] * counted).sum()), 9)
+            ranks.append((-float(counted.sum()), total, place))
+        heapify(ranks)
+        return ranks
+
+
+@dataclass(frozen=True, slots=True)
+class _Some:
+    """Some of many texts, spread evenly over them, with an index of their own."""
+
+    texts: Sequence[str]
+    places: Places
+    index: SimilarTexts
+
+
+def _some(texts: Sequence[str]) -> _Some:
+    step = max(1, len(texts) // COUNTED_AMONG)
+    places = range(0, len(texts), step)
+    return _Some(texts, np.array(places), SimilarTexts([texts[place] for place in places]))

@@ -1,0 +1,179 @@
+"""The turns that a recipe's picks may take, each in its order, found by the database."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from evaltap.evaluator.curation.recipe import DIMENSIONS, Pick, Recipe
+from evaltap.evaluator.filters.turns import turns_with
+from evaltap.evaluator.store.database import Store, sql
+
+OFFERED: Final = 5_000
+"""Turns that are offered to one pick at most: near-duplicates among them are left out afterwards."""
+
+
+class TurnKey(NamedTuple):
+    """A landed turn."""
+
+    app: str
+    eval_set_id: str
+    eval_id: str
+    invocation_id: str
+
+    @property
+    def name(self) -> str:
+        """As reports name it: `<eval id>#<invocation id>`."""
+        return f"{self.eval_id}#{self.invocation_id}"
+
+
+class Offer(NamedTuple):
+    """A turn that a pick may take, and what its label names."""
+
+    key: TurnKey
+    label: str
+
+
+class _Parts(NamedTuple):
+    """What fills picked.sql."""
+
+    condition: str
+    value: str = "''"
+    measure: str = ""
+    extra: str = ""
+    joins: str = ""
+    parameters: Mapping[str, Any] = {}
+    columns: str = ""
+    """Of the view, with commas between them: what is not named is not computed."""
+
+
+def offered(store: Store, recipe: Recipe, pick: Pick) -> list[Offer]:
+    """Return the turns that a pick may take, best first."""
+    parts = _PARTS[pick.label](pick)
+    statement = sql(__name__, "picked").format(
+        source=f"AND (\n{recipe.where}\n)" if recipe.where else "",
+        turns=turns_with(recipe.where, parts.columns),
+        columns=f", {parts.columns}" if parts.columns else "",
+        extra=parts.extra,
+        condition=parts.condition,
+        value=parts.value,
+        measure=f"{parts.measure}," if parts.measure else "",
+        joins=parts.joins,
+    )
+    parameters = {**scope_of(recipe), "seed": recipe.seed, "most": OFFERED, **parts.parameters}
+    return [
+        Offer(TurnKey(*key), f"{pick.label}:{value}" if value else pick.label)
+        for *key, value in store.rows(statement, parameters)
+    ]
+
+
+def scope_of(recipe: Recipe) -> dict[str, Any]:
+    """Return the parameters of a recipe's window."""
+    return {
+        "since": recipe.since and recipe.since.replace(tzinfo=None),
+        "until": recipe.until and recipe.until.replace(tzinfo=None),
+        "app": recipe.app,
+    }
+
+
+def _failed(pick: Pick) -> _Parts:
+    if pick.metric:
+        return _Parts(
+            "list_contains(failed_metrics, $metric)",
+            "$metric",
+            parameters={"metric": pick.metric},
+            columns="failed_metrics",
+        )
+    value = "array_to_string(failed_metrics, ',')"
+    return _Parts("len(failed_metrics) > 0", value, columns="failed_metrics")
+
+
+def _errors(_: Pick) -> _Parts:
+    condition = "(status IN ('error', 'incomplete') OR failed_calls > 0)"
+    value = "coalesce(error_type, if(failed_calls > 0, 'tool', status))"
+    return _Parts(condition, value, columns="status, failed_calls, error_type")
+
+
+def _disagreement(pick: Pick) -> _Parts:
+    named = "AND metric_name = $metric" if pick.metric else ""
+    extra = f""", votes AS (
+      SELECT app_name AS app, eval_set_id, eval_id, invocation_id, turn_revision AS revision,
+             arg_max(metric_name, split) AS disputed, max(split) AS split
+      FROM (
+        SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name,
+               least(count(*) FILTER (status = 'passed'), count(*) FILTER (status = 'failed'))
+                 / count(*) AS split
+        FROM judge_calls WHERE status IN ('passed', 'failed') {named} GROUP BY ALL
+      ) WHERE split > 0 GROUP BY ALL
+    )"""
+    joins = "JOIN votes USING (app, eval_set_id, eval_id, invocation_id, revision)"
+    parameters = {"metric": pick.metric} if pick.metric else {}
+    return _Parts("TRUE", "disputed", "split DESC", extra, joins, parameters)
+
+
+def _rare(values: str, columns: str, pick: Pick) -> _Parts:
+    """Return what picks turns with a value of which the weighted share of turns is small."""
+    extra = f""", rare AS (
+      SELECT one, sum(weight) AS of_one FROM (
+        SELECT DISTINCT app, eval_set_id, eval_id, invocation_id, weight, unnest({values}) AS one
+        FROM chosen
+      ) GROUP BY ALL HAVING of_one < $below * (SELECT sum(weight) FROM chosen)
+    ), of_turns AS (
+      SELECT app, eval_set_id, eval_id, invocation_id, arg_min(one, of_one) AS rarest,
+             min(of_one) AS of_rarest
+      FROM (SELECT app, eval_set_id, eval_id, invocation_id, unnest({values}) AS one FROM chosen)
+      JOIN rare USING (one) GROUP BY ALL
+    )"""
+    joins = "JOIN of_turns USING (app, eval_set_id, eval_id, invocation_id)"
+    shown = "if(rarest = '', '(none)', rarest)"
+    return _Parts("TRUE", shown, "of_rarest", extra, joins, {"below": pick.below}, columns)
+
+
+def _top(column: str, pick: Pick) -> _Parts:
+    """Return what picks the turns that have most of something, a share of the traffic."""
+    extra = f""", ranked AS (
+      SELECT app, eval_set_id, eval_id, invocation_id,
+             sum(weight) OVER (ORDER BY {column} DESC) - weight AS above, sum(weight) OVER () AS whole
+      FROM chosen WHERE {column} IS NOT NULL
+    )"""
+    joins = "JOIN ranked USING (app, eval_set_id, eval_id, invocation_id)"
+    condition = "above < $top * whole"
+    value, measure = f"round({column}, 6)", f"{column} DESC"
+    return _Parts(condition, value, measure, extra, joins, {"top": pick.top}, column)
+
+
+def _stratified(pick: Pick) -> _Parts:
+    """Return a draw in which every stratum has its turn: the first of each, the second of each, …"""
+    names = [DIMENSIONS[name] for name in pick.by if name in DIMENSIONS]
+    if not names:
+        return _Parts("TRUE")
+    stratum = ", ".join(names)
+    value = (
+        "concat_ws(', ', " + ", ".join(f"if({one} = '', '(none)', {one})" for one in names) + ")"
+    )
+    measure = (
+        f"row_number() OVER (PARTITION BY {stratum} ORDER BY weight DESC,"
+        " sha256(eval_id || invocation_id))"
+    )
+    columns = {"tool_path", "service", "models", "outcome", "started_at"}
+    used = [one for one in sorted(columns) if one in stratum]
+    return _Parts("TRUE", value, measure, columns=", ".join(used))
+
+
+_PARTS: Final[Mapping[str, Callable[[Pick], _Parts]]] = {
+    "failed": _failed,
+    "errors": _errors,
+    "thumbs_down": lambda pick: _Parts(
+        "complaints > 0", measure="complaints DESC", columns="complaints"
+    ),
+    "thumbs_up": lambda pick: _Parts("praises > 0", measure="praises DESC", columns="praises"),
+    "disagreement": _disagreement,
+    "rare_tool": lambda pick: _rare("list_distinct(tools)", "tools", pick),
+    "rare_path": lambda pick: _rare("[tool_path]", "tool_path", pick),
+    "slow": lambda pick: _top("latency_ms", pick),
+    "costly": lambda pick: _top("cost_usd", pick),
+    "long": lambda pick: _top("tool_count", pick),
+    "uncovered": _stratified,
+    "new": lambda pick: _Parts("TRUE"),
+    "stratified": _stratified,
+    "random": lambda pick: _Parts("TRUE"),
+}
+"""What each label looks for."""

@@ -1,0 +1,261 @@
+"""Recipes: which turns become cases, from JSON or built in; what is misspelt is refused by name."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
+
+from evaltap.schemas.errors import FormatError, InputError
+from evaltap.schemas.files import canonical
+from evaltap.schemas.files.documents import read_bytes
+from evaltap.schemas.files.validation import describe
+from evaltap.schemas.formats.model import Json
+from evaltap.schemas.text import did_you_mean
+
+Expect: TypeAlias = Literal["none", "expected", "regression", "inputs"]
+Unit: TypeAlias = Literal["session", "turn"]
+
+DIMENSIONS: Final[Mapping[str, str]] = {
+    "tool_path": "tool_path",
+    "app": "app",
+    "service": "coalesce(service, '')",
+    "model": "coalesce(models[1], '')",
+    "outcome": "outcome",
+    "day": "strftime(started_at, '%Y-%m-%d')",
+    "week": "strftime(date_trunc('week', started_at), '%Y-%m-%d')",
+}
+"""What picks may divide turns by, as SQL over `curation_turns`."""
+
+_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "failed": ("metric", "limit"),
+    "errors": ("limit",),
+    "thumbs_down": ("limit",),
+    "thumbs_up": ("limit",),
+    "disagreement": ("metric", "limit"),
+    "rare_tool": ("below", "limit"),
+    "rare_path": ("below", "limit"),
+    "slow": ("top", "limit"),
+    "costly": ("top", "limit"),
+    "long": ("top", "limit"),
+    "uncovered": ("by", "against", "per", "limit"),
+    "new": ("against", "limit"),
+    "stratified": ("by", "per", "limit"),
+    "random": ("count", "limit"),
+}
+"""The labels of picks, and what may be said of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """One way to pick turns."""
+
+    label: str
+    metric: str = ""
+    limit: int | None = None
+    below: float = 0.01
+    """Of rare ones: the share of the traffic below which a tool or path is rare."""
+    top: float = 0.01
+    by: tuple[str, ...] = ("tool_path",)
+    per: int = 1
+    """Cases of each value."""
+    against: str = ""
+    """An eval set that covers values already."""
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What to pick, from where, and what a case of it holds."""
+
+    name: str
+    picks: tuple[Pick, ...]
+    since: datetime | None = None
+    until: datetime | None = None
+    app: str = ""
+    where: str = ""
+    filter: str = ""
+    seed: str = ""
+    radius: float | None = 0.5
+    """Of near-duplicates, of which one is kept; None: all are."""
+    semantic: float | None = None
+    """Cosine of word vectors from which texts are near-duplicates, too."""
+    limit: int | None = None
+    expect: Expect = "none"
+    unit: Unit = "session"
+    whole: bool = False
+    """Sessions with holes stay out."""
+    metrics: tuple[str, ...] = ()
+    """With `expected`: a turn that passed one of these may become a reference."""
+    folder: Path = field(default=Path(), compare=False)
+    """What paths in it are relative to."""
+
+    def changed(self, **given: Any) -> "Recipe":
+        """Return the recipe with what a command line says instead."""
+        return replace(self, **{key: value for key, value in given.items() if value is not None})
+
+
+BUILT_IN: Final[Mapping[str, Recipe]] = {
+    "representative": Recipe("representative", (Pick("random", count=100),)),
+    "failures": Recipe(
+        "failures",
+        (Pick("failed", limit=100), Pick("errors", limit=50), Pick("thumbs_down", limit=50)),
+    ),
+    "regressions": Recipe("regressions", (Pick("failed", limit=100),), expect="regression"),
+    "coverage": Recipe(
+        "coverage",
+        (
+            Pick("rare_tool", limit=50),
+            Pick("rare_path", limit=50),
+            Pick("stratified", by=("tool_path",), per=3),
+        ),
+    ),
+}
+"""Recipes for `--like`."""
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read a recipe; raise FormatError that names the key that is unknown or makes no sense."""
+    data = canonical.loads(read_bytes(path), path=str(path))
+    reader = _Reader(str(path))
+    recipe = reader.recipe(data, path.stem.removesuffix(".recipe"))
+    return replace(recipe, folder=path.parent)
+
+
+def built_in(name: str) -> Recipe:
+    """Return a built-in recipe; raise InputError for an unknown one."""
+    if name not in BUILT_IN:
+        hint = did_you_mean(name, BUILT_IN)
+        raise InputError(f"--like {name}: {hint or 'expected'} {', '.join(BUILT_IN)}")
+    return BUILT_IN[name]
+
+
+class _Reader:
+    """Reads the parts of one recipe, and knows its file for messages."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def recipe(self, data: Json, name: str) -> Recipe:
+        given = self.object(data, "", _TOP)
+        source = self.object(given.get("from", {}), "from", _FROM)
+        collapse = given.get("collapse", {})
+        if collapse is False:
+            collapse = {"radius": None}
+        alike = self.object(collapse, "collapse", ("radius", "semantic"))
+        picks = given.get("pick")
+        if not isinstance(picks, list) or not picks:
+            raise self.wrong("pick", picks, "a list of picks")
+        expect, unit = given.get("expect", "none"), given.get("unit", "session")
+        if expect == "actual":
+            expect = "expected"
+        if expect not in get_args(Expect):
+            raise self.wrong("expect", expect, f"one of {', '.join(get_args(Expect))}")
+        if unit not in get_args(Unit):
+            raise self.wrong("unit", unit, f"one of {', '.join(get_args(Unit))}")
+        radius = alike.get("radius", 0.5)
+        return Recipe(
+            self.text(given, "name", name),
+            tuple(self.pick(one, f"pick[{place}]") for place, one in enumerate(picks)),
+            since=self.time(source, "since"),
+            until=self.time(source, "until"),
+            app=self.text(source, "app"),
+            where=self.text(source, "where"),
+            filter=self.text(source, "filter"),
+            seed=self.text(given, "seed"),
+            radius=None if radius is None else self.share({"radius": radius}, "radius", 0.5),
+            semantic=self.share(alike, "semantic", 0) if "semantic" in alike else None,
+            limit=self.number(given, "limit"),
+            expect=cast(Expect, expect),
+            unit=unit,
+            whole=self.flag(given, "whole"),
+            metrics=self.names(given, "metrics"),
+        )
+
+    def pick(self, data: Json, place: str) -> Pick:
+        label = data.get("label") if isinstance(data, dict) else None
+        if not isinstance(label, str) or label not in _FIELDS:
+            hint = did_you_mean(str(label), _FIELDS)
+            raise self.wrong(f"{place}.label", label, hint or f"one of {', '.join(_FIELDS)}")
+        given = self.object(data, place, ("label", *_FIELDS[label]))
+        by = self.names(given, "by") or ("tool_path",)
+        for name in by:
+            if name not in (*DIMENSIONS, "language"):
+                known = ", ".join((*DIMENSIONS, "language"))
+                raise self.wrong(f"{place}.by", name, f"of {known}")
+        if label in ("uncovered", "new") and not given.get("against"):
+            raise self.wrong(f"{place}.against", None, "an eval set file")
+        return Pick(
+            label,
+            metric=self.text(given, "metric"),
+            limit=self.number(given, "limit"),
+            below=self.share(given, "below", 0.01),
+            top=self.share(given, "top", 0.01),
+            by=by,
+            per=self.number(given, "per") or 1,
+            against=self.text(given, "against"),
+            count=self.number(given, "count"),
+        )
+
+    def object(self, data: Json, place: str, known: Sequence[str]) -> Mapping[str, Json]:
+        if not isinstance(data, dict):
+            raise self.wrong(place or "the recipe", data, "an object")
+        for key in data:
+            if key not in known:
+                hint = did_you_mean(key, known)
+                expected = hint or f"of {', '.join(known)}"
+                raise FormatError(f"unknown key `{key}`; {expected}", path=self._path, place=place)
+        return data
+
+    def text(self, given: Mapping[str, Json], key: str, default: str = "") -> str:
+        value = given.get(key, default)
+        if not isinstance(value, str):
+            raise self.wrong(key, value, "a text")
+        return value
+
+    def number(self, given: Mapping[str, Json], key: str) -> int | None:
+        value = given.get(key)
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, int) or value < 1
+        ):
+            raise self.wrong(key, value, "a whole number, 1 or more")
+        return value
+
+    def share(self, given: Mapping[str, Json], key: str, default: float) -> float:
+        value = given.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise self.wrong(key, value, "a number from 0 to 1")
+        return float(value)
+
+    def flag(self, given: Mapping[str, Json], key: str) -> bool:
+        value = given.get(key, False)
+        if not isinstance(value, bool):
+            raise self.wrong(key, value, "true or false")
+        return value
+
+    def names(self, given: Mapping[str, Json], key: str) -> tuple[str, ...]:
+        value = given.get(key, [])
+        found = [value] if isinstance(value, str) else value
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+            raise self.wrong(key, value, "a name, or a list of names")
+        return tuple(found)
+
+    def time(self, given: Mapping[str, Json], key: str) -> datetime | None:
+        written = self.text(given, key)
+        if not written:
+            return None
+        try:
+            found = datetime.fromisoformat(written)
+        except ValueError:
+            raise self.wrong(key, written, "a time as 2026-11-01 or 2026-11-01T12:00:00Z") from None
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+    def wrong(self, place: str, found: Json, expected: str) -> FormatError:
+        shown = repr(found)[:60] if isinstance(found, str) else describe(found)
+        return FormatError(f"found {shown}; expected {expected}", path=self._path, place=place)
+
+
+_TOP: Final = (
+    "name", "from", "pick", "seed", "collapse", "limit", "expect", "unit", "whole", "metrics",
+)  # fmt: skip
+_FROM: Final = ("since", "until", "app", "where", "filter")

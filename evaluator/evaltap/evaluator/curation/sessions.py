@@ -1,0 +1,133 @@
+"""The sessions of chosen turns as they landed, and cases made of them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.curation.picks import TurnKey
+from evaltap.evaluator.curation.recipe import Unit
+from evaltap.evaluator.evalsets.content import plain_turns
+from evaltap.evaluator.store.database import STORE, Store, sql
+from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.model import Json
+
+
+@dataclass(frozen=True, slots=True)
+class LandedTurn:
+    """A turn as it stands in the store."""
+
+    invocation_id: str
+    trace_id: str
+    actual: CaseData
+    expected: CaseData | None
+    """The reference that came with the recording."""
+    verdicts: tuple[tuple[str, str, str], ...]
+    """Metric, digest and status."""
+    correction: str
+    """What a user said the answer should have been."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A landed session."""
+
+    key: CaseKey
+    revision: int
+    header: CaseData
+    turns: tuple[LandedTurn, ...]
+
+    def until(self, invocation_ids: Iterable[str]) -> "Session":
+        """Return the session up to and including the last of some turns."""
+        wanted = set(invocation_ids)
+        last = max(at for at, turn in enumerate(self.turns) if turn.invocation_id in wanted)
+        return Session(self.key, self.revision, self.header, self.turns[: last + 1])
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether turns before these are known to be missing."""
+        return any(
+            (turn.actual.get("capture") or {}).get("contextMessages") == "missing"
+            for turn in self.turns
+        )
+
+
+_HEADER: Final = ("sessionInput", "contextMessages", "rubrics")
+
+
+def read_sessions(store: Store, keys: Iterable[TurnKey]) -> dict[CaseKey, Session]:
+    """Return the sessions that some turns belong to."""
+    store.execute(
+        "CREATE OR REPLACE TEMP TABLE curation_chosen"
+        " (app_name VARCHAR, eval_set_id VARCHAR, eval_id VARCHAR)"
+    )
+    store.append("curation_chosen", sorted({key[:3] for key in keys}))
+    query = sql(__name__, "sessions").format(newest=sql(STORE, "newest"))
+    return {
+        (app, name, eval_id): Session(
+            (app, name, eval_id),
+            revision,
+            orjson.loads(header),
+            tuple(_turn(turn) for turn in turns),
+        )
+        for app, name, eval_id, revision, header, turns in store.rows(query)
+    }
+
+
+def _turn(row: dict[str, Any]) -> LandedTurn:
+    return LandedTurn(
+        row["invocation_id"],
+        row["trace_id"] or "",
+        orjson.loads(row["actual"]),
+        orjson.loads(row["expected"]) if row["expected"] else None,
+        tuple((one["metric"], one["digest"], one["status"]) for one in row["verdicts"]),
+        row["correction"] or "",
+    )
+
+
+def recorded_case(session: Session, unit: Unit) -> CaseData:
+    """Return a case of a session, without telemetry; of one turn, with what was said before as context."""
+    case: dict[str, Json] = {"evalId": session.key[2], "evalMode": "trace"}
+    for name in _HEADER:
+        if session.header.get(name):
+            case[name] = session.header[name]
+    turns = plain_turns([turn.actual for turn in session.turns])
+    if unit == "session" or len(turns) == 1:
+        if unit == "turn":
+            case["evalId"] += f"#{session.turns[-1].invocation_id}"
+        return case | {"actualConversation": turns}
+    last = dict(turns[-1])
+    last["invocationId"] = "1"
+    last["contextMessages"] = [*(turns[0].get("contextMessages") or []), *_said(turns[:-1])]
+    case["evalId"] += f"#{session.turns[-1].invocation_id}"
+    return case | {"actualConversation": [last]}
+
+
+def _said(turns: Sequence[CaseData]) -> list[Json]:
+    """Return what user and agent said in turns, as messages."""
+    return [
+        turn[side] for turn in turns for side in ("userContent", "finalResponse") if turn.get(side)
+    ]
+
+
+def provenance(session: Session, invocation_ids: Sequence[str], **more: Json) -> dict[str, Json]:
+    """Return where a case comes from and why it was picked; outside of its content hash."""
+    app, name, eval_id = session.key
+    digests = sorted({digest for turn in session.turns for _, digest, _ in turn.verdicts})
+    return {
+        "recipe": more["recipe"],
+        "labels": more["labels"],
+        "from": {
+            "appName": app,
+            "evalSetId": name,
+            "evalId": eval_id,
+            "invocationIds": list(invocation_ids),
+            "traceIds": sorted({turn.trace_id for turn in session.turns if turn.trace_id}),
+            "revision": session.revision,
+        },
+        "weight": more["weight"],
+        "members": more["members"],
+        "metricDigests": digests,
+    }

@@ -1,0 +1,36 @@
+-- The sessions in `curation_chosen` with all their turns, as they stand now.
+WITH these_cases AS (FROM cases SEMI JOIN curation_chosen USING (app_name, eval_set_id, eval_id)),
+these_turns AS (FROM turns SEMI JOIN curation_chosen USING (app_name, eval_set_id, eval_id)),
+{newest},
+newest_turn_scores AS (
+  FROM turn_scores SEMI JOIN curation_chosen USING (app_name, eval_set_id, eval_id)
+  QUALIFY row_number() OVER (
+    PARTITION BY app_name, eval_set_id, eval_id, invocation_id, metric_digest
+    ORDER BY turn_revision DESC, scored_at DESC
+  ) = 1
+),
+verdicts AS (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision,
+         list({{'metric': metric_name, 'digest': metric_digest, 'status': status}}
+              ORDER BY metric_name, metric_digest) AS verdicts
+  FROM newest_turn_scores GROUP BY ALL
+),
+corrections AS (
+  SELECT t.app_name, t.eval_set_id, t.eval_id, t.invocation_id,
+         arg_max(f.correction, f.given_at) AS correction
+  FROM feedback f JOIN newest_turns t
+    ON t.eval_set_id = f.eval_set_id AND t.eval_id = f.eval_id AND f.app_name IN ('', t.app_name)
+   AND (t.invocation_id = f.invocation_id OR (f.invocation_id IS NULL AND t.trace_id = f.trace_id))
+  WHERE f.correction <> '' GROUP BY ALL
+)
+SELECT app_name, eval_set_id, eval_id, any_value(c.revision), any_value(c.case_json),
+       list({{
+         'invocation_id': invocation_id, 'trace_id': t.trace_id, 'actual': t.actual_json,
+         'expected': t.expected_json, 'verdicts': coalesce(v.verdicts, []), 'correction': k.correction
+       }} ORDER BY t.started_at NULLS FIRST, t.first_landed_seq)
+FROM newest_cases c
+JOIN newest_turns t USING (app_name, eval_set_id, eval_id)
+LEFT JOIN verdicts v USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
+LEFT JOIN corrections k USING (app_name, eval_set_id, eval_id, invocation_id)
+GROUP BY app_name, eval_set_id, eval_id
+ORDER BY ALL

@@ -1,0 +1,90 @@
+"""A set that is there already takes what was curated: what people wrote in it stays."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from evaltap.evaluator.evalsets.content import content_hash
+from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.model import Json
+
+_OF_PEOPLE: Final = ("conversation", "rubrics", "contextMessages", "conversationScenario")
+"""What reviewers edit in a case."""
+
+
+@dataclass(slots=True)
+class Updated:
+    """The cases of a set afterwards, and what changed by id."""
+
+    cases: list[CaseData] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+    updated: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    """In the set, and no longer made by the recipe."""
+    pruned: list[str] = field(default_factory=list)
+    same: list[str] = field(default_factory=list)
+    """Made now, with the content of a case of another id that is there."""
+
+    def data(self) -> dict[str, Json]:
+        """Return the ids for JSON."""
+        names = ("added", "updated", "kept", "gone", "pruned", "same")
+        return {name: getattr(self, name) for name in names}
+
+
+def add_to(there: Sequence[CaseData], made: Sequence[CaseData]) -> Updated:
+    """Return a set with what is new added; what is there is not touched."""
+    updated = Updated(cases=list(there), kept=[case["evalId"] for case in there])
+    _add(updated, there, made)
+    return updated
+
+
+def update(there: Sequence[CaseData], made: Sequence[CaseData], *, prune: bool) -> Updated:
+    """Return a set made anew, in which what people edited stays; gone cases stay unless pruned."""
+    by_id = {case["evalId"]: case for case in made}
+    updated = Updated()
+    for case in there:
+        name = case["evalId"]
+        again = by_id.get(name)
+        if again is None:
+            # A case without provenance was written by hand, and is nobody's to prune.
+            curated = bool((case.get("source") or {}).get("curation"))
+            (updated.pruned if prune and curated else updated.gone).append(name)
+            if not (prune and curated):
+                updated.cases.append(case)
+            continue
+        merged = _merged(case, again)
+        (updated.kept if merged == case else updated.updated).append(name)
+        updated.cases.append(merged)
+    _add(updated, there, made)
+    return updated
+
+
+def _add(updated: Updated, there: Sequence[CaseData], made: Sequence[CaseData]) -> None:
+    names = {case["evalId"] for case in there}
+    hashes = {_content(case) for case in there}
+    for case in made:
+        if case["evalId"] in names:
+            continue
+        if case.get("conversation") and _content(case) in hashes:
+            updated.same.append(case["evalId"])
+            continue
+        updated.cases.append(case)
+        updated.added.append(case["evalId"])
+    updated.cases.sort(key=lambda case: str(case["evalId"]))
+
+
+def _merged(there: CaseData, made: CaseData) -> CaseData:
+    """Return the case as it is made now, with what people edited since it was written."""
+    curation = (there.get("source") or {}).get("curation") or {}
+    if curation.get("contentHash") == content_hash(there):
+        return made
+    merged: CaseData = dict(made)
+    merged |= {key: there[key] for key in _OF_PEOPLE if key in there}
+    source = dict(made["source"]["curation"])
+    source["contentHash"] = curation.get("contentHash", source["contentHash"])
+    return merged | {"source": {"curation": source}}
+
+
+def _content(case: CaseData) -> str:
+    return content_hash(case)

@@ -1,0 +1,61 @@
+"""Set files for git: sorted by id, one value a line, texts as they are, the same bytes for the same cases."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evaltap.schemas.errors import FormatError
+from evaltap.schemas.files import canonical
+from evaltap.schemas.files.documents import eval_set_name, iter_cases, write_bytes
+from evaltap.schemas.files.validation import parse
+from evaltap.schemas.formats.case import CaseData, EvalSet
+
+
+@dataclass(frozen=True, slots=True)
+class SetFile:
+    """An eval set as a file holds it."""
+
+    eval_set_id: str
+    cases: tuple[CaseData, ...]
+
+
+def read_set(path: Path) -> SetFile:
+    """Read an eval set or JSON Lines of cases; raise FormatError for an id that occurs twice."""
+    cases, name = [], ""
+    for case in iter_cases(path):
+        own = case.get("evalSetId") or ""
+        name = name or own
+        cases.append({key: value for key, value in case.items() if key != "evalSetId"})
+    check_ids(cases, str(path))
+    return SetFile(name or eval_set_name(path), tuple(cases))
+
+
+def check_ids(cases: Iterable[CaseData], path: str) -> None:
+    """Raise FormatError that names ids which several cases have."""
+    counts = Counter(case["evalId"] for case in cases)
+    twice = sorted(name for name, count in counts.items() if count > 1)
+    if twice:
+        raise FormatError(
+            f"several cases have the evalId {', '.join(map(repr, twice[:5]))}; give each its own, or"
+            " keep one",
+            path=path,
+        )
+
+
+def set_bytes(eval_set_id: str, cases: Sequence[CaseData]) -> bytes:
+    """Return a set file: cases by id, no clock, letters such as < as they are."""
+    check_ids(cases, eval_set_id)
+    ordered = sorted(cases, key=lambda case: case["evalId"])
+    data = {"evalSetId": eval_set_id, "name": eval_set_id, "evalCases": ordered}
+    document = parse(EvalSet, data).model_dump(by_alias=True)
+    return canonical.dumps(document, readable=True)
+
+
+def write_set(path: Path, eval_set_id: str, cases: Sequence[CaseData]) -> bool:
+    """Write a set file if that changes it; return whether it did."""
+    content = set_bytes(eval_set_id, cases)
+    if path.is_file() and path.read_bytes() == content:
+        return False
+    write_bytes(path, content)
+    return True

@@ -1,0 +1,480 @@
+"""Curating: planted failures and rare paths are picked, sets are stable, regression cases are proven."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cases import make_case, make_turn
+from evaltap.cli.main import main
+from evaltap.evaluator.curation.recipe import BUILT_IN, read_recipe
+from evaltap.evaluator.evalsets.content import content_hash
+from evaltap.evaluator.evalsets.difference import difference
+from evaltap.evaluator.evalsets.files import read_set, set_bytes
+from evaltap.evaluator.evalsets.merging import merge
+from evaltap.evaluator.filters.conditions import VIEW
+from evaltap.evaluator.filters.turns import turns_with
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.errors import EvaltapError
+from shop import Asked, landed
+
+QUESTIONS = (
+    ("Where is my order {}?", ("get_order",)),
+    ("I want a refund for {} please", ("get_order", "refund")),
+    ("Cancel the order {} now", ("cancel",)),
+    ("Which cards do you take?", ()),
+)
+
+
+def traffic(count: int = 40) -> list[Asked]:
+    """Return four intents in turn; every fifth answer is impolite, one path is rare, one run breaks."""
+    made = []
+    for number in range(count):
+        text, tools = QUESTIONS[number % 4]
+        greeting = "Hello! " if number % 3 == 0 else ""
+        answer = "No." if number % 5 == 0 else "Yes, please."
+        made.append(Asked(greeting + text.format(f"A-{number}"), tools, answer, hours=number))
+    made.append(Asked("Export everything I ever bought", ("export_all",)))
+    made.append(Asked("Track my parcel A-1", ("track",), error="TimeoutError"))
+    made.append(
+        Asked("Is it cold in Bern?", (), "No idea.", thumb=False, correction="Yes, please see.")
+    )
+    return made
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return landed(tmp_path_factory.mktemp("curate"), traffic())
+
+
+def curate(database: Path, out: Path, *arguments: str, code: int = 0) -> list[dict[str, Any]]:
+    assert main(["curate", str(database), "--out", str(out), *arguments]) == code
+    cases: list[dict[str, Any]] = json.loads(out.read_text())["evalCases"]
+    return cases
+
+
+def recipe(folder: Path, **given: Any) -> str:
+    (folder / "r.json").write_text(json.dumps({"name": "r", **given}))
+    return str(folder / "r.json")
+
+
+def labels(cases: list[dict[str, Any]]) -> dict[str, list[str]]:
+    return {case["evalId"]: case["source"]["curation"]["labels"] for case in cases}
+
+
+def test_the_lean_query_gives_what_the_view_gives(database: Path) -> None:
+    with Store(database) as store:
+        names = [row[0] for row in store.rows(f"DESCRIBE {VIEW}")]
+        for name in names:
+            key = f"eval_id, invocation_id, {name}"
+            lean = store.rows(f"SELECT {key} FROM ({turns_with(name)}) ORDER BY 1, 2")
+            assert lean == store.rows(f"SELECT {key} FROM {VIEW} ORDER BY 1, 2"), name
+
+
+def test_near_duplicates_become_one_case_that_weighs_them_all(
+    database: Path, tmp_path: Path
+) -> None:
+    cases = curate(database, tmp_path / "s.evalset.json")
+
+    curation = [case["source"]["curation"] for case in cases]
+    # Four intents, each with polite and impolite answers, and the three turns that are alone.
+    assert len(cases) == 11
+    assert sum(one["members"] for one in curation) == 43
+    assert sum(one["weight"] for one in curation) == 43
+    assert all(one["labels"] == ["random"] for one in curation)
+
+
+def test_each_pick_takes_what_it_says(database: Path, tmp_path: Path) -> None:
+    picks = [
+        {"label": "failed", "metric": "polite"},
+        {"label": "errors"},
+        {"label": "thumbs_down"},
+        {"label": "rare_tool", "below": 0.05},
+        {"label": "rare_path", "below": 0.03},
+        {"label": "slow", "top": 0.03},
+    ]
+    path = recipe(tmp_path, pick=picks)
+
+    found = labels(curate(database, tmp_path / "s.evalset.json", "--recipe", path))
+
+    assert found["s-40"] == ["rare_path:export_all", "rare_tool:export_all"]
+    assert found["s-41"] == [
+        "errors:TimeoutError", "failed:polite", "rare_path:track", "rare_tool:track", "slow:141.0",
+    ]  # fmt: skip
+    assert found["s-42"] == ["failed:polite", "slow:142.0", "thumbs_down"]
+    assert {"failed:polite"} <= set().union(*found.values())
+    assert len(found) == 7  # four impolite groups, and the three
+
+
+def test_every_value_of_a_stratum_has_its_turn(database: Path, tmp_path: Path) -> None:
+    path = recipe(tmp_path, pick=[{"label": "stratified", "by": ["tool_path"], "per": 1}])
+
+    found = labels(curate(database, tmp_path / "s.evalset.json", "--recipe", path))
+
+    assert sorted(one[0] for one in found.values()) == [
+        "stratified:(none)", "stratified:cancel", "stratified:export_all", "stratified:get_order",
+        "stratified:get_order > refund", "stratified:track",
+    ]  # fmt: skip
+
+
+def test_uncovered_and_new_look_at_a_set(database: Path, tmp_path: Path) -> None:
+    first = tmp_path / "first.evalset.json"
+    curate(database, first, "--filter", "tool:get_order")
+    uncovered = {"label": "uncovered", "by": "tool_path", "against": "first.evalset.json"}
+
+    path = recipe(tmp_path, pick=[uncovered])
+    found = labels(curate(database, tmp_path / "u.evalset.json", "--recipe", path))
+    assert sorted(one[0] for one in found.values()) == [
+        "uncovered:(none)", "uncovered:cancel", "uncovered:export_all", "uncovered:track",
+    ]  # fmt: skip
+
+    path = recipe(tmp_path, pick=[{"label": "new", "against": "first.evalset.json"}])
+    cases = curate(database, tmp_path / "n.evalset.json", "--recipe", path)
+    tools = {tool["name"] for case in cases for turn in case["actualConversation"]
+             for tool in turn.get("tools", [])}  # fmt: skip
+    assert tools == {"cancel", "export_all", "track"}
+
+
+def test_the_same_store_and_recipe_give_the_same_bytes_on_a_rebuilt_store_too(
+    tmp_path: Path,
+) -> None:
+    written = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        asked = traffic()
+        database = landed(tmp_path / name, asked)
+        curate(database, tmp_path / name / "s.evalset.json", "--like", "coverage")
+        written.append((tmp_path / name / "s.evalset.json").read_bytes())
+
+    assert written[0] == written[1]
+
+
+def test_a_larger_draw_holds_the_smaller(database: Path, tmp_path: Path) -> None:
+    pick = {"collapse": False, "seed": "x", "from": {"where": "user_text NOT LIKE '%cards%'"}}
+    few = recipe(tmp_path, **pick, pick=[{"label": "random", "count": 5}])
+    small = labels(curate(database, tmp_path / "a.evalset.json", "--recipe", few))
+    many = recipe(tmp_path, **pick, pick=[{"label": "random", "count": 20}])
+    large = labels(curate(database, tmp_path / "b.evalset.json", "--recipe", many))
+
+    assert len(small) == 5
+    assert len(large) == 20
+    assert set(small) <= set(large)
+
+
+def test_a_set_holds_no_telemetry_and_reads_as_it_was_recorded(
+    database: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "s.evalset.json"
+    curate(database, out)
+
+    text = out.read_text()
+    for word in ("latencyMs", "costUsd", "creationTimestamp", "call-", "modelName"):
+        assert word not in text
+    assert "\\u003c" not in text
+
+
+def test_personal_data_that_a_rule_did_not_know_yet_stays_out(tmp_path: Path) -> None:
+    database = landed(tmp_path, [Asked("Write to ann.miller@example.com, I am late")])
+    out = tmp_path / "s.evalset.json"
+
+    curate(database, out)
+    first = out.read_bytes()
+    out.unlink()
+    curate(database, out)
+
+    assert b"ann.miller" not in first
+    assert b"<email:" in first
+    assert out.read_bytes() == first
+
+
+def test_into_a_set_adds_without_disturbing_what_is_there(database: Path, tmp_path: Path) -> None:
+    out = tmp_path / "s.evalset.json"
+    curate(database, out, "--filter", "tool:cancel")
+    data = json.loads(out.read_text())
+    data["evalCases"][0]["actualConversation"][0]["finalResponse"]["content"] = "edited"
+    out.write_text(json.dumps(data))
+    before = {case["evalId"]: case for case in read_set(out).cases}
+
+    assert main(["curate", str(database), "--into", str(out), "--filter", "tool:refund"]) == 0
+
+    after = {case["evalId"]: case for case in read_set(out).cases}
+    assert {name: after[name] for name in before} == before
+    assert len(after) == 4
+
+
+def test_an_update_keeps_edits_and_gone_cases_unless_they_are_pruned(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "s.evalset.json"
+    curate(database, out, "--as", "expected", "--metric", "polite")
+    data = json.loads(out.read_text())
+    edited = data["evalCases"][0]
+    edited["conversation"][0]["finalResponse"] = {"role": "assistant", "content": "by hand"}
+    data["evalCases"].append({"evalId": "own", "conversation": [make_turn("1")]})
+    out.write_text(json.dumps(data))
+    only = ["--as", "expected", "--metric", "polite", "--filter", f"id:{edited['evalId']}"]
+
+    kept = curate(database, out, *only)
+    assert len(kept) == len(data["evalCases"])
+    pruned = curate(database, out, *only, "--prune")
+
+    assert [case["evalId"] for case in pruned] == sorted([edited["evalId"], "own"])
+    mine = next(case for case in pruned if case["evalId"] == edited["evalId"])
+    assert mine["conversation"][0]["finalResponse"]["content"] == "by hand"
+
+
+def test_a_dry_run_and_a_diff_write_nothing(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "s.evalset.json"
+    for option in ("--dry-run", "--diff"):
+        assert main(["curate", str(database), "--out", str(out), option]) == 0
+        assert not out.exists()
+
+    assert "+ s-40  Export everything I ever bought" in capsys.readouterr().out
+
+
+def test_inputs_hold_what_is_asked_only(database: Path, tmp_path: Path) -> None:
+    cases = curate(database, tmp_path / "s.evalset.json", "--as", "inputs")
+
+    for case in cases:
+        assert "actualConversation" not in case
+        assert set(case["conversation"][0]) == {"invocationId", "userContent"}
+
+
+def test_what_was_done_becomes_the_reference_only_where_it_was_found_good(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "s.evalset.json"
+    assert main(["curate", str(database), "--out", str(out), "--as", "expected"]) == 3
+    assert "neither approved by a reviewer nor passed" in capsys.readouterr().err
+
+    cases = curate(database, out, "--as", "expected", "--metric", "polite")
+
+    assert {case["conversation"][0]["finalResponse"]["content"] for case in cases} == {
+        "Yes, please.", "Here you are, please.",
+    }  # fmt: skip
+    assert all("promoted" in one for one in labels(cases).values())
+
+
+# -- regression cases ------------------------------------------------------------------------------
+
+
+def test_a_regression_case_fails_as_recorded_and_passes_as_corrected(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "bugs.evalset.json"
+    cases = curate(database, out, "--as", "regression")
+
+    corrected = next(case for case in cases if case["evalId"] == "s-42")
+    assert corrected["conversation"][0]["finalResponse"]["content"] == "Yes, please see."
+    metrics = tmp_path / "bugs.metrics.json"
+    assert [one["metricName"] for one in json.loads(metrics.read_text())] == ["polite"]
+    capsys.readouterr()
+
+    code = main(["score", str(out), "--metrics", str(metrics), "--json"])
+    (summary,) = json.loads(capsys.readouterr().out)["metrics"]
+    assert code == 1
+    assert summary["passed"] == 0
+    assert summary["failed"] + summary["crashed"] == len(cases)
+
+
+def test_a_correction_that_fails_itself_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [
+        Asked("Help me", answer="No.", thumb=False, correction="Yes."),
+        Asked("Or me", answer="No."),
+    ]
+    database = landed(tmp_path, asked)
+    out = tmp_path / "bugs.evalset.json"
+
+    cases = curate(database, out, "--as", "regression", code=1)
+    assert [case["evalId"] for case in cases] == ["s-1"]
+    assert "s-0#t-0: unsatisfiable" in capsys.readouterr().err
+
+    cases = curate(database, out, "--as", "regression", "--keep-unproven", code=1)
+    assert "unproven" in labels(cases)["s-0"]
+
+
+def test_a_fixed_recording_must_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = landed(tmp_path, [Asked("Help me", answer="No."), Asked("Or us", answer="No.")])
+
+    def recorded(name: str, text: str, answer: str) -> str:
+        user = {"role": "user", "content": text}
+        return json.dumps(make_case(name, [make_turn(answer=answer, userContent=user)]))
+
+    fixed = tmp_path / "fixed.jsonl"
+    fixed.write_text(
+        f"{recorded('x', 'Help me', 'Yes, please.')}\n{recorded('s-1', '?', 'Still no.')}\n"
+    )
+
+    cases = curate(
+        database, tmp_path / "b.evalset.json", "--as", "regression", "--fixed", str(fixed), code=1
+    )
+
+    assert [case["evalId"] for case in cases] == ["s-0"]
+    assert "s-1#t-1: not fixed" in capsys.readouterr().err
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"pick": [{"label": "faild"}]}, "did you mean 'failed'?"),
+        ({"pick": [{"label": "failed", "metrik": "x"}]}, "unknown key `metrik`; did you mean 'metric'?"),
+        ({"pick": [{"label": "failed"}], "window_in_seconds": 5}, "unknown key `window_in_seconds`"),
+        ({"pick": [{"label": "slow", "top": 2}]}, "a number from 0 to 1"),
+        ({"pick": [{"label": "stratified", "by": ["colour"]}]}, "found 'colour'"),
+        ({"pick": [{"label": "uncovered"}]}, "an eval set file"),
+        ({"pick": []}, "a list of picks"),
+        ({"pick": [{"label": "random"}], "from": {"since": "soon"}}, "found 'soon'"),
+        ({"pick": [{"label": "random"}], "expect": "good"}, "found 'good'"),
+    ],
+)  # fmt: skip
+def test_a_recipe_that_makes_no_sense_names_the_place(
+    tmp_path: Path, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(EvaltapError) as error:
+        read_recipe(Path(recipe(tmp_path, **given)))
+
+    assert said in str(error.value)
+    assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "say where the set is"),
+        (["--out", "a", "--into", "b"], "say where the set is"),
+        (["--into", "no.evalset.json"], "no such file"),
+        (["--out", "s.evalset.json", "--like", "failure"], "did you mean 'failures'?"),
+        (["--out", "s.evalset.json", "--metric", "x"], "goes with --as expected"),
+        (["--out", "s.evalset.json", "--fixed", "x"], "go with --as regression"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    database: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert main(["curate", str(database), *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"evalSetId": "s", "evalCases": [{"evalId": "a"}, {"evalId": "a"}]}', "the evalId 'a'"),
+        ('{"evalSetId": "s", "evalCases": [{"evalId": 5}]}', "evalId"),
+        ('{"evalSetId": "s", "evalCases": [', "was it cut off?"),
+    ],
+)
+def test_a_set_that_was_edited_into_nonsense_is_not_overwritten(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, said: str
+) -> None:
+    out = tmp_path / "s.evalset.json"
+    out.write_text(content)
+
+    assert main(["curate", str(database), "--out", str(out)]) == 2
+
+    assert said in capsys.readouterr().err
+    assert out.read_text() == content
+
+
+def test_every_built_in_recipe_makes_cases(database: Path, tmp_path: Path) -> None:
+    for name in BUILT_IN:
+        assert curate(database, tmp_path / f"{name}.evalset.json", "--like", name)
+
+
+# -- sets ------------------------------------------------------------------------------------------
+
+
+def one_case(name: str, answer: str = "done", **given: Any) -> dict[str, Any]:
+    user = {"role": "user", "content": f"Question of {name}?"}
+    turn = make_turn("1", answer=answer, userContent=user)
+    return {"evalId": name, "conversation": [turn], **given}
+
+
+def test_neither_provenance_nor_recording_is_in_the_content_hash() -> None:
+    case = one_case("a")
+    other = one_case("b", source={"curation": {"weight": 3}}, actualConversation=[make_turn("x")])
+    other["conversation"] = case["conversation"]
+
+    assert content_hash(case) == content_hash(other)
+    assert content_hash(case) != content_hash(one_case("a", "other"))
+
+
+def test_a_difference_names_what_came_went_changed_and_was_renamed() -> None:
+    before = [one_case("a"), one_case("b"), one_case("c"), one_case("d")]
+    after = [one_case("a"), one_case("b", "new"), one_case("e"), {**one_case("d"), "evalId": "f"}]
+
+    found = difference(before, after)
+
+    assert [case["evalId"] for case in found.added] == ["e"]
+    assert [case["evalId"] for case in found.removed] == ["c"]
+    assert found.renamed == (("d", "f"),)
+    (change,) = found.changed
+    assert (change.eval_id, change.content) == ("b", True)
+    assert change.fields[0].data() == {
+        "field": "conversation[0].finalResponse.content", "before": "done", "after": "new",
+    }  # fmt: skip
+    assert found.same == 1
+
+
+def test_the_order_of_cases_changes_neither_bytes_nor_difference() -> None:
+    cases = [one_case(name) for name in "abc"]
+
+    assert set_bytes("s", cases) == set_bytes("s", cases[::-1])
+    assert not difference(cases, cases[::-1])
+
+
+def test_diff_ends_with_1_where_sets_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.evalset.json").write_bytes(set_bytes("s", [one_case("a")]))
+    changed = one_case("a", source={"curation": {"weight": 2}})
+    (tmp_path / "b.evalset.json").write_bytes(set_bytes("s", [changed]))
+    paths = [str(tmp_path / name) for name in ("a.evalset.json", "b.evalset.json")]
+
+    assert main(["diff", paths[0], paths[0]]) == 0
+    assert main(["diff", *paths, "--content"]) == 0
+    capsys.readouterr()
+    assert main(["diff", *paths, "--json"]) == 1
+
+    (change,) = json.loads(capsys.readouterr().out)["changed"]
+    assert change["fields"] == [
+        {"field": "source", "before": None, "after": {"curation": {"weight": 2}}}
+    ]
+
+
+def test_a_merge_takes_each_sides_edits_and_names_conflicts() -> None:
+    base = [one_case(name) for name in "abcd"]
+    ours = [one_case("a", "ours"), one_case("b", "ours"), one_case("d"), one_case("n")]
+    theirs = [one_case("a"), one_case("b", "theirs"), one_case("c"), one_case("d", "theirs")]
+
+    merged = merge(ours, theirs, base)
+
+    found = {
+        case["evalId"]: case["conversation"][0]["finalResponse"]["content"] for case in merged.cases
+    }
+    assert found == {"a": "ours", "b": "ours", "d": "theirs", "n": "done"}
+    assert merged.conflicts == ["b"]
+
+
+def test_a_merge_of_a_set_with_itself_is_that_set(tmp_path: Path) -> None:
+    path = tmp_path / "s.evalset.json"
+    path.write_bytes(set_bytes("s", [one_case("b"), one_case("a")]))
+    shutil.copy(path, tmp_path / "t.evalset.json")
+
+    assert main(["merge", str(path), str(tmp_path / "t.evalset.json"), "--out", str(path)]) == 0
+
+    assert path.read_bytes() == (tmp_path / "t.evalset.json").read_bytes()
+
+
+def test_a_recipe_may_name_a_filter(database: Path, tmp_path: Path) -> None:
+    path = recipe(tmp_path, pick=[{"label": "random"}], **{"from": {"filter": "tool:export_all"}})
+
+    assert [*labels(curate(database, tmp_path / "s.evalset.json", "--recipe", path))] == ["s-40"]
