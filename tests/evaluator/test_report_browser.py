@@ -268,7 +268,8 @@ def test_recorded_text_never_runs(open_report: Open, tmp_path: Path) -> None:
     opened.page.locator("summary").first.click()
     assert opened.page.evaluate("window.hacked") is None
     assert opened.page.evaluate("document.images.length") == 0
-    assert opened.page.evaluate("document.links.length") == 1
+    hrefs = opened.page.evaluate("[...document.links].map((link) => link.getAttribute('href'))")
+    assert all(href.startswith("#") for href in hrefs)
     assert "<script>window.hacked = 1</script>" in opened.page.locator(".details").inner_text()
     assert "⟦U+202E⟧{{7*7}}" in opened.page.locator(".details").inner_text()
 
@@ -303,3 +304,84 @@ def test_without_scripts_the_overview_is_there_and_says_what_is_not(
     assert "1 of 3 cases did not pass" in text
     assert "66.7%" in text
     assert "made by this page's script" in text
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """Two cases that their users' words and their tools tell apart."""
+    refund = make_turn(
+        userContent={"role": "user", "content": "I want my money back for A-110"},
+        tools=[make_tool("refund", arguments={"order_id": "A-110", "amount": 12})],
+    )
+    expected = [
+        make_turn(tools=[make_tool("refund", arguments={"amount": 21, "order_id": "A-110"})])
+    ]
+    cases = [
+        make_case("s-014", [refund], conversation=expected),
+        make_case("s-015", conversation=[make_turn(answer="else")]),
+    ]
+    return report_of(tmp_path_factory.mktemp("told"), cases, [TRAJECTORY, RESPONSE])
+
+
+@pytest.mark.parametrize(
+    ("search", "rows"),
+    [
+        ("money back", ["s-014"]),
+        ("tool:refund", ["s-014"]),
+        ("tool:get_order status:failed", ["s-015"]),
+        ("metric:trajectory", ["s-014", "s-015"]),
+        ("tool:nothing", []),
+    ],
+)
+def test_the_users_words_and_fields_are_searched(
+    open_report: Open, told: Report, search: str, rows: list[str]
+) -> None:
+    opened = open_report(told)
+
+    assert "I want my money back for A-110" in opened.page.locator(".opening").all_text_contents()
+    opened.page.fill("#search", search)
+    opened.wait_for_rows(len(rows))
+    assert sorted(opened.rows()) == rows
+
+
+def test_a_link_opens_its_case(open_report: Open, told: Report) -> None:
+    opened = open_report(told)
+    opened.page.locator(".row", has_text="s-014").click()
+    link = opened.page.evaluate("location.hash")
+
+    again = open_report(told)
+    again.page.evaluate("(hash) => { location.hash = hash; }", link)
+
+    again.page.locator(".details").wait_for()
+    assert again.page.locator(".case:has(.details) .id").all_text_contents() == ["s-014"]
+    assert "money back" in again.page.locator(".details").inner_text()
+
+
+def test_a_reason_shows_its_cases(open_report: Open, told: Report) -> None:
+    opened = open_report(told)
+    reason = opened.page.locator(".reasons li", has_text="amount 12, expected 21")
+
+    reason.locator("a").click()
+    opened.wait_for_rows(1)
+
+    assert opened.rows() == ["s-014"]
+    opened.page.locator("#clear").click()
+    opened.wait_for_rows(2)
+
+
+def test_slash_searches_and_j_and_k_go_through_the_cases(open_report: Open, told: Report) -> None:
+    opened = open_report(told)
+    focused = (
+        "document.activeElement.querySelector('.id')?.textContent ?? document.activeElement.id"
+    )
+
+    opened.page.keyboard.press("j")
+    first = opened.page.evaluate(focused)
+    opened.page.keyboard.press("j")
+    second = opened.page.evaluate(focused)
+    opened.page.keyboard.press("k")
+
+    assert [first, second] == opened.rows()
+    assert opened.page.evaluate(focused) == first
+    opened.page.keyboard.press("/")
+    assert opened.page.evaluate(focused) == "search"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from evaltap.evaluator.cases.identity import CaseKey, case_identity
 from evaltap.evaluator.reports.usage import TurnUse, turn_uses
+from evaltap.evaluator.reports.words import CaseWords, words_of
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.documents import (
     eval_set_name,
@@ -17,7 +18,7 @@ from evaltap.schemas.formats.case import CaseData
 
 
 class FileCases:
-    """What a report needs of files: the cases that it shows in full, and what the scored turns used.
+    """What a report needs of files: the cases that it shows in full, and what the scored cases said and used.
 
     When nothing but some cases is wanted, reading ends with the last of them.  Raises InputError for
     a file that cannot be read; lines that hold no case are counted.
@@ -28,6 +29,7 @@ class FileCases:
     ) -> None:
         self.cases: dict[CaseKey, CaseData] = {}
         self.uses: list[TurnUse] = []
+        self.words: dict[CaseKey, CaseWords] = {}
         self.bad_lines = 0
         for path in paths:
             name = eval_set_name(path)
@@ -35,6 +37,7 @@ class FileCases:
                 key = case_identity(case, name)[:3]
                 if key in scored:
                     self.uses += turn_uses(key, case)
+                    self.words[key] = words_of(case)
                 if key in wanted:
                     self.cases.setdefault(key, case)
                     if not scored and len(self.cases) == len(wanted):

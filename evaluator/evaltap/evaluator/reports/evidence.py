@@ -168,7 +168,7 @@ def _json(value: Any, limit: int) -> str:
     if value is None:
         return ""
     try:
-        return cut(orjson.dumps(value).decode(), limit)
+        return cut(orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode(), limit)
     except (TypeError, orjson.JSONEncodeError):  # half of a surrogate pair, or a huge number
         return cut(repr(value), limit)
 

@@ -20,9 +20,7 @@ def reason_groups(cases: Sequence[CaseReport]) -> tuple[ReasonGroup, ...]:
     cells = chain.from_iterable(((case, cell) for cell in case.cells) for case in cases)
     for case, cell in cells:
         if cell.status != "passed":
-            reason = deciding_reason(cell)
-            key = cell.metric_name, cell.status, pattern(reason)
-            found.setdefault(key, []).append((case.eval_id, reason))
+            found.setdefault(group_key(cell), []).append((case.eval_id, deciding_reason(cell)))
     groups = [
         ReasonGroup(
             *key,
@@ -33,6 +31,11 @@ def reason_groups(cases: Sequence[CaseReport]) -> tuple[ReasonGroup, ...]:
         for key, members in found.items()
     ]
     return tuple(sorted(groups, key=lambda group: -group.cases))
+
+
+def group_key(cell: Cell) -> tuple[str, str, str]:
+    """Return metric, status and pattern of the reason: what the cells of a group share."""
+    return cell.metric_name, cell.status, pattern(deciding_reason(cell))
 
 
 def deciding_reason(cell: Cell) -> str:

@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports import charts
+from evaltap.evaluator.reports.grouping import group_key
 from evaltap.evaluator.reports.model import SEVERITY, CaseReport, Report
 from evaltap.evaluator.reports.safe_text import visible
 
@@ -96,6 +97,10 @@ def _index(report: Report, shown: int) -> dict[str, Any]:
     names = [metric.metric_name for metric in report.metrics]
     places = {name: place for place, name in enumerate(names)}
     reasons: dict[str, int] = {"": 0}
+    shown_groups = report.reasons[:_GROUPS]
+    groups = {
+        (one.metric_name, one.status, one.pattern): place for place, one in enumerate(shown_groups)
+    }
     rows = []
     for case in report.cases:
         cells: list[Any] = [None] * len(names)
@@ -106,6 +111,7 @@ def _index(report: Report, shown: int) -> dict[str, Any]:
                 SEVERITY.index(cell.status),
                 None if cell.score is None else round(cell.score, 4),
                 number,
+                -1 if cell.status == "passed" else groups.get(group_key(cell), -1),
             ]
         rows.append(
             [
@@ -115,6 +121,8 @@ def _index(report: Report, shown: int) -> dict[str, Any]:
                 cells,
                 case.cost_usd,
                 case.latency_ms,
+                case.opening,
+                case.tools,
             ]
         )
     return {

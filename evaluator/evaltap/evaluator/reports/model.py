@@ -183,6 +183,10 @@ class CaseReport:
     """Why there is no evidence, or not all of it."""
     cost_usd: float | None = None
     latency_ms: float | None = None
+    opening: str = ""
+    """The user's first message, on one line; empty when it was not captured."""
+    tools: tuple[str, ...] = ()
+    """Names of the tools that were called, each once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from evaltap.evaluator.reports.usage import (
     usage_of,
 )
 from evaltap.evaluator.reports.wording import readable
+from evaltap.evaluator.reports.words import CaseWords, landed_words
 from evaltap.evaluator.store.database import STORE, Store, sql
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
@@ -66,7 +67,8 @@ def read_report(
     calls = JudgeCalls(store, detailed, limits)
     shown = with_details(store, cases[: limits.cases], calls, limits)
     shown = _with_evidence(shown, _landed(store, references), files, _comparison(store), limits)
-    cases = list(_with_usage([*shown, *cases[limits.cases :]], uses))
+    words = {**files.words, **landed_words(store)}
+    cases = list(_with_usage([*shown, *cases[limits.cases :]], uses, words))
     summary = summarise(store, run_id=run_id, metrics=digests)
     used = usage_of(uses)
     return Report(
@@ -216,7 +218,9 @@ def _uses(store: Store, files: FileCases) -> list[TurnUse]:
     return [*landed, *(use for use in files.uses if use.key not in here)]
 
 
-def _with_usage(cases: Iterable[CaseReport], uses: Sequence[TurnUse]) -> Iterable[CaseReport]:
+def _with_usage(
+    cases: Iterable[CaseReport], uses: Sequence[TurnUse], words: Mapping[CaseKey, CaseWords]
+) -> Iterable[CaseReport]:
     by_case: dict[CaseKey, list[TurnUse]] = {}
     for use in uses:
         by_case.setdefault(use.key, []).append(use)
@@ -224,7 +228,10 @@ def _with_usage(cases: Iterable[CaseReport], uses: Sequence[TurnUse]) -> Iterabl
         turns = by_case.get(_key(case), [])
         costs = [use.cost_usd for use in turns if use.cost_usd is not None]
         latencies = [use.latency_ms for use in turns if use.latency_ms is not None]
-        yield replace(case, cost_usd=total(costs), latency_ms=total(latencies))
+        opening, tools = words.get(_key(case), CaseWords())
+        yield replace(
+            case, cost_usd=total(costs), latency_ms=total(latencies), opening=opening, tools=tools
+        )
 
 
 def _metric_reports(store: Store) -> tuple[MetricReport, ...]:

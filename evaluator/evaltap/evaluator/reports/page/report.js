@@ -17,12 +17,13 @@
 
   const byId = (id) => document.getElementById(id);
   const data = JSON.parse(byId("index").textContent);
-  const cases = data.cases.map(([set, id, status, cells, cost, latency], place) => ({
-    set, id, status, cells, cost, latency, place, text: null,
+  const cases = data.cases.map(([set, id, status, cells, cost, latency, opening, tools], place) => ({
+    set, id, status, cells, cost, latency, opening, tools, place, text: null,
   }));
   const blocks = new Map();
   let found = cases;
   let drawn = 0;
+  let group = -1;
 
   function el(tag, attributes, ...children) {
     const node = document.createElement(tag);
@@ -51,9 +52,17 @@
   function textOf(one) {
     if (one.text === null) {
       const reasons = one.cells.map((cell) => (cell ? data.reasons[cell[2]] : ""));
-      one.text = [one.set, one.id, ...reasons].join("\n").toLowerCase();
+      one.text = [one.set, one.id, one.opening, ...one.tools, ...reasons].join("\n").toLowerCase();
     }
     return one.text;
+  }
+  // A word of the search: `tool:`, `status:` and `metric:` look into one field, anything else into all text.
+  function fits(one, word) {
+    const [, field, value] = /^(tool|status|metric):(.+)$/.exec(word) || [];
+    if (field === "tool") return one.tools.some((name) => name.toLowerCase().includes(value));
+    if (field === "status") return WORDS[one.status].replace(" ", "_").startsWith(value) || one.cells.some((cell) => cell && STATUS[cell[0]].startsWith(value) && STATUS[cell[0]] !== "passed");
+    if (field === "metric") return one.cells.some((cell, place) => cell && data.metrics[place].toLowerCase().includes(value));
+    return textOf(one).includes(word);
   }
   function lowest(one, metric) {
     const cells = metric < 0 ? one.cells : [one.cells[metric]];
@@ -81,8 +90,10 @@
         const fits = metric >= 0 ? one.cells[metric][0] === status : one.status === status || one.cells.some((cell) => cell && cell[0] === status && STATUS[status] !== "passed");
         if (!fits) return false;
       }
-      return words.every((word) => textOf(one).includes(word));
+      if (group >= 0 && !one.cells.some((cell) => cell && cell[3] === group)) return false;
+      return words.every((word) => fits(one, word));
     });
+    byId("clear").hidden = found.length === cases.length;
     found.sort(ORDERS[byId("sort").value](metric));
     byId("list").replaceChildren();
     drawn = 0;
@@ -118,8 +129,9 @@
       el("span", { class: "ids" }, recorded("span", "set", one.set && one.set !== one.id ? one.set + " / " : ""), recorded("b", "id", one.id)),
       el("span", { class: "cells" }, cells),
       el("span", { class: "use" }, [one.latency !== null ? duration(one.latency) : "", one.cost !== null ? money(one.cost) : ""].filter(Boolean).join(" · ")),
+      one.opening ? recorded("span", "opening", one.opening) : null,
       worst ? recorded("span", "why", data.reasons[worst[2]]) : null);
-    const holder = el("div", { class: "case" }, button);
+    const holder = el("div", { class: "case", "data-place": String(one.place) }, button);
     button.addEventListener("click", () => toggle(one, holder, button));
     return holder;
   }
@@ -128,6 +140,52 @@
     button.setAttribute("aria-expanded", String(!open));
     if (open) holder.lastElementChild.remove();
     else holder.append(details(one));
+    if (cases.length > 1) history.replaceState(null, "", open ? "#cases" : linkTo(one));
+  }
+
+  // -- links: #case-…, #reason-… -------------------------------------------------------------------
+
+  const nameOf = (one) => (one.set && one.set !== one.id ? one.set + "/" : "") + one.id;
+  const linkTo = (one) => "#case-" + encodeURIComponent(nameOf(one));
+  function follow() {
+    let target = "";
+    try {
+      target = decodeURIComponent(location.hash);
+    } catch {
+      return;
+    }
+    const reason = /^#reason-(\d+)$/.exec(target);
+    if (reason) return showOnly("", Number(reason[1]));
+    if (!target.startsWith("#case-")) return;
+    const name = target.slice("#case-".length);
+    const one = cases.find((each) => nameOf(each) === name) || cases.find((each) => each.id === name);
+    if (!one) return;
+    if (!found.includes(one) || found.indexOf(one) >= 20 * PAGE) showOnly(one.id.toLowerCase(), -1);
+    while (drawn <= found.indexOf(one)) draw();
+    const button = byId("list").querySelector(`[data-place="${one.place}"] > button`);
+    if (button.getAttribute("aria-expanded") === "false") button.click();
+    button.scrollIntoView({ block: "start" });
+    button.focus({ preventScroll: true });
+  }
+  function showOnly(words, number) {
+    for (const id of ["status", "metric"]) byId(id).value = "";
+    byId("search").value = words;
+    group = number;
+    choose();
+    if (number >= 0) byId("cases").scrollIntoView();
+  }
+  function keys(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+    if (event.key === "/") {
+      event.preventDefault();
+      byId("search").focus();
+      return;
+    }
+    const step = { j: 1, k: -1 }[event.key];
+    if (!step) return;
+    const rows = [...byId("list").querySelectorAll("button.row")];
+    const next = rows[rows.indexOf(document.activeElement) + step] || (step > 0 ? rows[0] : null);
+    if (next) next.focus();
   }
   function evidence(place) {
     if (place >= data.shown) return null;
@@ -215,7 +273,7 @@
     const answer = turn.answer === undefined ? "(no answer)" : turn.answer;
     parts.push(el("div", { class: turn.expected_answer === undefined ? "answers one" : "answers" },
       said("expected answer", turn.expected_answer, "wanted"),
-      said(turn.answer_as_expected ? "answer, as expected" : "answer", answer, "answer")));
+      said(turn.answer_as_expected ? "answer (the expected one)" : "answer", answer, "answer")));
     return el("section", { class: "turn" }, parts);
   }
   function steps(turn) {
@@ -255,7 +313,14 @@
     });
     for (const id of ["status", "metric", "sort"]) byId(id).addEventListener("change", choose);
     byId("more").addEventListener("click", draw);
+    byId("clear").addEventListener("click", () => {
+      showOnly("", -1);
+      history.replaceState(null, "", "#cases");
+    });
+    addEventListener("hashchange", follow);
+    document.addEventListener("keydown", keys);
     draw();
+    follow();
     if (cases.length === 1) byId("list").querySelector("button").click();
   }
 })();
