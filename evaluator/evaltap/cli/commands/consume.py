@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaltap.cli.interpreter import collecting_rarely, switching_often
-from evaltap.cli.options.common import add_json, open_store, progress
+from evaltap.cli.options.common import MinuteLine, add_json, open_store, progress
 from evaltap.cli.options.engine import LiveEngineOptions, add_live_engine, live_engine
 from evaltap.cli.options.judges import JudgeSession
 from evaltap.cli.options.logs import open_source, remember, report_telemetry
@@ -38,7 +38,7 @@ from evaltap.schemas.log.location import parse_log_location
 
 if TYPE_CHECKING:
     from evaltap.evaluator.batch.engine import Engine
-    from evaltap.evaluator.live.consumer import Consumer
+    from evaltap.evaluator.live.consumer import Consumed, Consumer
     from evaltap.evaluator.live.log_cursor import LogCursor
     from evaltap.evaluator.reports.summary import Difference, Summary
     from evaltap.evaluator.scoring.scorer import CaseScorer
@@ -148,7 +148,6 @@ def run(options: ConsumeOptions) -> int:
 def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engine | None") -> int:
     """Land a log and score it until stopped, or until it is idle; return the exit code."""
     from evaltap.evaluator.live.consumer import Consumed, Consumer
-    from evaltap.evaluator.live.heartbeat import heartbeat
     from evaltap.evaluator.live.schedule import ConsumerLimits
     from evaltap.evaluator.store.errors import NoMemoryError
 
@@ -157,7 +156,7 @@ def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engi
             open_source(options.log, until_idle=options.until_idle, partitions=options.partitions)
         ) as source,
         open_store(options.db) as store,
-        progress("turns landed") as show,
+        progress("turns landed", logged=False) as show,
         ExitStack() as opened,
     ):
         moved = remember(options.log, source, store)
@@ -170,7 +169,6 @@ def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engi
             pending = pending_scorer(
                 store, scorer, options.scoring.concurrency, references=references, engine=engine
             )
-        beat = heartbeat(options.heartbeat) if options.heartbeat else lambda: None
         consumer = Consumer(
             source,
             store,
@@ -178,7 +176,7 @@ def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engi
             duties=[*published, *_log_cursors(options, source, store, opened)],
             log=options.log,
             from_now=options.begin == "now",
-            beat=beat,
+            beat=_signs_of_life(options),
         )
 
         consumer.consumed.gaps += moved
@@ -210,6 +208,34 @@ def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engi
                     with store.unlimited_memory():
                         verdict = _verdict(options, store, scope)
         return _finish(options, consumer, verdict)
+
+
+def _signs_of_life(options: ConsumeOptions) -> "Callable[[Consumed], None]":
+    """Return what touches the heartbeat and, in a log, writes a line a minute."""
+    from evaltap.evaluator.live.heartbeat import heartbeat
+    from evaltap.schemas.text import counted
+
+    touch = heartbeat(options.heartbeat) if options.heartbeat else None
+    line = None if sys.stderr.isatty() else MinuteLine()
+    before = 0
+
+    def beat(consumed: "Consumed") -> None:
+        if touch is not None:
+            touch()
+        if line is not None:
+            line.due(lambda: status(consumed))
+
+    def status(consumed: "Consumed") -> str:
+        nonlocal before
+        landed, new = consumed.landed, consumed.landed.turns - before
+        before = landed.turns
+        return (
+            f"evaltap {options.command}: {counted(landed.turns, 'turn')} landed (+{new:,}),"
+            f" {counted(consumed.cases_scored, 'case')} scored,"
+            f" {counted(landed.dead_letters, 'dead letter')}"
+        )
+
+    return beat
 
 
 def _log_cursors(

@@ -1,7 +1,9 @@
 """Options that most commands have."""
 
 import argparse
+import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,11 +64,35 @@ def open_store(path: Path | None, *, create: bool = True) -> "Store":
         return Store(":memory:")
 
 
+class MinuteLine:
+    """Says once a minute how far long work is."""
+
+    def __init__(
+        self,
+        write: Callable[[str], object] = lambda line: print(line, file=sys.stderr, flush=True),
+        *,
+        seconds: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write = write
+        self._seconds = seconds
+        self._clock = clock
+        self._next = clock() + seconds
+
+    def due(self, say: Callable[[], str]) -> None:
+        """Write what `say` returns when a minute is over; called as often as one likes."""
+        now = self._clock()
+        if now >= self._next:
+            self._next = now + self._seconds
+            self._write(say())
+
+
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[int], None]]:
-    """Show a running count on a terminal; stay silent in a pipe."""
+def progress(what: str, *, logged: bool = True) -> Iterator[Callable[[int], None]]:
+    """Show a running count: all the time on a terminal, and if `logged` a line a minute in a log."""
     if not sys.stderr.isatty():
-        yield lambda _: None
+        line = MinuteLine(seconds=60.0 if logged else math.inf)
+        yield lambda count: line.due(lambda: f"evaltap: {count:,} {what}")
         return
     from evaltap.evaluator.reports.console import visible_console
 

@@ -74,7 +74,7 @@ class Consumer:
         limits: ConsumerLimits | None = None,
         recent_limits: RecentLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
-        beat: Callable[[], None] = lambda: None,
+        beat: Callable[[Consumed], None] = lambda _: None,
     ) -> None:
         self._source = source
         self._store = store
@@ -102,7 +102,7 @@ class Consumer:
 
     def _is_stopped(self) -> bool:
         """Tell whether it was asked to end; asked for at every step, so it is a sign of life."""
-        self._beat()
+        self._beat(self.consumed)
         return self._stopped.is_set()
 
     def run(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> Consumed:

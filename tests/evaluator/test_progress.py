@@ -1,0 +1,56 @@
+"""How long work says how far it is: a line a minute where nobody looks on."""
+
+import io
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cases import make_case, make_records, write_log
+from evaltap.cli.options.common import MinuteLine, progress
+
+
+def test_a_line_is_written_once_a_minute_however_often_it_is_due() -> None:
+    now, lines = [0.0], list[str]()
+    line = MinuteLine(lines.append, clock=lambda: now[0])
+
+    for second in range(0, 181, 5):
+        now[0] = float(second)
+        line.due(lambda second=second: f"at {second}")  # type: ignore[misc]
+
+    assert lines == ["at 60", "at 120", "at 180"]
+
+
+def test_short_work_writes_nothing_into_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("cases scored") as show:
+        for count in range(1000):
+            show(count)
+
+    assert capsys.readouterr() == ("", "")
+
+
+PROGRAM = """
+import sys
+from evaltap.cli.options import common
+line = common.MinuteLine.__init__
+common.MinuteLine.__init__ = lambda self, **_: line(self, seconds=0.2)
+from evaltap.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_service_says_what_it_landed_also_while_nothing_comes(tmp_path: Path) -> None:
+    write_log(tmp_path / "log.db", make_records([make_case(f"s-{n}") for n in range(3)]))
+    command = [sys.executable, "-c", PROGRAM, "consume", "--log", "log.db", "--db", "x.duckdb"]
+
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as service:
+        assert isinstance(service.stderr, io.TextIOBase)
+        until = time.monotonic() + 60
+        said: list[str] = []
+        while time.monotonic() < until and "(+0)" not in " ".join(said):
+            said.append(service.stderr.readline().strip())
+        service.terminate()
+
+    assert "evaltap consume: 3 turns landed (+0), 0 cases scored, 0 dead letters" in said
