@@ -137,10 +137,26 @@ def test_recall_of_nothing_is_asked_and_hidden_knowledge_is_not() -> None:
     judge = ScriptedJudge([grades(0)])
     hidden = make_tool("knowledge_search", capture={"result": "redacted"})
 
-    assert score(judge, one).score == 0
+    assert score(judge, one, turns=[make_turn(tools=[])]).score == 0
     assert "no knowledge was retrieved" in judge.requests[0].prompt
     outcome = score(ScriptedJudge([]), one, turns=[make_turn(tools=[hidden])])
     assert outcome.reason == "evidence missing: result of a knowledge tool is redacted"
+
+
+def test_retrieval_tools_of_other_names_are_configured() -> None:
+    tools = [make_tool("search_docs", result="Monday"), make_tool("get_order", result="secret")]
+    named = metric("llm_rubric_knowledge_recall", rubrics=RUBRICS, retrievalTools=["search_docs"])
+    judge = ScriptedJudge([grades(1)])
+
+    assert score(judge, named, turns=[make_turn(tools=tools)]).score == 1
+    assert '"Monday"' in judge.requests[0].prompt
+    assert "secret" not in judge.requests[0].prompt
+
+    bare = metric("llm_rubric_knowledge_recall", rubrics=RUBRICS)
+    outcome = score(ScriptedJudge([]), bare, turns=[make_turn(tools=tools)])
+    assert outcome.status is Status.NOT_EVALUATED
+    assert "no call of a retrieval tool" in outcome.reason
+    assert "llmJudge.retrievalTools" in outcome.reason
 
 
 # -- hallucinations --------------------------------------------------------------------------------

@@ -1,10 +1,15 @@
 """A command that runs until it is stopped ends in order when told once, at once when told twice."""
 
+import json
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from cases import RESPONSE, make_case, make_turn
 
 STUBBORN = r"""
 import os, time
@@ -31,3 +36,23 @@ def test_the_second_signal_ends_what_does_not_heed_the_first(number: signal.Sign
 
     assert process.returncode == -number
     assert ("again: at once" in told) == (number == signal.SIGINT)
+
+
+@pytest.mark.parametrize(("threshold", "code"), [(0, 0), (1, 1)])
+def test_the_exit_code_stays_when_the_reader_of_a_pipe_leaves(
+    tmp_path: Path, threshold: int, code: int
+) -> None:
+    metric = {**RESPONSE, "threshold": threshold}
+    (tmp_path / "m.json").write_text(json.dumps([metric]))
+    cases = [make_case(f"s-{n}", conversation=[make_turn(answer="else" * 50)]) for n in range(200)]
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
+    program = "import sys; from evaltap.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "score", "c.jsonl", "--metrics", "m.json"]
+
+    read, write = os.pipe()
+    with subprocess.Popen(command, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE) as process:
+        os.close(write)
+        os.close(read)  # nobody reads
+        _, said = process.communicate(timeout=120)
+
+    assert (process.returncode, said) == (code, b"")

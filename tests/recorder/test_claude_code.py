@@ -115,6 +115,24 @@ def test_a_session_is_read_turn_by_turn(tmp_path: Path) -> None:
     assert case["source"]["convention"] == "claude-code-transcript"
 
 
+def test_results_that_are_json_are_data_and_others_stay_text(tmp_path: Path) -> None:
+    script = Transcript()
+    script.asked("Sum?")
+    for call_id in ("c1", "c2", "c3"):
+        script.called("mcp__srv__calc", call_id, {})
+    script.returned("c1", [{"type": "text", "text": '{"r":2}'}])
+    script.returned("c2", [{"type": "text", "text": "[not json"}])
+    script.returned("c3", [{"type": "text", "text": "{}"}], error=True)
+    script.said("2.", "m2")
+
+    path = script.write(tmp_path / "s.jsonl")
+
+    (turn,) = turns_of(path)
+    assert [result for *_, result in turn["tools"]][:2] == [{"r": 2}, "[not json"]
+    failed = next(read_transcripts([path]))["actualConversation"][0]["tools"][2]
+    assert failed["error"]["message"] == "{}"
+
+
 def test_what_claude_code_writes_in_the_users_place_is_no_prompt(tmp_path: Path) -> None:
     script = Transcript()
     script.asked("Caveat: the messages below were generated", isMeta=True)

@@ -6,7 +6,6 @@ configuration, 3 incomplete (judge unavailable, evidence missing, inconclusive).
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 
@@ -166,10 +165,6 @@ def _run(argv: Sequence[str] | None) -> int:
         said = f"; {error}" if str(error) else ""
         print(f"evaltap {namespace.command}: interrupted{said}", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader of our output (head, less) has gone; say nothing more to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         # Errors of Kafka are known by their module only: most commands do not load it.
         trouble = _kafka_trouble(error)

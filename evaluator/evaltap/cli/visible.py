@@ -4,6 +4,7 @@ Names, reasons and errors hold text that an agent or its user wrote.  So one fil
 and stderr, and no message has to think of it.
 """
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -15,11 +16,41 @@ from evaltap.evaluator.reports.safe_text import escaped, visible
 _JSON = re.compile(r"\s*[\[{]")
 
 
+class PatientStream:
+    """A text stream whose reader (head, less) may leave: the command ends with its own exit code."""
+
+    def __init__(self, raw: TextIO) -> None:
+        self._raw = raw
+
+    def write(self, text: str) -> int:
+        """Write the text, to nowhere once nobody reads."""
+        try:
+            self._raw.write(text)
+        except BrokenPipeError:
+            self._say_no_more()
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what was held back."""
+        try:
+            self._raw.flush()
+        except BrokenPipeError:
+            self._say_no_more()
+
+    def _say_no_more(self) -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._raw.fileno())
+        os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:  # whatever a stream has
+        return getattr(self._raw, name)
+
+
 class VisibleStream:
     """A text stream whose text is made visible; JSON keeps its meaning, with escapes of its own."""
 
     def __init__(self, raw: TextIO) -> None:
-        self.raw = raw
+        self.raw: Any = PatientStream(raw)
         """Where the text goes, for who writes control codes on purpose."""
 
     def write(self, text: str) -> int:

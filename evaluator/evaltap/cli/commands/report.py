@@ -19,9 +19,12 @@ from evaltap.cli.options.verdict import (
 )
 from evaltap.cli.parsing import positive
 from evaltap.evaluator.reports.formats import FORMATS, format_of, render, write_report
+from evaltap.evaluator.reports.redaction import redacted
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from evaltap.evaluator.store.database import Store
 
 
@@ -36,6 +39,7 @@ class ReportOptions:
     cases: tuple[Path, ...]
     references: Path | None
     join: str
+    redact: bool
     worst: int
     json: bool
     guards: GuardOptions
@@ -85,6 +89,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many cases to list on the console (default: 10)",
     )
+    add(
+        "--redact",
+        action="store_true",
+        help="replace keys, mail addresses, phone, card and account numbers by pseudonyms, as a recorder"
+        " does before it writes: for files that were scored",
+    )
     add_filter(parser)
     add_json(parser)
     add_guards(parser)
@@ -104,6 +114,15 @@ def run(options: ReportOptions) -> int:
         return _whole(options, store, wanted)
 
 
+def _cleaner() -> "Callable[[str], str]":
+    """Return what redacts a text; raise InputError for settings that it cannot work with."""
+    from evaltap.cli.commands.redact import redaction_key
+    from evaltap.recorder.config import RecorderConfig
+
+    redactor = RecorderConfig().redactor(redaction_key(None))
+    return lambda text: str(redactor.value(text))
+
+
 def _on_console(options: ReportOptions, store: "Store") -> int:
     from evaltap.evaluator.reports.console import console, print_summary
     from evaltap.evaluator.reports.summary import check_run, summarise
@@ -116,6 +135,9 @@ def _on_console(options: ReportOptions, store: "Store") -> int:
     )
     code = guarded_exit(options.guards, store, summary, scope)
     differences = [] if options.json else worst_differences(store, summary, scope)
+    if options.redact:
+        clean = _cleaner()
+        summary, differences = redacted(summary, clean), redacted(differences, clean)
     if options.json:
         print(json.dumps({**summary.data(), "exit_code": code}, ensure_ascii=False))
     elif not summary.metrics:
@@ -137,6 +159,8 @@ def _whole(options: ReportOptions, store: "Store", wanted: str) -> int:
         case_files=options.cases,
         references=read_references(options.references, options.join),
     )
+    if options.redact:
+        report = redacted(report, _cleaner())
     if options.out is None:
         sys.stdout.write(render(report, wanted))
     else:

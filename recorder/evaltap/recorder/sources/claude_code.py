@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from evaltap.recorder.assembly.case import case_of
+from evaltap.recorder.conventions.evidence import decode
 from evaltap.recorder.observation import (
     Failure,
     ModelCalled,
@@ -355,13 +356,22 @@ def _returns(run_id: str, now: int, line: Mapping[str, Any]) -> Iterator[ToolRet
             if isinstance(part, Mapping) and isinstance(part.get("text"), str)
         ]
         if isinstance(content, list) and len(texts) == len(content):
-            content = "\n".join(texts)
+            content = _data("\n".join(texts))
         failure = None
         if block.get("is_error"):
-            failure = Failure(message=content if isinstance(content, str) else None)
+            failure = Failure(message="\n".join(texts) or _words(content))
         missing = {"result": "missing"} if content is None and failure is None else {}
         call_id = str(block.get("tool_use_id"))
         yield ToolReturned(run_id, now, call_id, content, failure, capture=missing)
+
+
+def _words(content: object) -> str | None:
+    return content if isinstance(content, str) else None
+
+
+def _data(text: str) -> object:
+    """Return what a tool's text holds as JSON, as MCP servers answer; other text stays."""
+    return decode(text).value if text.lstrip()[:1] in ("{", "[") else text
 
 
 def _calls(blocks: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -257,6 +257,8 @@ class LlmJudgeCriterion(WireModel):
     panel: list[OtherJudge] = []
     """More judges beside `judge_model`; the majority of judges decides."""
     cascade: Cascade | None = None
+    retrieval_tools: list[str] = []
+    """`llm_rubric_knowledge_recall`: tools whose results are the retrieved knowledge (empty: the peer's)."""
 
 
 class Criterion(WireModel):

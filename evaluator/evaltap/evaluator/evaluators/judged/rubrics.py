@@ -26,6 +26,7 @@ from evaltap.evaluator.evaluators.judged.rubric_prompt import stated_answer, sta
 from evaltap.schemas.formats.metric import EvalMetric
 
 KNOWLEDGE_TOOLS: Final = frozenset({"knowledge_search", "knowledge_search_with_agentic_filter"})
+"""The retrieval tools of tRPC-Agent-Go, where the criterion names no others."""
 
 Sections = list[tuple[str, str]]
 
@@ -50,15 +51,20 @@ def response(metric: EvalMetric) -> Judged:
 
 
 def knowledge_recall(metric: EvalMetric) -> Judged:
-    """`llm_rubric_knowledge_recall`: rubrics about what the knowledge tools returned."""
+    """`llm_rubric_knowledge_recall`: rubrics about what the retrieval tools returned."""
+    judge = metric.criterion.llm_judge if metric.criterion else None
+    names = frozenset(judge.retrieval_tools if judge else ()) or KNOWLEDGE_TOOLS
 
     def sections(view: TurnView) -> Sections | MissingEvidence:
         turn = view.turn
         reason = lacking(turn, "userContent") or calls_lack(turn, ("name",))
-        found = [call for call in turn.tools if call and call.get("name") in KNOWLEDGE_TOOLS]
+        found = [call for call in turn.tools if call and call.get("name") in names]
         hidden = [*filter(None, (absent_state(call, "result") for call in found))]
         if reason is None and hidden:
             reason = f"result of a knowledge tool is {hidden[0]}"
+        if reason is None and turn.tools and not found:
+            known = ", ".join(sorted(names))
+            reason = f"no call of a retrieval tool ({known}); llmJudge.retrievalTools names others"
         if reason is not None:
             return MissingEvidence(reason)
         lines = [orjson.dumps(call.get("result")).decode() for call in found]

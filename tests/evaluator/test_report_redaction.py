@@ -1,0 +1,57 @@
+"""Reports over files that nobody redacted."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cases import RESPONSE, make_case, make_turn
+from evaltap.cli.main import main
+
+MAIL = "bob@example.com"
+
+
+@pytest.fixture
+def scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store with the score of a case that holds a mail address everywhere."""
+    monkeypatch.chdir(tmp_path)
+    turn = make_turn(
+        userContent={"role": "user", "content": f"Mail me: {MAIL}"},
+        tools=[{"name": "send", "arguments": {"to": MAIL}, "result": f"sent to {MAIL}"}],
+        answer=f"I wrote to {MAIL}",
+    )
+    case = make_case("s-1", [turn], conversation=[make_turn(answer="No")])
+    Path("c.jsonl").write_text(json.dumps(case))
+    Path("m.json").write_text(json.dumps([RESPONSE]))
+    main(["score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb"])
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["r.html", "r.json", "r.xml", "r.md"])
+def test_no_personal_data_reaches_a_redacted_report(scored: Path, name: str) -> None:
+    command = ["report", "x.duckdb", "--cases", "c.jsonl", "--out", name]
+
+    main(command)
+    assert MAIL in (scored / name).read_text()
+    main([*command, "--redact"])
+
+    text = (scored / name).read_text()
+    assert MAIL not in text
+    assert "email:" in text
+    assert "s-1" in text
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_nor_what_is_printed(
+    scored: Path, capsys: pytest.CaptureFixture[str], form: list[str]
+) -> None:
+    capsys.readouterr()
+    main(["report", "x.duckdb", "--cases", "c.jsonl", *form])
+    assert MAIL in capsys.readouterr().out
+
+    code = main(["report", "x.duckdb", "--cases", "c.jsonl", "--redact", *form])
+
+    printed = capsys.readouterr().out
+    assert code == 1
+    assert MAIL not in printed
+    assert "s-1" in printed
