@@ -7,9 +7,27 @@ from typing import Any, Final, TypeVar, cast
 T = TypeVar("T")
 
 _NAMES: Final = frozenset(
-    "app_name cases_from database ended_at eval_id eval_ids eval_set_id evaltap_version evaluator_name"
-    " evaluator_version example_id generated_at invocation_id kind metric_name rubric_id run_id"
-    " started_at status".split()
+    [
+        "app_name",
+        "cases_from",
+        "database",
+        "ended_at",
+        "eval_id",
+        "eval_ids",
+        "eval_set_id",
+        "evaltap_version",
+        "evaluator_name",
+        "evaluator_version",
+        "example_id",
+        "generated_at",
+        "invocation_id",
+        "kind",
+        "metric_name",
+        "rubric_id",
+        "run_id",
+        "started_at",
+        "status",
+    ]
 )
 """Fields that name things: reports are joined by them."""
 
