@@ -127,8 +127,12 @@ def _kafka_trouble(error: Exception) -> EvaltapError | None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a user's mistake is a message, never a traceback."""
-    with visible_output():
-        return _run(argv)
+    before = os.umask(0o077)  # what a command makes holds conversations
+    try:
+        with visible_output():
+            return _run(argv)
+    finally:
+        os.umask(before)
 
 
 def _run(argv: Sequence[str] | None) -> int:

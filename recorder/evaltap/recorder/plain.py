@@ -19,13 +19,21 @@ MAX_VALUES = 1_300
 """Values in one value: what the agent's thread copies in some 0.3 ms."""
 _CONTAINER_VALUES = 2
 """What a list, a dict or an odd key counts for besides what is in it."""
-_FOREIGN_VALUES = 25
+_ODD_KEY_VALUES = 12
+"""What a key counts for that is no text, besides what is in it."""
+_FOREIGN_VALUES = 30
 """What an object counts for that is no JSON type."""
 _FOREIGN_SECONDS = 0.002
 """How long objects of others are looked into; native code is asked their shape, and may be slow."""
 _MAX_DEPTH = 60
 _MAX_KEY = 512
 _SHORT = 20
+_FLAT = 12
+"""Keys of a dict that is copied in one go."""
+_FLAT_BYTES = 1_000
+"""More than such a dict can have."""
+_LONG = 8_192
+_CONTROLS = bytes(code for code in range(32) if code not in b"\b\t\n\f\r")
 _MAX_DIGITS_BITS = 4096
 _LARGEST, _SMALLEST = (1 << 64) - 1, -(1 << 63)
 
@@ -67,7 +75,10 @@ class PlainCopy:
         if kind is int:
             return value if _SMALLEST <= value <= _LARGEST else _large(value)
         if kind is float:
-            return value if math.isfinite(value) else str(value)
+            if math.isfinite(value):
+                return value
+            self._values -= 1
+            return str(value)
         if issubclass(kind, str):
             return self._text(str.__getitem__(value, slice(max(0, self._bytes) + 1)))
         if issubclass(kind, int):
@@ -78,17 +89,34 @@ class PlainCopy:
 
     def _inside(self, value: Any) -> Any:
         """Return the copy of a container or an object, its name where the walk ends."""
-        key = id(value)
-        if key in self._above:
+        key, above = id(value), self._above
+        if key in above:
             return type_name(value)
-        if len(self._above) >= _MAX_DEPTH or self._values <= 0 or self._bytes <= 0:
+        room = self._values
+        if len(above) >= _MAX_DEPTH or room <= 0 or self._bytes <= 0:
             self.was_cut = True
             return type_name(value)
-        self._values -= _CONTAINER_VALUES
-        self._above.add(key)
-        copy = self._container(value)
-        self._above.discard(key)
+        self._values = room = room - _CONTAINER_VALUES
+        above.add(key)
+        kind = type(value)
+        if kind is dict:
+            copy: Any = self._dict(self._items(value, room), len(value))
+        elif kind is list:
+            copy = self._list(value[:room] if room > 0 else (), len(value))
+        else:
+            copy = self._container(value)
+        above.discard(key)
         return copy
+
+    @staticmethod
+    def _items(value: dict[Any, Any], room: int) -> list[tuple[Any, Any]]:
+        """Return the first pairs of a plain dict."""
+        if len(value) <= room:
+            try:
+                return list(value.items())
+            except RuntimeError:  # it changed meanwhile
+                pass
+        return listed(lambda: iter(dict.items(value)), max(0, room))
 
     def _container(self, value: Any) -> Any:
         kind, room = type(value), max(0, self._values)
@@ -128,6 +156,8 @@ class PlainCopy:
                     (kind is str and len(one) <= _SHORT)
                     or (kind is int and _SMALLEST <= one <= _LARGEST)
                     or (kind is float and one - one == 0)  # neither infinite nor NaN
+                    or one is None
+                    or kind is bool
                 )
             ):
                 left -= 1
@@ -144,21 +174,74 @@ class PlainCopy:
         self._values, self._bytes = left, self._bytes - size
         return kept
 
+    def _flat(self, value: dict[Any, Any]) -> dict[str, Any] | None:
+        """Return the copy of a small dict of short texts and small numbers; None for any other."""
+        count = len(value)
+        if count > _FLAT or self._values < count + _FLAT or self._bytes < _FLAT_BYTES:
+            return None
+        try:
+            items = list(value.items())
+        except RuntimeError:  # it changed meanwhile
+            return None
+        size = 0
+        for key, one in items:
+            kind = type(one)
+            if not (
+                type(key) is str
+                and len(key) <= _SHORT
+                and (
+                    (kind is str and len(one) <= _SHORT)
+                    or (kind is int and _SMALLEST <= one <= _LARGEST)
+                    or (kind is float and one - one == 0)
+                    or one is None
+                    or kind is bool
+                )
+            ):
+                return None
+            size += len(key)
+        self._values -= len(items) + 1 + _CONTAINER_VALUES
+        self._bytes -= size + _SHORT * len(items) + 5
+        return dict(items)
+
     def _list(self, items: Any, length: int) -> list[Any]:
+        """Return the copy of a list; short texts and small numbers cost no call."""
         kept: list[Any] = []
+        left, size = self._values, 0
         for one in items:
-            if self._values <= 0 or self._bytes <= 0:
+            kind = type(one)
+            if (
+                (kind is str and len(one) <= _SHORT)
+                or (kind is int and _SMALLEST <= one <= _LARGEST)
+                or (kind is float and one - one == 0)
+            ):
+                if left <= 0 or size >= self._bytes:
+                    break
+                left -= 1
+                size += _SHORT
+                kept.append(one)
+                continue
+            self._values, self._bytes = left, self._bytes - size
+            size = 0
+            if left <= 0 or self._bytes <= 0:
                 break
-            kept.append(self.copied(one))
+            flat = self._flat(one) if kind is dict else None
+            kept.append(self.copied(one) if flat is None else flat)
+            left = self._values
+        self._values, self._bytes = left, self._bytes - size
         self.was_cut |= length > len(kept)
         return kept
 
     def _key(self, key: object) -> str:
         self._values -= _CONTAINER_VALUES
-        plain = key if type(key) is str else self.copied(key)
-        text = plain if type(plain) is str else json.dumps(plain, separators=(",", ":"))
+        text = key if type(key) is str else self._odd_key(key)
         self._bytes -= min(len(text), _MAX_KEY)
         return text if len(text) <= _MAX_KEY else cut_text(text[:_MAX_KEY], _MAX_KEY)
+
+    def _odd_key(self, key: object) -> str:
+        """Return a key that is no text as the JSON of its copy."""
+        self._values -= _ODD_KEY_VALUES
+        plain = self.copied(key)
+        return plain if type(plain) is str else json.dumps(plain, separators=(",", ":"))
 
     def _text(self, text: str) -> str:
         self._values -= 1
@@ -169,8 +252,19 @@ class PlainCopy:
             size = len(text)
         if not text.isascii():
             size = len(text.encode("utf-8", "surrogatepass"))
+        elif size > _LONG:
+            text, size = self._few_controls(text, size)
         self._bytes -= size + 3
         return text
+
+    def _few_controls(self, text: str, size: int) -> tuple[str, int]:
+        """Cut a long text that is full of control characters, which JSON writes with six each."""
+        controls = size - len(text.encode().translate(None, _CONTROLS))
+        if controls * 8 < size:
+            return text, size
+        self.was_cut = True
+        text = cut_text(text[: size // 8], size // 8)
+        return text, len(text) * 6
 
 
 def _large(value: int) -> str:

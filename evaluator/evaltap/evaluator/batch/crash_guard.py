@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
 
+from evaltap.schemas.files.private import private_file
+
 CaseKey: TypeAlias = tuple[str, str, str]
 """App name, eval set id, eval id."""
 
@@ -98,8 +100,8 @@ class CrashGuard:
             return
         noted = [[*key, deaths] for key, deaths in self._suspects.items()]
         # A disk that does not take it has other ways to say so.
-        with suppress(OSError):
-            self._path.write_text(json.dumps({"suspects": noted, "under_way": list(under_way)}))
+        with suppress(OSError), private_file(self._path) as file:
+            file.write(json.dumps({"suspects": noted, "under_way": list(under_way)}).encode())
 
     def _left_behind(self) -> tuple[dict[CaseKey, int], list[CaseKey]]:
         """Return the suspects with their deaths so far, and what was under way at the last death."""

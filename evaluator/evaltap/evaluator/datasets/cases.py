@@ -1,7 +1,6 @@
 """Cases of data sets: one after the other, or as files for a command that reads eval cases."""
 
 import json
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.datasets.columns import ColumnCheck, Columns, case_or_bad_line, row_case
 from evaltap.evaluator.datasets.tables import read_rows
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.private import private_file
 from evaltap.schemas.formats.case import CaseData
 
 SUFFIXES: Final = frozenset({".arrow", ".csv", ".parquet"})
@@ -72,20 +72,17 @@ def write_case_lines(
 
     Raises InputError when there is neither a case nor a bad line by then, or the file cannot be written.
     """
-    temporary, count = path.with_name(path.name + ".tmp"), 0
+    count = 0
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
+        with private_file(path) as file:
             for case in cases:
                 file.write(json.dumps(case, ensure_ascii=False).encode() + b"\n")
                 count += 1
-        if not count and not bad_lines:
-            raise InputError("no row; expected at least one")
-        os.replace(temporary, path)
+            if not count and not bad_lines:
+                raise InputError("no row; expected at least one")
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from None
-    finally:
-        temporary.unlink(missing_ok=True)
     return count
 
 

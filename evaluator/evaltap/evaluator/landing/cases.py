@@ -8,6 +8,7 @@ import orjson
 from evaltap.evaluator.cases.pairing import placeholder
 from evaltap.evaluator.store.database import Store, sql
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.private import private_file
 from evaltap.schemas.formats.case import CaseData
 
 
@@ -20,15 +21,14 @@ def landed_cases(store: Store) -> Iterator[CaseData]:
 
 def write_json_lines(path: Path, cases: Iterable[CaseData]) -> int:
     """Write one case a line; return how many.  Memory does not grow with them."""
-    temporary = path.with_name(path.name + ".tmp") if path.is_file() or not path.exists() else path
     count = 0
     try:
-        with temporary.open("wb") as file:
+        # A device or a pipe is written to, not replaced.
+        in_place = path.exists() and not path.is_file()
+        with path.open("wb") if in_place else private_file(path) as file:
             for case in cases:
                 file.write(orjson.dumps(case, option=orjson.OPT_APPEND_NEWLINE))
                 count += 1
-        if temporary != path:
-            temporary.replace(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from None
     return count

@@ -243,10 +243,10 @@ def write_anew(path: Path) -> None:
         old, new = (str(one).replace("'", "''") for one in (path, fresh))
         connection.execute(f"ATTACH '{old}' AS old (READ_ONLY)")
         connection.execute(f"ATTACH '{new}' AS new")
+        shutil.copymode(path, fresh)
         shut_in(connection)
         connection.execute("COPY FROM DATABASE old TO new")
         connection.execute("CHECKPOINT new")
-    shutil.copymode(path, fresh)
     os.replace(fresh, path)
     path.with_name(path.name + ".wal").unlink(missing_ok=True)
 

@@ -18,12 +18,12 @@ def write_part(store: Store, folder: Path, number: int) -> None:
 
     A part that is there already stays as it is: it was scored twice, as its node seemed dead.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".part-{number:06}-", dir=folder))
-    unfinished.chmod(0o755)  # who may read the folder of the runs may read the part
     for table in RESULT_TABLES:
         target = _quoted(unfinished / f"{table}.parquet")
         store.execute(f"COPY {table} TO {target} (FORMAT parquet, COMPRESSION zstd)")
+        (unfinished / f"{table}.parquet").chmod(0o600)
         store.execute(f"DELETE FROM {table}")
     part = folder / f"part-{number:06}"
     try:

@@ -14,6 +14,7 @@ from pathlib import Path
 import duckdb
 
 from evaltap.evaluator.store.errors import NoMemoryError, StorageError
+from evaltap.schemas.files.private import private_file
 
 _DAMAGE_AT = re.compile(r"entry at byte position (\d+)")
 _DAMAGED = ("Corrupt database file", "Could not read enough bytes", "Corrupted", "corrupt")
@@ -34,8 +35,8 @@ def set_log_aside(path: Path, error: str, *, keep: bool) -> str | None:
     found = _DAMAGE_AT.search(error) if keep else None
     part = int(found[1]) if found else 0
     if part:
-        with aside.open("rb") as whole:
-            log.write_bytes(whole.read(part))
+        with aside.open("rb") as whole, private_file(log) as file:
+            file.write(whole.read(part))
     return (
         f"{path}: its write-ahead log is damaged and was set aside as {aside.name}; rows that were written"
         " last are gone, and their offsets with them: what came from a log lands again, what was scored"

@@ -26,7 +26,7 @@ from evaltap.evaluator.store.contents import Contents, contents_of, refuse_stran
 from evaltap.evaluator.store.damage import translated
 from evaltap.evaluator.store.errors import NoMemoryError, StorageError, StoreError
 from evaltap.evaluator.store.file_type import is_database
-from evaltap.evaluator.store.opening import open_file, open_when_free, use
+from evaltap.evaluator.store.opening import make_log_private, open_file, open_when_free, use
 from evaltap.evaluator.store.results_folder import (
     FOLDER_KEY,
     RESULT_TABLES,
@@ -277,6 +277,7 @@ class Store:
             self._in_transaction = False
         with translated(self.path):
             self._connection.commit()
+        make_log_private(self.path)
 
     def execute(self, statement: str, parameters: Any = None) -> None:
         """Run statements whose result is of no interest."""

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,10 +27,13 @@ def _attached(path: Path, reading: Path | None) -> duckdb.DuckDBPyConnection:
     if not in_memory:
         # What does not fit into memory is spilled beside the file, not into the working directory.
         settings["temp_directory"] = f"{path}.tmp"
+    new = not in_memory and not path.exists()
     connection = duckdb.connect(config=settings)
     try:
         file = str(path).replace("'", "''")
         connection.execute(f"ATTACH '{file}' AS {_NAME} (ROW_GROUP_SIZE {ROWS_PER_GROUP})")
+        if new:
+            path.chmod(0o600)  # it holds nothing yet
         if not in_memory:
             shut_in(connection, reading)
         use(connection)
@@ -37,6 +41,12 @@ def _attached(path: Path, reading: Path | None) -> duckdb.DuckDBPyConnection:
         connection.close()
         raise
     return connection
+
+
+def make_log_private(path: Path) -> None:
+    """Give the write-ahead log, which DuckDB makes anew at times, the mode of its file."""
+    with suppress(OSError):
+        path.with_name(path.name + ".wal").chmod(path.stat().st_mode & 0o777)
 
 
 def shut_in(connection: duckdb.DuckDBPyConnection, reading: Path | None = None) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import os
 from pathlib import Path
 
+from evaltap.schemas.files.private import private_file
 from evaltap.schemas.log.location import KafkaLocation
 
 SPOOL_VARIABLE = "EVALTAP_SPOOL_DIR"
@@ -22,7 +23,8 @@ def spool_folder(location: KafkaLocation) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     named = folder / LOCATION_FILE
     if not named.exists():
-        named.write_text(f"{location}\n", "utf-8")
+        with private_file(named) as file:
+            file.write(f"{location}\n".encode())
     return folder
 
 
