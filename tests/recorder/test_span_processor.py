@@ -148,7 +148,7 @@ def test_a_log_record_behind_its_turn_revises_it_and_counts_as_a_revision() -> N
 def test_what_sampling_left_out_at_first_is_kept_when_a_late_span_says_why() -> None:
     sink = MemorySink()
     rules = json.dumps([{"name": "errors", "keep": 1, "error": True}])
-    recorder = Recorder(sink=sink, sample_rate=0.0, sample_rules=rules)
+    recorder = Recorder(sink=sink, sample_rate=0.0, sample_rules=rules, sample_hold_seconds=0.0)
     provider = TracerProvider()
     provider.add_span_processor(CaseSpanProcessor(recorder=recorder, limits=NEVER_QUIET))
     tracer = provider.get_tracer("test")

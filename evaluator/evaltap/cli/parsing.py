@@ -193,6 +193,11 @@ def names(text: str) -> list[str]:
     return found
 
 
+def counts(text: str) -> list[int]:
+    """Parse whole numbers of 1 or more with commas between them."""
+    return [positive(part.strip()) for part in text.split(",")]
+
+
 def amount(text: str) -> float:
     """Parse an amount of 0 or more."""
     try:

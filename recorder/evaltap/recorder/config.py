@@ -138,6 +138,16 @@ class RecorderConfig:
         "Name of the agent application, where the source does not know it.")
     service: str | None = _setting("service", None, _text,
         "Name of the service, where the source does not know it.")
+    agent_name: str | None = _setting("agent_name", None, _text,
+        "Name of the agent, where the source does not know it.")
+    version: str | None = _setting("version", None, _text,
+        "Version of the agent: a release, a commit, a prompt; else `service.version` of the spans.")
+    environment: str | None = _setting("environment", None, _text,
+        "Where the agent runs: production, staging; else `deployment.environment.name` of the spans.")
+    tags: str = _setting("tags", "", str,
+        "Words with commas between them that are written on each turn: `canary,prompt=b`.")
+    run: str | None = _setting("run", None, _text,
+        "Name of this recording, where eval cases are recorded several times: `nightly-3`.")
     sample_rate: float = _setting("sample_rate", 1.0, _number(0, 1),
         "Share of sessions to record, chosen by the hash of the session id.", fallback=0.0)
     sample_rules: str = _setting("sample_rules", "", _outcomes,

@@ -34,6 +34,10 @@ class Origin:
     service: str | None = None
     framework: str | None = None
     convention: str | None = None
+    version: str | None = None
+    """Of the agent: a release, a commit, a prompt's number."""
+    environment: str | None = None
+    """Where it runs: production, staging."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -457,6 +457,8 @@ def _configured(
         return config
     if log is not None:
         settings["log"] = str(log)
+    if isinstance(settings.get("tags"), list | tuple):
+        settings["tags"] = ",".join(map(str, settings["tags"]))
     try:
         return RecorderConfig(**settings)
     except TypeError as error:

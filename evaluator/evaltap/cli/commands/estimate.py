@@ -3,24 +3,13 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_databases, add_json, open_stores
 from evaltap.cli.parsing import moment, names
 from evaltap.schemas.errors import InputError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from evaltap.evaluator.estimates.rates import Rate
-
-NARROW = 80
-"""Columns of a table where there is no terminal."""
-DIGEST_WIDTH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +99,9 @@ def run(options: EstimateOptions) -> int:
         print(json.dumps([rate.data() for rate in found.rates], ensure_ascii=False))
     else:
         from evaltap.evaluator.reports.console import console
+        from evaltap.evaluator.reports.rates import print_rates
 
-        _print(found.rates, options.by, console())
+        print_rates(found.rates, options.by, console())
     for note in found.notes:
         print(f"evaltap estimate: {note}", file=sys.stderr)
     if any(rate.turns for rate in found.rates):
@@ -122,55 +112,3 @@ def run(options: EstimateOptions) -> int:
         file=sys.stderr,
     )
     return 3
-
-
-def _print(rates: "Sequence[Rate]", by: Sequence[str], out: "Console") -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    if not rates:
-        return
-    named = list(dict.fromkeys(map(_named, rates)))
-    flagged = any(rate.flags for rate in rates)
-    title = f"{named[0]}, {_about(rates)}" if len(named) == 1 else _about(rates)
-    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE, pad_edge=False)
-    for name in (*by, *(["metric"] if len(named) > 1 else [])):
-        table.add_column(name, overflow="fold")
-    for name in ("rate", "95 %", "turns", "sessions"):
-        table.add_column(name, justify="right", no_wrap=True)
-    if flagged:
-        table.add_column("flags", overflow="fold")
-    for rate in rates:
-        cells = ["-" if rate.slice[name] is None else _shown(rate.slice[name]) for name in by]
-        table.add_row(
-            *map(Text, cells),
-            *([Text(_named(rate))] if len(named) > 1 else []),
-            "-" if rate.rate is None else f"{rate.rate:.1%}",
-            "" if rate.process is None else f"{rate.process.low:.1%} to {rate.process.high:.1%}",
-            f"{rate.turns:,}",
-            f"{rate.sessions:,}",
-            *([Text(" ".join(rate.flags))] if flagged else []),
-        )
-    width = out.width if out.is_terminal else NARROW
-    out.print(table, width=width)
-
-
-def _named(rate: "Rate") -> str:
-    """Return the metric with its version, or the signal; a signal that looks at a metric has both."""
-    if rate.metric is None:
-        return rate.signal
-    signal = "" if rate.signal == "pass_rate" else f"{rate.signal} "
-    return f"{signal}{_shown(rate.metric)} {(rate.metric_digest or '')[:DIGEST_WIDTH]}"
-
-
-def _about(rates: "Sequence[Rate]") -> str:
-    if any(abs(rate.estimated_turns - rate.turns) > 0.5 for rate in rates):
-        return "of all traffic (weighted; turns and sessions as recorded)"
-    return "of all turns"
-
-
-def _shown(text: str | None) -> str:
-    from evaltap.evaluator.reports.safe_text import visible
-
-    return visible(text or "")

@@ -17,7 +17,7 @@ from evaltap.cli.options.verdict import (
     guarded_exit,
     worst_differences,
 )
-from evaltap.cli.parsing import positive
+from evaltap.cli.parsing import counts, names, positive
 from evaltap.evaluator.reports.formats import FORMATS, format_of, render, write_report
 from evaltap.evaluator.reports.redaction import redacted
 from evaltap.schemas.errors import InputError
@@ -25,6 +25,7 @@ from evaltap.schemas.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from evaltap.evaluator.estimates.rates import Rate
     from evaltap.evaluator.store.database import Store
 
 
@@ -41,6 +42,8 @@ class ReportOptions:
     join: str
     redact: bool
     worst: int
+    by: tuple[str, ...]
+    pass_k: tuple[int, ...]
     json: bool
     guards: GuardOptions
     chosen: FilterOptions
@@ -54,6 +57,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap report results.duckdb --run 20261121-101500-ab12cd\n"
         "  evaltap report results.duckdb --out report.html\n"
         "  evaltap report results.duckdb --filter 'tool:refund since:7d'\n"
+        "  evaltap report results.duckdb --by version                   # of the agent\n"
+        "  evaltap report results.duckdb --pass-k 1,3,5                 # cases that were recorded again\n"
         "  evaltap report results.duckdb --cases cases.evalset.json --out junit.xml\n"
         '  evaltap report results.duckdb --format markdown >> "$GITHUB_STEP_SUMMARY"\n\n'
         "exit code: 0 all passed, 1 something failed, 3 incomplete"
@@ -95,6 +100,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="replace keys, mail addresses, phone, card and account numbers by pseudonyms, as a recorder"
         " does before it writes: for files that were scored",
     )
+    add(
+        "--by",
+        type=names,
+        default=[],
+        metavar="NAMES",
+        help="also pass rates of turns by version, environment, agent, tag, run, tool, model, hour, ...",
+    )
+    add(
+        "--pass-k",
+        type=counts,
+        default=[],
+        metavar="K,...",
+        help="also pass@k and pass^k of cases that were recorded several times (EVALTAP_RUN)",
+    )
     add_filter(parser)
     add_json(parser)
     add_guards(parser)
@@ -108,6 +127,8 @@ def run(options: ReportOptions) -> int:
         if wanted == "console" or options.json:
             raise InputError("--out: takes a file format; leave --json and --format console out")
         wanted = format_of(options.out, wanted)
+    if wanted not in (None, "console") and (options.by or options.pass_k):
+        raise InputError("--by, --pass-k: are shown on the console and by --json; leave --out out")
     with options.chosen.open(options.db) as store:
         if wanted in (None, "console"):
             return _on_console(options, store)
@@ -125,6 +146,8 @@ def _cleaner() -> "Callable[[str], str]":
 
 def _on_console(options: ReportOptions, store: "Store") -> int:
     from evaltap.evaluator.reports.console import console, print_summary
+    from evaltap.evaluator.reports.rates import print_rates
+    from evaltap.evaluator.reports.repeats import print_pass_k, read_pass_k
     from evaltap.evaluator.reports.summary import check_run, summarise
 
     if options.run_id:
@@ -138,8 +161,13 @@ def _on_console(options: ReportOptions, store: "Store") -> int:
     if options.redact:
         clean = _cleaner()
         summary, differences = redacted(summary, clean), redacted(differences, clean)
+    rates = _rates(options, store)
+    repeats = read_pass_k(store, options.pass_k, run_id=options.run_id) if options.pass_k else []
     if options.json:
-        print(json.dumps({**summary.data(), "exit_code": code}, ensure_ascii=False))
+        more = {"by": [rate.data() for rate in rates]} if options.by else {}
+        if options.pass_k:
+            more["pass_k"] = [row.data() for row in repeats]
+        print(json.dumps({**summary.data(), **more, "exit_code": code}, ensure_ascii=False))
     elif not summary.metrics:
         ((landed,),) = store.rows("SELECT count(*) FROM latest_cases")
         print(
@@ -147,7 +175,20 @@ def _on_console(options: ReportOptions, store: "Store") -> int:
         )
     else:
         print_summary(summary, console(), differences, store=options.db[0])
+        print_rates(rates, options.by, console())
+        if options.pass_k:
+            print_pass_k(repeats, console())
     return code
+
+
+def _rates(options: ReportOptions, store: "Store") -> "tuple[Rate, ...]":
+    """Return the rates by what was asked for; none where nothing was."""
+    from evaltap.evaluator.estimates.rates import estimate_rates
+    from evaltap.evaluator.estimates.scope import Scope as Turns
+
+    if not options.by:
+        return ()
+    return estimate_rates(store, Turns(run_id=options.run_id, files=True), by=options.by).rates
 
 
 def _whole(options: ReportOptions, store: "Store", wanted: str) -> int:

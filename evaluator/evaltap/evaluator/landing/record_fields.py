@@ -53,6 +53,7 @@ class TelemetryFields(_Camel):
 
     status: str | None = None
     models: list[str] | None = None
+    agents: list[str] | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: float | None = None
@@ -91,6 +92,11 @@ class SourceFields(_Camel):
     inclusion_probability: float | None = None
     close_reason: str | None = None
     sampling_reason: str | None = None
+    agent_name: str | None = None
+    version: str | None = None
+    environment: str | None = None
+    tags: list[str] | None = None
+    run: str | None = None
     revision: int | None = None
 
 

@@ -36,6 +36,7 @@ from evaltap.schemas.wire.record import (
     RecordError,
     WireRecord,
     decode_opened,
+    in_recording,
     producer_of,
 )
 
@@ -89,6 +90,11 @@ class TurnRow(Struct, gc=False):
     landed_at: datetime
     sampling_reason: str | None
     inclusion_probability: float | None
+    agent_name: str | None
+    version: str | None
+    environment: str | None
+    tags: list[str] | None
+    run: str | None
 
 
 class ToolCallRow(Struct, gc=False):
@@ -285,6 +291,11 @@ def _turn_row(origin: _Origin, fields: CaseFields) -> TurnRow:
         landed_at=_NOT_YET,
         sampling_reason=source.sampling_reason,
         inclusion_probability=source.inclusion_probability,
+        agent_name=source.agent_name or next(iter(telemetry.agents or ()), None),
+        version=source.version,
+        environment=source.environment,
+        tags=source.tags,
+        run=source.run,
     )
 
 
@@ -327,7 +338,7 @@ def feedback_row(feedback: Feedback, source: SourceRecord) -> FeedbackRow:
     """Return the row of a feedback."""
     return FeedbackRow(
         feedback.app_name,
-        feedback.eval_set_id,
+        in_recording(feedback.eval_set_id, feedback.eval_id, feedback.recording),
         feedback.eval_id,
         invocation_id=feedback.invocation_id or None,
         trace_id=feedback.trace_id or None,
@@ -427,7 +438,8 @@ def _read(record: WireRecord) -> LandedTurn | Manifest | Feedback | RecordError:
 
 def _origin(record: WireRecord, fields: CaseFields) -> _Origin:
     app, eval_id = fields.session.app_name or "", fields.eval_id
-    eval_set_id = fields.eval_set_id or eval_id
+    recording = fields.source.run or fields.source.version or ""
+    eval_set_id = in_recording(fields.eval_set_id, eval_id, recording)
     revision = 1 if fields.source.revision is None else fields.source.revision
     named = (app, eval_set_id, eval_id, fields.turn.invocation_id, revision)
     producer_id, seq = producer_of(record)

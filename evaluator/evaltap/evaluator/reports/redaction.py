@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar, cast
 T = TypeVar("T")
 
 _NAMES: Final = frozenset(
-    [
+    {
         "app_name",
         "cases_from",
         "database",
@@ -27,7 +27,7 @@ _NAMES: Final = frozenset(
         "run_id",
         "started_at",
         "status",
-    ]
+    }
 )
 """Fields that name things: reports are joined by them."""
 

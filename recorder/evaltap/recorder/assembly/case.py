@@ -69,6 +69,8 @@ def case_of(
                     "service": start.origin.service,
                     "framework": start.origin.framework,
                     "convention": start.origin.convention,
+                    "version": start.origin.version,
+                    "environment": start.origin.environment,
                     "recorderVersion": recorder_version,
                     "closeReason": reason or None,
                     "revision": revision,

@@ -29,6 +29,7 @@ class CaseProcessor:
         self._redactor: Redactor | None = None
         self._made = False
         self._sampler = config.outcome_sampler()
+        self._stated = _stated(config)
 
     def process(self, case: CaseData) -> CaseData:
         """Return the case as it may be written; raises DropCaseError.  The argument is not changed."""
@@ -104,8 +105,10 @@ class CaseProcessor:
         session, ids = processed.get("sessionInput") or {}, turn.get("telemetry")
         if ids is None:
             raise DropCaseError("redactor")
+        recording = self._stated.get("run") or self._stated.get("version") or ""
         return replace(
             feedback,
+            recording=recording,
             feedback_id=ids["feedbackId"],
             trace_id=ids["traceId"],
             name=ids["name"],
@@ -162,7 +165,7 @@ class CaseProcessor:
         raise DropCaseError("too_large")
 
     def described(self, case: CaseData) -> CaseData:
-        """Add what the configuration knows: application and service."""
+        """Add what the configuration knows: application, service, and the version that is recorded."""
         config = self._config
         session = dict(case.get("sessionInput") or {})
         source = dict(case.get("source") or {})
@@ -170,10 +173,24 @@ class CaseProcessor:
             session["appName"] = config.app_name
         if config.service and not source.get("service"):
             source["service"] = config.service
+        source.update(self._stated)
         described = {**case, "source": source, "sessionInput": session}
         if not source:
             del described["source"]
         return described
+
+
+def _stated(config: RecorderConfig) -> JsonObject:
+    """Return what the settings say of every turn, whatever its source says."""
+    tags = [tag for part in config.tags.split(",") if (tag := part.strip())]
+    stated = {
+        "agentName": config.agent_name,
+        "version": config.version,
+        "environment": config.environment,
+        "tags": tags,
+        "run": config.run,
+    }
+    return {name: value for name, value in stated.items() if value}
 
 
 def _words(turn: JsonObject, field: str) -> str:

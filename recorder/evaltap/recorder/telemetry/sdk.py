@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from evaltap.recorder.telemetry.spans import SERVICE_NAME, LogRecord, Span, SpanEvent, plain
+from evaltap.recorder.telemetry.spans import RESOURCE_KEYS, LogRecord, Span, SpanEvent, plain
 from evaltap.schemas.data import JsonObject
 
 SpanFields = tuple[
@@ -128,7 +128,7 @@ def _resource(resource: Any) -> Mapping[str, object]:
     if known is None or known[0] is not resource:
         if len(_resources) >= 16:
             _resources.clear()
-        known = (resource, {SERVICE_NAME: resource.attributes.get(SERVICE_NAME)})
+        known = (resource, {key: resource.attributes.get(key) for key in RESOURCE_KEYS})
         _resources[id(resource)] = known
     return known[1]
 

@@ -10,6 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 SERVICE_NAME = "service.name"
+SERVICE_VERSION = "service.version"
+ENVIRONMENTS = ("deployment.environment.name", "deployment.environment")
+"""Where the service runs, by the name of today and by the one before."""
+RESOURCE_KEYS = (SERVICE_NAME, SERVICE_VERSION, *ENVIRONMENTS)
+"""What is read of a resource."""
 STATUS_ERROR = 2
 """`status.code` of a failed span, in OTLP and in the SDK alike."""
 

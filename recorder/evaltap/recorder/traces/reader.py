@@ -21,7 +21,13 @@ from evaltap.recorder.observation import (
     RunStatus,
     UserMessage,
 )
-from evaltap.recorder.telemetry.spans import SERVICE_NAME, LogRecord, Span
+from evaltap.recorder.telemetry.spans import (
+    ENVIRONMENTS,
+    SERVICE_NAME,
+    SERVICE_VERSION,
+    LogRecord,
+    Span,
+)
 from evaltap.recorder.traces.node import Node
 from evaltap.recorder.traces.trajectory import Trajectory
 from evaltap.recorder.traces.tree import build_tree
@@ -170,6 +176,8 @@ def _started(root: Node, trajectory: "Trajectory", run_id: str) -> RunStarted:
             service=str(service) if named else None,
             framework=framework_of(trajectory.scope),
             convention=trajectory.convention or None,
+            version=_stated(span, SERVICE_VERSION),
+            environment=_stated(span, *ENVIRONMENTS),
         ),
         trace_id=span.trace_id,
         root_span_id=span.span_id,
@@ -177,6 +185,12 @@ def _started(root: Node, trajectory: "Trajectory", run_id: str) -> RunStarted:
         capture=trajectory.contradictions
         | ({} if session_id is not None else {"sessionId": "synthesized"}),
     )
+
+
+def _stated(span: Span, *keys: str) -> str | None:
+    """Return what the resource states under the first of the keys that it has."""
+    found = (span.resource.get(key) for key in keys)
+    return next((one for one in found if isinstance(one, str) and one), None)
 
 
 def _flaw(evidence: object) -> str:

@@ -190,6 +190,13 @@ class CaseSource(WireModel):
     inclusion_probability: Annotated[float | None, Keep] = None
     """Chance in (0, 1] that this session was kept; 1 when absent."""
     close_reason: str = ""
+    agent_name: str = ""
+    version: str = ""
+    """Of the agent: a release, a commit, a prompt."""
+    environment: str = ""
+    tags: list[str] = []
+    run: str = ""
+    """Name of the recording, where cases are recorded several times."""
     revision: Annotated[int | None, Keep] = None
     """Counts the versions of one turn: a late span makes a higher revision, never a second turn."""
 

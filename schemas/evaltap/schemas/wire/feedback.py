@@ -29,6 +29,8 @@ class Feedback:
     comment: str = ""
     correction: str = ""
     given_by: str = ""
+    recording: str = ""
+    """The run or version of the agent, as its recorder knows it."""
 
     def data(self) -> JsonObject:
         """Return it as JSON data, in the words of the file formats, without what is empty."""
@@ -45,6 +47,7 @@ class Feedback:
             "comment": self.comment,
             "correction": self.correction,
             "givenBy": self.given_by,
+            "recording": self.recording,
         }
         return {key: value for key, value in written.items() if value not in (None, "")}
 
@@ -57,6 +60,7 @@ _TEXTS = {
     "comment": "comment",
     "correction": "correction",
     "givenBy": "given_by",
+    "recording": "recording",
 }
 
 

@@ -206,6 +206,23 @@ def case_id(eval_set_id: str, eval_id: str) -> str:
     return eval_id if eval_set_id == eval_id else f"{eval_set_id}/{eval_id}"
 
 
+def set_of(eval_set_id: str | None, eval_id: str, source: Mapping[str, Any]) -> str:
+    """Return the eval set that a record belongs to: of each run or version of the agent another one.
+
+    So the same eval ids, recorded again with another version, are other cases.
+    """
+    recording = source.get("run") or source.get("version") or ""
+    return in_recording(eval_set_id, eval_id, recording if isinstance(recording, str) else "")
+
+
+def in_recording(eval_set_id: str | None, eval_id: str, recording: str) -> str:
+    """Return the eval set of a recording: `<set>@<recording>`, or the recording's name alone."""
+    if not recording:
+        return eval_set_id or eval_id
+    own = eval_set_id if eval_set_id and eval_set_id != eval_id else ""
+    return f"{own}@{recording}" if own else recording
+
+
 def parse_seq(text: str | None) -> int | None:
     """Return the number that a header `seq` holds, None when it holds none from 1 to LARGEST_COUNT."""
     if not text or not text.isascii() or not text.isdigit() or len(text) > 16:
@@ -232,7 +249,7 @@ def _identity(case: object) -> tuple[str, str, str, str, int]:
     if not isinstance(session, dict) or not isinstance(source, dict):
         raise _invalid("sessionInput or source is no object", "JSON objects")
     app_name = session.get("appName") or ""
-    eval_set_id = case.get("evalSetId") or eval_id
+    eval_set_id = set_of(case.get("evalSetId"), eval_id, source)
     revision = source.get("revision", 1)
     if not isinstance(app_name, str) or not isinstance(eval_set_id, str):
         raise _invalid("appName or evalSetId is no string", "strings")

@@ -7,7 +7,7 @@ CREATE TABLE IF NOT EXISTS meta (
   value VARCHAR NOT NULL
 );
 
--- A case is a session.  One row for each revision of it: every new or re-emitted turn adds one.
+-- A case is a session; of each run or version of the agent another one, which is part of eval_set_id.  One row for each revision of it: every new or re-emitted turn adds one.
 CREATE TABLE IF NOT EXISTS cases (
   app_name              VARCHAR NOT NULL,
   eval_set_id           VARCHAR NOT NULL,
@@ -56,7 +56,12 @@ CREATE TABLE IF NOT EXISTS turns (
   landed_seq    BIGINT NOT NULL,      -- order of landing in this file
   landed_at     TIMESTAMP NOT NULL,
   sampling_reason       VARCHAR,      -- head, or the rule that decided to keep it; NULL: not sampled
-  inclusion_probability DOUBLE        -- chance in (0, 1] that it was kept; NULL: 1
+  inclusion_probability DOUBLE,       -- chance in (0, 1] that it was kept; NULL: 1
+  agent_name    VARCHAR,
+  version       VARCHAR,              -- of the agent: a release, a commit, a prompt
+  environment   VARCHAR,              -- where it ran: production, staging
+  tags          VARCHAR[],
+  run           VARCHAR               -- name of the recording, where cases are recorded several times
 );
 
 CREATE TABLE IF NOT EXISTS tool_calls (

@@ -41,7 +41,7 @@ QUALIFY row_number() OVER (
 -- The landed turns that are scored, each with its weight: how many turns of the traffic it stands for.
 -- 1 without sampling, else one over its inclusion probability.
 CREATE OR REPLACE VIEW latest_weighted_turn_scores AS
-SELECT s.*, t.started_at, t.models, coalesce(t.inclusion_probability, 1) AS inclusion_probability,
+SELECT s.*, t.started_at, t.models, t.agent_name, t.version, t.environment, t.tags, t.run, coalesce(t.inclusion_probability, 1) AS inclusion_probability,
        1 / coalesce(t.inclusion_probability, 1) AS weight
 FROM latest_turn_scores s
 JOIN latest_turns t USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
@@ -85,6 +85,19 @@ verdicts AS (
   SELECT 'model', unnest(list_distinct(models)),
          metric_name, metric_digest, status, score, scored_at, weight
   FROM latest_weighted_turn_scores
+  UNION ALL
+  SELECT 'version', version, metric_name, metric_digest, status, score, scored_at, weight
+  FROM latest_weighted_turn_scores
+  UNION ALL
+  SELECT 'environment', environment, metric_name, metric_digest, status, score, scored_at, weight
+  FROM latest_weighted_turn_scores
+  UNION ALL
+  SELECT 'agent', agent_name, metric_name, metric_digest, status, score, scored_at, weight
+  FROM latest_weighted_turn_scores
+  UNION ALL
+  SELECT 'tag', unnest(list_distinct(tags)),
+         metric_name, metric_digest, status, score, scored_at, weight
+  FROM latest_weighted_turn_scores
 )
 SELECT
   slice,
@@ -125,6 +138,22 @@ FROM v_pass_rate_by WHERE slice = 'tool' ORDER BY ALL;
 CREATE OR REPLACE VIEW v_pass_rate_by_model AS
 SELECT value AS model, * EXCLUDE (slice, value, scored_at)
 FROM v_pass_rate_by WHERE slice = 'model' ORDER BY ALL;
+
+CREATE OR REPLACE VIEW v_pass_rate_by_version AS
+SELECT value AS version, * EXCLUDE (slice, value, scored_at)
+FROM v_pass_rate_by WHERE slice = 'version' ORDER BY ALL;
+
+CREATE OR REPLACE VIEW v_pass_rate_by_environment AS
+SELECT value AS environment, * EXCLUDE (slice, value, scored_at)
+FROM v_pass_rate_by WHERE slice = 'environment' ORDER BY ALL;
+
+CREATE OR REPLACE VIEW v_pass_rate_by_agent AS
+SELECT value AS agent_name, * EXCLUDE (slice, value, scored_at)
+FROM v_pass_rate_by WHERE slice = 'agent' ORDER BY ALL;
+
+CREATE OR REPLACE VIEW v_pass_rate_by_tag AS
+SELECT value AS tag, * EXCLUDE (slice, value, scored_at)
+FROM v_pass_rate_by WHERE slice = 'tag' ORDER BY ALL;
 
 -- Cases that did not pass, worst first, with the reason.
 CREATE OR REPLACE VIEW v_worst_cases AS
@@ -282,12 +311,14 @@ ORDER BY metric_name, metric_digest;
 
 -- What users think, beside the turn that they speak of; no turn: it was not recorded, or not kept.
 CREATE OR REPLACE VIEW v_feedback AS
-SELECT f.app_name, f.eval_set_id, f.eval_id, coalesce(t.invocation_id, f.invocation_id) AS invocation_id,
+SELECT f.app_name, coalesce(t.eval_set_id, f.eval_set_id) AS eval_set_id, f.eval_id, coalesce(t.invocation_id, f.invocation_id) AS invocation_id,
        f.name, f.positive, f.score, f.comment, f.correction, f.given_by, f.given_at,
        t.user_text, t.final_text
 FROM feedback f
 LEFT JOIN latest_turns t
-  ON t.eval_set_id = f.eval_set_id AND t.eval_id = f.eval_id
+  ON t.eval_id = f.eval_id
+ -- Feedback may not know of which recording it is; the ids of turn and trace do.
+ AND (t.eval_set_id = f.eval_set_id OR f.eval_set_id = f.eval_id)
  AND (f.app_name = '' OR t.app_name = f.app_name)
  AND (t.invocation_id = f.invocation_id OR (f.invocation_id IS NULL AND t.trace_id = f.trace_id))
 ORDER BY f.given_at DESC;

@@ -1,0 +1,121 @@
+"""Cases that were recorded several times: how often one of k tries passes, and how often all of them do."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from evaltap.evaluator.reports.safe_text import visible
+from evaltap.evaluator.reports.summary import score_scope
+from evaltap.evaluator.stats import pass_at_k, pass_hat_k, pass_hat_k_unbiased
+from evaltap.evaluator.store.database import Store, sql
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True, slots=True)
+class PassK:
+    """One metric, or the whole set, of one version of the agent, for k tries."""
+
+    metric_name: str | None
+    """None: the whole set, passed when every metric passes every case."""
+    version: str | None
+    k: int
+    cases: int
+    """Cases with at least k runs, over which the mean is taken; of the whole set 1."""
+    most_runs: int
+    """The most runs that a case has."""
+    pass_at_k: float | None
+    """One of k passes, 1 - C(n-c, k) / C(n, k); None: nothing was run so often."""
+    pass_hat_k: float | None
+    """All of k pass, (c/n)^k, as tRPC-Agent-Go has it."""
+    pass_hat_k_unbiased: float | None
+    """All of k pass, C(c, k) / C(n, k)."""
+
+    def data(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return asdict(self)
+
+
+def read_pass_k(
+    store: Store, ks: Sequence[int], *, run_id: str | None = None, digests: Sequence[str] = ()
+) -> list[PassK]:
+    """Return pass@k and pass^k by metric and version, then those of whole sets.
+
+    The repeats of a case are its recordings with other names of `run` and the same version.
+    """
+    scope, parameters = score_scope(store, run_id, digests)
+    rows = store.rows(sql(__name__, "report_repeats").format(scope=scope), parameters)
+    cases: dict[tuple[str, str | None], list[tuple[int, int]]] = defaultdict(list)
+    sets: dict[str | None, dict[tuple[str, str, str], bool]] = defaultdict(dict)
+    for metric, version, app, name, verdicts in rows:
+        cases[metric, version].append((len(verdicts), sum(one["passed"] for one in verdicts)))
+        for one in verdicts:
+            whole = (app, name, one["run"])
+            sets[version][whole] = sets[version].get(whole, True) and one["passed"]
+    found = [
+        _pass_k(metric, version, k, counts)
+        for (metric, version), counts in sorted(cases.items(), key=_order)
+        for k in ks
+    ]
+    for version, runs in sorted(sets.items(), key=lambda one: one[0] or ""):
+        of_sets: dict[tuple[str, str], list[bool]] = defaultdict(list)
+        for (app, name, _), passed in runs.items():
+            of_sets[app, name].append(passed)
+        counts = [(len(passed), sum(passed)) for passed in of_sets.values()]
+        found += [_pass_k(None, version, k, counts) for k in ks]
+    return found
+
+
+def _order(one: tuple[tuple[str, str | None], object]) -> tuple[str, str]:
+    (metric, version), _ = one
+    return metric, version or ""
+
+
+def _pass_k(
+    metric: str | None, version: str | None, k: int, counts: Sequence[tuple[int, int]]
+) -> PassK:
+    enough = [(n, c) for n, c in counts if n >= k]
+    most = max((n for n, _ in counts), default=0)
+    return PassK(
+        metric,
+        version,
+        k,
+        len(enough),
+        most,
+        _mean(pass_at_k(n, c, k) for n, c in enough),
+        _mean(pass_hat_k(n, c, k) for n, c in enough),
+        _mean(pass_hat_k_unbiased(n, c, k) for n, c in enough),
+    )
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return sum(found) / len(found) if found else None
+
+
+def print_pass_k(rows: Sequence[PassK], out: "Console") -> None:
+    """Print the table; what was not run often enough says how many runs it needs."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    title = "k tries: one passes (pass@k), all pass (pass^k: unbiased, and (c/n)^k)"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
+    for name in ("metric", "version"):
+        table.add_column(name, overflow="fold")
+    for name in ("k", "cases", "pass@k", "pass^k", "(c/n)^k"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        known = row.pass_at_k is not None
+        figures = (row.pass_at_k, row.pass_hat_k_unbiased, row.pass_hat_k)
+        cells = [f"{one:.1%}" if one is not None else "-" for one in figures]
+        table.add_row(
+            Text(visible(row.metric_name or "whole set")),
+            Text(visible(row.version or "-")),
+            str(row.k),
+            f"{row.cases:,}",
+            *(cells if known else (f"needs {row.k} runs", "", "")),
+        )
+    out.print(table)

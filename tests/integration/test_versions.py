@@ -1,0 +1,196 @@
+"""Versions of an agent, and repeats: kept apart in one file, and compared."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+
+from cases import make_case, make_turn
+from evaltap.cli.main import main
+from evaltap.evaluator.store.database import Store
+from evaltap.recorder import MemorySink, Recorder
+from evaltap.recorder.sources.span_processor import CaseSpanProcessor
+
+METRICS = [
+    {
+        "metricName": "rule_avg_score",
+        "threshold": 1,
+        "criterion": {"rules": {"rules": [{"id": "yes", "type": "contains", "values": ["yes"]}]}},
+    }
+]
+SESSIONS = ("s-1", "s-2", "s-3", "s-4")
+
+
+def record(log: Path, good: set[str], **settings: Any) -> None:
+    recorder = Recorder(str(log), **settings)
+    for session in SESSIONS:
+        with recorder.turn(session_id=session, user="hello", invocation_id="t-1") as turn:
+            turn.respond("yes" if session in good else "no")
+    recorder.close()
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    (tmp_path / "m.json").write_text(json.dumps(METRICS))
+    return tmp_path / "x.duckdb"
+
+
+def consume(log: Path, db: Path) -> None:
+    metrics = str(db.parent / "m.json")
+    main(["consume", "--log", str(log), "--db", str(db), "--metrics", metrics, "--until-idle"])
+
+
+def report(db: Path, capsys: pytest.CaptureFixture[str], *more: str) -> Any:
+    capsys.readouterr()
+    main(["report", str(db), "--json", *more])
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_same_eval_ids_of_another_version_are_other_cases(
+    db: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(db.parent / "1.log.db", {"s-1", "s-2", "s-3"}, version="1.0")
+    record(db.parent / "2.log.db", {"s-1"}, version="2.0")
+    for name in ("1.log.db", "2.log.db"):
+        consume(db.parent / name, db)
+
+    with Store(db) as store:
+        cases = store.rows("SELECT eval_set_id, count(*) FROM latest_cases GROUP BY 1 ORDER BY 1")
+        assert cases == [("1.0", 4), ("2.0", 4)]
+        assert store.rows("SELECT DISTINCT turn_count FROM latest_cases") == [(1,)]
+        views = store.rows("SELECT version, pass_rate, passed FROM v_pass_rate_by_version")
+    assert views == [("1.0", 0.75, 3), ("2.0", 0.25, 1)]
+    rows = report(db, capsys, "--by", "version")["by"]
+    assert [(row["slice"], row["rate"]) for row in rows] == [
+        ({"version": "1.0"}, 0.75),
+        ({"version": "2.0"}, 0.25),
+    ]
+    main(["report", str(db), "--by", "version"])
+    assert "75.0%" in capsys.readouterr().out
+
+
+def test_repeats_are_runs_and_give_pass_at_k(db: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    passed = ({"s-1", "s-2", "s-3", "s-4"}, {"s-1", "s-2"}, {"s-1", "s-3", "s-4", "s-2"})
+    for number, good in enumerate(passed, start=1):
+        log = db.parent / f"{number}.log.db"
+        record(log, good, version="1.0", run=f"run-{number}")
+        consume(log, db)
+
+    found = report(db, capsys, "--pass-k", "1,2,4")["pass_k"]
+
+    rows = {(row["metric_name"], row["k"]): row for row in found}
+    one, two = rows["rule_avg_score", 1], rows["rule_avg_score", 2]
+    # Two cases passed 3 of 3 times, two 2 of 3 times.
+    assert (one["cases"], one["most_runs"], one["version"]) == (4, 3, "1.0")
+    assert one["pass_at_k"] == pytest.approx((1 + 1 + 2 / 3 + 2 / 3) / 4)
+    assert one["pass_hat_k"] == pytest.approx(one["pass_at_k"])
+    assert two["pass_at_k"] == pytest.approx(1.0)
+    assert two["pass_hat_k_unbiased"] == pytest.approx((1 + 1 + 1 / 3 + 1 / 3) / 4)
+    assert two["pass_hat_k"] == pytest.approx((1 + 1 + 4 / 9 + 4 / 9) / 4)
+    assert rows["rule_avg_score", 4]["pass_at_k"] is None
+    assert rows[None, 1]["pass_hat_k"] == pytest.approx(2 / 3), "the whole set passed in two runs"
+    main(["report", str(db), "--pass-k", "4"])
+    assert "needs 4 runs" in capsys.readouterr().out
+
+
+def test_what_is_recorded_is_described_by_settings_and_environment(
+    db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVALTAP_ENVIRONMENT", "staging")
+    monkeypatch.setenv("EVALTAP_VERSION", "from the environment")
+    log = db.parent / "log.db"
+    record(log, set(SESSIONS), version="1.0", tags=["canary", "prompt=b"], agent_name="support")
+    consume(log, db)
+
+    with Store(db) as store:
+        found = store.rows("SELECT DISTINCT agent_name, version, environment, tags, run FROM turns")
+        tags = store.rows("SELECT tag, turns FROM v_pass_rate_by_tag ORDER BY tag")
+    assert found == [("support", "1.0", "staging", ["canary", "prompt=b"], None)]
+    assert tags == [("canary", 4), ("prompt=b", 4)]
+
+
+@pytest.mark.parametrize("key", ["deployment.environment.name", "deployment.environment"])
+def test_resource_attributes_say_version_and_environment(key: str) -> None:
+    sink = MemorySink()
+    recorder = Recorder(sink=sink)
+    resource = Resource({"service.name": "shop", "service.version": "3.1", key: "production"})
+    provider = TracerProvider(resource=resource)
+    provider.add_span_processor(CaseSpanProcessor(recorder=recorder))
+    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": "s"}
+    provider.get_tracer("t").start_span("invoke_agent support", attributes=attributes).end()
+    provider.force_flush()
+    recorder.close()
+
+    (case,) = sink.cases
+    assert (case["source"]["version"], case["source"]["environment"]) == ("3.1", "production")
+
+
+def test_feedback_finds_the_turn_of_its_version(db: Path) -> None:
+    for version in ("1.0", "2.0"):
+        recorder = Recorder(str(db.parent / f"{version}.log.db"), version=version)
+        with recorder.turn(session_id="s", user="hi", invocation_id="t-1") as turn:
+            turn.feedback(positive=version == "1.0")
+            turn.respond("yes")
+        recorder.close()
+        consume(db.parent / f"{version}.log.db", db)
+
+    with Store(db) as store:
+        found = store.rows("SELECT eval_set_id, positive FROM v_feedback ORDER BY 1")
+    assert found == [("1.0", True), ("2.0", False)]
+
+
+def test_references_join_each_version(db: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metrics = [
+        {
+            "metricName": "final_response_avg_score",
+            "threshold": 1,
+            "criterion": {"finalResponse": {"text": {"matchStrategy": "exact"}}},
+        }
+    ]
+    (db.parent / "m.json").write_text(json.dumps(metrics))
+    references = {
+        "evalSetId": "r",
+        "evalCases": [
+            make_case(session, conversation=[make_turn("t-1", answer="yes", tools=[])])
+            for session in SESSIONS
+        ],
+    }
+    (db.parent / "r.evalset.json").write_text(json.dumps(references))
+    for version, good in (("1.0", set(SESSIONS)), ("2.0", {"s-1"})):
+        record(db.parent / f"{version}.log.db", good, version=version)
+        main(
+            [
+                "consume", "--log", str(db.parent / f"{version}.log.db"), "--db", str(db),
+                "--metrics", str(db.parent / "m.json"), "--until-idle",
+                "--references", str(db.parent / "r.evalset.json"),
+            ]
+        )  # fmt: skip
+
+    (row,) = report(db, capsys)["metrics"]
+    assert (row["passed"], row["failed"]) == (5, 3)
+    assert row["errors"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--by", "colour"], "nothing like it is stored; expected of app"),
+        (["--pass-k", "0"], "expected a whole number, 1 or more"),
+        (["--by", "version", "--out", "r.html"], "are shown on the console and by --json"),
+    ],
+)
+def test_a_mistake_is_named(
+    db: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    record(db.parent / "log.db", set(SESSIONS))
+    consume(db.parent / "log.db", db)
+    try:
+        code = main(["report", str(db), *arguments])
+    except SystemExit as refused:
+        code = int(str(refused.code))
+
+    assert code == 2
+    assert says in capsys.readouterr().err
