@@ -1,69 +1,142 @@
-"""`evaltap export`: the landed cases of a DuckDB file as one eval set."""
+"""`evaltap export`: landed cases, or an eval set, in the form of a tool."""
 
 import argparse
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_database
 from evaltap.cli.options.filtering import FilterOptions, add_filter
+from evaltap.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from evaltap.schemas.formats.case import CaseData
+
+OURS = ("trpc", "adk", "jsonl")
 
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """The store to export, and the file to write."""
+    """What to export, in which form, and where to."""
 
-    db: Path
+    source: Path
     out: Path
     format: str | None
     id: str | None
+    with_actual: bool
+    check: bool
     chosen: FilterOptions
+
+    @property
+    def form(self) -> str:
+        """The form: as given, or by the ending of the file."""
+        lines = self.out.suffix in (".jsonl", ".ndjson")
+        return self.format or ("jsonl" if lines else "trpc")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
+    from evaltap.evaluator.datasets.exports.tools import FORMS
+
     parser.epilog = (
         "examples:\n"
         "  evaltap export cases.duckdb --out cases.evalset.json\n"
         "  evaltap export cases.duckdb --out cases.jsonl            # JSON Lines of cases\n"
         "  evaltap export cases.duckdb --out cases.evalset.json --format adk\n"
-        "  evaltap export cases.duckdb --out late.evalset.json --filter 'tool:refund status:failed since:7d'"
+        "  evaltap export cases.duckdb --out late.evalset.json --filter 'tool:refund since:7d'\n"
+        "  evaltap export golden.evalset.json --format deepeval --out goldens.json\n"
+        "  evaltap export golden.evalset.json --format huggingface --out golden/\n"
+        "  evaltap export golden.evalset.json --format deepeval --out goldens.json --check\n\n"
+        "Of a case with several turns, tools without such cases get a row for each turn, with what was\n"
+        "said before as messages.\n"
+        "exit code: 0 written, or the same; 1 --check: another content; 2 bad input"
     )
-    add_database(parser)
-    parser.add_argument(
-        "--out", required=True, type=Path, metavar="FILE", help="the file to write; - is not a file"
-    )
-    parser.add_argument(
-        "--format", choices=("trpc", "adk", "jsonl"), help="default: by the ending of the file"
-    )
-    parser.add_argument("--id", metavar="ID", help="the eval set's id (default: the file's name)")
+    add = parser.add_argument
+    add("source", type=Path, metavar="SOURCE", help="a DuckDB file of evaltap, or an eval set")
+    add(
+        "--out", required=True, type=Path, metavar="P", help="the file to write; huggingface: a folder"
+    )  # fmt: skip
+    add("--format", choices=(*OURS, *FORMS), help="default: by the ending of the file")
+    add("--id", metavar="ID", help="the eval set's id (default: its own, or the file's name)")
+    add("--with-actual", action="store_true", help="deepeval, openai-evals: also what was recorded")
+    add("--check", action="store_true", help="write nothing; exit code 1 where the file differs")
     add_filter(parser)
     parser.set_defaults(run=run, options=ExportOptions)
 
 
 def run(options: ExportOptions) -> int:
-    """Write the latest revision of the chosen landed cases."""
+    """Write the cases, or compare them with what is there."""
     from evaltap.evaluator.landing.cases import landed_cases, write_json_lines
-    from evaltap.schemas.files import adk, canonical
-    from evaltap.schemas.files.documents import eval_set_name, write_bytes, write_document
-    from evaltap.schemas.files.run_error import with_run_errors
-    from evaltap.schemas.formats.case import EvalCase, EvalSet
+    from evaltap.evaluator.store.file_type import is_database
     from evaltap.schemas.text import counted
 
-    form = options.format or ("jsonl" if options.out.suffix in (".jsonl", ".ndjson") else "trpc")
-    with options.chosen.open([options.db]) as store:
-        if form == "jsonl":
-            count = write_json_lines(options.out, landed_cases(store))
-        else:
-            landed = landed_cases(store)
-            shown = map(with_run_errors, landed) if form == "trpc" else landed
-            cases = [EvalCase.model_validate(case) for case in shown]
-            name = options.id or eval_set_name(options.out)
-            eval_set = EvalSet(eval_set_id=name, name=name, eval_cases=cases)
-            if form == "adk":
-                write_bytes(options.out, canonical.dumps(adk.to_adk(eval_set)))
-            else:
-                write_document(options.out, eval_set)
-            count = len(cases)
-    print(f"{counted(count, 'case')} written to {options.out}", file=sys.stderr)
+    if options.source.suffix == ".duckdb" or is_database(options.source):
+        with options.chosen.open([options.source]) as store:
+            if options.form == "jsonl" and not options.check:
+                # One by one: memory does not grow with the store.
+                count = write_json_lines(options.out, landed_cases(store))
+                print(f"{counted(count, 'case')} written to {options.out}", file=sys.stderr)
+                return 0
+            return _export(options, list(landed_cases(store)), "")
+    if options.chosen.choice():
+        raise InputError("--filter, --where: choose among landed cases; the source is an eval set")
+    from evaltap.evaluator.evalsets.files import read_set
+
+    found = read_set(options.source)
+    return _export(options, found.cases, found.eval_set_id)
+
+
+def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) -> int:
+    from evaltap.schemas.files.documents import eval_set_name, write_bytes
+    from evaltap.schemas.text import counted
+
+    name = options.id or set_id or eval_set_name(options.out)
+    files = _files(options, cases, name)
+    if options.check:
+        stale = [
+            path
+            for path, content in files.items()
+            if not path.is_file() or path.read_bytes() != content
+        ]
+        for path in stale:
+            print(f"evaltap export: {path}: would change", file=sys.stderr)
+        return int(bool(stale))
+    for path, content in files.items():
+        write_bytes(path, content)
+    _say_what_is_left_out(options, cases)
+    print(f"{counted(len(cases), 'case')} written to {options.out}", file=sys.stderr)
     return 0
+
+
+def _files(options: ExportOptions, cases: "Sequence[CaseData]", name: str) -> Mapping[Path, bytes]:
+    from evaltap.evaluator.datasets.exports.rows import json_lines
+    from evaltap.evaluator.datasets.exports.tools import FORMS
+    from evaltap.schemas.files import adk, canonical
+    from evaltap.schemas.files.run_error import with_run_errors
+    from evaltap.schemas.formats.case import EvalCase, EvalSet
+
+    form = options.form
+    if form in FORMS:
+        made = FORMS[form](cases, name, with_actual=options.with_actual)
+        return {Path(f"{options.out}{ending}"): content for ending, content in made.items()}
+    if form == "jsonl":
+        return {options.out: json_lines(list(cases))}
+    shown: Iterable[CaseData] = map(with_run_errors, cases) if form == "trpc" else cases
+    models = [EvalCase.model_validate(case) for case in shown]
+    eval_set = EvalSet(eval_set_id=name, name=name, eval_cases=models)
+    data = adk.to_adk(eval_set) if form == "adk" else eval_set.model_dump(by_alias=True)
+    return {options.out: canonical.dumps(data)}
+
+
+def _say_what_is_left_out(options: ExportOptions, cases: "Sequence[CaseData]") -> None:
+    from evaltap.evaluator.datasets.exports.rows import NOT_CARRIED
+
+    if options.form in OURS:
+        return
+    for name in NOT_CARRIED:
+        if count := sum(1 for case in cases if case.get(name)):
+            print(
+                f"evaltap export: {name} of {count:,} cases: {options.form} has no place for it",
+                file=sys.stderr,
+            )

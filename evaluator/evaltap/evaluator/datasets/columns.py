@@ -9,6 +9,7 @@ from typing import Final
 import orjson
 
 from evaltap.evaluator.cases.identity import BadLine
+from evaltap.evaluator.datasets.shapes import unwrapped
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files.documents import case_data
 from evaltap.schemas.files.validation import describe
@@ -120,7 +121,7 @@ def row_case(
     part of a turn go into `sessionInput.state`.  A row that holds a whole eval case, as JSON, is that
     case.  Raises FormatError when the row has no input.
     """
-    row = _unwrapped(row)
+    row = unwrapped(row)
     reader = _Reader(path, place)
     whole = columns.value("case", row)
     if whole is not None:
@@ -352,12 +353,3 @@ class _Reader:
 
 def _listed(key: str, value: Json) -> Json:
     return value.split("|") if key in _LISTS and isinstance(value, str) else value
-
-
-def _unwrapped(row: Mapping[str, Json]) -> Mapping[str, Json]:
-    """Return a row of OpenAI's evals, `{"item": {...}, "sample": {...}}`, as one row."""
-    item, sample = row.get("item"), row.get("sample")
-    if not isinstance(item, Mapping) or set(row) - {"item", "sample"}:
-        return row
-    text = sample.get("output_text") if isinstance(sample, Mapping) else None
-    return item if text is None else {**item, "actual_output": text}

@@ -74,14 +74,16 @@ def _without_surrogates(value: object) -> Any:
     return value
 
 
-def dumps(value: object, *, readable: bool = False) -> bytes:
+def dumps(value: object, *, readable: bool = False, indent: int = 2) -> bytes:
     """Encode plain JSON data in canonical form, with a newline at the end.
 
     `readable`: `<`, `>` and `&` as they are, for people who read the file and its diffs.
     """
     escapes = _LINE_ENDS if readable else _ESCAPES
     try:
-        return ("".join(_pieces(value, "\n", escapes)) + "\n").encode("utf-8", "replace")
+        return ("".join(_pieces(value, "\n", escapes, " " * indent)) + "\n").encode(
+            "utf-8", "replace"
+        )
     except RecursionError:
         raise FormatError("the document is nested too deeply to be written") from None
 
@@ -111,7 +113,7 @@ def _without_exponent(digits: str, exponent: int) -> str:
     return f"{sign}0.{'0' * (-exponent - 1)}{whole}{fraction}"
 
 
-def _pieces(value: Any, newline: str, escapes: dict[int, str]) -> Iterator[str]:
+def _pieces(value: Any, newline: str, escapes: dict[int, str], step: str) -> Iterator[str]:
     if value is None:
         yield "null"
     elif value is True:
@@ -123,18 +125,18 @@ def _pieces(value: Any, newline: str, escapes: dict[int, str]) -> Iterator[str]:
     elif isinstance(value, int | float):
         yield format_number(value)
     elif isinstance(value, dict):
-        inner = newline + "  "
+        inner = newline + step
         opening = "{" + inner
         for key, item in value.items():
             yield f"{opening}{encode_basestring(key).translate(escapes)}: "
-            yield from _pieces(item, inner, escapes)
+            yield from _pieces(item, inner, escapes, step)
             opening = "," + inner
         yield newline + "}" if value else "{}"
     else:
-        inner = newline + "  "
+        inner = newline + step
         opening = "[" + inner
         for item in value:
             yield opening
-            yield from _pieces(item, inner, escapes)
+            yield from _pieces(item, inner, escapes, step)
             opening = "," + inner
         yield newline + "]" if value else "[]"

@@ -1,0 +1,144 @@
+"""Cases as most tools hold them: one row for each turn, with what was said before as messages."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from evaltap.evaluator.evalsets.content import message_text
+from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.model import Json
+
+NOT_CARRIED: Final = ("rubrics", "conversationScenario")
+"""Parts of a case for which rows have no place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What an agent did in a turn, or should do."""
+
+    content: str | None
+    tools: tuple[dict[str, Json], ...]
+    """`name`, `arguments`, `result`."""
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether there is neither an answer nor a call."""
+        return self.content is None and not self.tools
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One turn of a case."""
+
+    id: str
+    eval_id: str
+    messages: tuple[dict[str, str], ...]
+    """What was said, the user's last message at the end."""
+    expected: Side | None
+    actual: Side | None
+    metadata: dict[str, Json]
+
+    @property
+    def text(self) -> str:
+        """The user's message."""
+        return self.messages[-1]["content"]
+
+
+def rows_of(cases: Sequence[CaseData], set_name: str) -> list[Row]:
+    """Return the rows of cases, by id."""
+    ordered = sorted(cases, key=lambda case: str(case["evalId"]))
+    return [row for case in ordered for row in _rows(case, set_name)]
+
+
+def _rows(case: CaseData, set_name: str) -> Iterator[Row]:
+    pairs = pairs_of(case)
+    said = [_message(one) for one in case.get("contextMessages") or ()]
+    for number, (expected, actual) in enumerate(pairs, start=1):
+        turn = expected or actual or {}
+        said += [_message(one) for one in turn.get("contextMessages") or ()]
+        said.append({"role": "user", "content": message_text(turn.get("userContent"))})
+        name = str(case["evalId"])
+        yield Row(
+            name if len(pairs) == 1 else f"{name}/{number}",
+            name,
+            tuple(said),
+            side(expected),
+            side(actual),
+            metadata(case, set_name, number if len(pairs) > 1 else None),
+        )
+        answer = message_text((expected or actual or {}).get("finalResponse"))
+        said.append({"role": "assistant", "content": answer})
+
+
+def pairs_of(case: CaseData) -> list[tuple[CaseData | None, CaseData | None]]:
+    """Return the expected and the recorded turn of each turn."""
+    expected, actual = case.get("conversation") or [], case.get("actualConversation") or []
+    count = max(len(expected), len(actual))
+    return [
+        (
+            expected[number] if number < len(expected) else None,
+            actual[number] if number < len(actual) else None,
+        )
+        for number in range(count)
+    ]
+
+
+def side(turn: CaseData | None) -> Side | None:
+    """Return what was done in a turn; None where nothing is said of it."""
+    if turn is None:
+        return None
+    answer = turn.get("finalResponse")
+    found = Side(
+        message_text(answer) if answer else None,
+        tuple(_call(tool) for tool in turn.get("tools") or () if tool),
+    )
+    return None if found.says_nothing else found
+
+
+def _call(tool: CaseData) -> dict[str, Json]:
+    return {"name": tool.get("name") or ""} | {
+        key: tool[key] for key in ("arguments", "result") if tool.get(key) is not None
+    }
+
+
+def _message(message: Mapping[str, Json]) -> dict[str, str]:
+    return {"role": str(message.get("role") or "user"), "content": message_text(message)}
+
+
+def metadata(case: CaseData, set_name: str, turn: int | None = None) -> dict[str, Json]:
+    """Return what tools keep beside a row: whose it is, why it was picked, what it cannot carry."""
+    curation = (case.get("source") or {}).get("curation") or {}
+    session = case.get("sessionInput") or {}
+    ours: dict[str, Any] = {"evalSetId": set_name, "evalId": case["evalId"]}
+    if turn is not None:
+        ours["turn"] = turn
+    ours |= {
+        key: curation[key]
+        for key in ("labels", "weight", "members", "contentHash")
+        if curation.get(key) is not None
+    }
+    if session.get("appName"):
+        ours["appName"] = session["appName"]
+    if session.get("state"):
+        ours["state"] = session["state"]
+    if omitted := [name for name in NOT_CARRIED if case.get(name)]:
+        ours["omitted"] = omitted
+    return {"evaltap": ours}
+
+
+def json_lines(rows: Sequence[Json]) -> bytes:
+    """Return JSON Lines, without letters that some readers take for the end of a line."""
+    return b"".join(_one_line(orjson.dumps(row)) for row in rows)
+
+
+def _one_line(text: bytes) -> bytes:
+    for letter in ("\u2028", "\u2029", "\x85"):
+        text = text.replace(letter.encode(), f"\\u{ord(letter):04x}".encode())
+    return text + b"\n"
+
+
+def json_text(value: Json) -> str:
+    """Return a value as JSON text."""
+    return orjson.dumps(value).decode()

@@ -1,0 +1,160 @@
+"""Exports: each tool's shape, and back again without a loss of what is asked, expected and called."""
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langsmith.schemas import ExampleCreate
+
+from evaltap.cli.main import main
+from evaltap.evaluator.datasets.exports.tools import FORMS
+from evaltap.evaluator.evalsets.files import read_set, set_bytes
+from exported import CASES, carried
+from shop import Asked, landed
+
+READ_BACK = ("deepeval", "openai-evals", "langsmith", "langfuse", "huggingface")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "golden.evalset.json"
+    path.write_bytes(set_bytes("golden", CASES))
+    return path
+
+
+def exported(source: Path, form: str, name: str, *more: str) -> Path:
+    out = source.parent / name
+    assert main(["export", str(source), "--format", form, "--out", str(out), *more]) == 0
+    return out
+
+
+@pytest.mark.parametrize("form", READ_BACK)
+def test_what_is_asked_expected_and_called_comes_back(source: Path, form: str) -> None:
+    out = exported(source, form, "out.json" if form in ("deepeval", "langsmith") else "out.jsonl")
+    data = out / "data/test.jsonl" if form == "huggingface" else out
+    back = source.parent / "back.evalset.json"
+
+    assert main(["convert", str(data), "--out", str(back)]) == 0
+
+    found = {case["evalId"]: carried(case) for case in read_set(back).cases}
+    wanted = {case["evalId"]: carried(case) for case in CASES}
+    if form != "deepeval":  # a row for each turn
+        wanted |= {f"c/{n}": [turn] for n, turn in enumerate(wanted.pop("c"), start=1)}
+    if form == "openai-evals":  # an answer is a text there
+        wanted = {key: [(a, b or "", c) for a, b, c in turns] for key, turns in wanted.items()}
+    assert found == wanted
+
+
+def test_turns_before_and_context_are_messages(source: Path) -> None:
+    lines = exported(source, "langfuse", "out.jsonl").read_text().splitlines()
+
+    rows = {row["id"]: row for row in map(json.loads, lines)}
+    assert [one["content"] for one in rows["golden/c/2"]["input"]["messages"]] == [
+        "One?",
+        "1",
+        "Two?",
+    ]
+    assert rows["golden/b"]["input"]["messages"][0] == {"role": "system", "content": "Be kind."}
+    assert rows["golden/a/ü 1"]["sourceTraceId"] == "t-9"
+    assert rows["golden/b"]["metadata"]["evaltap"]["omitted"] == ["rubrics"]
+
+
+def test_goldens_have_the_keys_of_deepeval_in_its_order(source: Path) -> None:
+    text = exported(source, "deepeval", "out.json", "--with-actual").read_text()
+
+    golden, with_actual, conversation = json.loads(text)
+    assert [*golden][:3] == ["input", "actual_output", "expected_output"]
+    assert golden["expected_tools"] == [
+        {"name": "get_order", "inputParameters": CASES[0]["conversation"][0]["tools"][0]["arguments"],
+         "output": {"ok": 1}}
+    ]  # fmt: skip
+    assert with_actual["actual_output"] == "No."
+    assert [turn["role"] for turn in conversation["turns"]] == ["user", "assistant"] * 2
+    assert text.startswith("[\n    {\n        ")
+
+
+# The name of the field in files that the client loads; its models call it reference_outputs now.
+@pytest.mark.filterwarnings("ignore:'outputs' is deprecated:DeprecationWarning")
+def test_examples_are_what_langsmith_creates(source: Path) -> None:
+    rows = json.loads(exported(source, "langsmith", "out.json").read_text())
+
+    examples = [ExampleCreate(**row) for row in rows]
+
+    assert len({example.id for example in examples}) == 4
+    assert examples[0].inputs is not None
+    assert examples[0].inputs["messages"][-1]["content"] == 'Where is "A-7"? <b>'
+    assert rows == json.loads(exported(source, "langsmith", "again.json").read_text())
+
+
+def test_items_fit_the_schema_that_goes_with_them(source: Path) -> None:
+    import jsonschema
+
+    out = exported(source, "openai-evals", "out.jsonl")
+    schema = json.loads(Path(f"{out}.schema.json").read_text())
+
+    for line in out.read_text().splitlines():
+        jsonschema.validate(json.loads(line)["item"], schema)
+
+
+def test_promptfoo_tests_have_variables_and_assertions(source: Path) -> None:
+    tests = json.loads(exported(source, "promptfoo", "tests.json").read_text())
+
+    assert tests[1]["vars"]["input"] == "Hello?"
+    assert tests[1]["assert"] == [{"type": "icontains", "value": "Hello!"}]
+    assert all(isinstance(value, str) for test in tests for value in test["vars"].values())
+
+
+def test_the_pytest_module_runs_a_test_for_each_row(source: Path) -> None:
+    module = runpy.run_path(str(exported(source, "pytest", "golden_cases.py")))
+
+    names, rows = module["cases"].mark.args
+    assert names == "case"
+    assert [row["id"] for row in rows] == ["a/ü 1", "b", "c/1", "c/2"]
+    assert rows[0]["expected_output"] == "It's in Bern & \u2028 on its way."
+
+
+def test_a_folder_for_hugging_face_has_texts_only(source: Path) -> None:
+    out = exported(source, "huggingface", "folder")
+
+    rows = [json.loads(line) for line in (out / "data/test.jsonl").read_text().splitlines()]
+    assert all(isinstance(value, str) for row in rows for value in row.values())
+    assert "path: data/test.jsonl" in (out / "README.md").read_text()
+
+
+@pytest.mark.parametrize("form", [*FORMS, "trpc", "adk", "jsonl"])
+def test_check_tells_a_file_that_is_stale(source: Path, form: str) -> None:
+    out = exported(source, form, "out")
+    check = ["export", str(source), "--format", form, "--out", str(out), "--check"]
+    assert main(check) == 0
+
+    target = out / "data/test.jsonl" if form == "huggingface" else out
+    target.write_bytes(target.read_bytes() + b" ")
+
+    assert main(check) == 1
+
+
+def test_what_a_form_has_no_place_for_is_said(
+    source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported(source, "langsmith", "out.json")
+
+    assert "rubrics of 1 cases: langsmith has no place" in capsys.readouterr().err
+
+
+def test_landed_cases_are_exported_as_they_were_recorded(tmp_path: Path) -> None:
+    database = landed(tmp_path, [Asked("Where is it?")], metrics=[])
+
+    rows = json.loads(exported(database, "deepeval", "out.json", "--with-actual").read_text())
+
+    assert rows[0]["input"] == "Where is it?"
+    assert rows[0]["actual_output"] == "Here you are, please."
+    assert rows[0]["expected_output"] is None
+
+
+def test_a_filter_of_a_file_is_refused(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments: list[Any] = ["export", str(source), "--out", "x.jsonl", "--filter", "tool:a"]
+
+    assert main(arguments) == 2
+    assert "choose among landed cases" in capsys.readouterr().err

@@ -1,0 +1,80 @@
+"""Prove exports with the real DeepEval, Hugging Face `datasets` and Langfuse, offline.
+
+Not a pytest module: `./run wheel` calls it in an environment with the wheel and these packages, which are
+too large, or hold back too much, for the development environment.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ |= {
+    "HF_HUB_OFFLINE": "1",
+    "DEEPEVAL_TELEMETRY_OPT_OUT": "YES",
+    "HF_DATASETS_OFFLINE": "1",
+}
+
+from evaltap.cli.main import main
+from evaltap.evaluator.evalsets.files import set_bytes
+from exported import CASES
+
+
+def exported(folder: Path, form: str, name: str) -> Path:
+    source, out = folder / "golden.evalset.json", folder / name
+    source.write_bytes(set_bytes("golden", CASES))
+    assert main(["export", str(source), "--format", form, "--out", str(out)]) == 0
+    return out
+
+
+def prove_deepeval(folder: Path) -> None:
+    from deepeval.dataset import EvaluationDataset
+
+    path = exported(folder, "deepeval", "goldens.json")
+    single = folder / "single.json"
+    rows = json.loads(path.read_text())
+    single.write_text(json.dumps([row for row in rows if "input" in row]))
+    several = folder / "several.json"
+    several.write_text(json.dumps([row for row in rows if "turns" in row]))
+    dataset = EvaluationDataset()
+    dataset.add_goldens_from_json_file(str(single))
+    first = next(golden for golden in dataset.goldens if golden.name == "a/ü 1")
+    assert first.expected_output == "It's in Bern & \u2028 on its way.", first
+    assert first.expected_tools[0].name == "get_order"
+    assert first.expected_tools[0].input_parameters["id"] == "A-7"
+    turns = EvaluationDataset()
+    turns.add_goldens_from_json_file(str(several))
+    assert [turn.content for turn in turns.goldens[0].turns] == ["One?", "1", "Two?", "2"]
+
+
+def prove_datasets(folder: Path) -> None:
+    from datasets import load_dataset
+
+    path = exported(folder, "huggingface", "hub")
+    rows = load_dataset(str(path), split="test", cache_dir=str(folder / "cache"))
+    assert rows["id"] == ["a/ü 1", "b", "c/1", "c/2"] or list(rows["id"]) == [
+        "a/ü 1",
+        "b",
+        "c/1",
+        "c/2",
+    ]
+    assert json.loads(rows[0]["expected_tools"])[0]["name"] == "get_order"
+
+
+def prove_langfuse(folder: Path) -> None:
+    from langfuse.api import CreateDatasetItemRequest
+
+    lines = exported(folder, "langfuse", "items.jsonl").read_text().splitlines()
+    for line in lines:
+        item = CreateDatasetItemRequest(**json.loads(line))
+        assert item.dataset_name == "golden"
+        assert len(item.id or "") <= 255
+
+
+if __name__ == "__main__":
+    proofs = {"deepeval": prove_deepeval, "datasets": prove_datasets, "langfuse": prove_langfuse}
+    for name in sys.argv[1:] or proofs:
+        with tempfile.TemporaryDirectory() as made:
+            proofs[name](Path(made))
+        print(f"{name}: reads what evaltap exports")
