@@ -17,10 +17,13 @@ from evaltap.cli.options.verdict import (
     worst_differences,
 )
 from evaltap.cli.parsing import positive
-from evaltap.evaluator.reports.formats import FORMATS, format_of, render, write_report
+from evaltap.evaluator.reports.formats import FORMATS, format_of, render
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.documents import write_bytes
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from evaltap.evaluator.store.database import Store
 
 
@@ -35,6 +38,7 @@ class ReportOptions:
     cases: tuple[Path, ...]
     references: Path | None
     worst: int
+    baseline: str | None
     json: bool
     guards: GuardOptions
 
@@ -47,6 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap report results.duckdb --run 20261121-101500-ab12cd\n"
         "  evaltap report results.duckdb --out report.html\n"
         "  evaltap report results.duckdb --cases cases.evalset.json --out junit.xml\n"
+        "  evaltap report results.duckdb --baseline baseline.json --out report.html\n"
         '  evaltap report results.duckdb --format markdown >> "$GITHUB_STEP_SUMMARY"\n\n'
         "exit code: 0 all passed, 1 something failed, 3 incomplete"
     )
@@ -80,6 +85,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many cases to list on the console (default: 10)",
     )
+    add(
+        "--baseline",
+        metavar="BASE",
+        help="HTML: a section with what changed since these runs, as `evaltap compare` finds it",
+    )
     add_json(parser)
     add_guards(parser)
     parser.set_defaults(run=run, options=ReportOptions)
@@ -92,10 +102,11 @@ def run(options: ReportOptions) -> int:
         if wanted == "console" or options.json:
             raise InputError("--out: takes a file format; leave --json and --format console out")
         wanted = format_of(options.out, wanted)
+    section = _compared(options, wanted)  # before the file is held
     with open_stores(options.db) as store:
         if wanted in (None, "console"):
             return _on_console(options, store)
-        return _whole(options, store, wanted)
+        return _whole(options, store, wanted, section)
 
 
 def _on_console(options: ReportOptions, store: "Store") -> int:
@@ -120,7 +131,25 @@ def _on_console(options: ReportOptions, store: "Store") -> int:
     return code
 
 
-def _whole(options: ReportOptions, store: "Store", wanted: str) -> int:
+def _compared(options: ReportOptions, wanted: str | None) -> "Markup | None":
+    """Return the section that compares with the baseline, None without one."""
+    if options.baseline is None:
+        return None
+    if wanted != "html" or len(options.db) > 1:
+        raise InputError(
+            "--baseline: goes into the HTML report of one DuckDB file; `evaltap compare --report` writes"
+            " the other formats"
+        )
+    from evaltap.evaluator.compare.html import comparison_section
+    from evaltap.evaluator.compare.model import Rules
+    from evaltap.evaluator.compare.reading import compare_sides
+
+    head = f"{options.db[0]}#{options.run_id}" if options.run_id else str(options.db[0])
+    return comparison_section(compare_sides(options.baseline, head, Rules()))
+
+
+def _whole(options: ReportOptions, store: "Store", wanted: str, section: "Markup | None") -> int:
+    from evaltap.evaluator.reports.html import html
     from evaltap.evaluator.reports.reader import read_report
 
     report = read_report(
@@ -129,9 +158,10 @@ def _whole(options: ReportOptions, store: "Store", wanted: str) -> int:
         case_files=options.cases,
         references=read_references(options.references),
     )
+    text = render(report, wanted) if section is None else html(report, sections=section)
     if options.out is None:
-        sys.stdout.write(render(report, wanted))
+        sys.stdout.write(text)
     else:
-        write_report(report, options.out, wanted)
+        write_bytes(options.out, text.encode("utf-8", "replace"))
         print(f"evaltap report: {wanted} report written to {options.out}", file=sys.stderr)
     return guarded_exit(options.guards, store, report.summary, Scope(case_files=options.cases))
