@@ -6,6 +6,7 @@ configuration, 3 incomplete (judge unavailable, evidence missing, inconclusive).
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 

@@ -5,16 +5,10 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_json
-from evaltap.cli.options.comparing import RuleOptions, add_rules
+from evaltap.cli.options.comparing import RuleOptions, add_rules, print_comparison
 from evaltap.cli.parsing import report_file
-
-if TYPE_CHECKING:
-    from evaltap.evaluator.compare.model import Comparison
-
-_STYLES = {"-": "red", "+": "green", "!": "yellow", ">": "yellow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +18,7 @@ class CompareOptions:
     base: str
     head: str
     report: tuple[Path, ...]
+    fail_on: str
     json: bool
     rules: RuleOptions
 
@@ -36,9 +31,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap compare results.duckdb#20261121-101500-ab12cd results.duckdb#20261122-090000-12cdef\n"
         "  evaltap compare baseline.json now.duckdb --report pr.md --report junit.xml\n"
         "  evaltap compare old.evalset_result.json new.evalset_result.json --max-drop 0.05\n"
-        "  evaltap compare base.scores.jsonl head.scores.jsonl --json\n\n"
+        "  evaltap compare base.scores.jsonl head.scores.jsonl --json\n"
+        "  evaltap compare prod.duckdb@2026-11-01/2026-11-08 prod.duckdb@2026-11-08/2026-11-15\n\n"
         "A side is a DuckDB file (all its runs are trials, or those of FILE#RUN,RUN), a baseline.json or\n"
         "JSON Lines of scores (`evaltap runs export`), or a result file with several runs.\n"
+        "FILE@SINCE/UNTIL and FILE@NAME=VALUE,... (names as in `evaltap estimate --by`) are slices of\n"
+        "live traffic: other sessions on either side, compared by their estimated pass rates.\n"
         "Cases are paired by app, eval set and eval id. What repeats say of a case:\n"
         "  regressed    worse, certain among all cases   suspect      worse by itself only, p <= 0.05\n"
         "  improved     better by itself                 flaky        passes and fails, no change seen\n"
@@ -53,6 +51,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also write it: .html, .md (Markdown for a pull request), .xml (JUnit) or .json; may be"
         " repeated",
     )  # fmt: skip
+    add(
+        "--fail-on", choices=("regressed", "never"), default="regressed",
+        help="regressed: what is worse or undecided (default); never: 0 whatever is found",
+    )  # fmt: skip
     add_rules(parser)
     add_json(parser)
     parser.set_defaults(run=run, options=CompareOptions)
@@ -60,38 +62,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: CompareOptions) -> int:
     """Compare, print and write; return the exit code."""
-    from evaltap.evaluator.compare.comparison import compare
-    from evaltap.evaluator.compare.reading import read_side
+    from evaltap.evaluator.compare.data import comparison_data
+    from evaltap.evaluator.compare.formats import write_comparison
+    from evaltap.evaluator.compare.reading import compare_sides
 
     rules = options.rules.rules()
-    found = compare(read_side(options.base), read_side(options.head), rules)
-    show(found, "compare", options.report, as_json=options.json)
-    return found.exit_code
-
-
-def show(found: "Comparison", command: str, reports: tuple[Path, ...], *, as_json: bool) -> None:
-    """Print a comparison and write its reports."""
-    from evaltap.evaluator.compare.formats import write_comparison
-
-    if as_json:
-        from evaltap.evaluator.compare.data import comparison_data
-
+    found = compare_sides(options.base, options.head, rules)
+    if options.json:
         print(json.dumps(comparison_data(found), ensure_ascii=False))
     else:
         print_comparison(found)
-    for path in reports:
+    for path in options.report:
         write_comparison(found, path)
-        print(f"evaltap {command}: report written to {path}", file=sys.stderr)
-
-
-def print_comparison(found: "Comparison") -> None:
-    """Print a comparison on the console."""
-    from rich.text import Text
-
-    from evaltap.evaluator.compare.console import console_lines
-    from evaltap.evaluator.reports.console import console
-
-    out = console()
-    for number, line in enumerate(console_lines(found)):
-        style = _STYLES.get(line.strip()[:1], "") if line.startswith("    ") else ""
-        out.print(Text(line, style="bold" if number == 0 else style), soft_wrap=True)
+        print(f"evaltap compare: report written to {path}", file=sys.stderr)
+    return 0 if options.fail_on == "never" else found.exit_code

@@ -2,34 +2,48 @@
 
 import argparse
 import json
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_json, open_store, progress
+from evaltap.cli.options.comparing import RuleOptions, add_rules, print_comparison
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
-from evaltap.cli.parsing import positive
+from evaltap.cli.parsing import positive, report_file
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import eval_set_name, iter_cases
 
 if TYPE_CHECKING:
+    from evaltap.evaluator.compare.gating import GatedCase
+    from evaltap.evaluator.compare.model import Comparison
+    from evaltap.evaluator.compare.sides import Side
     from evaltap.evaluator.gates.gate import Gate, GateResult
     from evaltap.schemas.formats.case import CaseData
 
 SHOWN = 10
 
 
+FAIL_ON = ("failed", "regressed", "never")
+
+
 @dataclass(frozen=True, slots=True)
 class GateOptions:
-    """The gate, the cases that must pass it, and where their scores go."""
+    """The gate, the cases that must pass it, where their scores go, and what they are compared with."""
 
     cases: tuple[Path, ...]
     gate: Path
     db: Path | None
     concurrency: int
     json: bool
+    baseline: str | None
+    write_baseline: Path | None
+    fail_on: str | None
+    report: tuple[Path, ...]
+    rules: RuleOptions
     judges: JudgeOptions
 
 
@@ -38,9 +52,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  evaltap gate cases.evalset.json --gate gate.json\n"
+        "  evaltap gate run-*.jsonl --gate gate.json --write-baseline baseline.json\n"
+        "  evaltap gate run-*.jsonl --gate gate.json --baseline baseline.json --fail-on regressed\n"
+        "  evaltap gate cases.jsonl --gate gate.json --min-pass-rate 0.9\n"
         "  EVALTAP_GATE_SAFETY=1 evaltap gate cases.jsonl --gate gate.json --json\n\n"
-        "exit code: 0 every case passed every dimension, 1 one did not, 2 bad input,\n"
-        "3 incomplete: nothing failed, but something could not be checked"
+        "A case that comes again, in these files or in another, is another trial of it.\n\n"
+        "exit code: 0 every case passed every dimension (and is not worse than the baseline), 1 one did\n"
+        "not, 2 bad input, 3 incomplete: nothing failed, but something could not be checked or decided.\n"
+        "With --fail-on regressed the comparison alone decides, with --min-pass-rate the rate."
     )
     add = parser.add_argument
     add(
@@ -59,6 +78,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--concurrency", type=positive, default=8, metavar="N",
         help="judged cases under way at a time (default: 8)",
     )  # fmt: skip
+    group = parser.add_argument_group("comparison").add_argument
+    group(
+        "--baseline", metavar="FILE|RUN",
+        help="compare with a baseline.json, a DuckDB file (FILE#RUN for one run), JSON Lines of scores, a"
+        " result file, or a run of --db",
+    )  # fmt: skip
+    group(
+        "--fail-on", choices=FAIL_ON,
+        help="failed: a case that fails (default); regressed: only what is worse than the baseline, so that"
+        " known failures do not keep the gate shut; never: 0 whatever is found",
+    )  # fmt: skip
+    group(
+        "--write-baseline", type=Path, metavar="FILE.json",
+        help="write how often each case passed each dimension, for git",
+    )  # fmt: skip
+    group(
+        "--report", type=report_file, action="append", default=[], metavar="FILE",
+        help="write the comparison: .html, .md (for a pull request), .xml (JUnit) or .json; may be repeated",
+    )  # fmt: skip
+    add_rules(parser)
     add_judging(parser)
     add_json(parser)
     parser.set_defaults(run=run, options=GateOptions)
@@ -69,29 +108,115 @@ def run(options: GateOptions) -> int:
     from evaltap.evaluator.gates.gate import Gate
     from evaltap.schemas.files.documents import read_gate
 
+    base = _baseline(options)
     spec = read_gate(options.gate)
     metrics = Gate(spec).scorer.metrics
     with JudgeSession(options.judges) as judges, progress("cases checked") as show:
         gate = Gate(spec, services=judges.services(metrics))
-        results = _checked(gate, options, show)
-    if not results:
+        gated = _checked(gate, options, show)
+    if not gated:
         raise InputError(f"{', '.join(map(str, options.cases))}: no case; expected at least one")
+    found = _comparison(gate, options, base, gated)
+    code, said = _verdict(options, gated, found)
     if options.json:
-        found = [result.data() for result in results]
-        passed = all(result.passed for result in results)
-        print(json.dumps({"passed": passed, "cases": found}, ensure_ascii=False))
+        passed = all(one.result.passed for one in gated)
+        print(json.dumps(_data(gated, found, passed, code), ensure_ascii=False))
     else:
-        _print(gate, results)
-    statuses = {result.status for result in results}
-    return 1 if "failed" in statuses else 3 if "incomplete" in statuses else 0
+        _print(gate, [one.result for one in gated])
+        if found is not None:
+            print()
+            print_comparison(found)
+    for line in said:
+        print(f"evaltap gate: {line}", file=sys.stderr)
+    return code
 
 
-def _checked(gate: "Gate", options: GateOptions, show: Callable[[int], None]) -> "list[GateResult]":
+def _baseline(options: GateOptions) -> "Side | None":
+    """Return what to compare with; it is read before the gate writes to a file that may be the same."""
+    from evaltap.evaluator.compare.reading import read_side
+
+    if options.write_baseline is not None and options.write_baseline.suffix != ".json":
+        raise InputError(f"--write-baseline {options.write_baseline}: expected a .json file")
+    if options.baseline is None:
+        if options.fail_on == "regressed" or options.report:
+            wanted = "--fail-on regressed" if options.fail_on == "regressed" else "--report"
+            raise InputError(f"{wanted}: needs something to compare with; add --baseline")
+        return None
+    names_run = not Path(options.baseline.partition("#")[0]).exists() and options.db is not None
+    return read_side(f"{options.db}#{options.baseline}" if names_run else options.baseline)
+
+
+def _comparison(
+    gate: "Gate", options: GateOptions, base: "Side | None", gated: "Sequence[GatedCase]"
+) -> "Comparison | None":
+    """Return the comparison with the baseline, written to the reports; write a new baseline."""
+    from evaltap.evaluator.compare.baseline import write_baseline
+    from evaltap.evaluator.compare.comparison import compare
+    from evaltap.evaluator.compare.formats import write_comparison
+    from evaltap.evaluator.compare.gating import dimensions_only, gate_sides, gated_side
+
+    head = gated_side(gate, gated, ", ".join(map(str, options.cases)))
+    if options.write_baseline is not None:
+        write_baseline(options.write_baseline, dimensions_only(gate, head))
+    if base is None:
+        return None
+    # The rate is that of the gate as a whole, not of each dimension.
+    rules = replace(options.rules.rules(), min_pass_rate=None)
+    found = compare(*gate_sides(gate, base, head), rules)
+    for path in options.report:
+        write_comparison(found, path)
+    return found
+
+
+def _verdict(
+    options: GateOptions, gated: "Sequence[GatedCase]", found: "Comparison | None"
+) -> tuple[int, list[str]]:
+    """Return the exit code, the worst of what was asked for, and what to say of it."""
+    from evaltap.evaluator.compare.gating import pass_rate
+
+    codes, said = [0], []
+    if found is not None:
+        codes.append(found.exit_code)
+    wanted = options.rules.min_pass_rate
+    if wanted is not None:
+        rate = pass_rate(gated)
+        if rate is None:
+            codes.append(3)
+            said.append("the pass rate is open: more than 5 % of the cases could not be checked")
+        else:
+            value, (low, high) = rate
+            codes.append(1 if high < wanted else 0 if low >= wanted else 3)
+            said.append(f"{value:.1%} pass (95 %: {low:.1%} to {high:.1%}), wanted {wanted:.1%}")
+    elif options.fail_on in (None, "failed"):
+        statuses = {one.result.status for one in gated}
+        codes.append(1 if "failed" in statuses else 3 if "incomplete" in statuses else 0)
+    if options.fail_on == "never":
+        return 0, said
+    return (1 if 1 in codes else max(codes)), said
+
+
+def _data(
+    gated: "Sequence[GatedCase]", found: "Comparison | None", passed: bool, code: int
+) -> dict[str, object]:
+    from evaltap.evaluator.compare.data import comparison_data
+
+    data: dict[str, object] = {
+        "passed": passed,
+        "exit_code": code,
+        "cases": [one.result.data() for one in gated],
+    }
+    return data if found is None else {**data, "comparison": comparison_data(found)}
+
+
+def _checked(gate: "Gate", options: GateOptions, show: Callable[[int], None]) -> "list[GatedCase]":
+    from evaltap.evaluator.cases.identity import case_identity
+    from evaltap.evaluator.compare.gating import GatedCase
     from evaltap.evaluator.gates.revision import Attempt, attempts_into
 
-    results: list[GateResult] = []
+    checked: list[GatedCase] = []
     threads = options.concurrency if gate.scorer.waits else 1
     source = ", ".join(map(str, options.cases))
+    times: Counter[tuple[str, str, str]] = Counter()
     with (
         open_store(options.db) as store,
         attempts_into(store, gate, source) as record,
@@ -99,10 +224,12 @@ def _checked(gate: "Gate", options: GateOptions, show: Callable[[int], None]) ->
     ):
         cases = list(_cases(options.cases))
         for case, result in zip(cases, pool.map(gate.evaluate, cases), strict=True):
-            record(Attempt(1, None, case, result))
-            results.append(result)
-            show(len(results))
-    return results
+            key = case_identity(case, "")[:3]
+            times[key] += 1
+            record(Attempt(times[key], None, case, result))
+            checked.append(GatedCase(case, result))
+            show(len(checked))
+    return checked
 
 
 def _cases(paths: Sequence[Path]) -> "Iterator[CaseData]":

@@ -18,12 +18,15 @@ from evaltap.cli.options.verdict import (
     worst_differences,
 )
 from evaltap.cli.parsing import counts, names, positive
-from evaltap.evaluator.reports.formats import FORMATS, format_of, render, write_report
+from evaltap.evaluator.reports.formats import FORMATS, format_of, render
 from evaltap.evaluator.reports.redaction import redacted
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.documents import write_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from markupsafe import Markup
 
     from evaltap.evaluator.estimates.rates import Rate
     from evaltap.evaluator.store.database import Store
@@ -44,6 +47,7 @@ class ReportOptions:
     worst: int
     by: tuple[str, ...]
     pass_k: tuple[int, ...]
+    baseline: str | None
     json: bool
     guards: GuardOptions
     chosen: FilterOptions
@@ -60,6 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap report results.duckdb --by version                   # of the agent\n"
         "  evaltap report results.duckdb --pass-k 1,3,5                 # cases that were recorded again\n"
         "  evaltap report results.duckdb --cases cases.evalset.json --out junit.xml\n"
+        "  evaltap report results.duckdb --baseline baseline.json --out report.html\n"
         '  evaltap report results.duckdb --format markdown >> "$GITHUB_STEP_SUMMARY"\n\n'
         "exit code: 0 all passed, 1 something failed, 3 incomplete"
     )
@@ -114,6 +119,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="K,...",
         help="also pass@k and pass^k of cases that were recorded several times (EVALTAP_RUN)",
     )
+    add(
+        "--baseline",
+        metavar="BASE",
+        help="HTML: a section with what changed since these runs, as `evaltap compare` finds it",
+    )
     add_filter(parser)
     add_json(parser)
     add_guards(parser)
@@ -129,10 +139,11 @@ def run(options: ReportOptions) -> int:
         wanted = format_of(options.out, wanted)
     if wanted not in (None, "console") and (options.by or options.pass_k):
         raise InputError("--by, --pass-k: are shown on the console and by --json; leave --out out")
+    section = _compared(options, wanted)  # before the file is held
     with options.chosen.open(options.db) as store:
         if wanted in (None, "console"):
             return _on_console(options, store)
-        return _whole(options, store, wanted)
+        return _whole(options, store, wanted, section)
 
 
 def _cleaner() -> "Callable[[str], str]":
@@ -191,7 +202,25 @@ def _rates(options: ReportOptions, store: "Store") -> "tuple[Rate, ...]":
     return estimate_rates(store, Turns(run_id=options.run_id, files=True), by=options.by).rates
 
 
-def _whole(options: ReportOptions, store: "Store", wanted: str) -> int:
+def _compared(options: ReportOptions, wanted: str | None) -> "Markup | None":
+    """Return the section that compares with the baseline, None without one."""
+    if options.baseline is None:
+        return None
+    if wanted != "html" or len(options.db) > 1:
+        raise InputError(
+            "--baseline: goes into the HTML report of one DuckDB file; `evaltap compare --report` writes"
+            " the other formats"
+        )
+    from evaltap.evaluator.compare.html import comparison_section
+    from evaltap.evaluator.compare.model import Rules
+    from evaltap.evaluator.compare.reading import compare_sides
+
+    head = f"{options.db[0]}#{options.run_id}" if options.run_id else str(options.db[0])
+    return comparison_section(compare_sides(options.baseline, head, Rules()))
+
+
+def _whole(options: ReportOptions, store: "Store", wanted: str, section: "Markup | None") -> int:
+    from evaltap.evaluator.reports.html import html
     from evaltap.evaluator.reports.reader import read_report
 
     report = read_report(
@@ -202,9 +231,10 @@ def _whole(options: ReportOptions, store: "Store", wanted: str) -> int:
     )
     if options.redact:
         report = redacted(report, _cleaner())
+    text = render(report, wanted) if section is None else html(report, sections=section)
     if options.out is None:
-        sys.stdout.write(render(report, wanted))
+        sys.stdout.write(text)
     else:
-        write_report(report, options.out, wanted)
+        write_bytes(options.out, text.encode("utf-8", "replace"))
         print(f"evaltap report: {wanted} report written to {options.out}", file=sys.stderr)
     return guarded_exit(options.guards, store, report.summary, Scope(case_files=options.cases))

@@ -1,4 +1,4 @@
-"""What decides a comparison, for the commands that make one."""
+"""What decides a comparison, and how it is printed, for the commands that make one."""
 
 import argparse
 from dataclasses import dataclass
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from evaltap.cli.parsing import names
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.compare.model import Rules
+    from evaltap.evaluator.compare.model import Comparison, Rules
+
+_STYLES = {"-": "red", "+": "green", "!": "yellow", ">": "yellow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,19 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
         "--pair-by-id", action="store_true",
         help="pair cases by eval id alone, whatever their app and eval set are called",
     )  # fmt: skip
+
+
+def print_comparison(found: "Comparison") -> None:
+    """Print a comparison on the console."""
+    from rich.text import Text
+
+    from evaltap.evaluator.compare.console import console_lines
+    from evaltap.evaluator.reports.console import console
+
+    out = console()
+    for number, line in enumerate(console_lines(found)):
+        style = _STYLES.get(line.strip()[:1], "") if line.startswith("    ") else ""
+        out.print(Text(line, style="bold" if number == 0 else style), soft_wrap=True)
 
 
 def share(text: str) -> float:

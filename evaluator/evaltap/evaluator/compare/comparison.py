@@ -5,14 +5,8 @@ from typing import Final
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.compare.differences import differences
-from evaltap.evaluator.compare.metrics import improved, metric_changes, regressed
-from evaltap.evaluator.compare.model import (
-    Comparison,
-    MetricChange,
-    Rules,
-    UsageChange,
-    Verdict,
-)
+from evaltap.evaluator.compare.metrics import metric_changes
+from evaltap.evaluator.compare.model import Comparison, MetricChange, Rules
 from evaltap.evaluator.compare.pairing import (
     PairedCases,
     PairedMetric,
@@ -25,6 +19,7 @@ from evaltap.evaluator.compare.pairing import (
 from evaltap.evaluator.compare.recordings import Recording
 from evaltap.evaluator.compare.sides import Side
 from evaltap.evaluator.compare.usage import usage_changes
+from evaltap.evaluator.compare.verdict import verdict_of
 from evaltap.evaluator.compare.wording import p_value, points
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted, did_you_mean
@@ -46,7 +41,7 @@ def compare(base: Side, head: Side, rules: Rules | None = None) -> Comparison:
     names = names_of([*cases.both, *cases.added, *cases.removed, *cases.changed])
     metrics = metric_changes(pairs, {key: names[key] for key in cases.both}, rules)
     usage = usage_changes(base.recordings, head.recordings, cases.both, level=rules.alpha)
-    verdict, reasons = _verdict(metrics, usage, rules)
+    verdict, reasons = verdict_of(metrics, usage, rules)
     return Comparison(
         verdict,
         tuple(reasons),
@@ -71,62 +66,6 @@ def _check(rules: Rules, pairs: Sequence[PairedMetric]) -> None:
         if name not in known:
             hint = did_you_mean(name, known) or f"in both are {', '.join(known)}"
             raise InputError(f"--fail-on-metrics {name}: not a metric of both sides; {hint}")
-
-
-def _verdict(
-    metrics: Sequence[MetricChange], usage: Sequence[UsageChange], rules: Rules
-) -> tuple[Verdict, list[str]]:
-    """Return the verdict and why: a regression wins over what is open, that over a pass."""
-    deciding = [metric for metric in metrics if metric.decides]
-    if worse := [*_worse(deciding, usage, rules)]:
-        return "regression", worse
-    below = [reason for metric in deciding for reason in _minimum(metric, rules, below=True)]
-    if below:
-        return "below_minimum", below
-    undecided = [reason for metric in deciding for reason in _undecided(metric, rules)]
-    if undecided:
-        return "inconclusive", undecided
-    better = [
-        f"{one.metric}: better by {points(-one.drop)}, {p_value(one.adjusted_p_improvement or 0.0)}"
-        for one in deciding
-        if improved(one, rules)
-    ]
-    return ("improvement", better) if better else ("pass", [])
-
-
-def _worse(
-    metrics: Sequence[MetricChange], usage: Sequence[UsageChange], rules: Rules
-) -> Iterator[str]:
-    for metric in metrics:
-        if regressed(metric, rules):
-            yield f"{metric.metric}: worse by {points(metric.drop)}, {p_value(metric.adjusted_p or 0.0)}"
-    limits = {"cost": rules.max_cost_ratio, "latency": rules.max_latency_ratio}
-    for use in usage:
-        limit = limits[use.name]
-        if limit is not None and use.interval is not None and use.interval.low > limit:
-            low, high = use.interval
-            yield f"{use.name}: {use.ratio:.2f} times base ({low:.2f} to {high:.2f}), at most {limit:g}"
-
-
-def _minimum(metric: MetricChange, rules: Rules, *, below: bool) -> Iterator[str]:
-    wanted, (low, high) = rules.min_pass_rate, metric.head.interval
-    if wanted is None or metric.graded or not metric.head.cases:
-        return
-    found = f"{metric.metric}: {metric.head.rate:.1%} pass (95 %: {low:.1%} to {high:.1%})"
-    if below and high < wanted:
-        yield f"{found}, less than {wanted:.1%}"
-    elif not below and low < wanted <= high:
-        yield f"{found}; more trials would tell whether that is {wanted:.1%} or more"
-
-
-def _undecided(metric: MetricChange, rules: Rules) -> Iterator[str]:
-    yield from (f"{metric.metric}: {reason}" for reason in metric.undecided)
-    if rules.max_drop is not None and not metric.interval.high < rules.max_drop:
-        yield (
-            f"{metric.metric}: a drop of less than {points(rules.max_drop)} is not shown, it may be"
-            f" {points(metric.interval.high)}"
-        )
-    yield from _minimum(metric, rules, below=False)
 
 
 def _named(keys: Sequence[CaseKey], names: Mapping[CaseKey, str]) -> tuple[str, ...]:

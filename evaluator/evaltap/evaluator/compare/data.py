@@ -64,6 +64,7 @@ def _metric(metric: MetricChange) -> dict[str, Json]:
     return {
         "metric": metric.metric,
         "kind": "score" if metric.graded else "verdict",
+        "unit": metric.unit,
         "decides": metric.decides,
         "p_value": metric.p_value,
         "adjusted_p": metric.adjusted_p,

@@ -38,26 +38,23 @@ def metric_changes(
     wanted = rules.fail_on_metrics or [one.name for one in pairs if not one.graded]
     deciding_names = {*wanted} or {one.name for one in pairs}
     found = [_metric(pair, pair.name in deciding_names, rules) for pair in pairs]
+    return tuple(_with_cases(one, pairs, names, rules) for one in with_adjusted_p(found))
+
+
+def with_adjusted_p(found: Sequence[MetricChange]) -> tuple[MetricChange, ...]:
+    """Return those that decide first with adjusted p-values, then the others with q-values."""
     deciding = [one for one in found if one.decides]
-    adjusted = zip(
-        deciding,
-        holm([_or_one(one.p_value) for one in deciding]),
-        holm([_or_one(one.p_improvement) for one in deciding]),
-        strict=True,
-    )
-    first = [
-        _with_cases(
-            replace(one, adjusted_p=worse, adjusted_p_improvement=better), pairs, names, rules
-        )
-        for one, worse, better in adjusted
-    ]
     others = [one for one in found if not one.decides]
+    worse = holm([_or_one(one.p_value) for one in deciding])
+    better = holm([_or_one(one.p_improvement) for one in deciding])
     q_values = benjamini_hochberg([_or_one(one.p_value) for one in others])
-    rest = [
-        _with_cases(replace(one, q_value=q), pairs, names, rules)
-        for one, q in zip(others, q_values, strict=True)
-    ]
-    return (*first, *rest)
+    return (
+        *(
+            replace(one, adjusted_p=p, adjusted_p_improvement=q)
+            for one, p, q in zip(deciding, worse, better, strict=True)
+        ),
+        *(replace(one, q_value=q) for one, q in zip(others, q_values, strict=True)),
+    )
 
 
 def regressed(metric: MetricChange, rules: Rules) -> bool:

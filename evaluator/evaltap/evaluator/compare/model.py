@@ -113,6 +113,8 @@ class MetricChange:
     undecided: tuple[str, ...] = ()
     """Why nothing can be said of it."""
     cases: tuple[CaseChange, ...] = ()
+    unit: Literal["case", "session"] = "case"
+    """What `Totals.cases` counts; sessions of traffic are not paired, and their trials are turns."""
 
 
 @dataclass(frozen=True, slots=True)

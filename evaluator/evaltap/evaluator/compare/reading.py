@@ -1,11 +1,14 @@
-"""Which file, and which runs of it, a side of a comparison is."""
+"""Which file, and which runs or traffic of it, a side of a comparison is."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from evaltap.evaluator.compare.baseline import read_baseline, write_baseline
+from evaltap.evaluator.compare.comparison import compare
+from evaltap.evaluator.compare.model import Comparison, Rules
 from evaltap.evaluator.compare.result_files import read_result_side
 from evaltap.evaluator.compare.score_lines import read_score_lines, write_score_lines
+from evaltap.evaluator.compare.selections import selection_of
 from evaltap.evaluator.compare.sides import ScoreRow, Side, merged
 from evaltap.evaluator.store.file_type import is_database
 from evaltap.schemas.errors import FormatError, InputError
@@ -48,14 +51,22 @@ def read_side(text: str) -> Side:
     raise FormatError(f"holds no scores; expected {FORMS}", path=str(path))
 
 
-def read_rows(text: str) -> list[ScoreRow]:
-    """Return the scores that an argument names one by one; raises InputError for other than a DuckDB file."""
-    from evaltap.evaluator.compare.stores import read_score_rows
+def compare_sides(base: str, head: str, rules: Rules) -> Comparison:
+    """Compare what two arguments name: runs case by case, slices of traffic as a whole.
 
-    path, runs = split_runs(text)
-    if not is_database(path):
-        raise FormatError("is no DuckDB file; expected one with scores", path=str(path))
-    return read_score_rows(path, runs)
+    Raises InputError for an argument that names neither, and for one of each.
+    """
+    selections = [selection_of(text) for text in (base, head)]
+    first, second = selections
+    if first is not None and second is not None:
+        from evaltap.evaluator.compare.traffic import compare_traffic
+
+        return compare_traffic(first, second, rules)
+    if first is not None or second is not None:
+        raise InputError(
+            f"{base} and {head}: one is traffic (FILE@...), the other is runs; expected both alike"
+        )
+    return compare(read_side(base), read_side(head), rules)
 
 
 def export_scores(texts: Sequence[str], out: Path) -> int:
@@ -63,11 +74,12 @@ def export_scores(texts: Sequence[str], out: Path) -> int:
 
     Returns how many scores or cases were written; raises InputError for another ending.
     """
+    sides = [read_side(text) for text in texts]
     if out.suffix in (".jsonl", ".ndjson"):
         rows = [
-            row if len(texts) == 1 else row._replace(trial=f"{text} {row.trial}")
-            for text in texts
-            for row in read_rows(text)
+            row if len(sides) == 1 else row._replace(trial=f"{side.name} {row.trial}")
+            for side in sides
+            for row in _rows(side)
         ]
         write_score_lines(out, rows)
         return len(rows)
@@ -75,6 +87,14 @@ def export_scores(texts: Sequence[str], out: Path) -> int:
         raise InputError(
             f"{out}: expected .json for a baseline of counts, or .jsonl for every score"
         )
-    side = merged([read_side(text) for text in texts])
+    side = merged(sides)
     write_baseline(out, side)
     return len(side.cases)
+
+
+def _rows(side: Side) -> Sequence[ScoreRow]:
+    if not side.rows:
+        raise InputError(
+            f"{side.name}: holds counts, not every score; write a .json baseline of it"
+        )
+    return side.rows

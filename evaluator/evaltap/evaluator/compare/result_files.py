@@ -47,7 +47,7 @@ def read_result_side(path: Path) -> Side:
         raise FormatError("no metric of a case; expected scores", path=str(path))
     runs = len({row.trial for row in rows})
     contents = contents_of(recordings)
-    return Side(str(path), runs, metrics_of(rows), recordings, contents, lambda cases: made)
+    return Side(str(path), runs, metrics_of(rows), recordings, contents, lambda cases: made, rows)
 
 
 def _row(key: CaseKey, trial: str, metric: EvalMetricResult, path: str, place: str) -> ScoreRow:

@@ -29,7 +29,7 @@ def read_score_lines(path: Path) -> Side:
     ]
     if not rows:
         raise FormatError("no score; expected at least one", path=str(path))
-    return Side(str(path), len({row.trial for row in rows}), metrics_of(rows))
+    return Side(str(path), len({row.trial for row in rows}), metrics_of(rows), rows=rows)
 
 
 def write_score_lines(path: Path, rows: Iterable[ScoreRow]) -> None:

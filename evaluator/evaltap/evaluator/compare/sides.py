@@ -94,6 +94,8 @@ class Side:
     """What names input and expectation of cases; a case is missing where its trials differ."""
     turns: Callable[[Collection[CaseKey]], TrialTurns] = no_turns
     """Reads the recorded turns of some cases."""
+    rows: Sequence[ScoreRow] = ()
+    """The scores one by one, where the file has them."""
 
     @property
     def cases(self) -> Collection[CaseKey]:

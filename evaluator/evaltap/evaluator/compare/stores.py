@@ -32,10 +32,9 @@ def read_store_side(path: Path, runs: Sequence[str] = ()) -> Side:
     """
     with Store(path, create=False) as store:
         _check_runs(store, path, runs)
-        rows = _score_rows(store, runs)
-        if not rows:
+        scored = _score_rows(store, runs)
+        if not scored:
             raise InputError(f"{path}: no scores; expected some (`evaltap score {path}`)")
-        metrics = metrics_of(score for score, _ in rows)
         recordings = _recordings(_turns(store, runs, _SEEN))
 
     def turns(cases: Collection[CaseKey]) -> TrialTurns:
@@ -43,15 +42,10 @@ def read_store_side(path: Path, runs: Sequence[str] = ()) -> Side:
             return _actual(_turns(again, runs, "actual_json", cases))
 
     name = f"{path}#{','.join(runs)}" if runs else str(path)
-    count = len({run for _, run in rows})
-    return Side(name, count, metrics, recordings, contents_of(recordings), turns)
-
-
-def read_score_rows(path: Path, runs: Sequence[str] = ()) -> list[ScoreRow]:
-    """Return the scores of a file one by one, oldest first; raises InputError for an unknown run."""
-    with Store(path, create=False) as store:
-        _check_runs(store, path, runs)
-        return [score for score, _ in _score_rows(store, runs)]
+    rows = [row for row, _ in scored]
+    count = len({run for _, run in scored})
+    contents = contents_of(recordings)
+    return Side(name, count, metrics_of(rows), recordings, contents, turns, rows)
 
 
 def _check_runs(store: Store, path: Path, runs: Sequence[str]) -> None:

@@ -91,11 +91,19 @@ def certainty(metric: MetricChange) -> str:
 
 def evidence(metric: MetricChange) -> str:
     """Return how much there was to go by, and what could have been seen."""
-    ones, others = metric.base.trials, metric.head.trials
-    found = f"{counted(metric.base.cases, 'case')}, {ones:,} and {others:,} trials"
+    base, head = metric.base, metric.head
+    found = f"{counted(base.cases, 'case')}, {base.trials:,} and {head.trials:,} trials"
+    if metric.unit == "session":
+        found = (
+            f"{base.cases:,} and {counted(head.cases, 'session')}, {base.trials:,} and {head.trials:,}"
+            " turns"
+        )
     if metric.detectable is None or not metric.base.cases:
         return found
-    return f"{found}; a drop of {points(metric.detectable)} is found in 4 of 5"
+    return (
+        f"{found}; a drop of {points(metric.detectable)} is found in 4 of 5, half of that with"
+        f" {4 * base.trials:,} and {4 * head.trials:,}"
+    )
 
 
 def usage(one: UsageChange) -> str:
@@ -160,6 +168,8 @@ def listed(found: Comparison) -> Iterator[tuple[str, Sequence[str]]]:
 
 def sides(found: Comparison) -> str:
     """Return what was compared."""
+    if found.leading.unit == "session":
+        return f"{found.base_name} -> {found.head_name}"
     return (
         f"{found.base_name} ({counted(found.base_runs, 'run')}) -> "
         f"{found.head_name} ({counted(found.head_runs, 'run')})"

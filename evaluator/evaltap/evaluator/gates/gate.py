@@ -118,6 +118,10 @@ class Gate:
         if doubled:
             raise MetricError(f"two metrics of the gate are named '{doubled[0]}'; rename one")
         self._sizes = [len(part) for part in members]
+        self.members = {
+            one.name: tuple(metric.metric_name for metric in part)
+            for one, part in zip(spec.dimensions, members, strict=True)
+        }
         self.scorer = CaseScorer(metrics, services=services, registry=registry)
 
     def evaluate(self, case: EvalCase | Mapping[str, Json]) -> GateResult:
@@ -190,16 +194,27 @@ def _count(metrics: Sequence[EvalMetric], one: EvalMetric) -> int:
     return sum(metric.metric_name == one.metric_name for metric in metrics)
 
 
-def _dimension(name: str, threshold: float, outcomes: Sequence[MetricOutcome]) -> DimensionResult:
-    found = {outcome.status for outcome in outcomes}
-    missing = [outcome for outcome in outcomes if outcome.score is None]
+def dimension_verdict(
+    threshold: float, members: Sequence[tuple[Status, float | None]]
+) -> tuple[Status, float | None]:
+    """Return the status and the score of a dimension from those of its metrics."""
+    found = {status for status, _ in members}
+    scores = [score for _, score in members if score is not None]
     if Status.CRASHED in found:
-        status, score, missing = Status.CRASHED, None, [*outcomes]
-    elif missing:
-        status, score = Status.ERROR if Status.ERROR in found else Status.NOT_EVALUATED, None
-    else:
-        score = sum(outcome.score or 0.0 for outcome in outcomes) / len(outcomes)
-        status = Status.PASSED if score >= threshold else Status.FAILED
+        return Status.CRASHED, None
+    if len(scores) < len(members):
+        return (Status.ERROR if Status.ERROR in found else Status.NOT_EVALUATED), None
+    score = sum(scores) / len(scores)
+    return (Status.PASSED if score >= threshold else Status.FAILED), score
+
+
+def _dimension(name: str, threshold: float, outcomes: Sequence[MetricOutcome]) -> DimensionResult:
+    status, score = dimension_verdict(
+        threshold, [(outcome.status, outcome.score) for outcome in outcomes]
+    )
+    missing = [outcome for outcome in outcomes if outcome.score is None]
+    if status is Status.CRASHED:
+        missing = [*outcomes]
     reasons = [
         f"{outcome.name}: {outcome.reason or f'score {outcome.score:.2f}'}"
         for outcome in missing or outcomes

@@ -28,6 +28,8 @@ _ALIKE: Final = 10**3
 """Sums of roundings that differ by less are equal."""
 _BITS: Final = 64
 _LANES: Final = 3
+_LEAST: Final = 1e-300
+"""Smaller p-values are taken for this one, so that they have logarithms."""
 
 Name = TypeVar("Name", bound=Hashable)
 Law: TypeAlias = Mapping[int, float]
@@ -62,11 +64,14 @@ def head_law(pair: Pair) -> Sequence[tuple[int, float]]:
     """Return how many passes of head are how likely if nothing changed: (passes, probability)."""
     (base_passes, base), (head_passes, head) = pair
     passes = base_passes + head_passes
-    every = math.comb(base + head, passes)
-    return [
-        (one, math.comb(head, one) * math.comb(base, passes - one) / every)
-        for one in range(max(0, passes - base), min(head, passes) + 1)
-    ]
+    first, last = max(0, passes - base), min(head, passes)
+    # The number of ways, from one to the next: binomials of thousands are costly.
+    ways = math.comb(head, first) * math.comb(base, passes - first)
+    every, law = math.comb(base + head, passes), []
+    for one in range(first, last + 1):
+        law.append((one, ways / every))
+        ways = ways * (head - one) * (passes - one) // ((one + 1) * (base - passes + one + 1))
+    return law
 
 
 def worse(pair: Pair) -> float:
@@ -81,12 +86,11 @@ def drop_p_value(pairs: Iterable[Pair], *, level: float) -> float:
     1993), so that three tests cost no power: the sum of drops, which sees all cases fall a little;
     Σ -ln p, which sees some fall much; Σ p^(-1/2), which sees one break.  1 where no outcome could differ.
     """
-    counted = sorted(Counter(pairs).items())
-    observed = sum(number * _packed(pair, pair.head.passes) for pair, number in counted)
-    laws = [
-        _power({_packed(pair, one): chance for one, chance in head_law(pair)}, number)
-        for pair, number in counted
-    ]
+    observed, laws = 0, []
+    for pair, number in sorted(Counter(pairs).items()):
+        outcomes = _outcomes(pair)
+        observed += number * outcomes[pair.head.passes][0]
+        laws.append(_power(dict(outcomes.values()), number))
     return _p_value([law for group in laws for law in group], observed, level, _LANES)
 
 
@@ -157,14 +161,20 @@ def _at_most(law: Sequence[tuple[float, float]], value: float) -> float:
     return min(1.0, max((chance for one, chance in law if one <= value * (1 + 1e-9)), default=0.0))
 
 
-def _packed(pair: Pair, passes: int) -> int:
-    """Return the three statistics of a case, one above the other, each never below 0."""
+def _outcomes(pair: Pair) -> Mapping[int, tuple[int, float]]:
+    """Return, for each number of passes of head, the statistics and how likely it is if nothing changed.
+
+    The three statistics are packed one above the other, each never below 0.
+    """
     (base_passes, base), (head_passes, head) = pair
-    rest = base_passes + head_passes - passes
-    value = worse(Pair(Trials(rest, base), Trials(passes, head)))
-    drop = 1 + rest / base - passes / head
-    lanes = (drop, -math.log(value), value**-0.5)
-    return sum(_whole(one) << (_BITS * place) for place, one in enumerate(lanes))
+    found, value = {}, 0.0
+    for passes, chance in head_law(pair):
+        value = min(1.0, max(value + chance, _LEAST))
+        drop = 1 + (base_passes + head_passes - passes) / base - passes / head
+        lanes = (drop, -math.log(value), value**-0.5)
+        packed = sum(_whole(one) << (_BITS * place) for place, one in enumerate(lanes))
+        found[passes] = (packed, chance)
+    return found
 
 
 def _whole(value: float) -> int:
@@ -252,6 +262,7 @@ def _tails(law: Law, lane: int, lanes: int) -> Mapping[int, float]:
 
 
 def _lane(outcome: int, lane: int, lanes: int) -> int:
-    if lanes > 1:
-        outcome = (outcome >> (_BITS * lane)) & ((1 << _BITS) - 1)
+    outcome >>= _BITS * lane
+    if lane < lanes - 1:  # the last one may be of any size
+        outcome &= (1 << _BITS) - 1
     return (outcome + _ALIKE // 2) // _ALIKE

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evaltap.schemas.files import canonical
+from evaltap.schemas.formats.baseline import BaselineFile
 from evaltap.schemas.formats.case import EvalCase, EvalSet
 from evaltap.schemas.formats.gate import GateFile
 from evaltap.schemas.formats.metric import EvalMetric
@@ -17,6 +18,7 @@ from evaltap.schemas.formats.model import WireModel
 from evaltap.schemas.formats.result import EvalSetResult
 
 MODELS: dict[str, type[WireModel]] = {
+    "baseline": BaselineFile,
     "eval_case": EvalCase,
     "eval_set": EvalSet,
     "gate": GateFile,

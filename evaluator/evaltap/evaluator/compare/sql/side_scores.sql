@@ -1,7 +1,11 @@
 -- The scores of some runs, oldest first.  A trial is a recording: of what landed a revision of the case,
--- of files and gates a run.  A session that has grown since counts with all its turns only.
+-- of files a run, of gates a run and the time that it met the case.  A session that has grown since counts with all its turns only.
 SELECT s.app_name, s.eval_set_id, s.eval_id,
-       if(r.kind IN ('landed', 'live'), 'revision ' || s.revision, s.run_id) AS trial,
+       CASE r.kind
+         WHEN 'files' THEN s.run_id
+         WHEN 'gate'  THEN concat_ws(' ', s.run_id, s.revision)
+         ELSE 'revision ' || s.revision
+       END AS trial,
        s.metric_name, s.metric_digest, s.status, s.score, s.threshold, s.run_id
 FROM scores s JOIN runs r USING (run_id)
 WHERE len($runs) = 0 OR list_contains($runs, s.run_id)

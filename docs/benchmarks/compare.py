@@ -1,0 +1,57 @@
+"""How often `evaltap compare` calls a regression, over pairs of runs, and of weeks, whose truth is known.
+
+Runs are drawn (tests/gate_simulation.py) and compared by `evaltap.evaluator.stats`, many times for each
+scenario.  Beside it: "any drop", "a drop of more than 5 points", and the likelihood ratio test that exchanges
+trials, too, but is told how many cases fall and how far, though not which.
+
+    python docs/benchmarks/compare.py [--rounds 2000] [--seed 2026]
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+
+from estimate_coverage import SETTINGS
+from gate_simulation import SCENARIOS, simulate, simulate_traffic
+
+
+def main() -> None:
+    """Print a table of runs, with a bar for how often a regression is called, and one of traffic."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=2026)
+    options = parser.parse_args()
+    print(
+        "| what happened | true drop | any drop | more than 5 points | informed test | `evaltap compare` | |"
+        " interval covers |\n|---|---:|---:|---:|---:|---:|---|---:|"
+    )
+    for name, scenario in SCENARIOS.items():
+        found = simulate(scenario, options.rounds, seed=options.seed, ideal=bool(scenario.fallen))
+        cells = (
+            name,
+            f"{100 * scenario.drop:.1f}",
+            f"{found.any_drop:.0%}",
+            f"{found.five_points:.0%}",
+            f"{found.ideal:.0%}" if scenario.fallen else "2 %",
+            f"**{found.product:.1%}**",
+            "█" * round(20 * found.product) or "▏",
+            f"{found.covered:.1%}",
+        )
+        print(f"| {' | '.join(cells)} |", flush=True)
+    print(
+        "\n| traffic | called worse, nothing changed | a fall of 5 points found | interval covers |\n"
+        "|---|---:|---:|---:|"
+    )
+    for name, setting in SETTINGS.items():
+        week = simulate_traffic(setting, options.rounds, seed=options.seed)
+        print(
+            f"| {name}, {setting.rate:.0%} pass, {setting.turns:,} turns | **{week.unchanged:.1%}** |"
+            f" {week.fallen:.0%} | {week.covered:.1%} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

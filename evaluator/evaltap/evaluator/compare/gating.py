@@ -1,0 +1,157 @@
+"""A gate's verdicts as a side of a comparison: dimensions are its metrics."""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from evaltap.evaluator.cases.identity import CaseKey, case_identity
+from evaltap.evaluator.cases.turn import Case, Turn
+from evaltap.evaluator.compare.recordings import (
+    RecordedTurn,
+    Recording,
+    TrialTurns,
+    contents_of,
+    recording_of,
+)
+from evaltap.evaluator.compare.sides import ScoreRow, Side, metrics_of
+from evaltap.evaluator.contract.context import Status
+from evaltap.evaluator.gates.gate import Gate, GateResult, dimension_verdict
+from evaltap.evaluator.scoring.run_metrics import run_metrics
+from evaltap.evaluator.stats.drop import mean_rate
+from evaltap.evaluator.stats.exchange import Trials
+from evaltap.evaluator.stats.intervals import Interval
+
+
+class GatedCase(NamedTuple):
+    """A case and what the gate found; a case that comes again is another trial of it."""
+
+    case: Case
+    result: GateResult
+
+
+def gated_side(gate: Gate, cases: Sequence[GatedCase], name: str) -> Side:
+    """Return the dimensions' verdicts on some cases, and those of the metrics."""
+    digests = _digests(gate)
+    rows: list[ScoreRow] = []
+    made: defaultdict[CaseKey, dict[str, Sequence[Case]]] = defaultdict(dict)
+    recordings: defaultdict[CaseKey, list[Recording]] = defaultdict(list)
+    seen: Counter[CaseKey] = Counter()
+    for case, result in cases:
+        key = case_identity(case, "")[:3]
+        seen[key] += 1
+        trial = str(seen[key])
+        for one in result.dimensions:
+            verdict = (one.status.value, one.score, one.threshold)
+            rows.append(ScoreRow(key, trial, one.name, digests[one.name], *verdict))
+        for metric in result.score.metrics:
+            if metric.name in gate.members:
+                continue  # the dimension of that name is what counts
+            scored = (metric.status.value, metric.score, metric.threshold)
+            rows.append(ScoreRow(key, trial, metric.name, digests[metric.name], *scored))
+        made[key][trial] = [turn or {} for turn in case.get("actualConversation") or ()]
+        recordings[key].append(_recording(trial, case))
+
+    def turns(wanted: Collection[CaseKey]) -> TrialTurns:
+        return made
+
+    return Side(
+        name, max(seen.values(), default=0), metrics_of(rows), recordings,
+        contents_of(recordings), turns, rows,
+    )  # fmt: skip
+
+
+def dimensions_only(gate: Gate, side: Side) -> Side:
+    """Return a side without the metrics that dimensions are made of."""
+    return _only(side, gate.members)
+
+
+def gate_sides(gate: Gate, base: Side, head: Side) -> tuple[Side, Side]:
+    """Return both sides with what is compared: dimensions, or metrics where base knows no dimensions.
+
+    The scores of base are held against the thresholds that the gate has now.
+    """
+    rows = _dimension_rows(gate, base)
+    dimensions = set(gate.members)
+    if rows:
+        base = replace(base, metrics=metrics_of(rows))
+    known = {name for name, _ in base.metrics}
+    wanted = known & dimensions or known
+    return _only(base, wanted), _only(head, wanted)
+
+
+def pass_rate(cases: Sequence[GatedCase]) -> tuple[float, Interval] | None:
+    """Return the share of trials that pass every dimension, by case, with its 95 % interval.
+
+    None where a gate could not check more than 5 % of them.
+    """
+    passed: Counter[CaseKey] = Counter()
+    checked: Counter[CaseKey] = Counter()
+    for case, result in cases:
+        key = case_identity(case, "")[:3]
+        checked[key] += result.status != "incomplete"
+        passed[key] += result.passed
+    trials = [Trials(passed[key], number) for key, number in checked.items() if number]
+    if sum(checked.values()) < 0.95 * len(cases) or not trials:
+        return None
+    return mean_rate(trials)
+
+
+def _only(side: Side, names: Collection[str]) -> Side:
+    metrics = {key: metric for key, metric in side.metrics.items() if key[0] in names}
+    return replace(side, metrics=metrics)
+
+
+def _digests(gate: Gate) -> dict[str, str]:
+    """Return what names the version of each metric and of each dimension."""
+    found = {one.metric.metric_name: one.digest for one in run_metrics(gate.scorer)}
+    return found | {
+        name: _digest([found[member] for member in members])
+        for name, members in gate.members.items()
+    }
+
+
+def _digest(members: Sequence[str]) -> str:
+    if not all(members):
+        return ""
+    return hashlib.sha256("\x1f".join(members).encode()).hexdigest()[:16]
+
+
+def _dimension_rows(gate: Gate, side: Side) -> list[ScoreRow]:
+    """Return the verdicts of dimensions from the scores of their metrics; a trial's latest score counts."""
+    trials: defaultdict[tuple[CaseKey, str], dict[str, ScoreRow]] = defaultdict(dict)
+    for row in side.rows:
+        trials[row.case, row.trial][row.metric] = row
+    rows = []
+    for (key, trial), scored in trials.items():
+        for name, members in gate.members.items():
+            if all(member in scored for member in members):
+                rows.append(_dimension_row(gate, name, key, trial, scored))
+    return rows
+
+
+def _dimension_row(
+    gate: Gate, name: str, key: CaseKey, trial: str, scored: Mapping[str, ScoreRow]
+) -> ScoreRow:
+    members = [scored[member] for member in gate.members[name]]
+    threshold = gate.thresholds[name]
+    found = [(Status(row.status or "passed"), row.score) for row in members]
+    status, score = dimension_verdict(threshold, found)
+    digest = _digest([row.digest for row in members])
+    return ScoreRow(key, trial, name, digest, status.value, score, threshold)
+
+
+def _recording(trial: str, case: Case) -> Recording:
+    recorded = case.get("actualConversation") or case.get("conversation") or ()
+    expected = case.get("conversation") or [None] * len(recorded)
+    turns = []
+    for turn, wanted in zip(recorded, expected, strict=False):
+        used = (turn or {}).get("telemetry") or {}
+        seen = Turn(turn)
+        turns.append(
+            RecordedTurn(
+                seen.user_text, seen.final_text, wanted, used.get("costUsd"), used.get("latencyMs")
+            )
+        )
+    return recording_of(trial, turns)

@@ -1,0 +1,78 @@
+"""`FILE@WHAT`: the landed traffic of a period, a version or another slice."""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Final
+
+from evaltap.evaluator.estimates.scope import DIMENSIONS, TIMES, Scope
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import did_you_mean
+
+_KNOWN: Final = tuple(name for name in DIMENSIONS if name not in TIMES)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Some of the traffic of a DuckDB file."""
+
+    name: str
+    """As it was given."""
+    path: Path
+    scope: Scope
+
+
+def selection_of(text: str) -> Selection | None:
+    """Return the traffic that `FILE@SINCE/UNTIL` or `FILE@version=V,app=A` names; None for another argument.
+
+    Times are dates or RFC 3339 in UTC; either may be left out.  Raises InputError for what names none.
+    """
+    name, mark, given = text.rpartition("@")
+    if not mark or Path(text).exists() or not Path(name).exists():
+        return None
+    since = until = None
+    conditions = []
+    for part in given.split(","):
+        if "=" in part:
+            conditions.append(_condition(text, *part.split("=", 1)))
+        elif "/" in part and since is until is None:
+            first, last = part.split("/", 1)
+            since, until = _moment(text, first), _moment(text, last)
+        else:
+            raise InputError(
+                f"{text}: {part!r} is no period and no slice; expected SINCE/UNTIL"
+                " (2026-11-01/2026-11-08), or NAME=VALUE (version=1.4)"
+            )
+    if since and until and since >= until:
+        raise InputError(f"{text}: the period ends before it begins; expected SINCE/UNTIL")
+    scope = Scope(since=since, until=until, where=" AND ".join(conditions))
+    return Selection(text, Path(name), scope)
+
+
+def _condition(text: str, name: str, value: str) -> str:
+    if name not in _KNOWN:
+        hint = did_you_mean(name, _KNOWN) or f"expected one of {', '.join(_KNOWN)}"
+        raise InputError(f"{text}: traffic has no {name!r}; {hint}")
+    dimension = DIMENSIONS[name]
+    quoted = "'" + value.replace("'", "''") + "'"
+    if dimension.many:
+        return f"list_contains({dimension.expression}, {quoted})"
+    return f"{dimension.expression} = {quoted}"
+
+
+def _moment(text: str, given: str) -> datetime | None:
+    if not given:
+        return None
+    try:
+        if "T" not in given.upper():
+            day = date.fromisoformat(given)
+            return datetime(day.year, day.month, day.day, tzinfo=UTC)
+        found = datetime.fromisoformat(given)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise InputError(
+            f"{text}: {given!r} is no time; expected a date (2026-11-01) or RFC 3339"
+            " (2026-11-01T12:00:00Z)"
+        )
+    return found

@@ -1,0 +1,137 @@
+"""Two slices of live traffic, versions or weeks: other sessions on either side, so nothing is paired.
+
+Rates are estimates of all traffic from what was kept, and their intervals know sessions and sampling
+(`estimates`).  That two periods differ says nothing about why.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from evaltap.evaluator.compare.metrics import with_adjusted_p
+from evaltap.evaluator.compare.model import Comparison, MetricChange, Rules, Totals
+from evaltap.evaluator.compare.selections import Selection
+from evaltap.evaluator.compare.verdict import verdict_of
+from evaltap.evaluator.estimates.rates import Rate, estimate_rates
+from evaltap.evaluator.stats import difference as stats
+from evaltap.evaluator.stats.difference import detectable_difference, difference
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import did_you_mean
+
+_NOT_COUNTED: Final = 0.05
+
+
+def compare_traffic(base: Selection, head: Selection, rules: Rules) -> Comparison:
+    """Compare two slices of traffic by metric.
+
+    Raises InputError where a side has no scored turns or they have no metric version in common.
+    """
+    ones, notes = _rates(base)
+    others, more = _rates(head)
+    names = [name for name in ones if name in others]
+    if not names:
+        raise InputError(
+            f"no metric is in both: {base.name} has {', '.join(ones)}, {head.name} has"
+            f" {', '.join(others)}"
+        )
+    for name in rules.fail_on_metrics:
+        if name not in names:
+            hint = did_you_mean(name, names) or f"in both are {', '.join(names)}"
+            raise InputError(f"--fail-on-metrics {name}: not a metric of both sides; {hint}")
+    changes = [
+        _change(name, *_versions(name, ones[name], others[name], rules), rules) for name in names
+    ]
+    metrics = with_adjusted_p(changes)
+    verdict, reasons = verdict_of(metrics, (), rules)
+    said = tuple(
+        dict.fromkeys([*notes, *more, *_flags(base.name, ones), *_flags(head.name, others)])
+    )
+    return Comparison(
+        verdict, tuple(reasons), rules, base.name, head.name, 1, 1, metrics, notes=said
+    )  # fmt: skip
+
+
+def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, Rate]], list[str]]:
+    """Return the rates of a slice by metric and digest, the newest version last."""
+    with Store(side.path, create=False) as store:
+        found = estimate_rates(store, side.scope)
+    rates: dict[str, dict[str, Rate]] = {}
+    for rate in found.rates:
+        if rate.rate is not None:
+            rates.setdefault(rate.metric or "", {})[rate.metric_digest or ""] = rate
+    if not rates:
+        raise InputError(
+            f"{side.name}: no scored turn is in it; `evaltap estimate {side.path} --by day` shows"
+            " what there is"
+        )
+    return rates, list(found.notes)
+
+
+def _versions(
+    name: str, ones: Mapping[str, Rate], others: Mapping[str, Rate], rules: Rules
+) -> tuple[Rate, Rate]:
+    same = [digest for digest in others if digest in ones]
+    if same:
+        return ones[same[-1]], others[same[-1]]
+    if rules.across_metrics:
+        return list(ones.values())[-1], list(others.values())[-1]
+    raise InputError(
+        f"metric '{name}' is not the same on both sides; score both with one metrics file, or compare them"
+        " nevertheless with --across-metrics"
+    )
+
+
+def _change(name: str, base: Rate, head: Rate, rules: Rules) -> MetricChange:
+    before, now = _measured(base), _measured(head)
+    found, back = difference(before, now), difference(now, before)
+    return MetricChange(
+        name,
+        False,
+        name in rules.fail_on_metrics if rules.fail_on_metrics else True,
+        _totals(base, before),
+        _totals(head, now),
+        found.value,
+        found.interval,
+        found.p_value,
+        back.p_value,
+        detectable_difference(before, now, rules.alpha),
+        undecided=tuple(_undecided(base, head)),
+        unit="session",
+    )
+
+
+def _measured(rate: Rate) -> stats.Rate:
+    assert rate.rate is not None
+    assert rate.process is not None  # where there is a rate there is its interval
+    return stats.Rate(rate.rate, rate.process)
+
+
+def _totals(rate: Rate, measured: stats.Rate) -> Totals:
+    return Totals(rate.sessions, rate.turns, *measured, mean_score=rate.mean_score)
+
+
+def _undecided(base: Rate, head: Rate) -> Sequence[str]:
+    found = []
+    for side, rate in (("base", base), ("head", head)):
+        if "few_sessions" in rate.flags:
+            found.append(f"{side} has fewer than 10 sessions in effect")
+    if abs(base.not_counted - head.not_counted) > _NOT_COUNTED:
+        found.append(
+            f"verdicts are missing unevenly: of {base.not_counted:.1%} of the turns in base, of"
+            f" {head.not_counted:.1%} in head"
+        )
+    return found
+
+
+def _flags(name: str, rates: Mapping[str, Mapping[str, Rate]]) -> Sequence[str]:
+    every = [rate for versions in rates.values() for rate in versions.values()]
+    found = []
+    if any("uncovered" in rate.flags for rate in every):
+        covered = min(rate.covered for rate in every)
+        found.append(
+            f"{name}: {1 - covered:.0%} of the traffic had no chance of being kept; the rates do not"
+            " speak of it"
+        )
+    if any("open" in rate.flags for rate in every):
+        found.append(f"{name}: the period is not over")
+    return found
