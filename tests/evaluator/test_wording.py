@@ -125,6 +125,7 @@ def test_show_has_scores_feedback_and_figures_under_their_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
     with closing(Recorder("log.db", app_name="desk")) as recorder:
         for name, text in (("t-1", "Refund A-7"), ("t-2", "And A-8?")):
             with recorder.turn(session_id="s-14", user=text, invocation_id=name) as turn:

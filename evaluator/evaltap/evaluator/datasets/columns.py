@@ -71,7 +71,7 @@ class ColumnCheck:
     def see(self, row: Mapping[str, Json]) -> None:
         """Take note of the columns of a row."""
         if self._missing:
-            row = _unwrapped(row)
+            row = unwrapped(row)
             self._found |= dict.fromkeys(row)
             for name, column in list(self._missing.items()):
                 if _at(row, column) is not None:
