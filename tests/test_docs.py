@@ -28,6 +28,15 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+def test_every_page_is_listed_in_the_index() -> None:
+    index = (ROOT / "docs/README.md").read_text()
+    pages = [*ROOT.glob("docs/how-to/*.md"), *ROOT.glob("docs/explanation/*.md")]
+
+    lacking = [page.name for page in pages if f"{page.parent.name}/{page.name}" not in index]
+
+    assert lacking == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_that_is_shown_exists(page: Path) -> None:
     known = set(COMMANDS)

@@ -1,4 +1,4 @@
-"""The tutorial and how-to pages are run as they stand: files written, commands typed, outputs compared."""
+"""The README, the tutorial and how-to pages are run as they stand: files written, commands typed, outputs compared."""
 
 import os
 import re
@@ -39,7 +39,12 @@ def evaltap_on_path(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("page", "commands_at_least"),
-    [("tutorial.md", 8), ("how-to/report.md", 5), ("how-to/use-in-pytest.md", 3)],
+    [
+        ("../README.md", 4),
+        ("tutorial.md", 8),
+        ("how-to/report.md", 5),
+        ("how-to/use-in-pytest.md", 3),
+    ],
 )
 def test_a_page_does_what_it_says(tmp_path: Path, page: str, commands_at_least: int) -> None:
     environment = evaltap_on_path(tmp_path)
