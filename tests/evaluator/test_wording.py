@@ -85,11 +85,19 @@ def test_reasons_of_rubrics_have_their_ids() -> None:
     said = [
         RubricReason(("t-1", 0), "helpful", 0.0, "invents a refund"),
         RubricReason(("t-1", 0), "grounded", 1.0, "all in the result"),
+        RubricReason(("t-2", 0), "helpful", 1.0, "fine"),
+        RubricReason(("t-3", 0), "", None, "JudgeInvalid: no JSON"),
     ]
 
-    words = with_rubrics("turn 1: invents a refund\nall in the result; turn 2: x", said)
+    words = with_rubrics(
+        "turn 1: invents a refund\nall in the result; turn 2: fine; turn 3: JudgeInvalid: no JSON",
+        said,
+    )
 
-    assert words == "turn 1: helpful 0: invents a refund · grounded 1; turn 2: x"
+    assert words == (
+        "turn 1: helpful 0: invents a refund · grounded 1; turn 2: helpful 1;"
+        " turn 3: JudgeInvalid: no JSON"
+    )
 
 
 def test_reports_use_words_where_scores_and_result_files_keep_the_peers_text(

@@ -67,18 +67,19 @@ def with_rubrics(reason: str, said: Iterable[RubricReason]) -> str:
     """
     samples: dict[tuple[str, int], list[RubricReason]] = {}
     for one in said:
-        samples.setdefault(one.sample, []).append(one)
+        if one.rubric_id and one.score is not None:
+            samples.setdefault(one.sample, []).append(one)
     found = {"\n".join(one.reason for one in rows): rows for rows in samples.values()}
-    for text in sorted(found, key=len, reverse=True):
-        if text.strip() and text in reason:
-            return reason.replace(text, " · ".join(map(_rubric, found[text])))
-    return reason
+    texts = sorted(filter(str.strip, found), key=len, reverse=True)
+    if not texts:
+        return reason
+    any_text = re.compile("|".join(map(re.escape, texts)))
+    return any_text.sub(lambda match: " · ".join(map(_rubric, found[match[0]])), reason)
 
 
 def _rubric(one: RubricReason) -> str:
-    score = "?" if one.score is None else f"{one.score:g}"
     told = one.reason.strip() if one.score != 1 else ""
-    return f"{one.rubric_id} {score}{': ' if told else ''}{told}"
+    return f"{one.rubric_id} {one.score:g}{': ' if told else ''}{told}"
 
 
 def _counts(found: re.Match[str]) -> str:

@@ -127,9 +127,9 @@
     const button = el("button", { type: "button", class: "row", "aria-expanded": "false" },
       chip(one.status, WORDS[one.status]),
       el("span", { class: "ids" }, recorded("span", "set", one.set && one.set !== one.id ? one.set + " / " : ""), recorded("b", "id", one.id)),
+      one.opening ? recorded("span", "opening", one.opening) : null,
       el("span", { class: "cells" }, cells),
       el("span", { class: "use" }, [one.latency !== null ? duration(one.latency) : "", one.cost !== null ? money(one.cost) : ""].filter(Boolean).join(" · ")),
-      one.opening ? recorded("span", "opening", one.opening) : null,
       worst ? recorded("span", "why", data.reasons[worst[2]]) : null);
     const holder = el("div", { class: "case", "data-place": String(one.place) }, button);
     button.addEventListener("click", () => toggle(one, holder, button));
