@@ -1,4 +1,4 @@
-"""The README, the tutorial and how-to pages are run as they stand: files written, commands typed, outputs compared."""
+"""Pages are run as they stand: files written, commands typed, outputs compared."""
 
 import os
 import re
