@@ -66,17 +66,20 @@ class ConsumeOptions:
     where: LiveEngineOptions
 
 
+_EXAMPLES = (
+    "examples:\n"
+    "  evaltap consume --log agent.log.db --db cases.duckdb --until-idle     # only land\n"
+    "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json\n"
+    "  evaltap consume --log 'kafka://broker:9092/otlp_spans,otlp_logs?format=otlp' --db cases.duckdb\n"
+    "  evaltap consume --log kafka://broker:9092/evaltap.cases --partitions 0-3 --db shard-0.duckdb\n"
+    "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json --engine ray\n\n"
+    "exit code with --until-idle and --metrics: 0 all passed, 1 something failed, 3 incomplete"
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap consume --log agent.log.db --db cases.duckdb --until-idle     # only land\n"
-        "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json\n"
-        "  evaltap consume --log 'kafka://broker:9092/otlp_spans,otlp_logs?format=otlp' --db cases.duckdb\n"
-        "  evaltap consume --log kafka://broker:9092/evaltap.cases --partitions 0-3 --db shard-0.duckdb\n"
-        "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json --engine ray\n\n"
-        "exit code with --until-idle and --metrics: 0 all passed, 1 something failed, 3 incomplete"
-    )
+    parser.epilog = _EXAMPLES
     add = parser.add_argument
     add(
         "--log",
@@ -164,11 +167,10 @@ def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engi
         for outbox in published:
             opened.callback(outbox.close)
         references = options.scoring.read_references()
-        pending = None
-        if scorer is not None:
-            pending = pending_scorer(
-                store, scorer, options.scoring.concurrency, references=references, engine=engine
-            )
+        concurrency = options.scoring.concurrency
+        pending = scorer and pending_scorer(
+            store, scorer, concurrency, references=references, engine=engine
+        )
         consumer = Consumer(
             source,
             store,
@@ -196,9 +198,9 @@ def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engi
             report(consumer.run(until_idle=options.until_idle, report=report))
         report_telemetry(source)
         verdict = Verdict()
-        if pending is not None and references is not None:
-            report_joined(options.command, pending.joined)
         if pending is not None:
+            if references is not None:
+                report_joined(options.command, pending.joined)
             digests = tuple(metric.digest for metric in pending.metrics)
             scope = Scope(digests=digests, references=references)
             with store.limited_memory(ConsumerLimits().landing_memory):

@@ -53,21 +53,24 @@ class ReportOptions:
     chosen: FilterOptions
 
 
+_EXAMPLES = (
+    "examples:\n"
+    "  evaltap report results.duckdb                 # the latest score of every case\n"
+    "  evaltap report results.duckdb --run 20261121-101500-ab12cd\n"
+    "  evaltap report results.duckdb --out report.html\n"
+    "  evaltap report results.duckdb --filter 'tool:refund since:7d'\n"
+    "  evaltap report results.duckdb --by version                   # of the agent\n"
+    "  evaltap report results.duckdb --pass-k 1,3,5                 # cases that were recorded again\n"
+    "  evaltap report results.duckdb --cases cases.evalset.json --out junit.xml\n"
+    "  evaltap report results.duckdb --baseline baseline.json --out report.html\n"
+    '  evaltap report results.duckdb --format markdown >> "$GITHUB_STEP_SUMMARY"\n\n'
+    "exit code: 0 all passed, 1 something failed, 3 incomplete"
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap report results.duckdb                 # the latest score of every case\n"
-        "  evaltap report results.duckdb --run 20261121-101500-ab12cd\n"
-        "  evaltap report results.duckdb --out report.html\n"
-        "  evaltap report results.duckdb --filter 'tool:refund since:7d'\n"
-        "  evaltap report results.duckdb --by version                   # of the agent\n"
-        "  evaltap report results.duckdb --pass-k 1,3,5                 # cases that were recorded again\n"
-        "  evaltap report results.duckdb --cases cases.evalset.json --out junit.xml\n"
-        "  evaltap report results.duckdb --baseline baseline.json --out report.html\n"
-        '  evaltap report results.duckdb --format markdown >> "$GITHUB_STEP_SUMMARY"\n\n'
-        "exit code: 0 all passed, 1 something failed, 3 incomplete"
-    )
+    parser.epilog = _EXAMPLES
     add_databases(parser)
     add = parser.add_argument
     add("--run", dest="run_id", metavar="RUN", help="one run (see `evaltap runs`)")

@@ -102,17 +102,20 @@ class ScoreOptions:
         return self.cases[0] if is_database(self.cases[0]) else self.db
 
 
+_EXAMPLES = (
+    "examples:\n"
+    "  evaltap score cases.evalset.json --metrics metrics.json --db results.duckdb\n"
+    "  evaltap score results.duckdb --metrics metrics.json     # landed cases without a score\n"
+    "  evaltap score results.duckdb --metrics metrics.json --filter 'tool:refund since:7d'\n"
+    "  evaltap score cases.jsonl --metrics metrics.json --report report.html --report junit.xml\n"
+    "  evaltap score *.jsonl --metrics metrics.json --engine ray --db results.duckdb\n\n"
+    "exit code: 0 all passed, 1 something failed, 2 bad input, 3 incomplete"
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap score cases.evalset.json --metrics metrics.json --db results.duckdb\n"
-        "  evaltap score results.duckdb --metrics metrics.json     # landed cases without a score\n"
-        "  evaltap score results.duckdb --metrics metrics.json --filter 'tool:refund since:7d'\n"
-        "  evaltap score cases.jsonl --metrics metrics.json --report report.html --report junit.xml\n"
-        "  evaltap score *.jsonl --metrics metrics.json --engine ray --db results.duckdb\n\n"
-        "exit code: 0 all passed, 1 something failed, 2 bad input, 3 incomplete"
-    )
+    parser.epilog = _EXAMPLES
     add = parser.add_argument
     add(
         "cases",
