@@ -167,10 +167,12 @@ def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engi
         for outbox in published:
             opened.callback(outbox.close)
         references = options.scoring.read_references()
-        concurrency = options.scoring.concurrency
-        pending = scorer and pending_scorer(
-            store, scorer, concurrency, references=references, engine=engine
-        )
+        pending = None
+        if scorer is not None:
+            concurrency = options.scoring.concurrency
+            pending = pending_scorer(
+                store, scorer, concurrency, references=references, engine=engine
+            )
         consumer = Consumer(
             source,
             store,
