@@ -5,12 +5,14 @@ start a real Kafka, topics.sh makes its topics there, the Collector takes its fi
 Dockerfile are done in a folder.
 """
 
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,11 +112,79 @@ def test_no_container_is_root_or_can_become_it() -> None:
 
 def test_images_are_pinned() -> None:
     text = (DEPLOY / "Dockerfile").read_text()
-    images = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+    images = re.findall(r"^ARG PYTHON=(\S+)", text, re.MULTILINE)
+    assert {*re.findall(r"^FROM (\S+)", text, re.MULTILINE)} == {"${PYTHON}"}
     images += [service["image"] for _, service in services() if "image" in service]
 
     assert len(images) > 3
     assert not [image for image in images if not re.search(r":\d+\.\d+", image)]
+
+
+def locked(name: str) -> dict[str, int]:
+    """Return the packages of a lock with the number of their hashes."""
+    text = (DEPLOY / name).read_text()
+    parts = re.split(r"^(?=[a-z])", text, flags=re.MULTILINE)[1:]
+    return {
+        re.split(r"==", part)[0]: len(re.findall(r"--hash=sha256:[0-9a-f]{64}\b", part))
+        for part in parts
+    }
+
+
+def test_the_image_installs_by_hash_whatever_the_project_wants() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = re.findall(r"^ARG EXTRAS=(\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    wanted = [*project["dependencies"]]
+    for extra in extras[0].split(","):
+        wanted += project["optional-dependencies"][extra]
+
+    found = locked("requirements.lock")
+
+    assert all(found.values())
+    assert {re.match(r"[\w-]+", one)[0].lower() for one in wanted} <= found.keys()  # type: ignore[index]  # they match
+    assert all(locked("build.lock").values())
+
+
+def test_the_bill_of_materials_and_the_notice_say_what_is_locked_and_under_which_licence() -> None:
+    materials = json.loads((DEPLOY / "sbom.cdx.json").read_text())
+    named = {one["name"]: one for one in materials["components"]}
+    notice = (ROOT / "NOTICE").read_text()
+
+    assert (materials["bomFormat"], materials["specVersion"]) == ("CycloneDX", "1.6")
+    assert named.keys() == locked("requirements.lock").keys()
+    for name, one in named.items():
+        licence = one["licenses"][0]["license"]["name"]
+        assert licence
+        assert "GPL" not in licence
+        assert f"- {name} {one['version']}: {licence}" in notice
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="has no systemd")
+def test_the_service_is_exposed_to_little() -> None:
+    unit = DEPLOY / "evaltap-consume.service"
+    said = subprocess.run(
+        ["systemd-analyze", "security", "--offline=yes", "--threshold=30", unit],
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert said.returncode == 0, said.stdout[-300:]
+
+
+def test_pods_and_services_have_limits_and_reach_little() -> None:
+    for name, pod, container in containers():
+        limits = container["resources"]["limits"]
+        assert limits["memory"], name
+        assert limits["ephemeral-storage"], name
+        assert container.get("livenessProbe"), name
+        volumes = [volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume]
+        assert all(volume.get("sizeLimit") for volume in volumes), name
+    for name, document in documents():
+        if document["kind"] == "NetworkPolicy":
+            egress = document["spec"].get("egress", ())
+            assert all(rule.get("to") for rule in egress), f"{name}: a port of any address"
+    for name, service in services():
+        if "evaltap" in service.get("image", ""):
+            assert service["mem_limit"], name
+            assert service["pids_limit"], name
 
 
 def ray_cluster() -> dict[str, Any]:

@@ -1,13 +1,20 @@
 """`evaltap collect`: receive OTLP over HTTP and record the agent runs in it."""
 
 import argparse
+import ipaddress
+import os
 import signal
 import socket
 import sys
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from evaltap.schemas.errors import InputError
+
+MOST_CONNECTIONS: Final = 500
+GRACE_SECONDS: Final = 5
+"""What requests under way have at the end; stalled ones are cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +24,19 @@ class CollectOptions:
     log: str
     host: str
     port: int
+    tls_cert: Path | None
+    tls_key: Path | None
+    insecure: bool
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +45,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "example: evaltap collect --log agent.log.db\n\n"
         "Point an exporter at it: OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 and\n"
         "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf. On SIGTERM it closes the runs that are open,\n"
-        "writes them out and ends with exit code 0."
+        "writes them out and ends with exit code 0.\n\n"
+        "EVALTAP_COLLECT_TOKEN: senders have to show it (OTEL_EXPORTER_OTLP_HEADERS=\n"
+        "'Authorization=Bearer%20TOKEN'). Other machines are let in only with a token and TLS,\n"
+        "or with --insecure."
     )
     parser.add_argument("--log", required=True, metavar="LOG", help="the log to write")
     parser.add_argument(
@@ -34,6 +57,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="address to listen on (default: 127.0.0.1, this machine only)",
     )
     parser.add_argument("--port", type=int, default=4318, help="port to listen on (default: 4318)")
+    parser.add_argument(
+        "--tls-cert", type=Path, metavar="FILE", help="serve https: certificates, PEM"
+    )
+    parser.add_argument(
+        "--tls-key", type=Path, metavar="FILE", help="... and their private key, PEM"
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="let other machines send without token or TLS: on a network where you trust everybody, or"
+        " behind a proxy that asks for them",
+    )
     parser.set_defaults(run=run, options=CollectOptions)
 
 
@@ -42,19 +77,33 @@ def run(options: CollectOptions) -> int:
     import uvicorn
 
     from evaltap.recorder import Recorder
-    from evaltap.recorder.sources.collector import application
+    from evaltap.recorder.sources.collector import TOKEN_VARIABLE, CollectorAccess, application
+    from evaltap.recorder.sources.patience import ImpatientProtocol
 
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    _check(options, token)
     recorder = Recorder(options.log)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            application(recorder),
-            host=options.host,
-            port=options.port,
-            log_level="warning",
-            lifespan="off",
-            access_log=False,
-        )
+    tls: dict[str, Any] = {}
+    if options.tls_cert is not None:
+        tls = {"ssl_certfile": str(options.tls_cert), "ssl_keyfile": str(options.tls_key)}
+    config = uvicorn.Config(
+        application(recorder, access=CollectorAccess(token, local=options.local)),
+        host=options.host,
+        port=options.port,
+        log_level="error",
+        lifespan="off",
+        access_log=False,
+        http=ImpatientProtocol,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        **tls,
     )
+    try:
+        config.load()
+    except (OSError, ValueError) as error:  # ssl's errors are both
+        recorder.close()
+        raise InputError(f"--tls-cert, --tls-key: cannot be used ({error})") from None
+    server = uvicorn.Server(config)
     _serve(server, options)
     complete = recorder.close(timeout_seconds=30)
     counters = recorder.counters()
@@ -64,6 +113,21 @@ def run(options: CollectOptions) -> int:
         file=sys.stderr,
     )
     return 0 if complete else 3
+
+
+def _check(options: CollectOptions, token: str) -> None:
+    """Raise InputError for what would let strangers in."""
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise InputError("--tls-cert and --tls-key go together; give both")
+    if options.local or options.insecure:
+        return
+    missing = [] if token else ["a token in EVALTAP_COLLECT_TOKEN"]
+    missing += [] if options.tls_cert else ["TLS (--tls-cert, --tls-key)"]
+    if missing:
+        raise InputError(
+            f"--host {options.host}: other machines could send, and read what is sent; add"
+            f" {' and '.join(missing)}, or --insecure on a network that you trust"
+        )
 
 
 def _serve(server: Any, options: CollectOptions) -> None:
@@ -80,8 +144,9 @@ def _serve(server: Any, options: CollectOptions) -> None:
                 f"cannot listen on {options.host}:{options.port} ({reason}); choose another --port"
             ) from None
         port = listener.getsockname()[1]
+        scheme = "https" if options.tls_cert else "http"
         print(
-            f"evaltap collect: http://{options.host}:{port}/v1/traces -> {options.log}",
+            f"evaltap collect: {scheme}://{options.host}:{port}/v1/traces -> {options.log}",
             file=sys.stderr,
         )
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -6,10 +6,13 @@ again.  Size limits hold while a body is inflated, not after.  Unlike a span pro
 in an agent's process, so it may refuse: when its memory is full it answers 503 and the exporter waits.
 """
 
-import threading
-import zlib
-from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
+import asyncio
+import hmac
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import orjson
@@ -18,14 +21,20 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from evaltap.recorder.faults import RequestRefusedError
 from evaltap.recorder.observation import Observation
 from evaltap.recorder.recorder import Recorder
-from evaltap.recorder.telemetry import otlp_protobuf
+from evaltap.recorder.sources.request_bodies import (
+    INVALID_ARGUMENT,
+    UNAVAILABLE,
+    Room,
+    read_body,
+)
+from evaltap.recorder.telemetry import otlp_protobuf, parts
 from evaltap.recorder.telemetry.otlp_json import decode_request
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.recorder.traces.source import TraceSource
@@ -33,8 +42,10 @@ from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import FormatError
 
 RETRY_AFTER_SECONDS = 1
+TOKEN_VARIABLE = "EVALTAP_COLLECT_TOKEN"
 _JSON, _PROTOBUF = "application/json", "application/x-protobuf"
-_INVALID_ARGUMENT, _UNAVAILABLE, _RESOURCE_EXHAUSTED = 3, 14, 8
+_UNAUTHENTICATED = 16
+_NAMES_OF_THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +54,38 @@ class CollectorLimits:
 
     body: int = 20 << 20
     """Largest body, also after inflating; the limit that the OTLP specification recommends."""
-    waiting: int = 128 << 20
+    json_body: int = 4 << 20
+    """Largest body in JSON, which is dearer to read."""
+    reading: int = 64 << 20
+    """Largest sum of bodies that are coming in."""
+    waiting: int = 48 << 20
     """Largest sum of bodies that were accepted and are not yet read."""
+    seconds: float = 30.0
+    """Time for a body to come in."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorAccess:
+    """Who may send: `token` is asked for as a bearer; `local` takes requests for this machine only."""
+
+    token: str = field(default="", repr=False)
+    local: bool = False
+
+    def check(self, request: Request) -> None:
+        """Raise RequestRefusedError for a request that is not allowed."""
+        host = request.headers.get("host", "").strip().lower()
+        if self.local and re.sub(r":\d+$", "", host) not in _NAMES_OF_THIS_MACHINE:
+            # A page in a browser of this machine may have a name of its own for this address.
+            raise RequestRefusedError(403, INVALID_ARGUMENT, "the request is for another host")
+        if not self.knows(request):
+            raise RequestRefusedError(401, _UNAUTHENTICATED, f"no valid bearer token; expected that of"
+                                      f" {TOKEN_VARIABLE}")  # fmt: skip
+
+    def knows(self, request: Request) -> bool:
+        """Return whether the request has the token, or none is wanted."""
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        right = hmac.compare_digest(given.strip().encode(), self.token.encode())
+        return not self.token or (right and kind.lower() == "bearer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +101,7 @@ class ReceivedSource:
 
     def __init__(self, max_waiting_bytes: int) -> None:
         self._source = TraceSource()
-        self._max_waiting = max_waiting_bytes
-        self._lock = threading.Lock()
-        self._waiting = 0
-
-    def admit(self, size: int) -> bool:
-        """Count a body as waiting, unless there is no room for it."""
-        with self._lock:
-            if self._waiting + size > self._max_waiting:
-                return False
-            self._waiting += size
-            return True
-
-    def release(self, size: int) -> None:
-        """Count a body as read, or as not taken after all."""
-        with self._lock:
-            self._waiting -= size
+        self.room = Room(max_waiting_bytes)
 
     def process(self, item: object) -> Iterable[Observation]:
         """Take one request."""
@@ -86,7 +112,7 @@ class ReceivedSource:
             for record in item.records:
                 yield from self._source.process(record)
         finally:
-            self.release(item.size)
+            self.room.give(item.size)
 
     def tick(self, now_ns: int) -> Iterable[Observation]:
         """Return the observations of the traces that are complete or overdue."""
@@ -97,43 +123,61 @@ class ReceivedSource:
         return self._source.close()
 
 
-def application(recorder: Recorder, limits: CollectorLimits | None = None) -> Starlette:
-    """Return the ASGI application that records what it receives with `recorder`."""
-    limits = limits or CollectorLimits()
-    source = ReceivedSource(limits.waiting)
-    recorder.register(source)
+def application(
+    recorder: Recorder,
+    limits: CollectorLimits | None = None,
+    access: CollectorAccess | None = None,
+) -> Starlette:
+    """Return the ASGI application that records what it receives with `recorder`.
 
-    def receiver(decode: Callable[[bytes], JsonObject], answer: type[Any]) -> Any:
+    Bodies are decoded one at a time on a thread of their own: a large one keeps nobody from asking.
+    """
+    limits, access = limits or CollectorLimits(), access or CollectorAccess()
+    source, reading = ReceivedSource(limits.waiting), Room(limits.reading)
+    recorder.register(source)
+    decoder = ThreadPoolExecutor(1, thread_name_prefix="evaltap-decode")
+
+    def receiver(decode: Callable[[bytes], JsonObject], table: Any, answer: type[Any]) -> Any:
         async def receive(request: Request) -> Response:
             kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             try:
+                access.check(request)
                 if kind not in (_JSON, _PROTOBUF):
                     raise RequestRefusedError(
                         415,
-                        _INVALID_ARGUMENT,
+                        INVALID_ARGUMENT,
                         f"content type {kind or '(none)'}; expected {_PROTOBUF} or {_JSON}",
                     )
-                body = await _body(request, limits.body)
-                _take(recorder, source, body, kind, decode)
+                limit = min(limits.body, limits.json_body) if kind == _JSON else limits.body
+                body = await read_body(request, limit, reading, limits.seconds)
+                read = _json if kind == _JSON else partial(_protobuf, decode=decode, table=table)
+                taking = partial(_take, recorder, source, body, read)
+                await asyncio.get_running_loop().run_in_executor(decoder, taking)
             except RequestRefusedError as refused:
                 return _refusal(refused, kind)
+            except ClientDisconnect:
+                return Response(status_code=400)  # nobody reads it
+            except asyncio.CancelledError:  # the server ends, and this body never came
+                return Response(status_code=503)
             return _encoded(answer(), kind)
 
         return receive
 
-    async def health(_: Request) -> Response:
-        counters = recorder.counters()
-        data = {
-            "recorded": counters.recorded,
-            "delivered": counters.delivered,
-            "spooled": counters.spooled,
-            "dropped": dict(counters.dropped),
-            "openTurns": counters.open_turns,
-        }
+    async def health(request: Request) -> Response:
+        data: JsonObject = {"status": "ok"}
+        if access.knows(request):
+            counters = recorder.counters()
+            data |= {
+                "recorded": counters.recorded,
+                "delivered": counters.delivered,
+                "spooled": counters.spooled,
+                "dropped": dict(counters.dropped),
+                "openTurns": counters.open_turns,
+            }
         return Response(orjson.dumps(data), media_type=_JSON)
 
-    traces = receiver(otlp_protobuf.decode_traces, ExportTraceServiceResponse)
-    logs = receiver(otlp_protobuf.decode_logs, ExportLogsServiceResponse)
+    traces = receiver(otlp_protobuf.decode_traces, parts.TRACES, ExportTraceServiceResponse)
+    logs = receiver(otlp_protobuf.decode_logs, parts.LOGS, ExportLogsServiceResponse)
     return Starlette(
         routes=[
             Route("/v1/traces", traces, methods=["POST"]),
@@ -144,25 +188,36 @@ def application(recorder: Recorder, limits: CollectorLimits | None = None) -> St
 
 
 def _take(
-    recorder: Recorder,
-    source: ReceivedSource,
-    body: bytes,
-    kind: str,
-    decode: Callable[[bytes], JsonObject],
+    recorder: Recorder, source: ReceivedSource, body: bytes, read: Callable[[bytes], JsonObject]
 ) -> None:
     """Decode a body and hand its records to the recorder, all of them or none."""
+    if not source.room.take(len(body)):
+        raise RequestRefusedError(503, UNAVAILABLE, "too much is waiting to be read; try again")
+    taken = False
     try:
-        document = _document(body) if kind == _JSON else decode(body)
-        records = tuple(decode_request(document)) if document else ()
+        records = tuple(decode_request(read(body)))
+        taken = bool(records) and recorder.submit(source, Received(records, len(body)))
     except FormatError as error:
-        raise RequestRefusedError(400, _INVALID_ARGUMENT, str(error)) from None
-    if not records:
-        return
-    if not source.admit(len(body)):
-        raise RequestRefusedError(503, _UNAVAILABLE, "too much is waiting to be read; try again")
-    if not recorder.submit(source, Received(records, len(body))):
-        source.release(len(body))
-        raise RequestRefusedError(503, _UNAVAILABLE, "the recorder takes nothing now; try again")
+        raise RequestRefusedError(400, INVALID_ARGUMENT, str(error)) from None
+    finally:
+        if not taken:
+            source.room.give(len(body))
+    if records and not taken:
+        raise RequestRefusedError(503, UNAVAILABLE, "the recorder takes nothing now; try again")
+
+
+def _json(body: bytes) -> JsonObject:
+    parts.check_json_text(body)
+    document = _document(body)
+    if not isinstance(document, dict):
+        raise FormatError(f"found JSON {type(document).__name__}; expected an export request")
+    parts.check_document(document)
+    return document
+
+
+def _protobuf(body: bytes, decode: Callable[[bytes], JsonObject], table: Any) -> JsonObject:
+    parts.check_protobuf(body, table)
+    return decode(body)
 
 
 def _document(body: bytes) -> Any:
@@ -172,44 +227,10 @@ def _document(body: bytes) -> Any:
         raise FormatError(f"not valid JSON ({error})") from None
 
 
-async def _body(request: Request, limit: int) -> bytes:
-    """Return the body, inflated; never holds more than `limit` bytes of it."""
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("gzip", "identity", ""):
-        raise RequestRefusedError(
-            415, _INVALID_ARGUMENT, f"content encoding {encoding}; expected gzip or none"
-        )
-    whole = bytearray()
-    chunks = _inflated(request, limit) if encoding == "gzip" else request.stream()
-    async for chunk in chunks:
-        whole += chunk
-        if len(whole) > limit:
-            raise RequestRefusedError(
-                413,
-                _RESOURCE_EXHAUSTED,
-                f"the body is larger than {limit} bytes; send less at once",
-            )
-    return bytes(whole)
-
-
-async def _inflated(request: Request, limit: int) -> AsyncIterator[bytes]:
-    inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    try:
-        async for chunk in request.stream():
-            pending = chunk
-            while pending:
-                # At most one byte over the limit is ever produced: a bomb does not go off.
-                yield inflater.decompress(pending, limit + 1)
-                pending = inflater.unconsumed_tail
-    except zlib.error as error:
-        raise RequestRefusedError(400, _INVALID_ARGUMENT, f"not gzip: {error}") from None
-    if not inflater.eof:
-        raise RequestRefusedError(400, _INVALID_ARGUMENT, "the gzip body ends too early")
-
-
 def _refusal(refused: RequestRefusedError, kind: str) -> Response:
     status = ParseDict({"code": refused.code, "message": str(refused)}, Status())
     response = _encoded(status, kind, refused.status)
+    response.headers["connection"] = "close"  # the rest of the body is not read
     if refused.status == 503:
         response.headers["retry-after"] = str(RETRY_AFTER_SECONDS)
     return response

@@ -57,9 +57,12 @@ def kafka_settings(known: Mapping[str, object]) -> JsonObject:
 def settings_blamed() -> Iterator[None]:
     """Turn what a client says of its settings into ConfigurationError; no broker mends that.
 
-    Errors of Kafka and of the network pass, and so does a package that is missing.
+    Clients made in the block have fast checksums.  Errors of Kafka and of the network pass, and
+    so does a package that is missing.
     """
     from kafka.errors import KafkaConfigurationError, KafkaError
+
+    _use_fast_checksums()
 
     try:
         yield
@@ -159,3 +162,20 @@ def _number(variable: str, value: str) -> int | float:
     if isinstance(number, bool) or not isinstance(number, int | float) or math.isnan(number):
         raise ConfigurationError(f"{variable} is {value!r}; expected a number")
     return number
+
+
+@cache
+def _use_fast_checksums() -> None:
+    """Give kafka-python the checksums of google-crc32c: those of its own choice, crc32c, are LGPL.
+
+    Without either package it computes them in Python, which takes some hundred times as long.
+    """
+    from kafka.record import util
+
+    if util.crc32c_c is not None or not hasattr(util, "_crc32c"):
+        return
+    try:
+        from google_crc32c import value
+    except ImportError:
+        return
+    util._crc32c = lambda data: value(bytes(data))

@@ -1,0 +1,181 @@
+"""Write what the image installs: versions with hashes, a bill of materials, and who wrote it.
+
+    python deploy/lock.py            # requirements.lock, build.lock, sbom.cdx.json, NOTICE
+
+pip resolves for every platform and Python that the image may have, so one lock serves all of them.  A licence
+that is neither permissive nor on the list of those that were looked at ends it with an error.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+DEPLOY = Path(__file__).parent
+ROOT = DEPLOY.parent
+EXTRAS = ("collect", "evaluator", "judge", "kafka")
+PYTHONS = ("3.11", "3.12", "3.13")
+MACHINES = ("x86_64", "aarch64")
+GLIBC = ("manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux_2_12", "manylinux1")
+PERMISSIVE = re.compile(
+    r"^(Apache|MIT|BSD|[23]-Clause BSD|ISC|PSF|Python Software|CNRI|0BSD|Unlicense|Zlib|The Unlicense)",
+    re.IGNORECASE,
+)
+LOOKED_AT = {
+    "orjson": "MPL-2.0 for its own files, used unchanged",
+    "tqdm": "MPL-2.0 for some of its files, used unchanged",
+    "pathspec": "MPL-2.0, used unchanged, and only to build",
+    "certifi": "MPL-2.0, used unchanged",
+}
+
+
+@dataclass
+class Package:
+    """One distribution of the image."""
+
+    name: str
+    version: str
+    licence: str
+    home: str
+    hashes: set[str] = field(default_factory=set)
+
+    @property
+    def is_permissive(self) -> bool:
+        """Whether every part of its licence is permissive."""
+        parts = re.split(r"\s+(?:AND|OR)\s+|[()]", self.licence)
+        return all(PERMISSIVE.match(part.strip()) for part in parts if part.strip())
+
+
+def main() -> int:
+    """Write the files; return 1 for a licence that nobody looked at."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"]]
+    for extra in EXTRAS:
+        wanted += project["optional-dependencies"][extra]
+    installed, build = resolved(wanted), resolved(["hatchling>=1.27"])
+    unknown = [one for one in (*installed, *build)
+               if not one.is_permissive and one.name not in LOOKED_AT]  # fmt: skip
+    for one in unknown:
+        print(f"{one.name} {one.version}: {one.licence or 'no licence'}", file=sys.stderr)
+    (DEPLOY / "requirements.lock").write_text(lock(installed, "What the image installs"))
+    (DEPLOY / "build.lock").write_text(lock(build, "What builds the wheel"))
+    (DEPLOY / "sbom.cdx.json").write_text(
+        json.dumps(sbom(installed, project["version"]), indent=1) + "\n"
+    )
+    (ROOT / "NOTICE").write_text(notice(installed))
+    return 1 if unknown else 0
+
+
+def resolved(wanted: list[str]) -> list[Package]:
+    """Return what pip would install, with the hashes for all platforms; one version for all of them."""
+    found: dict[str, Package] = {}
+    for python in PYTHONS:
+        for machine in MACHINES:
+            pins = [f"{one.name}=={one.version}" for one in found.values()]
+            for item in _report(wanted, pins, python, machine):
+                package = _package(item)
+                known = found.setdefault(package.name, package)
+                if known.version != package.version:
+                    raise SystemExit(
+                        f"{known.name}: {known.version} and {package.version}; bound it"
+                    )
+                known.hashes |= package.hashes
+    return sorted(found.values(), key=lambda one: one.name)
+
+
+def _report(wanted: list[str], pins: list[str], python: str, machine: str) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        report, constraints = Path(folder) / "report.json", Path(folder) / "pins.txt"
+        constraints.write_text("\n".join(pins))
+        platforms = [part for glibc in GLIBC for part in ("--platform", f"{glibc}_{machine}")]
+        subprocess.run(
+            [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed",
+             "--only-binary=:all:", "--python-version", python, *platforms, "--target", folder,
+             "--constraint", str(constraints), "--report", str(report), *wanted],
+            check=True,
+        )  # fmt: skip
+        items: list[dict[str, Any]] = json.loads(report.read_text())["install"]
+        return items
+
+
+def _package(item: dict[str, Any]) -> Package:
+    data = item["metadata"]
+    name = re.sub(r"[-_.]+", "-", data["name"]).lower()
+    licences = [
+        one.rpartition(" :: ")[2] for one in data.get("classifier", ()) if one.startswith("License")
+    ]
+    licence = data.get("license_expression") or " AND ".join(licences) or data.get("license", "")
+    urls = dict(one.split(", ", 1) for one in data.get("project_url", ()) if ", " in one)
+    home = data.get("home_page") or next(iter(urls.values()), "")
+    digest = item["download_info"]["archive_info"]["hashes"]["sha256"]
+    return Package(
+        name, data["version"], licence.splitlines()[0] if licence else "", home, {digest}
+    )
+
+
+def lock(packages: list[Package], title: str) -> str:
+    """Return the lock file."""
+    lines = [f"# {title}; made by deploy/lock.py, do not edit."]
+    for one in packages:
+        hashes = "".join(f" \\\n    --hash=sha256:{digest}" for digest in sorted(one.hashes))
+        lines.append(f"{one.name}=={one.version}{hashes}")
+    return "\n".join(lines) + "\n"
+
+
+def sbom(packages: list[Package], version: str) -> dict[str, Any]:
+    """Return a bill of materials in CycloneDX 1.6."""
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {
+            "component": {"type": "application", "name": "evaltap", "version": version,
+                          "bom-ref": "evaltap", "licenses": [{"license": {"id": "Apache-2.0"}}]},
+        },
+        "components": [
+            {
+                "type": "library",
+                "name": one.name,
+                "version": one.version,
+                "bom-ref": f"pkg:pypi/{one.name}@{one.version}",
+                "purl": f"pkg:pypi/{one.name}@{one.version}",
+                "licenses": [{"license": {"name": one.licence}}],
+                "hashes": [{"alg": "SHA-256", "content": digest} for digest in sorted(one.hashes)],
+            }
+            for one in packages
+        ],
+        "dependencies": [
+            {"ref": "evaltap", "dependsOn": [f"pkg:pypi/{one.name}@{one.version}" for one in packages]}
+        ],
+    }  # fmt: skip
+
+
+def notice(packages: list[Package]) -> str:
+    """Return the NOTICE."""
+    return "\n".join(["evaltap", "", *_paragraphs(), "", *_rows(packages), ""])
+
+
+def _paragraphs() -> Iterator[str]:
+    yield "Licensed under the Apache License, Version 2.0 (LICENSE)."
+    yield ""
+    yield "The formats of eval sets, metrics and results are those of tRPC-Agent-Go (Apache-2.0); test"
+    yield "vectors of that project are in tests/data/trpc with its licence.  The lexicon of sentiment_score"
+    yield "is VADER's (MIT), with its licence in evaluator/evaltap/evaluator/criteria/content/lexicon."
+    yield ""
+    yield "evaltap contains no code of these packages, which an image of deploy/Dockerfile installs:"
+
+
+def _rows(packages: list[Package]) -> Iterator[str]:
+    for one in packages:
+        remark = f"; {LOOKED_AT[one.name]}" if one.name in LOOKED_AT else ""
+        yield f"- {one.name} {one.version}: {one.licence}{remark}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,99 @@
+"""Bodies of requests, read within limits of size, time and memory."""
+
+import asyncio
+import threading
+import zlib
+from collections.abc import AsyncIterator
+from typing import Final
+
+from starlette.requests import Request
+
+from evaltap.recorder.faults import RequestRefusedError
+
+INVALID_ARGUMENT: Final = 3
+RESOURCE_EXHAUSTED: Final = 8
+UNAVAILABLE: Final = 14
+_DEADLINE_EXCEEDED: Final = 4
+_GZIP: Final = b"\x1f\x8b"
+
+
+class Room:
+    """A number of bytes that may be held at a time; used from several threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held = 0
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """Hold so many bytes more, unless there is no room for them."""
+        with self._lock:
+            if self._held + size > self._most:
+                return False
+            self._held += size
+            return True
+
+    def give(self, size: int) -> None:
+        """Hold so many bytes less."""
+        with self._lock:
+            self._held -= size
+
+
+async def read_body(request: Request, limit: int, room: Room, seconds: float) -> bytes:
+    """Return the body, inflated; never holds more than `limit` bytes of it, nor more than there is room for.
+
+    The room is given back when it is read; raises RequestRefusedError.
+    """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("gzip", "identity", ""):
+        raise RequestRefusedError(
+            415, INVALID_ARGUMENT, f"content encoding {encoding}; expected gzip or none"
+        )
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared[:20]) > limit:
+        raise _too_large(limit)
+    whole = bytearray()
+    chunks = _inflated(request, limit) if encoding == "gzip" else request.stream()
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in chunks:
+                if not room.take(len(chunk)):
+                    raise RequestRefusedError(
+                        503, UNAVAILABLE, "too many bodies are under way; try again"
+                    )
+                whole += chunk
+                if len(whole) > limit:
+                    raise _too_large(limit)
+    except TimeoutError:
+        raise RequestRefusedError(
+            408, _DEADLINE_EXCEEDED, f"the body did not come within {seconds:g} s"
+        ) from None
+    finally:
+        room.give(len(whole))
+    return bytes(whole)
+
+
+def _too_large(limit: int) -> RequestRefusedError:
+    return RequestRefusedError(
+        413, RESOURCE_EXHAUSTED, f"the body is larger than {limit} bytes; send less at once"
+    )
+
+
+async def _inflated(request: Request, limit: int) -> AsyncIterator[bytes]:
+    """Yield the inflated body: one gzip member, or several one behind the other."""
+    inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    begun = True
+    try:
+        async for chunk in request.stream():
+            pending = chunk
+            while pending:
+                if inflater.eof:
+                    inflater, begun = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), True
+                # At most one byte over the limit is ever produced: a bomb does not go off.
+                yield inflater.decompress(pending, limit + 1)
+                pending = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
+                begun = not inflater.eof
+    except zlib.error as error:
+        raise RequestRefusedError(400, INVALID_ARGUMENT, f"not gzip: {error}") from None
+    if begun:
+        raise RequestRefusedError(400, INVALID_ARGUMENT, "the gzip body ends too early")
