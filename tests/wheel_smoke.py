@@ -44,12 +44,16 @@ def main() -> int:
         check_evaluator(full, work)
         adapted = environment(work / "deepeval", f"{wheel}[deepeval,evaluator]")
         call(str(adapted / "python"), str(ROOT / "tests/deepeval_proof.py"), cwd=work)
-    print("wheel: 3 passed, 0 failed")
+        proof = str(ROOT / "tests/exports_proof.py")
+        call(str(adapted / "python"), proof, "deepeval", cwd=work)
+        loaders = environment(work / "loaders", f"{wheel}[evaluator]", "datasets", "langfuse")
+        call(str(loaders / "python"), proof, "datasets", "langfuse", cwd=work)
+    print("wheel: 4 passed, 0 failed")
     return 0
 
 
-def environment(path: Path, requirement: str) -> Path:
-    """Return the bin folder of a new environment that holds nothing but the requirement."""
+def environment(path: Path, *requirements: str) -> Path:
+    """Return the bin folder of a new environment that holds nothing but the requirements."""
     if uv := shutil.which("uv"):
         call(uv, "venv", "-q", "--python", sys.executable, str(path), cwd=path.parent)
         call(
@@ -59,12 +63,12 @@ def environment(path: Path, requirement: str) -> Path:
             "-q",
             "--python",
             str(path / "bin/python"),
-            requirement,
+            *requirements,
             cwd=path.parent,
         )
     else:
         venv.create(path, with_pip=True)
-        call(str(path / "bin/pip"), "install", "-q", requirement, cwd=path.parent)
+        call(str(path / "bin/pip"), "install", "-q", *requirements, cwd=path.parent)
     return path / "bin"
 
 

@@ -1,0 +1,112 @@
+"""`evaltap coverage`: what production has and eval sets have not."""
+
+import argparse
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaltap.cli.options.common import add_databases, add_json
+from evaltap.cli.options.filtering import FilterOptions, add_filter
+from evaltap.cli.parsing import moment, names, positive
+from evaltap.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.curation.coverage import Coverage
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageOptions:
+    """The sets, the traffic, and what they are compared by."""
+
+    db: tuple[Path, ...]
+    sets: tuple[Path, ...]
+    by: tuple[str, ...]
+    app: str
+    since: datetime | None
+    until: datetime | None
+    min: int
+    fold: bool
+    json: bool
+    chosen: FilterOptions
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap coverage cases.duckdb --set golden.evalset.json\n"
+        "  evaltap coverage cases.duckdb --set golden.evalset.json --by tools,intent --since 7d --json\n\n"
+        "by: tools (the path of a turn), tool, model, language, intent (near-duplicate questions, named by\n"
+        "  one of them), version\n"
+        "covered is the share of the traffic's turns whose value has cases, with its 95 % interval; gaps\n"
+        "are values without, the most frequent first.\n"
+        "exit code: 0 compared; 2 bad input; 3 no turn to compare with"
+    )
+    add = parser.add_argument
+    add_databases(parser)
+    add(
+        "--set", dest="sets", action="append", required=True, type=Path, metavar="SET",
+        help="an eval set; may be repeated",
+    )  # fmt: skip
+    add("--by", type=names, default=["tools", "tool", "language", "intent"], metavar="NAME,...",
+        help="what to compare by (default: tools,tool,language,intent)")  # fmt: skip
+    add("--app", default="", metavar="A", help="one application (default: all)")
+    add("--since", type=moment, metavar="TIME", help="turns that started then or later")
+    add("--until", type=moment, metavar="TIME", help="turns that started before")
+    add("--min", type=positive, default=1, metavar="N", help="cases that are enough (default: 1)")
+    add("--fold", action="store_true", help="calls of one tool in a row count once in a path")
+    add_filter(parser)
+    add_json(parser)
+    parser.set_defaults(run=run, options=CoverageOptions)
+
+
+def run(options: CoverageOptions) -> int:
+    """Compare and print."""
+    from evaltap.evaluator.curation.coverage import coverage
+    from evaltap.evaluator.curation.values import Period, check_dimensions, seen_in, seen_of_set
+    from evaltap.evaluator.evalsets.files import read_set
+
+    cases = [turn for path in options.sets for turn in seen_of_set(read_set(path).cases)]
+    with options.chosen.open(options.db) as store:
+        check_dimensions(store, options.by)
+        seen = seen_in(store, Period(options.since, options.until, options.app))
+    if not seen:
+        raise NothingSeenError("no landed turn is in this period; choose another")
+    found = [
+        coverage(name, seen, cases, fewest=options.min, fold=options.fold) for name in options.by
+    ]
+    if options.json:
+        print(json.dumps([one.data() for one in found], ensure_ascii=False))
+    else:
+        _print(found)
+    return 0
+
+
+class NothingSeenError(InputError):
+    """Report that there is no turn to compare with."""
+
+    exit_code = 3
+
+
+def _print(found: "list[Coverage]") -> None:
+    from evaltap.evaluator.reports.safe_text import visible
+
+    for one in found:
+        assert one.covered is not None  # there are turns
+        ends = one.covered.process
+        print(
+            f"{one.by}: {one.covered.rate:.1%} of the traffic has a case"
+            f" ({ends.low:.1%} to {ends.high:.1%}, {one.covered.turns:,} turns)"
+        )
+        for gap in one.gaps:
+            value = visible(gap.value) or "(none)"
+            low, high = gap.share.process
+            print(
+                f"  missing {value}: {gap.share.rate:.1%} ({low:.1%} to {high:.1%}),"
+                f" for example {visible(gap.examples[0])}"
+            )
+        if one.unseen:
+            shown = ", ".join(visible(value) or "(none)" for value in one.unseen[:5])
+            print(f"  in the set, and not in this traffic: {shown}")

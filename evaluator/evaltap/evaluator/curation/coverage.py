@@ -1,0 +1,115 @@
+"""What production has and eval sets have not, as shares of the traffic with intervals."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from evaltap.evaluator.curation.values import Seen, values_of
+from evaltap.evaluator.stats.estimate import Estimate, estimate
+from evaltap.evaluator.stats.sample import Cell, Profile
+
+SHOWN_GAPS: Final = 20
+EXAMPLES: Final = 3
+
+_Session = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A value of production that has too few cases."""
+
+    value: str
+    share: Estimate
+    """Of the turns, of those that the sample stands for."""
+    turns: int
+    examples: tuple[str, ...]
+
+    def data(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "value": self.value,
+            "share": self.share.rate,
+            "low": self.share.process.low,
+            "high": self.share.process.high,
+            "turns": self.turns,
+            "examples": list(self.examples),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of the traffic has cases, in one dimension."""
+
+    by: str
+    covered: Estimate | None
+    """The share of turns whose value has enough cases; None without a turn."""
+    gaps: tuple[Gap, ...]
+    unseen: tuple[str, ...]
+    """Values of the sets that production does not show."""
+
+    def data(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        found = self.covered
+        return {
+            "by": self.by,
+            "covered": found and found.rate,
+            "low": found and found.process.low,
+            "high": found and found.process.high,
+            "turns": found.turns if found else 0,
+            "sessions": found.sessions if found else 0,
+            "gaps": [gap.data() for gap in self.gaps],
+            "unseen": list(self.unseen),
+        }
+
+
+def coverage(
+    by: str, seen: Sequence[Seen], cases: Sequence[Seen], *, fewest: int = 1, fold: bool = False
+) -> Coverage:
+    """Return how much of what was seen has at least so many cases of its value."""
+    values, of_cases = values_of(by, seen, cases, fold=fold)
+    counts = Counter(
+        value
+        for value, _ in {
+            (value, turn.key.eval_id)
+            for turn, found in zip(cases, of_cases, strict=True)
+            for value in found
+        }
+    )
+    pairs = [(turn, value) for turn, found in zip(seen, values, strict=True) for value in found]
+    covered = {value for value, count in counts.items() if count >= fewest}
+    missing: dict[str, list[Seen]] = defaultdict(list)
+    for turn, value in pairs:
+        if value not in covered:
+            missing[value].append(turn)
+    gaps = []
+    heaviest = sorted(missing, key=lambda value: (-_weight(missing[value]), value))
+    for value in heaviest[:SHOWN_GAPS]:
+        share = share_of(pairs, {value})
+        assert share is not None  # there is a turn with the value
+        names = tuple(turn.key.name for turn in missing[value][:EXAMPLES])
+        gaps.append(Gap(value, share, len(missing[value]), names))
+    shown = {value for _, value in pairs}
+    unseen = tuple(sorted(value for value in counts if value not in shown))
+    return Coverage(by, share_of(pairs, covered), tuple(gaps), unseen)
+
+
+def _weight(turns: Iterable[Seen]) -> float:
+    return sum(1 / turn.probability for turn in turns)
+
+
+def share_of(pairs: Sequence[tuple[Seen, str]], wanted: set[str]) -> Estimate | None:
+    """Return the share of turns with one of some values; sessions are clusters."""
+    cells: Mapping[_Session, dict[float, list[int]]] = defaultdict(dict)
+    for turn, value in pairs:
+        cell = cells[turn.key[:3]].setdefault(turn.probability, [0, 0])
+        cell[0] += 1
+        cell[1] += value in wanted
+    alike: Counter[tuple[tuple[float, int, int], ...]] = Counter(
+        tuple(sorted((p, turns, having) for p, (turns, having) in of_session.items()))
+        for of_session in cells.values()
+    )
+    return estimate(
+        Profile(tuple(Cell(p, turns, having, having) for p, turns, having in profile), count)
+        for profile, count in sorted(alike.items())
+    )

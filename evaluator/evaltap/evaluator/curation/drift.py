@@ -1,0 +1,164 @@
+"""Whether the mix of traffic changed between two periods: a permutation test over sessions.
+
+The distance is the total variation ½Σ|a-b| of weighted shares.  It grows with few data and many values,
+so it is held against what it would be if periods did not matter: sessions, with all their turns and
+weights, are dealt to the periods at random.  Needs numpy.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Any, Final
+
+import numpy as np
+
+from evaltap.evaluator.curation.texts import Numbers
+from evaltap.evaluator.curation.values import Seen, values_of
+from evaltap.evaluator.stats.student import Z95
+
+PERMUTATIONS: Final = 2_000
+AT_A_TIME: Final = 100
+SHOWN_SHIFTS: Final = 10
+OTHERS: Final = "(others)"
+MOST_VALUES: Final = 300
+"""Values that are looked at one by one; rarer ones count together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """How the share of a value changed; the interval is of the difference, at 95 %."""
+
+    value: str
+    before: float
+    after: float
+    low: float
+    high: float
+
+    def data(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "value": self.value,
+            "before": self.before,
+            "after": self.after,
+            "low": self.low,
+            "high": self.high,
+            "is_new": self.before == 0,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The change of the mix in one dimension."""
+
+    by: str
+    distance: float
+    expected: float
+    """The mean distance when periods do not matter."""
+    p_value: float
+    q_value: float
+    """By Benjamini and Hochberg (1995) over the dimensions."""
+    shifts: tuple[Shift, ...]
+
+    def data(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "by": self.by,
+            "distance": self.distance,
+            "expected": self.expected,
+            "p_value": self.p_value,
+            "q_value": self.q_value,
+            "shifts": [shift.data() for shift in self.shifts],
+        }
+
+
+def drift(by: Sequence[str], before: Sequence[Seen], after: Sequence[Seen]) -> list[Drift]:
+    """Return the change of the mix in each dimension; both periods must have turns."""
+    found = [_drift(name, before, after) for name in by]
+    return [
+        replace(one, q_value=q)
+        for one, q in zip(found, _adjusted([one.p_value for one in found]), strict=True)
+    ]
+
+
+def _drift(name: str, before: Sequence[Seen], after: Sequence[Seen]) -> Drift:
+    together = [*before, *after]
+    values, _ = values_of(name, together)
+    weights: dict[str, float] = defaultdict(float)
+    for turn, found in zip(together, values, strict=True):
+        for value in found:
+            weights[value] += 1 / turn.probability
+    kept = sorted(weights, key=lambda value: (-weights[value], value))[:MOST_VALUES]
+    columns = {value: at for at, value in enumerate(kept)}
+    units: dict[tuple[bool, str, str, str], Numbers] = {}
+    for at, (turn, found) in enumerate(zip(together, values, strict=True)):
+        key = (at >= len(before), *turn.key[:3])
+        row = units.setdefault(key, np.zeros(len(kept) + 1))
+        for value in found:
+            row[columns.get(value, len(kept))] += 1 / turn.probability
+    keys = sorted(units)
+    table = np.array([units[key] for key in keys])
+    is_after = np.array([key[0] for key in keys])
+    distance = float(_distances(table, is_after[None, :])[0])
+    dealt = _permuted(table, is_after)
+    p_value = float((1 + np.count_nonzero(dealt >= distance - 1e-12)) / (1 + len(dealt)))
+    shifts = _shifts(table, is_after, [*kept, OTHERS])
+    return Drift(name, distance, float(dealt.mean()), p_value, p_value, shifts)
+
+
+def _permuted(table: Numbers, is_after: "np.typing.NDArray[np.bool_]") -> Numbers:
+    rng = np.random.default_rng(20261121)
+    found = []
+    for _ in range(PERMUTATIONS // AT_A_TIME):
+        dealt = np.array([rng.permutation(is_after) for _ in range(AT_A_TIME)])
+        found.append(_distances(table, dealt))
+    return np.concatenate(found)
+
+
+def _distances(table: Numbers, dealt: "np.typing.NDArray[np.bool_]") -> Numbers:
+    """Return the distance under each dealing, a row of which says what is after."""
+    after = dealt.astype(np.float64) @ table
+    before = table.sum(axis=0) - after
+    shares = [
+        side / np.maximum(side.sum(axis=1, keepdims=True), 1e-300) for side in (before, after)
+    ]
+    distances: Numbers = 0.5 * np.abs(shares[0] - shares[1]).sum(axis=1)
+    return distances
+
+
+def _shifts(
+    table: Numbers, is_after: "np.typing.NDArray[np.bool_]", names: Sequence[str]
+) -> tuple[Shift, ...]:
+    (before, spread_before), (after, spread_after) = (
+        _shares(table[~is_after]), _shares(table[is_after])
+    )  # fmt: skip
+    found = []
+    for at, name in enumerate(names):
+        change = float(after[at] - before[at])
+        reach = Z95 * sqrt(float(spread_before[at] + spread_after[at]))
+        if before[at] or after[at]:
+            low, high = max(-1.0, change - reach), min(1.0, change + reach)
+            found.append(Shift(name, float(before[at]), float(after[at]), low, high))
+    found.sort(key=lambda one: (-abs(one.after - one.before), one.value))
+    return tuple(found[:SHOWN_SHIFTS])
+
+
+def _shares(rows: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the shares of values, and their variances with sessions as clusters."""
+    total = max(float(rows.sum()), 1e-300)
+    shares = rows.sum(axis=0) / total
+    residuals = rows - rows.sum(axis=1, keepdims=True) * shares
+    count = len(rows)
+    scale = count / (count - 1) if count > 1 else 1.0
+    return shares, scale * (residuals**2).sum(axis=0) / total**2
+
+
+def _adjusted(values: Sequence[float]) -> list[float]:
+    """Return q-values: each p over its rank, never below that of a larger one."""
+    order = sorted(range(len(values)), key=lambda at: values[at])
+    found, lowest = [0.0] * len(values), 1.0
+    for rank in range(len(values), 0, -1):
+        at = order[rank - 1]
+        lowest = min(lowest, values[at] * len(values) / rank)
+        found[at] = lowest
+    return found

@@ -1,0 +1,231 @@
+"""Coverage and drift: planted gaps and changes are found, and where nothing changed none is claimed."""
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaltap.cli.main import main
+from evaltap.evaluator.curation import drift as drift_module
+from evaltap.evaluator.curation.coverage import coverage
+from evaltap.evaluator.curation.drift import drift
+from evaltap.evaluator.curation.languages import language_of
+from evaltap.evaluator.curation.picks import TurnKey
+from evaltap.evaluator.curation.values import Seen
+from shop import Asked, landed
+
+
+def seen(
+    number: int, tools: Sequence[str], text: str = "hello", probability: float = 1, session: int = -1
+) -> Seen:  # fmt: skip
+    name = f"s-{number if session < 0 else session}"
+    return Seen(TurnKey("a", "x", name, f"t-{number}"), tuple(tools), "m", "", text, probability)
+
+
+def traffic(
+    rng: random.Random, shares: Sequence[float], sessions: int, first: int = 0
+) -> list[Seen]:
+    """Return sessions of one to four turns that mostly call the same tool."""
+    made: list[Seen] = []
+    for session in range(first, first + sessions):
+        (own,) = rng.choices(range(len(shares)), shares)
+        for _ in range(rng.randint(1, 4)):
+            tool = own if rng.random() < 0.7 else rng.choices(range(len(shares)), shares)[0]
+            probability = rng.choice((1.0, 0.1))
+            made.append(seen(len(made), [f"tool-{tool}"], probability=probability, session=session))
+    return made
+
+
+def test_the_share_that_is_covered_is_weighted_by_what_turns_stand_for() -> None:
+    turns = [seen(0, ["a"]), seen(1, ["b"], probability=0.1), seen(2, ["a", "b"]), seen(3, [])]
+
+    found = coverage("tools", turns, [seen(0, ["a"]), seen(1, ["z"])])
+
+    assert found.covered is not None
+    assert found.covered.rate == pytest.approx(1 / 13)
+    assert found.covered.process.low <= 1 / 13 <= found.covered.process.high
+    assert [(gap.value, round(gap.share.rate * 13)) for gap in found.gaps] == [
+        ("b", 10), ("", 1), ("a > b", 1),
+    ]  # fmt: skip
+    assert found.gaps[0].examples == ("s-1#t-1",)
+    assert found.unseen == ("z",)
+
+
+def test_a_tool_counts_wherever_it_is_called_and_a_path_as_a_whole() -> None:
+    turns, cases = [seen(0, ["a", "b", "b"])], [seen(0, ["a"]), seen(1, ["a", "b"])]
+
+    assert coverage("tool", turns, cases).gaps == ()
+    assert [gap.value for gap in coverage("tools", turns, cases).gaps] == ["a > b > b"]
+    assert coverage("tools", turns, cases, fold=True).gaps == ()
+
+
+def test_too_few_cases_are_a_gap() -> None:
+    turns, cases = [seen(0, ["a"])], [seen(0, ["a"]), seen(1, ["a"])]
+
+    assert coverage("tools", turns, cases, fewest=2).gaps == ()
+    assert [gap.value for gap in coverage("tools", turns, cases, fewest=3).gaps] == ["a"]
+
+
+def test_an_intent_is_covered_by_a_case_that_asks_the_same_in_other_words() -> None:
+    turns = [
+        seen(0, [], "Where is my order A-1?"),
+        seen(1, [], "Where is my order A-2, please?"),
+        seen(2, [], "Do you sell garden chairs?"),
+    ]
+
+    found = coverage("intent", turns, [seen(9, ["x"], "Hi, where is my order?")])
+
+    assert found.covered is not None
+    assert found.covered.rate == pytest.approx(2 / 3)
+    assert [gap.value for gap in found.gaps] == ["s-2#t-2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Wo ist meine Bestellung geblieben, bitte?", "de"),
+        ("Where has my order gone, please tell me?", "en"),
+        ("注文はどこですか", "ja"),
+        ("我的订单在哪里", "zh"),
+        ("주문은 어디에 있습니까", "ko"),
+        ("A-100", "und"),
+        ("ok", "und"),
+        ("", "und"),
+    ],
+)
+def test_the_language_of_a_text(text: str, language: str) -> None:
+    assert language_of(text) == language
+
+
+SHARES = (0.4, 0.3, 0.2, 0.1)
+
+
+def test_traffic_that_does_not_change_is_not_called_a_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drift_module, "PERMUTATIONS", 200)
+    rng = random.Random(7)
+
+    alarms = sum(
+        drift(["tools"], traffic(rng, SHARES, 60), traffic(rng, SHARES, 60, 1_000))[0].p_value
+        <= 0.05
+        for _ in range(100)
+    )
+
+    assert alarms <= 11  # the 99.5 % quantile of 100 draws at 5 %
+
+
+def test_turns_of_a_session_are_no_evidence_of_their_own() -> None:
+    # Ten sessions a period, each of fifty turns with one tool: five differ, as they may by chance.
+    rng = random.Random(3)
+
+    def sessions(first: int) -> list[Seen]:
+        return [
+            seen(turn, [tool], session=first + session)
+            for session in range(10)
+            for tool in [rng.choice("ab")]
+            for turn in range(50)
+        ]
+
+    found = [drift(["tools"], sessions(0), sessions(100))[0].p_value for _ in range(10)]
+
+    assert sum(one <= 0.05 for one in found) <= 2
+
+
+def test_a_change_that_was_planted_is_found_and_named() -> None:
+    rng = random.Random(5)
+    before = traffic(rng, (*SHARES, 0.0), 150)
+    after = traffic(rng, (0.25, 0.3, 0.2, 0.1, 0.15), 150, 1_000)
+
+    tools, model = drift(["tools", "model"], before, after)
+
+    assert tools.p_value <= 0.01
+    assert tools.q_value <= 0.02
+    assert tools.distance > 2 * tools.expected
+    assert {shift.value for shift in tools.shifts[:2]} == {"tool-0", "tool-4"}
+    new = next(shift for shift in tools.shifts if shift.value == "tool-4")
+    assert new.data()["is_new"]
+    assert new.low > 0
+    assert model.p_value == 1
+
+
+def test_the_same_periods_give_the_same_figures() -> None:
+    before, after = (traffic(random.Random(n), SHARES, 30, n * 100) for n in (1, 2))
+
+    assert drift(["tools"], before, after) == drift(["tools"], before, after)
+    assert drift(["tools"], before, before)[0].distance == 0
+
+
+# -- commands --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    early = [Asked(f"Where is my order A-{n}?", hours=n) for n in range(20)]
+    late = [Asked(f"I want my money back for A-{n}", ("refund",), hours=100 + n) for n in range(20)]
+    return landed(tmp_path_factory.mktemp("coverage"), [*early, *late], metrics=[])
+
+
+def test_coverage_names_what_a_set_lacks(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    golden = str(tmp_path / "g.evalset.json")
+    main(["curate", str(database), "--out", golden, "--filter", "tool:get_order"])
+    capsys.readouterr()
+
+    assert main(["coverage", str(database), "--set", golden, "--json"]) == 0
+
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    assert [row["by"] for row in rows] == ["tools", "tool", "language", "intent"]
+    assert rows[0]["covered"] == pytest.approx(0.5)
+    assert rows[0]["low"] < 0.5 < rows[0]["high"]
+    (gap,) = rows[0]["gaps"]
+    assert (gap["value"], gap["turns"], gap["share"]) == ("refund", 20, pytest.approx(0.5))
+    assert main(["coverage", str(database), "--set", golden]) == 0
+    assert "missing refund: 50.0%" in capsys.readouterr().out
+
+
+def test_drift_between_periods_and_against_a_set(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    periods = ["--before", "2026-11-21/2026-11-24", "--after", "2026-11-24/2026-12-01"]
+    assert main(["drift", str(database), *periods, "--json"]) == 0
+    tools = json.loads(capsys.readouterr().out)[0]
+    assert (tools["by"], tools["distance"]) == ("tools", 1.0)
+    assert tools["p_value"] < 0.01
+
+    golden = str(tmp_path / "g.evalset.json")
+    main(["curate", str(database), "--out", golden, "--filter", "tool:get_order"])
+    assert main(["drift", str(database), "--before", f"set:{golden}", *periods[2:]]) == 0
+    assert "refund: 0.0% -> 100.0%" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["coverage", "--set", "S", "--by", "tols"], 2, "did you mean 'tools'?"),
+        (["coverage", "--set", "S", "--by", "version"], 2, "no version"),
+        (["coverage", "--set", "S", "--since", "2030-01-01T00:00:00Z"], 3, "no landed turn"),
+        (["drift", "--before", "x", "--after", "y"], 2, "expected A/B"),
+        (["drift", "--before", "2026-11-02/2026-11-01", "--after", "y"], 2, "earlier time first"),
+        (["drift", "--before", "2020-11-01/2020-11-02", "--after", "2026-11-01/2026-12-01"], 3,
+         "holds no turn"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared_is_said(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    arguments: list[str], code: int, said: str,
+) -> None:  # fmt: skip
+    (tmp_path / "s.evalset.json").write_text('{"evalSetId": "s", "evalCases": []}')
+    given = [str(tmp_path / "s.evalset.json") if one == "S" else one for one in arguments]
+
+    try:
+        found = main([given[0], str(database), *given[1:]])
+    except SystemExit as exit_:
+        found = int(exit_.code or 0)
+
+    assert found == code
+    assert said in capsys.readouterr().err
