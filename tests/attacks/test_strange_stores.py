@@ -194,3 +194,19 @@ def test_views_of_ones_own_stay_and_ours_are_not_written_again(folder: Path) -> 
         assert store.rows("SELECT n FROM mine") == [(1,)]
 
     assert (folder / "x.duckdb").read_bytes() == before
+
+
+def test_a_store_that_lacks_a_column_is_refused_with_what_to_do(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with duckdb.connect("x.duckdb") as connection:
+        views = "SELECT view_name FROM duckdb_views() WHERE NOT internal"
+        for (view,) in connection.execute(views).fetchall():
+            connection.execute(f'DROP VIEW "{view}"')
+        connection.execute("ALTER TABLE turns DROP COLUMN user_text")
+
+    assert main(["report", "x.duckdb"]) == 2
+
+    error = capsys.readouterr().err
+    assert "x.duckdb: its tables are not those of layout" in error
+    assert "land the log again into a new file" in error

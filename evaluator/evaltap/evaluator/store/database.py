@@ -126,8 +126,14 @@ class Store:
     def _mend_views(self, found: Contents) -> None:
         """Put our views in the place of any others of their names."""
         if any(found.views.get(name) != text for name, text in layout().views.items()):
-            with self.transaction():
-                self.execute(sql(__name__, "views"))
+            try:
+                with self.transaction():
+                    self.execute(sql(__name__, "views"))
+            except (duckdb.BinderException, duckdb.CatalogException) as error:
+                raise StoreError(
+                    f"{self.path}: its tables are not those of layout {SCHEMA_VERSION}"
+                    f" ({str(error).splitlines()[0]}); land the log again into a new file"
+                ) from error
             self.execute("CHECKPOINT")
 
     def _open_results_folder(self) -> None:
