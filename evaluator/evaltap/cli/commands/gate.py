@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evaltap.cli.options.code import add_allow_code, check_code
 from evaltap.cli.options.common import add_json, open_store, progress
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
 from evaltap.cli.parsing import positive
@@ -30,6 +31,7 @@ class GateOptions:
     db: Path | None
     concurrency: int
     json: bool
+    allow_code: bool
     judges: JudgeOptions
 
 
@@ -59,6 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--concurrency", type=positive, default=8, metavar="N",
         help="judged cases under way at a time (default: 8)",
     )  # fmt: skip
+    add_allow_code(parser)
     add_judging(parser)
     add_json(parser)
     parser.set_defaults(run=run, options=GateOptions)
@@ -70,6 +73,8 @@ def run(options: GateOptions) -> int:
     from evaltap.schemas.files.documents import read_gate
 
     spec = read_gate(options.gate)
+    named = [metric for dimension in spec.dimensions for metric in dimension.metrics]
+    check_code(named, options.gate, allowed=options.allow_code)
     metrics = Gate(spec).scorer.metrics
     with JudgeSession(options.judges) as judges, progress("cases checked") as show:
         gate = Gate(spec, services=judges.services(metrics))
