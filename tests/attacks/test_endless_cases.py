@@ -156,6 +156,7 @@ def test_a_function_that_never_returns_is_an_error_of_each_case(folder: Path) ->
 
     attack(
         PROGRAM, "score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb", "--case-seconds", "0.3",
+        "--allow-code",
         code=3, gigabytes=6,
     )  # fmt: skip
 
@@ -169,7 +170,16 @@ def test_a_case_that_holds_the_interpreter_ends_the_process_and_is_given_up(fold
     (folder / "m.json").write_text(function_metric("stuck"))
     log = ("--log", "agent.log.db")
     attack(PROGRAM, "record", "cases", "c.jsonl", *log)
-    consume = ("consume", *log, "--db", "x.duckdb", "--metrics", "m.json", "--until-idle")
+    consume = (
+        "consume",
+        *log,
+        "--db",
+        "x.duckdb",
+        "--metrics",
+        "m.json",
+        "--until-idle",
+        "--allow-code",
+    )
 
     deaths = 0
     for _ in range(8):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -210,3 +211,24 @@ def test_a_store_that_lacks_a_column_is_refused_with_what_to_do(
     error = capsys.readouterr().err
     assert "x.duckdb: its tables are not those of layout" in error
     assert "land the log again into a new file" in error
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE meta SET value = 'five' WHERE key = 'schema_version'",
+        "ALTER TABLE scores DROP COLUMN reason",
+        "ALTER TABLE runs ALTER COLUMN run_id SET DATA TYPE VARCHAR[] USING [run_id]",
+        "UPDATE scores SET status = NULL",
+    ],
+)
+def test_tables_of_another_shape_are_a_message(
+    folder: Path, statement: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with duckdb.connect("x.duckdb") as connection, suppress(duckdb.Error):
+        for view in ("latest_scores", "v_pass_rate", "v_worst_cases"):
+            connection.execute(f"DROP VIEW {view}")
+        connection.execute(statement)
+
+    for code, command in reports():
+        assert code in (0, 1, 2, 3), command

@@ -44,6 +44,6 @@ def consume(folder: Path, *more: str) -> None:
     raise SystemExit(
         main(
             ["consume", "--log", "log.db", "--db", "x.duckdb", "--metrics", "metrics.json",
-             "--until-idle", *more]
+             "--until-idle", "--allow-code", *more]
         )
     )  # fmt: skip

@@ -40,7 +40,7 @@ def score(*arguments: str, path: str = "") -> tuple[int, str]:
         capture_output=True,
         text=True,
         timeout=240,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path, "EVALTAP_ALLOW_CODE": "1"},
     )
     return done.returncode, done.stderr
 

@@ -145,7 +145,9 @@ def test_a_score_with_a_reason_that_no_record_holds_is_published_with_the_beginn
 ) -> None:
     record_sessions(broker, 2, turns=1)
 
-    consuming = consume(broker, tmp_path, TALKATIVE, "--scores-topic", broker.name("scores"))
+    consuming = consume(
+        broker, tmp_path, TALKATIVE, "--scores-topic", broker.name("scores"), "--allow-code"
+    )
 
     assert consuming.wait() == 0, consuming.output
     ((reason,),) = query(tmp_path, "SELECT DISTINCT reason FROM scores")

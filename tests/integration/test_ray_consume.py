@@ -63,6 +63,7 @@ def function(path: str) -> dict[str, Any]:
 def start(folder: Path, name: str, *arguments: str, url: str = "") -> "subprocess.Popen[str]":
     environ = {key: value for key, value in os.environ.items() if "EVALTAP" not in key}
     environ |= {"PYTHONPATH": str(folder), "EVALTAP_JUDGE_CACHE": "off", "OWNER": "1"}
+    environ["EVALTAP_ALLOW_CODE"] = "1"
     if url:
         environ |= {"EVALTAP_JUDGE_BASE_URL": url, "EVALTAP_JUDGE_MODEL": "m"}
     return subprocess.Popen(

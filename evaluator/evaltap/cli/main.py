@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from evaltap.cli.parsing import CommandParser, options_of
 from evaltap.cli.visible import visible_output
-from evaltap.schemas.errors import EvaltapError
+from evaltap.schemas.errors import EvaltapError, InputError
 
 COMMANDS = {
     "demo": "run a small support agent, record it twice, land, score and explain the result",
@@ -128,6 +128,21 @@ def _kafka_trouble(error: Exception) -> EvaltapError | None:
     )
 
 
+def _store_trouble(error: Exception) -> EvaltapError | None:
+    """Return what an error of DuckDB means for its user, None for any other error.
+
+    What the disk or the memory is to blame for, the store says itself; what is left are files that look like
+    evaltap's and are not.
+    """
+    if type(error).__module__ not in ("duckdb", "_duckdb"):
+        return None
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return InputError(
+        f"the DuckDB file holds something else than evaltap writes ({first}); name another file, or consume"
+        " the log again"
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a user's mistake is a message, never a traceback."""
     before = os.umask(0o077)  # what a command makes holds conversations
@@ -173,8 +188,8 @@ def _run(argv: Sequence[str] | None) -> int:
         print(f"evaltap {namespace.command}: interrupted{said}", file=sys.stderr)
         return 130
     except Exception as error:
-        # Errors of Kafka are known by their module only: most commands do not load it.
-        trouble = _kafka_trouble(error)
+        # Known by their modules only: most commands do not load them.
+        trouble = _kafka_trouble(error) or _store_trouble(error)
         if trouble is None:
             raise
         print(f"evaltap {namespace.command}: {trouble}", file=sys.stderr)

@@ -73,7 +73,10 @@ class PlainCopy:
         if value is None or kind is bool:
             return value
         if kind is int:
-            return value if _SMALLEST <= value <= _LARGEST else _large(value)
+            if _SMALLEST <= value <= _LARGEST:
+                return value
+            self._values -= 2
+            return _large(value)
         if kind is float:
             if math.isfinite(value):
                 return value
@@ -235,7 +238,10 @@ class PlainCopy:
         self._values -= _CONTAINER_VALUES
         text = key if type(key) is str else self._odd_key(key)
         self._bytes -= min(len(text), _MAX_KEY)
-        return text if len(text) <= _MAX_KEY else cut_text(text[:_MAX_KEY], _MAX_KEY)
+        if len(text) <= _MAX_KEY:
+            return text
+        self._values -= _CONTAINER_VALUES
+        return cut_text(text[:_MAX_KEY], _MAX_KEY)
 
     def _odd_key(self, key: object) -> str:
         """Return a key that is no text as the JSON of its copy."""

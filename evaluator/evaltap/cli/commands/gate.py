@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evaltap.cli.options.code import add_allow_code, check_code
 from evaltap.cli.options.common import add_json, open_store, progress
 from evaltap.cli.options.comparing import RuleOptions, add_rules, print_comparison
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
@@ -44,6 +45,7 @@ class GateOptions:
     fail_on: str | None
     report: tuple[Path, ...]
     rules: RuleOptions
+    allow_code: bool
     judges: JudgeOptions
 
 
@@ -98,6 +100,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="write the comparison: .html, .md (for a pull request), .xml (JUnit) or .json; may be repeated",
     )  # fmt: skip
     add_rules(parser)
+    add_allow_code(parser)
     add_judging(parser)
     add_json(parser)
     parser.set_defaults(run=run, options=GateOptions)
@@ -110,6 +113,8 @@ def run(options: GateOptions) -> int:
 
     base = _baseline(options)
     spec = read_gate(options.gate)
+    named = [metric for dimension in spec.dimensions for metric in dimension.metrics]
+    check_code(named, options.gate, allowed=options.allow_code)
     metrics = Gate(spec).scorer.metrics
     with JudgeSession(options.judges) as judges, progress("cases checked") as show:
         gate = Gate(spec, services=judges.services(metrics))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from evaltap.cli.options.code import add_allow_code, check_code
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
 from evaltap.cli.parsing import cost_classes, of_environment, positive, seconds, threshold
 from evaltap.schemas.errors import InputError
@@ -39,6 +40,7 @@ class ScoringOptions:
     placeholders: str = "auto"
     join: str = "auto"
     case_seconds: float | None = None
+    allow_code: bool = False
 
     def read_references(self) -> "References | None":
         """Read the file of expected turns; None without one."""
@@ -131,6 +133,7 @@ def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required:
         help="how long a case may take under a metric that asks no judge; more is an error of that case"
         " (default: EVALTAP_CASE_SECONDS, or 60)",
     )
+    add_allow_code(parser)
     add_judging(parser)
 
 
@@ -143,6 +146,7 @@ def case_scorer(options: ScoringOptions, judges: JudgeSession) -> ChosenMetrics:
     metrics = read_metrics(options.metrics)
     if not metrics:
         raise InputError(f"{options.metrics}: holds no metric; add one")
+    check_code(metrics, options.metrics, allowed=options.allow_code)
     metrics = _with_thresholds(metrics, options.threshold)
     require_thresholds(metrics, options.metrics)
     unknown: OnUnknownMetric = "skip" if options.unknown_metrics == "skip" else "error"

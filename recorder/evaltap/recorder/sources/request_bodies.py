@@ -14,7 +14,7 @@ INVALID_ARGUMENT: Final = 3
 RESOURCE_EXHAUSTED: Final = 8
 UNAVAILABLE: Final = 14
 _DEADLINE_EXCEEDED: Final = 4
-_GZIP: Final = b"\x1f\x8b"
+_MOST_MEMBERS: Final = 1_000
 
 
 class Room:
@@ -82,12 +82,17 @@ def _too_large(limit: int) -> RequestRefusedError:
 async def _inflated(request: Request, limit: int) -> AsyncIterator[bytes]:
     """Yield the inflated body: one gzip member, or several one behind the other."""
     inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    begun = True
+    begun, members = True, 1
     try:
         async for chunk in request.stream():
             pending = chunk
             while pending:
                 if inflater.eof:
+                    members += 1
+                    if members > _MOST_MEMBERS:  # those with nothing in them can go on for ever
+                        raise RequestRefusedError(
+                            400, INVALID_ARGUMENT, f"more than {_MOST_MEMBERS} gzip members"
+                        )
                     inflater, begun = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), True
                 # At most one byte over the limit is ever produced: a bomb does not go off.
                 yield inflater.decompress(pending, limit + 1)
