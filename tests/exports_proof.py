@@ -64,10 +64,11 @@ def prove_datasets(folder: Path) -> None:
 
 def prove_langfuse(folder: Path) -> None:
     from langfuse.api import CreateDatasetItemRequest
+    from langfuse.api.core.pydantic_utilities import parse_obj_as
 
     lines = exported(folder, "langfuse", "items.jsonl").read_text().splitlines()
     for line in lines:
-        item = CreateDatasetItemRequest(**json.loads(line))
+        item = parse_obj_as(CreateDatasetItemRequest, json.loads(line))
         assert item.dataset_name == "golden"
         assert len(item.id or "") <= 255
 

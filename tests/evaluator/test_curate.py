@@ -248,8 +248,12 @@ def test_what_was_done_becomes_the_reference_only_where_it_was_found_good(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "s.evalset.json"
-    assert main(["curate", str(database), "--out", str(out), "--as", "expected"]) == 3
+    arguments = ["curate", str(database), "--out", str(out), "--as", "expected"]
+    assert main(arguments) == 3
+    assert "nobody has approved a turn yet" in capsys.readouterr().err
+    assert main([*arguments, "--like", "representative"]) == 3
     assert "neither approved by a reviewer nor passed" in capsys.readouterr().err
+    assert not out.exists()
 
     cases = curate(database, out, "--as", "expected", "--metric", "polite")
 
@@ -385,7 +389,7 @@ def test_a_set_that_was_edited_into_nonsense_is_not_overwritten(
 
 
 def test_every_built_in_recipe_makes_cases(database: Path, tmp_path: Path) -> None:
-    for name in BUILT_IN:
+    for name in BUILT_IN.keys() - {"approved"}:  # nobody has approved anything here
         assert curate(database, tmp_path / f"{name}.evalset.json", "--like", name)
 
 
@@ -478,3 +482,18 @@ def test_a_recipe_may_name_a_filter(database: Path, tmp_path: Path) -> None:
     path = recipe(tmp_path, pick=[{"label": "random"}], **{"from": {"filter": "tool:export_all"}})
 
     assert [*labels(curate(database, tmp_path / "s.evalset.json", "--recipe", path))] == ["s-40"]
+
+
+def test_erasing_a_person_finds_the_cases_that_were_curated_of_them(
+    database: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "s.evalset.json"
+    cases = curate(database, out, "--unit", "turn")
+    name = cases[0]["source"]["curation"]["from"]["evalId"]
+    assert cases[0]["evalId"] != name
+
+    assert main(["erase", "--subject", name, str(out)]) == 0
+
+    left = [case["source"]["curation"]["from"]["evalId"] for case in read_set(out).cases]
+    assert name not in left
+    assert len(left) == len(cases) - 1

@@ -31,6 +31,7 @@ COMMANDS = {
     "duplicates": "group turns that are near-duplicates",
     "diff": "show how two eval sets differ",
     "merge": "make one eval set of two",
+    "review": "let people approve, edit or reject landed turns",
     "coverage": "show what production has and eval sets have not",
     "drift": "test whether the mix of traffic changed between two periods",
     "runs": "list the scoring runs of a DuckDB file",
@@ -52,7 +53,7 @@ GROUPS = {
     "record": ("record", "collect", "redact", "convert"),
     "score": ("consume", "score", "compare", "gate", "calibrate", "attack"),
     "look": ("cases", "report", "show", "why", "runs", "estimate", "attach", "export"),
-    "keep": ("curate", "duplicates", "diff", "merge", "coverage", "drift"),
+    "keep": ("curate", "review", "duplicates", "diff", "merge", "coverage", "drift"),
     "look after": ("doctor", "dlq", "prune", "erase", "fmt"),
 }
 """The commands as the help lists them."""

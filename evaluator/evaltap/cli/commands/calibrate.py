@@ -45,7 +45,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "exit code: 0 trust, or with care; 1 do not trust; 2 bad input; 3 too few labels"
     )
     add = parser.add_argument
-    add("labels", type=Path, metavar="LABELS", help="JSON Lines or .csv with evalId and label")
+    add(
+        "labels",
+        type=Path,
+        metavar="LABELS",
+        help="JSON Lines or .csv with evalId and label; of a .duckdb file its reviews",
+    )
     add("--db", type=Path, metavar="X.duckdb", help="take the latest verdicts in this file")
     add(
         "--cases",

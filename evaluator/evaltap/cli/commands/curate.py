@@ -69,10 +69,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap curate cases.duckdb --into golden.evalset.json --filter 'tool:refund since:7d'\n"
         "  evaltap curate cases.duckdb --recipe november.json --out november.evalset.json --diff\n"
         "  evaltap curate cases.duckdb --as regression --out bugs.evalset.json\n"
+        "  evaltap curate cases.duckdb --as expected --out golden.evalset.json   # what was approved\n"
         "  evaltap curate cases.duckdb --as expected --metric helpful --out golden.evalset.json\n\n"
         "recipes for --like: representative (the default: 100 turns drawn from the traffic), failures,\n"
-        "  regressions, coverage. Of near-duplicates one is kept, with the traffic it stands for as\n"
-        "  `source.curation.weight`; `source.curation.labels` says why a case was picked.\n"
+        "  regressions, coverage, approved (what reviewers approved). Of near-duplicates one is kept, with\n"
+        "  the traffic it stands for as `source.curation.weight`; `source.curation.labels` says why a case\n"
+        "  was picked.\n"
         "a file that is there is updated: what people edited stays, and so do cases that the recipe no\n"
         "  longer makes (without --prune).\n\n"
         "exit code: 0 written; 1 regression cases that prove nothing were left out; 2 bad input;\n"
@@ -149,7 +151,15 @@ def run(options: CurateOptions) -> int:
         _print(options, report)
     if made.unproven:
         return 1
-    return 0 if made.cases else 3
+    if made.cases:
+        return 0
+    hint = (
+        "nobody has approved a turn yet (evaltap review)"
+        if recipe.name == "approved"
+        else ("nothing here to make a case of; look at what there is (evaltap cases)")
+    )
+    print(f"evaltap curate: {hint}", file=sys.stderr)
+    return 3
 
 
 def _recipe(options: CurateOptions) -> "Recipe":
@@ -163,6 +173,8 @@ def _recipe(options: CurateOptions) -> "Recipe":
         recipe = read_recipe(options.recipe)
     elif options.like is None and options.expect == "regression":
         recipe = BUILT_IN["regressions"]
+    elif options.like is None and options.expect == "expected" and not options.metric:
+        recipe = BUILT_IN["approved"]
     else:
         recipe = built_in(options.like or "representative")
     expect = {"recorded": "none"}.get(options.expect or "", options.expect)
@@ -194,6 +206,7 @@ def _curated(
     from evaltap.cli.options.redaction import case_redactor
     from evaltap.evaluator.curation.curate import Means, curate
     from evaltap.evaluator.filters.conditions import check_condition
+    from evaltap.evaluator.review.results import decisions
     from evaltap.schemas.files.documents import iter_cases
 
     if recipe.where:
@@ -208,6 +221,7 @@ def _curated(
         means = Means(
             scorer_of=scorer_of,
             redact=case_redactor(),
+            reviewed=decisions(store),
             fixed=tuple(iter_cases(options.fixed)) if options.fixed else (),
             keep_unproven=options.keep_unproven,
             progress=compared,

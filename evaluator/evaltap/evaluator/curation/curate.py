@@ -7,6 +7,7 @@ from typing import Any
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.choosing import Choices, Chosen, Progress, choose
 from evaltap.evaluator.curation.expectations import (
+    Good,
     LeftOutError,
     RegressionCheck,
     ScorerOf,
@@ -23,27 +24,15 @@ from evaltap.evaluator.curation.sessions import (
     recorded_case,
 )
 from evaltap.evaluator.evalsets.content import content_hash
+from evaltap.evaluator.review.results import NOTHING_DECIDED, Decisions
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import metrics_of
 from evaltap.schemas.formats.case import CaseData, EvalCase
 from evaltap.schemas.formats.metric import EvalMetric
-from evaltap.schemas.formats.model import Json
 
 Redact = Callable[[CaseData], CaseData]
-
-
-@dataclass(frozen=True, slots=True)
-class Reviewed:
-    """What reviewers decided of landed turns, by session and turn."""
-
-    approved: Mapping[CaseKey, frozenset[str]] = field(default_factory=dict)
-    rejected: Mapping[CaseKey, frozenset[str]] = field(default_factory=dict)
-    corrected: Mapping[CaseKey, Mapping[str, CaseData]] = field(default_factory=dict)
-    """Expected turns as they were edited."""
-    by: Mapping[CaseKey, Mapping[str, Json]] = field(default_factory=dict)
-    """State, reviewer and time, for provenance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +42,7 @@ class Means:
     scorer_of: ScorerOf | None = None
     """Builds the scorer of metrics, for regression cases."""
     redact: Redact = lambda case: case
-    reviewed: Reviewed = Reviewed()
+    reviewed: Decisions = NOTHING_DECIDED
     fixed: Sequence[CaseData] = ()
     keep_unproven: bool = False
     progress: Progress = lambda _: None
@@ -136,7 +125,7 @@ def _case(
     chosen: Sequence[Chosen],
 ) -> tuple[CaseData, list[EvalMetric]]:
     turns = [one.said.key.invocation_id for one in chosen]
-    rejected = means.reviewed.rejected.get(session.key, frozenset())
+    rejected = means.reviewed.rejected.get(session.key, set())
     if set(turns) & rejected:
         raise LeftOutError("a reviewer rejected it")
     if recipe.whole and session.has_holes:
@@ -146,8 +135,9 @@ def _case(
     if recipe.expect == "inputs":
         case = as_inputs(case)
     elif recipe.expect == "expected":
-        approved = means.reviewed.approved.get(session.key, frozenset())
-        case = as_expected(case, session, recipe.metrics, approved)
+        approved = means.reviewed.approved.get(session.key, set())
+        corrected = means.reviewed.corrected.get(session.key, {})
+        case = as_expected(case, session, turns, Good(recipe.metrics, approved, corrected))
         labels.append("promoted")
     elif check is not None:
         corrected = means.reviewed.corrected.get(session.key, {})

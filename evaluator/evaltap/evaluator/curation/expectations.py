@@ -33,27 +33,49 @@ def as_inputs(case: CaseData) -> CaseData:
     return made
 
 
-def as_expected(
-    case: CaseData, session: Session, metrics: Collection[str], approved: Collection[str]
-) -> CaseData:
-    """Return a case that expects what was done; raise LeftOutError unless somebody found it good.
+@dataclass(frozen=True, slots=True)
+class Good:
+    """What makes a turn a reference."""
 
-    `approved` are turns that a reviewer approved; a turn that passed one of the named metrics is good, too.
+    metrics: Collection[str]
+    """One of these passed it."""
+    approved: Collection[str]
+    """Or a reviewer approved it: ids of turns."""
+    corrected: Mapping[str, CaseData]
+    """As reviewers edited turns, by their ids."""
+
+    def holds(self, turn: LandedTurn) -> bool:
+        """Return whether what was done in a turn may be expected."""
+        return turn.invocation_id in self.approved or any(
+            metric in self.metrics and status == "passed" for metric, _, status in turn.verdicts
+        )
+
+
+def as_expected(
+    case: CaseData, session: Session, invocation_ids: Collection[str], good: Good
+) -> CaseData:
+    """Return a case that expects what was done, or what reviewers made of it.
+
+    Raises LeftOutError unless all of the given turns are good; of others that are not, nothing is expected.
     """
     of_case = session.turns[-len(case["actualConversation"]) :]
-    for number, turn in enumerate(of_case, start=1):
-        passed = any(
-            metric in metrics and status == "passed" for metric, _, status in turn.verdicts
-        )
-        if not passed and turn.invocation_id not in approved:
-            raise LeftOutError(
-                f"turn {number} is neither approved by a reviewer nor passed by"
-                f" {', '.join(metrics) or 'a metric (name some with --metric)'}"
+    conversation: list[CaseData] = []
+    for turn, plain in zip(of_case, case["actualConversation"], strict=True):
+        if turn.invocation_id in good.corrected:
+            conversation.append(
+                plain_turn(good.corrected[turn.invocation_id], plain["invocationId"])
             )
+        elif good.holds(turn):
+            conversation.append(_reference(plain))
+        elif turn.invocation_id in invocation_ids:
+            raise LeftOutError(
+                "neither approved by a reviewer nor passed by"
+                f" {', '.join(good.metrics) or 'a metric (name some with --metric)'}"
+            )
+        else:
+            conversation.append(dict(placeholder(plain) or {}))
     made = {key: value for key, value in case.items() if key != "actualConversation"}
-    made["evalMode"] = ""
-    made["conversation"] = [_reference(turn) for turn in case["actualConversation"]]
-    return made
+    return made | {"evalMode": "", "conversation": conversation}
 
 
 def _reference(turn: CaseData) -> CaseData:

@@ -158,6 +158,10 @@ def _stratified(pick: Pick) -> _Parts:
     return _Parts("TRUE", value, measure, columns=", ".join(used))
 
 
+_APPROVED: Final = """SEMI JOIN (
+  SELECT app_name AS app, eval_set_id, eval_id, invocation_id FROM v_review_items WHERE verdict = 'good'
+) USING (app, eval_set_id, eval_id, invocation_id)"""
+
 _PARTS: Final[Mapping[str, Callable[[Pick], _Parts]]] = {
     "failed": _failed,
     "errors": _errors,
@@ -174,6 +178,7 @@ _PARTS: Final[Mapping[str, Callable[[Pick], _Parts]]] = {
     "uncovered": _stratified,
     "new": lambda pick: _Parts("TRUE"),
     "stratified": _stratified,
+    "approved": lambda pick: _Parts("TRUE", joins=_APPROVED),
     "random": lambda pick: _Parts("TRUE"),
 }
 """What each label looks for."""

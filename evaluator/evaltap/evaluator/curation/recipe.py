@@ -41,6 +41,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "uncovered": ("by", "against", "per", "limit"),
     "new": ("against", "limit"),
     "stratified": ("by", "per", "limit"),
+    "approved": ("limit",),
     "random": ("count", "limit"),
 }
 """The labels of picks, and what may be said of each."""
@@ -102,6 +103,7 @@ BUILT_IN: Final[Mapping[str, Recipe]] = {
         (Pick("failed", limit=100), Pick("errors", limit=50), Pick("thumbs_down", limit=50)),
     ),
     "regressions": Recipe("regressions", (Pick("failed", limit=100),), expect="regression"),
+    "approved": Recipe("approved", (Pick("approved"),), expect="expected"),
     "coverage": Recipe(
         "coverage",
         (

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.documents import read_bytes
 from evaltap.schemas.formats.model import Json
@@ -40,7 +41,12 @@ class Label(NamedTuple):
 
 
 def read_labels(path: Path) -> list[Label]:
-    """Read labels, one a line; raise FormatError for one that makes no sense or occurs twice."""
+    """Read labels, one a line; raise FormatError for one that makes no sense or occurs twice.
+
+    Of a DuckDB file they are the verdicts of its reviews.
+    """
+    if path.suffix == ".duckdb":
+        return _reviewed(path)
     rows = _csv_rows(path) if path.suffix.lower() == ".csv" else _json_rows(path)
     labels: dict[LabelKey, Label] = {}
     for line, row in rows:
@@ -51,6 +57,20 @@ def read_labels(path: Path) -> list[Label]:
     if not labels:
         raise FormatError(f"holds no label; {_FORM}", path=str(path))
     return list(labels.values())
+
+
+def _reviewed(path: Path) -> list[Label]:
+    with Store(path, create=False) as store:
+        rows = store.rows(
+            "SELECT eval_id, invocation_id, eval_set_id, bool_and(verdict = 'good') FROM v_review_items"
+            " WHERE verdict IS NOT NULL GROUP BY ALL ORDER BY ALL"
+        )
+    if not rows:
+        raise FormatError("nobody has reviewed anything here; evaltap review", path=str(path))
+    return [
+        Label(LabelKey(eval_id, turn, eval_set_id=name), passes, number)
+        for number, (eval_id, turn, name, passes) in enumerate(rows, start=1)
+    ]
 
 
 def _label(row: Mapping[str, Json], line: int, path: Path) -> Label:

@@ -52,7 +52,7 @@ class Subject:
             if isinstance(one, Mapping)
             for name in _USER_NAMES
         ]
-        sessions = [case.get(name) for name in _SESSION_NAMES]
+        sessions = [case.get(name) for name in _SESSION_NAMES] + [_curated_from(case)]
         return any(one in self.names for one in (*users, *sessions) if isinstance(one, str)) or any(
             one in self.sessions for one in sessions if isinstance(one, str)
         )
@@ -67,6 +67,14 @@ class Subject:
     def is_mentioned(self, text: bytes) -> bool:
         """Tell whether a text contains a name, however it is written."""
         return mentions(text, self.names)
+
+
+def _curated_from(case: Mapping[str, Any]) -> Json:
+    """Return the session that a case of a curated set comes from, as its provenance says."""
+    place: Json = case
+    for name in ("source", "curation", "from", "evalId"):
+        place = place.get(name) if isinstance(place, Mapping) else None
+    return place
 
 
 @dataclass(frozen=True, slots=True)

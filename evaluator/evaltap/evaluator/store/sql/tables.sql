@@ -276,3 +276,37 @@ CREATE TABLE IF NOT EXISTS outbox (
   published_key   VARCHAR NOT NULL,
   written_at      TIMESTAMP NOT NULL
 );
+
+-- Turns that people are asked about; append-only.  An item is the same content for the same purpose, so nothing
+-- is queued twice.
+CREATE TABLE IF NOT EXISTS review_items (
+  item_id               VARCHAR NOT NULL,  -- hash of the queue and of what is reviewed
+  queue                 VARCHAR NOT NULL,
+  app_name              VARCHAR NOT NULL,
+  eval_set_id           VARCHAR NOT NULL,
+  eval_id               VARCHAR NOT NULL,
+  invocation_id         VARCHAR NOT NULL,
+  turn_revision         INTEGER NOT NULL,
+  reason                VARCHAR NOT NULL,  -- why it was picked
+  priority              DOUBLE NOT NULL,   -- the largest first
+  needed                INTEGER NOT NULL,  -- reviewers, 1 to 3
+  inclusion_probability DOUBLE,            -- of the draw for labels; NULL: it was not drawn
+  added_at              TIMESTAMP NOT NULL
+);
+
+-- What reviewers did; append-only: a change of mind and an undo are rows, too.
+CREATE TABLE IF NOT EXISTS reviews (
+  review_id     VARCHAR NOT NULL,
+  item_id       VARCHAR NOT NULL,
+  app_name      VARCHAR NOT NULL,
+  eval_set_id   VARCHAR NOT NULL,
+  eval_id       VARCHAR NOT NULL,
+  invocation_id VARCHAR NOT NULL,
+  reviewer      VARCHAR NOT NULL,
+  action        VARCHAR NOT NULL,          -- claim | approve | edit | reject | skip | undo
+  after         JSON,                      -- of an edit: the turn as it should be
+  labels        VARCHAR[],
+  comment       VARCHAR,
+  undoes        VARCHAR,                   -- the review_id that an undo takes back
+  reviewed_at   TIMESTAMP NOT NULL
+);

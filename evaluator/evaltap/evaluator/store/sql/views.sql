@@ -430,3 +430,40 @@ SELECT producer_id,
        s.stated_at
 FROM counted c LEFT JOIN stated s USING (producer_id) LEFT JOIN drops d USING (producer_id)
 ORDER BY c.missing DESC, producer_id;
+
+-- What each reviewer thinks of each item now; what was undone does not count.
+CREATE OR REPLACE VIEW v_review_decisions AS
+SELECT r.* FROM reviews r ANTI JOIN reviews u ON u.undoes = r.review_id
+WHERE r.action IN ('approve', 'edit', 'reject', 'skip')
+QUALIFY row_number() OVER (PARTITION BY r.item_id, r.reviewer ORDER BY r.reviewed_at DESC) = 1;
+
+-- Each item as it stands.  state: open; approved, edited, rejected by the first reviewer; with all that are
+-- needed agreed or disagreed, and settled once a further reviewer has made a majority; skipped by all.
+-- verdict: good or bad, NULL while nobody or no majority says so.
+CREATE OR REPLACE VIEW v_review_items AS
+WITH items AS (
+  FROM review_items
+  QUALIFY row_number() OVER (PARTITION BY item_id ORDER BY added_at) = 1
+),
+said AS (
+  SELECT item_id,
+         count(*) FILTER (action IN ('approve', 'edit')) AS good,
+         count(*) FILTER (action = 'reject') AS bad,
+         count(*) FILTER (action = 'skip') AS skipped,
+         arg_max(action, reviewed_at) FILTER (action <> 'skip') AS newest,
+         arg_max(after, reviewed_at) FILTER (action = 'edit') AS after,
+         list(DISTINCT reviewer ORDER BY reviewer) FILTER (action <> 'skip') AS reviewers,
+         max(reviewed_at) AS reviewed_at
+  FROM v_review_decisions GROUP BY item_id
+)
+SELECT i.*,
+       CASE
+         WHEN coalesce(good + bad, 0) = 0 THEN if(coalesce(skipped, 0) > 0, 'skipped', 'open')
+         WHEN good + bad >= needed AND needed > 1 AND good * bad = 0 THEN 'agreed'
+         WHEN good + bad > needed AND needed > 1 AND good <> bad THEN 'settled'
+         WHEN good * bad > 0 THEN 'disagreed'
+         ELSE CASE newest WHEN 'approve' THEN 'approved' WHEN 'edit' THEN 'edited' ELSE 'rejected' END
+       END AS state,
+       CASE WHEN good > bad THEN 'good' WHEN bad > good THEN 'bad' END AS verdict,
+       coalesce(good + bad, 0) AS decisions, s.after, coalesce(reviewers, []) AS reviewers, s.reviewed_at
+FROM items i LEFT JOIN said s USING (item_id);

@@ -1,0 +1,297 @@
+"""`evaltap review`: people look at landed turns, on the terminal or one decision at a time."""
+
+import argparse
+import getpass
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evaltap.cli.options.common import add_json, open_store
+from evaltap.cli.options.filtering import FilterOptions, add_filter
+from evaltap.cli.parsing import positive
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import counted, did_you_mean
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.review.queue import Item
+    from evaltap.evaluator.store.database import Store
+
+ACTIONS = ("add", "next", "approve", "edit", "reject", "skip", "undo", "list", "export", "import")
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewOptions:
+    """What to do, in which queue, as whom."""
+
+    words: tuple[str, ...]
+    reviewer: str
+    queue: str
+    like: str | None
+    recipe: Path | None
+    limit: int | None
+    needed: int
+    answer: str | None
+    tools: str | None
+    comment: str
+    out: Path | None
+    file: Path | None
+    labels: bool
+    json: bool
+    chosen: FilterOptions
+
+    @property
+    def who(self) -> str:
+        """The reviewer: as given, by EVALTAP_REVIEWER, or who is logged in."""
+        return self.reviewer or os.environ.get("EVALTAP_REVIEWER", "").strip() or getpass.getuser()
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap review cases.duckdb                          # keys on the terminal\n"
+        "  evaltap review add cases.duckdb --like failures\n"
+        "  evaltap review add cases.duckdb --filter 'feedback:down' --needed 2\n"
+        "  evaltap review next cases.duckdb --as ann --json\n"
+        "  evaltap review approve cases.duckdb 3f2a9c1d5e6b7a80 --as ann\n"
+        "  evaltap review edit cases.duckdb 3f2a9c1d5e6b7a80 --answer 'It is on its way.' --as ann\n"
+        "  evaltap review undo cases.duckdb --as ann\n"
+        "  evaltap review list cases.duckdb\n"
+        "  evaltap review export cases.duckdb --labels --out labels.jsonl\n"
+        "  evaltap review import cases.duckdb --from reviews.jsonl\n\n"
+        "Without an ACTION the queue is worked through on the terminal; an empty one is filled first, as\n"
+        "by `add`. Every decision is a row with its author, and undo is another. Reviewers see neither\n"
+        "the verdict of a judge nor each other's. `evaltap curate --as expected` makes cases of what was\n"
+        "approved, `evaltap calibrate cases.duckdb --db cases.duckdb` compares judges with it.\n"
+        "exit code: 0 done; 2 bad input; 3 nothing to review"
+    )
+    add = parser.add_argument
+    add(
+        "words", nargs="+", metavar="[ACTION] X.duckdb [ITEM]",
+        help=f"ACTION: {', '.join(ACTIONS)}; ITEM: its id, for a decision",
+    )  # fmt: skip
+    add("--as", dest="reviewer", default="", metavar="NAME",
+        help="who reviews (default: EVALTAP_REVIEWER, or the user's name)")  # fmt: skip
+    add("--queue", default="", metavar="NAME", help="one queue (default: all; add: default)")
+    add(
+        "--like", metavar="RECIPE", help="add: a recipe of evaltap curate (default: representative)"
+    )
+    add("--recipe", type=Path, metavar="R.json", help="add: or a recipe of one's own")
+    add("--limit", type=positive, metavar="N", help="add: at most so many turns")
+    add("--needed", type=positive, default=1, metavar="N", help="add: reviewers of each, 1 to 3")
+    add("--answer", metavar="TEXT", help="edit: the answer as it should be")
+    add("--tools", metavar="JSON", help="edit: the tools as they should be")
+    add("--comment", default="", metavar="TEXT", help="a decision: why")
+    add("--out", type=Path, metavar="FILE", help="export: JSON Lines (default: printed)")
+    add("--from", dest="file", type=Path, metavar="FILE", help="import: JSON Lines as exported")
+    add("--labels", action="store_true", help="export: labels for `evaltap calibrate`")
+    add_filter(parser)
+    add_json(parser)
+    parser.set_defaults(run=run, options=ReviewOptions)
+
+
+def run(options: ReviewOptions) -> int:
+    """Do what was asked for."""
+    action, path, item_id = _words(options.words)
+    if not 1 <= options.needed <= 3:
+        raise InputError("--needed: expected 1, 2 or 3 reviewers")
+    if action == "add":
+        return _add(options, path)
+    with open_store(path, create=False) as store:
+        if action in ("approve", "reject", "skip", "edit"):
+            return _decide(options, store, action, item_id)
+        if action == "undo":
+            return _undo(options, store, item_id)
+        if action == "next":
+            return _next(options, store)
+        if action == "list":
+            return _list(options, store)
+        if action == "export":
+            return _export(options, store)
+        if action == "import":
+            return _import(options, store)
+        empty = not store.rows("SELECT 1 FROM review_items LIMIT 1")
+    if empty:
+        _add(options, path)
+    from evaltap.cli.reviewing import review_queue
+
+    with open_store(path, create=False) as store:
+        decided = review_queue(store, options.who, options.queue)
+    print(f"{counted(decided, 'decision')} as {options.who}")
+    return 0
+
+
+def _words(words: Sequence[str]) -> tuple[str, Path, str]:
+    action = words[0] if words[0] in ACTIONS else ""
+    rest = words[1:] if action else words
+    if not rest or (not action and not Path(words[0]).exists()):
+        hint = did_you_mean(words[0], ACTIONS)
+        raise InputError(
+            f"{words[0]}: neither a file nor an action; {hint or 'actions: ' + ', '.join(ACTIONS)}"
+        )
+    if len(rest) > 2:
+        raise InputError(f"{rest[2]}: one word too many; expected [ACTION] X.duckdb [ITEM]")
+    return action, Path(rest[0]), rest[1] if len(rest) > 1 else ""
+
+
+def _add(options: ReviewOptions, path: Path) -> int:
+    from evaltap.evaluator.curation.choosing import choose
+    from evaltap.evaluator.curation.recipe import built_in, read_recipe
+    from evaltap.evaluator.review.queue import DEFAULT_QUEUE, Wanted, add_items
+
+    recipe = (
+        read_recipe(options.recipe)
+        if options.recipe
+        else built_in(options.like or "representative")
+    ).changed(limit=options.limit)
+    with options.chosen.and_filter(recipe.filter).open([path]) as shown:
+        chosen = choose(shown, recipe).chosen
+    wanted: list[Wanted] = [
+        Wanted(*one.said.key, ", ".join(one.labels), one.weight, options.needed) for one in chosen
+    ]
+    if not wanted:
+        print("evaltap review: no turn fits; nothing was queued", file=sys.stderr)
+        return 3
+    with open_store(path, create=False) as store:
+        count = add_items(store, wanted, options.queue or DEFAULT_QUEUE)
+    print(
+        f"{counted(count, 'turn')} queued, {len(wanted) - count:,} there already", file=sys.stderr
+    )
+    return 0
+
+
+def _decide(options: ReviewOptions, store: "Store", action: str, item_id: str) -> int:
+    from evaltap.evaluator.review.queue import decide, edited, item
+
+    if not item_id:
+        raise InputError(f"review {action}: name the ITEM (`evaltap review list` shows ids)")
+    if action == "edit" and options.answer is None and options.tools is None:
+        raise InputError("review edit: give --answer TEXT, --tools JSON, or both")
+    one = item(store, item_id)
+    after = None
+    if action == "edit":
+        try:
+            tools = None if options.tools is None else json.loads(options.tools)
+        except json.JSONDecodeError as error:
+            raise InputError(f"--tools: not JSON ({error})") from None
+        after = edited(one, answer=options.answer, tools=tools)
+    decide(store, one, options.who, action, after=after, comment=options.comment)
+    return _show(options, item(store, item_id))
+
+
+def _undo(options: ReviewOptions, store: "Store", item_id: str) -> int:
+    from evaltap.evaluator.review.queue import undo
+
+    return _show(options, undo(store, options.who, item_id))
+
+
+def _next(options: ReviewOptions, store: "Store") -> int:
+    from evaltap.cli.reviewing import show
+    from evaltap.evaluator.review.queue import next_item
+
+    found = next_item(store, options.who, options.queue)
+    if found is None:
+        print(f"evaltap review: nothing left for {options.who}", file=sys.stderr)
+        return 3
+    if options.json:
+        # Nothing of what others said: it would be in the way of an opinion.
+        hidden: dict[str, Any] = {"verdict": None, "reviewers": [], "after": None}
+        print(json.dumps({**found.data(), **hidden}, ensure_ascii=False))
+    else:
+        print(found.item_id)
+        show(found)
+    return 0
+
+
+def _show(options: ReviewOptions, one: "Item") -> int:
+    if options.json:
+        print(json.dumps(one.data(), ensure_ascii=False))
+    else:
+        print(f"{one.item_id}  {one.eval_id}  {one.state}")
+    return 0
+
+
+def _list(options: ReviewOptions, store: "Store") -> int:
+    from evaltap.evaluator.cases.text import one_line
+    from evaltap.evaluator.reports.safe_text import visible
+    from evaltap.evaluator.review.queue import items
+    from evaltap.evaluator.review.results import agreement_of
+
+    found = items(store, options.queue)
+    _, figures = agreement_of(store)
+    if options.json:
+        data = {"items": [one.data() for one in found], "agreement": figures}
+        print(json.dumps(data, ensure_ascii=False))
+        return 0
+    for one in found:
+        text = (one.turn.get("userContent") or {}).get("content") or ""
+        print(
+            visible(f"{one.item_id}  {one.state:<9}  {one.eval_id[:16]:<16}  {one_line(text, 32)}")
+        )
+    print(counted(len(found), "turn"))
+    if figures["kappa"] is not None:
+        low, high = figures["kappa_interval"] or (float("nan"),) * 2
+        names = " and ".join(figures["reviewers"])
+        print(f"{names} agree with kappa {figures['kappa']:.2f} ({low:.2f} to {high:.2f})")
+    return 0
+
+
+def _export(options: ReviewOptions, store: "Store") -> int:
+    from evaltap.evaluator.datasets.exports.rows import json_lines
+    from evaltap.evaluator.review.queue import items
+    from evaltap.schemas.files.documents import write_bytes
+
+    found = items(store, options.queue)
+    rows: list[dict[str, Any]] = [one.data() for one in found]
+    if options.labels:
+        rows = [
+            {
+                "evalId": one.eval_id,
+                "invocationId": one.invocation_id,
+                "evalSetId": one.eval_set_id,
+                "label": "pass" if one.verdict == "good" else "fail",
+            }
+            for one in found
+            if one.verdict
+        ]
+    if options.out is None:
+        sys.stdout.write(json_lines(rows).decode())
+    else:
+        write_bytes(options.out, json_lines(rows))
+        print(f"{counted(len(rows), 'row')} written to {options.out}", file=sys.stderr)
+    return 0
+
+
+def _import(options: ReviewOptions, store: "Store") -> int:
+    """Write decisions that were made elsewhere: `item_id`, `action`, perhaps `answer`, `tools`, `comment`."""
+    from evaltap.evaluator.review.queue import DECIDED, decide, edited, item
+    from evaltap.schemas.errors import FormatError
+    from evaltap.schemas.files import canonical
+    from evaltap.schemas.files.documents import iter_case_lines
+
+    if options.file is None:
+        raise InputError("review import: give --from FILE")
+    decided = []
+    for number, line in iter_case_lines(options.file):
+        place = f"line {number}"
+        row = canonical.loads(line, path=str(options.file), place=place)
+        action = row.get("action") if isinstance(row, dict) else None
+        if action not in DECIDED:
+            raise FormatError(
+                f"action is {action!r}; expected item_id and action, one of {', '.join(DECIDED)}",
+                path=str(options.file), place=place,
+            )  # fmt: skip
+        one = item(store, str(row.get("item_id")))
+        after = None
+        if action == "edit":
+            after = edited(one, answer=row.get("answer"), tools=row.get("tools"))
+        decided.append((one, row.get("reviewer") or options.who, action, after, row.get("comment")))
+    with store.transaction():
+        for one, who, action, after, comment in decided:
+            decide(store, one, who, action, after=after, comment=comment or "")
+    print(f"{counted(len(decided), 'decision')} imported", file=sys.stderr)
+    return 0

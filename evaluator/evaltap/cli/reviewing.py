@@ -1,0 +1,131 @@
+"""A review queue on a terminal: one turn at a time, one key for a decision."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from evaltap.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.review.queue import Item
+    from evaltap.evaluator.store.database import Store
+
+KEYS = (
+    "a approve   x reject   e edit the answer   t edit the tools   c take the user's correction\n"
+    "s skip   u undo   ? keys   q quit"
+)
+
+
+def review_queue(store: "Store", reviewer: str, queue: str) -> int:
+    """Hand out items until there is none or the reviewer leaves; return how many were decided."""
+    from evaltap.evaluator.review.queue import next_item
+
+    decided = 0
+    print(KEYS)
+    while (item := next_item(store, reviewer, queue)) is not None:
+        show(item)
+        outcome = _decide(store, item, reviewer)
+        if outcome == "quit":
+            break
+        decided += 1 if outcome == "decided" else -1
+    else:
+        print("nothing left to review")
+    return decided
+
+
+def _decide(store: "Store", item: "Item", reviewer: str) -> str:
+    """Ask for keys until the item is decided; return decided, undone or quit."""
+    from evaltap.evaluator.review.queue import decide, edited, undo
+
+    while True:
+        key = _key("> ")
+        try:
+            if key in ("q", ""):
+                return "quit"
+            if key == "u":
+                print(f"undone: {undo(store, reviewer).eval_id}")
+                return "undone"
+            if key in _PLAIN:
+                decide(store, item, reviewer, _PLAIN[key])
+                return "decided"
+            if key == "c" and item.correction:
+                after = edited(item, answer=item.correction)
+            elif key == "e":
+                after = edited(item, answer=_line("the answer as it should be: "))
+            elif key == "t":
+                after = edited(item, tools=json.loads(_line("the tools, as JSON: ") or "null"))
+            else:
+                print(KEYS if key == "?" else f"no key {key!r}; ? lists them")
+                continue
+            decide(store, item, reviewer, "edit", after=after)
+        except json.JSONDecodeError as error:
+            print(f"not JSON: {error}")
+        except InputError as error:
+            print(error)
+        else:
+            return "decided"
+
+
+_PLAIN = {"a": "approve", "x": "reject", "s": "skip"}
+
+
+def show(item: "Item") -> None:
+    """Print what a reviewer has to see; no verdict of a judge, and none of another reviewer."""
+    from evaltap.evaluator.reports.safe_text import visible
+
+    print(f"\n{visible(item.eval_id)}  ({visible(item.reason)})")
+    for turn in (*item.before, item.turn):
+        for label, text in _lines(turn):
+            print(visible(f"  {label:<10} {text}"))
+    if item.correction:
+        print(visible(f"  user says  {item.correction}"))
+
+
+def _lines(turn: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "user", (turn.get("userContent") or {}).get("content") or ""
+    for tool in turn.get("tools") or ():
+        if tool is not None:
+            arguments = json.dumps(tool.get("arguments"), ensure_ascii=False)
+            result = tool.get("error") or tool.get("result")
+            yield (
+                "tool",
+                f"{tool.get('name')}({arguments}) -> {json.dumps(result, ensure_ascii=False)}",
+            )
+    answer = turn.get("finalResponse")
+    yield "answer", (answer or {}).get("content") or "(none)"
+
+
+def _key(prompt: str) -> str:
+    """Return the next key: at once on a terminal, else the next letter of the input."""
+    sys.stdout.write(prompt)
+    sys.stdout.flush()
+    with _keys_at_once():
+        read: Callable[[int], str] = sys.stdin.read
+        while (key := read(1)).isspace():
+            pass
+    print(key)
+    return key
+
+
+def _line(prompt: str) -> str:
+    print(prompt, end="", flush=True)
+    return sys.stdin.readline().rstrip("\n")
+
+
+@contextmanager
+def _keys_at_once() -> Iterator[None]:
+    """Have a terminal hand over each key as it is pressed."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios
+    import tty
+
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin, termios.TCSANOW)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -1,0 +1,1 @@
+"""What people think of landed turns: a queue, decisions that are only ever added, and their agreement."""

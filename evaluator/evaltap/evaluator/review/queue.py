@@ -1,0 +1,245 @@
+"""The queue: turns are added once, handed out one by one, and stand as decisions say."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from evaltap.evaluator.evalsets.content import plain_turn
+from evaltap.evaluator.store.database import Store, utc_now
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.formats.model import Json
+
+DEFAULT_QUEUE: Final = "default"
+LEASE: Final = timedelta(minutes=30)
+"""How long an item that was handed out is kept for its reviewer."""
+DECIDED: Final = ("approve", "edit", "reject", "skip")
+
+
+class Wanted(NamedTuple):
+    """A turn that people shall look at."""
+
+    app: str
+    eval_set_id: str
+    eval_id: str
+    invocation_id: str
+    reason: str
+    priority: float = 0.0
+    needed: int = 1
+    inclusion_probability: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A turn in a queue, with what a reviewer has to see."""
+
+    item_id: str
+    queue: str
+    app: str
+    eval_set_id: str
+    eval_id: str
+    invocation_id: str
+    reason: str
+    state: str
+    verdict: str | None
+    reviewers: tuple[str, ...]
+    needed: int
+    before: tuple[CaseData, ...]
+    """The turns of the session before it."""
+    turn: CaseData
+    correction: str
+    """What a user said the answer should have been."""
+    after: CaseData | None
+    """As a reviewer edited it."""
+
+    def data(self) -> dict[str, Json]:
+        """Return it for JSON."""
+        return {
+            "item_id": self.item_id,
+            "queue": self.queue,
+            "app": self.app,
+            "eval_set_id": self.eval_set_id,
+            "eval_id": self.eval_id,
+            "invocation_id": self.invocation_id,
+            "reason": self.reason,
+            "state": self.state,
+            "verdict": self.verdict,
+            "reviewers": list(self.reviewers),
+            "needed": self.needed,
+            "turn": plain_turn(self.turn, "1"),
+            "correction": self.correction or None,
+            "after": self.after,
+        }
+
+
+def add_items(store: Store, wanted: Sequence[Wanted], queue: str = DEFAULT_QUEUE) -> int:
+    """Queue turns that are not queued yet; return how many are new."""
+    known = {row[0] for row in store.rows("SELECT item_id FROM review_items")}
+    turns = _turns(store, {one.eval_id for one in wanted})
+    now = utc_now()
+    rows: list[tuple[Any, ...]] = []
+    for one in wanted:
+        revision, turn = turns[one[:4]]
+        item_id = _item_id(queue, turn)
+        if item_id not in known:
+            known.add(item_id)
+            rows.append((item_id, queue, *one[:4], revision, *one[4:], now))
+    with store.transaction():
+        store.append("review_items", rows)
+    return len(rows)
+
+
+def _turns(store: Store, eval_ids: set[str]) -> dict[tuple[str, ...], tuple[int, CaseData]]:
+    rows = store.rows(
+        "SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, actual_json"
+        " FROM latest_turns WHERE eval_id IN $ids",
+        {"ids": sorted(eval_ids)},
+    )
+    return {tuple(key): (revision, orjson.loads(turn)) for *key, revision, turn in rows}
+
+
+def _item_id(queue: str, turn: CaseData) -> str:
+    content = orjson.dumps(plain_turn(turn, "1"), option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(queue.encode() + b"\0" + content).hexdigest()[:16]
+
+
+_ITEMS: Final = """
+SELECT i.item_id, i.queue, i.app_name, i.eval_set_id, i.eval_id, i.invocation_id, i.reason, i.state,
+       i.verdict, i.reviewers, i.needed, i.after,
+       (SELECT arg_max(f.correction, f.given_at) FROM feedback f
+        WHERE f.correction <> '' AND f.eval_set_id = i.eval_set_id AND f.eval_id = i.eval_id
+          AND f.app_name IN ('', i.app_name) AND coalesce(f.invocation_id, '') IN ('', i.invocation_id))
+FROM v_review_items i
+WHERE ($queue::VARCHAR = '' OR i.queue = $queue) AND ($item::VARCHAR = '' OR i.item_id = $item)
+ORDER BY i.priority DESC, i.added_at, i.item_id
+"""
+
+_SESSION: Final = """
+SELECT invocation_id, actual_json FROM latest_turns
+WHERE app_name = ? AND eval_set_id = ? AND eval_id = ?
+ORDER BY started_at NULLS FIRST, first_landed_seq
+"""
+
+
+def items(store: Store, queue: str = "", item_id: str = "") -> list[Item]:
+    """Return the items of a queue (of all when empty), in the order in which they are handed out.
+
+    Items whose turn was erased are left out.
+    """
+    found = []
+    for row in store.rows(_ITEMS, {"queue": queue, "item": item_id}):
+        *start, after, correction = row
+        name, of_queue, app, eval_set_id, eval_id, invocation_id, reason, *rest = start
+        turns = store.rows(_SESSION, [app, eval_set_id, eval_id])
+        at = next((n for n, (one, _) in enumerate(turns) if one == invocation_id), None)
+        if at is None:
+            continue
+        state, verdict, reviewers, needed = rest
+        found.append(
+            Item(
+                name, of_queue, app, eval_set_id, eval_id, invocation_id, reason, state, verdict,
+                tuple(reviewers), needed, tuple(orjson.loads(text) for _, text in turns[:at]),
+                orjson.loads(turns[at][1]), correction or "", orjson.loads(after) if after else None,
+            )
+        )  # fmt: skip
+    return found
+
+
+def item(store: Store, item_id: str) -> Item:
+    """Return an item; raise InputError for one that there is not."""
+    found = items(store, item_id=item_id)
+    if not found:
+        raise InputError(f"no item {item_id!r} to review here; `evaltap review list` names them")
+    return found[0]
+
+
+def next_item(
+    store: Store, reviewer: str, queue: str = "", *, now: datetime | None = None
+) -> Item | None:
+    """Hand out the next item that this person has not decided, and claim it; None when there is none."""
+    now = now or utc_now()
+    mine = {
+        row[0]
+        for row in store.rows(
+            "SELECT item_id FROM v_review_decisions WHERE reviewer = ?", [reviewer]
+        )
+    }
+    held = {
+        row[0]
+        for row in store.rows(
+            "SELECT item_id FROM reviews WHERE action = 'claim' AND reviewer <> ? AND reviewed_at > ?"
+            " AND item_id NOT IN (SELECT item_id FROM v_review_decisions)",
+            [reviewer, now - LEASE],
+        )
+    }
+    for one in items(store, queue):
+        waits = one.state in ("open", "skipped", "disagreed") or len(one.reviewers) < one.needed
+        if waits and one.item_id not in mine | held:
+            decide(store, one, reviewer, "claim", now=now)
+            return one
+    return None
+
+
+def decide(
+    store: Store,
+    one: Item,
+    reviewer: str,
+    action: str,
+    *,
+    after: CaseData | None = None,
+    labels: Sequence[str] = (),
+    comment: str = "",
+    undoes: str | None = None,
+    now: datetime | None = None,
+) -> None:
+    """Write what a reviewer did."""
+    if not reviewer:
+        raise InputError("who reviews? give --as NAME, or EVALTAP_REVIEWER")
+    now = now or utc_now()
+    count = store.rows("SELECT count(*) FROM reviews")[0][0]
+    parts = (one.item_id, reviewer, action, now.isoformat(), str(count))
+    review_id = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    written = orjson.dumps(after).decode() if after is not None else None
+    row = (
+        review_id, one.item_id, one.app, one.eval_set_id, one.eval_id, one.invocation_id, reviewer,
+        action, written, list(labels), comment or None, undoes, now,
+    )  # fmt: skip
+    with store.transaction():
+        store.append("reviews", [row])
+
+
+def undo(store: Store, reviewer: str, item_id: str = "") -> Item:
+    """Take back this person's last decision (on an item); raise InputError when there is none."""
+    rows = store.rows(
+        "SELECT review_id, item_id FROM v_review_decisions WHERE reviewer = $reviewer"
+        " AND ($item::VARCHAR = '' OR item_id = $item) ORDER BY reviewed_at DESC LIMIT 1",
+        {"reviewer": reviewer, "item": item_id},
+    )
+    if not rows:
+        raise InputError(f"{reviewer} has decided nothing here that could be undone")
+    ((review_id, decided),) = rows
+    one = item(store, decided)
+    decide(store, one, reviewer, "undo", undoes=review_id)
+    return item(store, decided)
+
+
+def edited(one: Item, *, answer: str | None = None, tools: Json = None) -> CaseData:
+    """Return the turn as a reviewer would have it."""
+    turn = {
+        key: value
+        for key, value in plain_turn(one.after or one.turn, "1").items()
+        if key not in ("telemetry", "capture", "state")
+    }
+    if answer is not None:
+        turn["finalResponse"] = {"role": "assistant", "content": answer}
+    if tools is not None:
+        if not isinstance(tools, list) or not all(
+            isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in tools
+        ):
+            raise InputError('expected tools: a JSON list of {"name", "arguments", "result"}')
+        turn["tools"] = tools
+    return turn
