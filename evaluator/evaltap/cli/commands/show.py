@@ -27,7 +27,7 @@ Row = Mapping[str, Any]
 
 TURNS = """
 SELECT invocation_id, turn_revision, started_at::VARCHAR AS started_at, status, latency_ms,
-       input_tokens, output_tokens, cost_usd, trace_id, models,
+       input_tokens, output_tokens, cost_usd, trace_id, models, agent_name, version, environment, tags,
        capture::VARCHAR AS capture, actual_json, expected_json
 FROM latest_turns WHERE app_name = $app_name AND eval_id = $eval_id AND eval_set_id = $eval_set_id
 ORDER BY latest_turns.started_at NULLS FIRST, first_landed_seq
@@ -193,6 +193,8 @@ def _turn_lines(number: int, turn: Row, data: Row) -> Iterator[_Line]:
 
     facts = [f"turn {number}", turn["invocation_id"], turn["status"] or "", *_figures(turn)]
     yield _Line("", visible("  ".join(filter(None, facts))))
+    if agent := _agent(turn):
+        yield _Line("agent", visible(agent))
     yield from _content(turn["actual"])
     if failure := run_failure(turn["actual"]):
         yield _Line("error", _one_line(failure), style="red")
@@ -207,6 +209,13 @@ def _turn_lines(number: int, turn: Row, data: Row) -> Iterator[_Line]:
     for score in data["turn_scores"]:
         if score["invocation_id"] == turn["invocation_id"]:
             yield _score_line(score)
+
+
+def _agent(turn: Row) -> str:
+    """Return which agent it was, in which version, where it ran, and its tags."""
+    version = f"version {turn['version']}" if turn["version"] else None
+    parts = (turn["agent_name"], version, turn["environment"], *(turn["tags"] or ()))
+    return ", ".join(filter(None, parts))
 
 
 def _figures(turn: Row) -> Iterator[str]:
