@@ -96,6 +96,24 @@ def test_repeats_are_runs_and_give_pass_at_k(db: Path, capsys: pytest.CaptureFix
     assert "needs 4 runs" in capsys.readouterr().out
 
 
+def test_repeats_in_a_file_are_told_apart_by_their_run(
+    db: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        make_case("c", [make_turn(answer=answer)], source={"run": f"run-{number}"})
+        for number, answer in enumerate(("yes", "no", "yes"))
+    ]
+    (db.parent / "c.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    metrics = str(db.parent / "m.json")
+
+    code = main(["score", str(db.parent / "c.jsonl"), "--metrics", metrics, "--db", str(db)])
+
+    assert code == 1
+    (one, *_) = report(db, capsys, "--pass-k", "1")["pass_k"]
+    assert (one["cases"], one["most_runs"]) == (1, 3)
+    assert one["pass_at_k"] == pytest.approx(2 / 3)
+
+
 def test_what_is_recorded_is_described_by_settings_and_environment(
     db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
