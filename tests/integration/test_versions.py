@@ -160,6 +160,26 @@ def test_feedback_finds_the_turn_of_its_version(db: Path) -> None:
     assert found == [("1.0", True), ("2.0", False)]
 
 
+def test_feedback_that_knows_no_version_finds_its_turn_by_the_trace(db: Path) -> None:
+    recorder = Recorder(str(db.parent / "log.db"))
+    resource = Resource({"service.name": "shop", "service.version": "3.1"})
+    provider = TracerProvider(resource=resource)
+    provider.add_span_processor(CaseSpanProcessor(recorder=recorder))
+    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": "s"}
+    span = provider.get_tracer("t").start_span("invoke_agent support", attributes=attributes)
+    span.end()
+    provider.force_flush()
+    trace_id = format(span.get_span_context().trace_id, "032x")
+    recorder.feedback("s", trace_id=trace_id, positive=False)
+    recorder.close()
+    consume(db.parent / "log.db", db)
+
+    with Store(db) as store:
+        (found,) = store.rows("SELECT eval_set_id, invocation_id, positive FROM v_feedback")
+        ((invocation_id,),) = store.rows("SELECT invocation_id FROM turns")
+    assert found == ("3.1", invocation_id, False)
+
+
 def test_references_join_each_version(db: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metrics = [
         {
