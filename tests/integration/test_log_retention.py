@@ -73,7 +73,7 @@ def produce(recorder: Recorder, seconds: float, begins: int) -> int:
 
 @pytest.mark.parametrize(
     ("together", "away", "repeats"),
-    [(2.0, 3.0, 1), pytest.param(60.0, 10.0, 8, marks=pytest.mark.slow)],
+    [(2.0, 3.0, 1), pytest.param(20.0, 10.0, 8, marks=pytest.mark.slow)],
 )
 @pytest.mark.timeout(900)
 def test_a_consumer_that_is_away_for_a_while_costs_no_turn_and_no_room(
@@ -99,7 +99,7 @@ def test_a_consumer_that_is_away_for_a_while_costs_no_turn_and_no_room(
     assert complete
     assert recorder.counters().dropped == {}
     assert turns(db) == number + 1
-    assert largest < 1.6 * SMALLEST
+    assert largest < 2.5 * SMALLEST, "with its journal"
 
 
 def test_a_log_that_was_consumed_takes_turns_again(
@@ -131,7 +131,9 @@ def test_a_log_that_was_consumed_takes_turns_again(
     assert main(["doctor", "--log", str(log)]) == 0, "what was trimmed is not lost"
 
 
-def test_what_was_landed_is_kept_as_long_as_told(tmp_path: Path) -> None:
+def test_what_was_landed_is_kept_as_long_as_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     log = tmp_path / "log.db"
     recorder = Recorder(str(log))
     record(recorder, "one")
@@ -141,9 +143,11 @@ def test_what_was_landed_is_kept_as_long_as_told(tmp_path: Path) -> None:
     consume(log, tmp_path / "b.duckdb")
     assert turns(tmp_path / "b.duckdb") == 1, "a day is the default"
     consume(log, tmp_path / "a.duckdb", "--keep-log", "0")
+    capsys.readouterr()
     consume(log, tmp_path / "c.duckdb")
 
     assert turns(tmp_path / "c.duckdb") == 0
+    assert "what was before it is trimmed" in capsys.readouterr().err
 
 
 def test_a_second_consumer_begins_where_it_says(
@@ -153,7 +157,9 @@ def test_a_second_consumer_begins_where_it_says(
     recorder = Recorder(str(log))
     record(recorder, "one")
     recorder.flush(10)
+    capsys.readouterr()
     consume(log, tmp_path / "now.duckdb", "--from", "now")
+    assert "is new to this log and begins at record 2: behind the newest" in capsys.readouterr().err
     record(recorder, "two")
     recorder.close()
 

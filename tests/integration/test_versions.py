@@ -96,6 +96,24 @@ def test_repeats_are_runs_and_give_pass_at_k(db: Path, capsys: pytest.CaptureFix
     assert "needs 4 runs" in capsys.readouterr().out
 
 
+def test_repeats_in_a_file_are_told_apart_by_their_run(
+    db: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        make_case("c", [make_turn(answer=answer)], source={"run": f"run-{number}"})
+        for number, answer in enumerate(("yes", "no", "yes"))
+    ]
+    (db.parent / "c.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    metrics = str(db.parent / "m.json")
+
+    code = main(["score", str(db.parent / "c.jsonl"), "--metrics", metrics, "--db", str(db)])
+
+    assert code == 1
+    (one, *_) = report(db, capsys, "--pass-k", "1")["pass_k"]
+    assert (one["cases"], one["most_runs"]) == (1, 3)
+    assert one["pass_at_k"] == pytest.approx(2 / 3)
+
+
 def test_what_is_recorded_is_described_by_settings_and_environment(
     db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +158,26 @@ def test_feedback_finds_the_turn_of_its_version(db: Path) -> None:
     with Store(db) as store:
         found = store.rows("SELECT eval_set_id, positive FROM v_feedback ORDER BY 1")
     assert found == [("1.0", True), ("2.0", False)]
+
+
+def test_feedback_that_knows_no_version_finds_its_turn_by_the_trace(db: Path) -> None:
+    recorder = Recorder(str(db.parent / "log.db"))
+    resource = Resource({"service.name": "shop", "service.version": "3.1"})
+    provider = TracerProvider(resource=resource)
+    provider.add_span_processor(CaseSpanProcessor(recorder=recorder))
+    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": "s"}
+    span = provider.get_tracer("t").start_span("invoke_agent support", attributes=attributes)
+    span.end()
+    provider.force_flush()
+    trace_id = format(span.get_span_context().trace_id, "032x")
+    recorder.feedback("s", trace_id=trace_id, positive=False)
+    recorder.close()
+    consume(db.parent / "log.db", db)
+
+    with Store(db) as store:
+        (found,) = store.rows("SELECT eval_set_id, invocation_id, positive FROM v_feedback")
+        ((invocation_id,),) = store.rows("SELECT invocation_id FROM turns")
+    assert found == ("3.1", invocation_id, False)
 
 
 def test_references_join_each_version(db: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -163,6 +163,7 @@ def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engi
         ExitStack() as opened,
     ):
         moved = remember(options.log, source, store)
+        _tell_where_it_begins(options, source, store)
         published = outboxes(options.publish, store)
         for outbox in published:
             opened.callback(outbox.close)
@@ -240,6 +241,24 @@ def _signs_of_life(options: ConsumeOptions) -> "Callable[[Consumed], None]":
         )
 
     return beat
+
+
+def _tell_where_it_begins(options: ConsumeOptions, source: "CaseSource", store: "Store") -> None:
+    """Say where a file that is new to a local log begins, when that is not the log's first record."""
+    from evaltap.evaluator.sources.positions import stored_offsets
+
+    if not isinstance(parse_log_location(options.log), Path):
+        return
+    known = stored_offsets(store)
+    for partition, (start, end) in source.bounds().items():
+        begins = end if options.begin == "now" else start
+        if partition not in known and begins > 1:
+            why = "behind the newest" if options.begin == "now" else "what was before it is trimmed"
+            print(
+                f"evaltap {options.command}: {options.db} is new to this log and begins at record"
+                f" {begins:,}: {why}",
+                file=sys.stderr,
+            )
 
 
 def _log_cursors(

@@ -389,8 +389,8 @@ def _bad_input_exit(scored: "FilesScored") -> int:
     if scored.repeated_ids:
         print(
             "evaltap score: several cases of one eval set have the same evalId"
-            f" ({', '.join(scored.repeated_ids)}, …); give each its own, or put the turns of a"
-            " session into one case",
+            f" ({', '.join(scored.repeated_ids)}, …); give each its own, repeats"
+            " a `source.run`, or put the turns of a session into one case",
             file=sys.stderr,
         )
     return 2 if lines or scored.repeated_ids else 0

@@ -47,13 +47,17 @@ class CaseIdentity(NamedTuple):
 def case_identity(case: Mapping[str, Json], eval_set_id: str) -> CaseIdentity:
     """Return how a case that has not landed is named in the tables.
 
-    `eval_set_id` is for one without its own.
+    `eval_set_id` is for one without its own.  Repeats of a case are told apart by their `source.run`.
     """
     if isinstance(case, LazyCase):
         known = case.outline
-        return CaseIdentity(case.app_name, known.evalSetId or eval_set_id, known.evalId or "")
-    app_name = (case.get("sessionInput") or {}).get("appName") or ""
-    return CaseIdentity(app_name, case.get("evalSetId") or eval_set_id, case.get("evalId") or "")
+        app_name, named, eval_id = case.app_name, known.evalSetId or eval_set_id, known.evalId or ""
+        run = known.source.run if known.source else ""
+    else:
+        app_name = (case.get("sessionInput") or {}).get("appName") or ""
+        named, eval_id = case.get("evalSetId") or eval_set_id, case.get("evalId") or ""
+        run = (case.get("source") or {}).get("run") or ""
+    return CaseIdentity(app_name, f"{named}@{run}" if run else named, eval_id)
 
 
 NamedCase: TypeAlias = tuple[CaseIdentity, Mapping[str, Json]]

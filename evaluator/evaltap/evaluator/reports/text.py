@@ -40,9 +40,10 @@ def traffic_line(row: MetricCounts) -> str:
         if row.sample_pass_rate is None
         else f", {row.sample_pass_rate:.1%} of the recorded cases"
     )
+    bounds = f" ({row.interval.low:.0%} to {row.interval.high:.0%})" if row.interval else ""
     flags = f" ({', '.join(row.flags)})" if row.flags else ""
     return (
-        f"{row.metric_name}: {row.pass_rate:.1%} of all traffic{raw}; from {row.turns:,} turns in"
+        f"{row.metric_name}: {row.pass_rate:.1%} of all traffic{bounds}{raw}; from {row.turns:,} turns in"
         f" {row.sessions:,} sessions, which stand for {row.estimated_turns:,.0f} turns and tell as much as"
         f" {row.effective_turns:,.0f} independent ones{flags}."
     )

@@ -32,7 +32,7 @@ class Counters:
     dropped: Mapping[str, int] = field(default_factory=dict)
     """By reason: sampled_out, queue_full, log_unavailable, too_large, redaction_failed, ..."""
     waiting: int = 0
-    """Finished turns in memory that the log has not taken yet."""
+    """Finished turns that the log has not taken yet, or whose session is not decided."""
     queued_events: int = 0
     open_turns: int = 0
     lost_items: int = 0

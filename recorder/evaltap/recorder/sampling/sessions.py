@@ -19,7 +19,7 @@ from evaltap.recorder.sampling.sampler import SAMPLED_OUT, Decision, is_revision
 
 MAX_WAITING_SESSIONS: Final = 20_000
 """Sessions that may wait for their decision; beyond it the one that waits longest is decided."""
-MAX_REMEMBERED_SESSIONS: Final = 20_000
+MAX_REMEMBERED_SESSIONS: Final = 10_000
 LONGEST_WAITS: Final = 6
 """A session that is never quiet is decided after so many times the quiet while."""
 

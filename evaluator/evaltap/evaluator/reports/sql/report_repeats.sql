@@ -5,14 +5,18 @@ WITH recorded AS (
   FROM latest_turns
   GROUP BY ALL
 ),
+named AS (
+  -- Of cases of files the name of the recording is only in their eval set's.
+  SELECT s.*, r.version,
+         coalesce(r.run, r.version, regexp_extract(s.eval_set_id, '@([^@]*)$', 1)) AS recording
+  FROM (SELECT * {scope}) s LEFT JOIN recorded r USING (app_name, eval_set_id, eval_id)
+),
 verdicts AS (
-  SELECT s.metric_name, r.version, s.app_name, s.eval_id,
-         coalesce(r.run, r.version, '') AS recording,
-         if(s.eval_set_id = coalesce(r.run, r.version, ''), '',
-            regexp_replace(s.eval_set_id, '@[^@]*$', '')) AS set_name,
-         s.status = 'passed' AS passed
-  FROM (SELECT * {scope}) s JOIN recorded r USING (app_name, eval_set_id, eval_id)
-  WHERE s.status IN ('passed', 'failed', 'crashed')
+  SELECT metric_name, version, app_name, eval_id, recording,
+         if(eval_set_id = recording, '', regexp_replace(eval_set_id, '@[^@]*$', '')) AS set_name,
+         status = 'passed' AS passed
+  FROM named
+  WHERE status IN ('passed', 'failed', 'crashed')
 )
 SELECT metric_name, version, app_name, set_name,
        list({{'run': recording, 'passed': passed}} ORDER BY recording)

@@ -86,7 +86,9 @@ class KafkaSink:
             except OSError as error:
                 raise SinkError(f"cannot make a spool: {error}; set EVALTAP_SPOOL_DIR") from error
             self._pid = os.getpid()
-            self._local = LocalLogSink(spool.path, max_bytes=self._max_bytes)
+            self._local = LocalLogSink(
+                spool.path, max_bytes=self._max_bytes, remedy="bring the broker back"
+            )
             self._forwarder = Forwarder(lambda: TopicProducer(self._location), spool)
             self._forwarder.start()
         return self._local, self._forwarder

@@ -32,6 +32,7 @@ RESERVE_SHARE = 1 / 16
 CHECKPOINT_PAGES = 1_000
 """Pages of 4 KiB in the journal before they are copied into the file; SQLite's default."""
 WARN_SECONDS = 600.0
+REMEDY = "start `evaltap consume`, or raise EVALTAP_LOG_MAX_BYTES"
 
 _INHERITED: list[LocalLog] = []
 """Logs of the parent process: closing one in a forked child could touch the parent's files."""
@@ -42,7 +43,7 @@ class LocalLogSink:
 
     `max_bytes` bounds what the file holds, in bytes.  A log that fills up lets go of what every consumer
     has landed; where that is not enough it refuses new batches and keeps the old ones.  Deleted pages
-    are used again, so the file grows no further.
+    are used again, so the file grows no further.  `remedy` ends the warning of a log that is nearly full.
     """
 
     def __init__(
@@ -51,10 +52,12 @@ class LocalLogSink:
         *,
         max_bytes: int = DEFAULT_MAX_BYTES,
         min_free_share: float = MIN_FREE_SHARE,
+        remedy: str = REMEDY,
     ) -> None:
         self.path = Path(path)
         self.max_bytes = max_bytes
         self.min_free_share = min_free_share
+        self._remedy = remedy
         self._log: LocalLog | None = None
         self._identity: tuple[int, int] | None = None
         self._pid = 0
@@ -156,12 +159,13 @@ class LocalLogSink:
             return
         self._warn_at = time.monotonic() + WARN_SECONDS
         _LOG.warning(
-            "%s holds %.0f %% of its limit of %s bytes, %.0f %% are waiting for consumers; when it is full"
-            " turns are dropped and counted: start `evaltap consume`, or raise EVALTAP_LOG_MAX_BYTES",
+            "%s holds %.0f %% of its limit of %s bytes, and %.0f %% are still to be read; when it is full,"
+            " turns are dropped and counted: %s",
             self.path,
             100 * used / self.max_bytes,
             f"{self.max_bytes:,}",
             100 * waiting_bytes(log) / self.max_bytes,
+            self._remedy,
         )
 
 
