@@ -134,6 +134,20 @@ def function_metric(name: str) -> str:
     return json.dumps([metric])
 
 
+def test_a_process_that_is_no_service_any_more_does_not_end() -> None:
+    attack("""
+import time
+from evaltap.evaluator.scoring import time_limit
+time_limit.LEAST_PATIENCE = 0.5
+with time_limit.WATCH.exit_when_stuck():
+    time_limit.WATCH.end(time_limit.WATCH.begin(0.1))
+import re
+began = time.monotonic()
+while time.monotonic() - began < 2:
+    re.match(r"(a|aa)+$", "a" * 25 + "!")
+""")
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -149,6 +163,14 @@ sys.path.insert(0, ".")
 from evaltap.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
+
+IMPATIENT = (
+    """
+from evaltap.evaluator.scoring import time_limit
+time_limit.LEAST_PATIENCE = 1.0
+"""
+    + PROGRAM
+)
 
 
 def test_a_function_that_never_returns_is_an_error_of_each_case(folder: Path) -> None:
@@ -184,7 +206,7 @@ def test_a_case_that_holds_the_interpreter_ends_the_process_and_is_given_up(fold
     deaths = 0
     for _ in range(8):
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, *consume, "--case-seconds", "0.3"],
+            [sys.executable, "-c", IMPATIENT, *consume, "--case-seconds", "0.3"],
             capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         if not (folder / "x.duckdb.scoring").exists():

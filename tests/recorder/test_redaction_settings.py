@@ -1,6 +1,8 @@
 """Settings of redaction: what cannot be read records less, and a name that nothing reads is said."""
 
 import logging
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,3 +72,17 @@ def test_the_doctor_calls_an_unknown_variable_a_problem() -> None:
     (told,) = found
     assert told.severity == "problem"
     assert "EVALTAP_DISABLED" in told.remedy
+
+
+def test_every_variable_that_a_part_of_evaltap_reads_is_known() -> None:
+    root = Path(__file__).parents[2]
+    named = re.compile(r"""["'](EVALTAP_[A-Z0-9_]*[A-Z0-9])["']""")
+    read = {
+        name
+        for part in ("recorder", "evaluator", "schemas")
+        for path in (root / part).rglob("*.py")
+        for name in named.findall(path.read_text())
+    }
+
+    assert len(read) > 30
+    assert unknown_variables(read | {"EVALTAP_GATE_SAFETY", "EVALTAP_PYTHON"}) == {}

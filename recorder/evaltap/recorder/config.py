@@ -256,9 +256,24 @@ class RecorderConfig:
         _warn_of_unknown_variables(os.environ)
 
 
-_OTHER_VARIABLES = ("EVALTAP_SPOOL_DIR",)
+_OTHER_VARIABLES = tuple(
+    f"{PREFIX}{name}"
+    for name in (
+        "ALLOW_AGENT_ERRORS",
+        "ALLOW_CODE",
+        "ALLOW_VARIABLES",
+        "CASE_SECONDS",
+        "FAIL_ON",
+        "ITEMS",
+        "P95_MS",
+        "PYTHON",
+        "SPOOL_DIR",
+        "TASKS",
+        "THRESHOLDS",
+    )
+)
 _OTHER_PREFIXES = tuple(
-    f"{PREFIX}{word}_" for word in ("JUDGE", "EMBEDDINGS", "KAFKA", "COLLECT", "TEST")
+    f"{PREFIX}{word}_" for word in ("JUDGE", "EMBEDDINGS", "KAFKA", "COLLECT", "GATE", "TEST")
 )
 """Of variables that other parts read, and check."""
 _warned_of: set[str] = set()

@@ -143,8 +143,10 @@ def run(options: ConsumeOptions) -> int:
         from evaltap.evaluator.scoring.time_limit import WATCH
 
         scorer = case_scorer(options.scoring, judges).scorer
-        WATCH.exit_when_stuck()
-        with live_engine(options.where, scorer, options.scoring.concurrency, judges) as engine:
+        with (
+            WATCH.exit_when_stuck(),
+            live_engine(options.where, scorer, options.scoring.concurrency, judges) as engine,
+        ):
             return _consume(options, scorer, engine)
 
 

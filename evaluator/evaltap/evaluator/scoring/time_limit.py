@@ -12,12 +12,15 @@ import os
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 DEFAULT_SECONDS: Final = 60.0
 STUCK: Final = 2.0
 """How many times the limit has to pass before the process ends."""
+LEAST_PATIENCE = 30.0
+"""Seconds before the process ends at the least: a busy machine may hold a thread up for some."""
 _LOOKS: Final = 4
 """Looks within a limit, so a case gets at most a quarter more."""
 
@@ -49,12 +52,19 @@ class Watch:
         self._exits = False
         self._watcher: threading.Thread | None = None
 
-    def exit_when_stuck(self) -> None:
-        """End this process, with the place on stderr, when a case cannot be interrupted.
+    @contextmanager
+    def exit_when_stuck(self) -> Iterator[None]:
+        """End this process, with the place on stderr, when a case in the block cannot be interrupted.
 
         A process that was stopped for longer (SIGSTOP) may end, too: this is for services.
         """
         self._exits = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._exits = False
+                faulthandler.cancel_dump_traceback_later()
 
     def begin(self, seconds: float) -> Work:
         """Begin something in this thread; after so many seconds TookTooLongError is raised in it."""
@@ -97,13 +107,14 @@ class Watch:
                         work.interrupted = True
                         _raise_in(work.thread, TookTooLongError)
                     stuck = stuck or taken > work.seconds * STUCK
-            if not stuck:
-                self._put_off()
+                if not stuck:
+                    self._put_off()
 
     def _put_off(self) -> None:
         """Put the end of the process off: this thread moves, so no case holds the interpreter."""
         if self._exits and sys.__stderr__ is not None:
-            seconds = max(self._shortest * STUCK, 1.0)
+            limits = [work.seconds for work in self._under_way.values()]
+            seconds = max(max(limits, default=DEFAULT_SECONDS) * STUCK, LEAST_PATIENCE)
             with suppress(ValueError, OSError):  # stderr may be no file
                 faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
 

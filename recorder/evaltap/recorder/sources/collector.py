@@ -163,6 +163,20 @@ def application(
 
         return receive
 
+    traces = receiver(otlp_protobuf.decode_traces, parts.TRACES, ExportTraceServiceResponse)
+    logs = receiver(otlp_protobuf.decode_logs, parts.LOGS, ExportLogsServiceResponse)
+    return Starlette(
+        routes=[
+            Route("/v1/traces", traces, methods=["POST"]),
+            Route("/v1/logs", logs, methods=["POST"]),
+            Route("/health", _health(recorder, access), methods=["GET"]),
+        ]
+    )
+
+
+def _health(recorder: Recorder, access: CollectorAccess) -> Any:
+    """Return what answers `/health`: counters for those who may send."""
+
     async def health(request: Request) -> Response:
         data: JsonObject = {"status": "ok"}
         if access.knows(request):
@@ -176,15 +190,7 @@ def application(
             }
         return Response(orjson.dumps(data), media_type=_JSON)
 
-    traces = receiver(otlp_protobuf.decode_traces, parts.TRACES, ExportTraceServiceResponse)
-    logs = receiver(otlp_protobuf.decode_logs, parts.LOGS, ExportLogsServiceResponse)
-    return Starlette(
-        routes=[
-            Route("/v1/traces", traces, methods=["POST"]),
-            Route("/v1/logs", logs, methods=["POST"]),
-            Route("/health", health, methods=["GET"]),
-        ]
-    )
+    return health
 
 
 def _take(

@@ -10,6 +10,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
+from typing import Any
 
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import ConfigurationError
@@ -170,8 +172,7 @@ def _use_fast_checksums() -> None:
 
     Without either package it computes them in Python, which takes some hundred times as long.
     """
-    from kafka.record import util
-
+    util: Any = import_module("kafka.record.util")  # a name of its own is replaced
     if util.crc32c_c is not None or not hasattr(util, "_crc32c"):
         return
     try:
