@@ -39,7 +39,12 @@ def evaltap_on_path(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("page", "commands_at_least"),
-    [("tutorial.md", 8), ("how-to/report.md", 5), ("how-to/use-in-pytest.md", 3), ("how-to/curate.md", 16)],
+    [
+        ("tutorial.md", 8),
+        ("how-to/report.md", 5),
+        ("how-to/use-in-pytest.md", 3),
+        ("how-to/curate.md", 16),
+    ],
 )
 def test_a_page_does_what_it_says(tmp_path: Path, page: str, commands_at_least: int) -> None:
     environment = evaltap_on_path(tmp_path)
