@@ -86,7 +86,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--recipe", type=Path, metavar="R.json", help="add: or a recipe of one's own")
     add("--draw", metavar="METRIC",
-        help="add: turns to label for a judge, half of what it fails, at random; a fifth for two people")  # fmt: skip
+        help="add: turns to label for a judge, half from its fails; a fifth for two people")  # fmt: skip
     add("--limit", type=positive, metavar="N", help="add: at most so many turns")
     add("--needed", type=positive, default=1, metavar="N", help="add: reviewers of each, 1 to 3")
     add("--answer", metavar="TEXT", help="edit: the answer as it should be")

@@ -45,8 +45,8 @@ def draw_for_labels(store: Store, metric: str, count: int) -> list[Wanted]:
     wanted = []
     for passes, taken in shares.items():
         keys = drawn[passes]
-        for place, key in enumerate(keys[:taken]):
+        for place, turn in enumerate(keys[:taken]):
             needed = 2 if place % TWICE == 0 else 1
             # The verdict is no reason that a reviewer may see.
-            wanted.append(Wanted(*key, f"label:{metric}", 0.0, needed, taken / len(keys)))
+            wanted.append(Wanted(*turn, f"label:{metric}", 0.0, needed, taken / len(keys)))
     return wanted
