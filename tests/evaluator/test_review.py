@@ -17,6 +17,7 @@ import pytest
 from cases import NOON
 from evaltap.cli.main import main
 from evaltap.evaluator.estimates.labels import read_labels
+from evaltap.evaluator.review.drawing import draw_for_labels
 from evaltap.evaluator.review.queue import LEASE, items, next_item
 from evaltap.evaluator.stats.agreement import agreement, alpha, kappa
 from evaltap.evaluator.store.database import Store
@@ -219,6 +220,25 @@ def test_what_cannot_be_done_is_said(
 
     assert main(["review", *given, "--as", "ann"]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_draw_for_labels_takes_half_of_what_the_judge_fails(tmp_path: Path) -> None:
+    asked = [Asked(f"Question {n} {'abcdefgh'[n % 8]}", answer="No." if n < 6 else "Yes, please.")
+             for n in range(60)]  # fmt: skip
+    database = landed(tmp_path, asked)
+
+    with Store(database) as store:
+        few = draw_for_labels(store, "polite", 8)
+        many = draw_for_labels(store, "polite", 40)
+
+    failed = {f"s-{n}" for n in range(6)}
+    assert len(few) == 8
+    assert len({one.eval_id for one in few} & failed) == 4
+    assert len({one.eval_id for one in many} & failed) == 6
+    assert {one.eval_id for one in few} <= {one.eval_id for one in many}
+    assert {one.inclusion_probability for one in many} == {1.0, 34 / 54}
+    assert [one.needed for one in few].count(2) == 2
+    assert main(["review", "add", str(database), "--draw", "polte", "--as", "ann"]) == 2
 
 
 # -- the terminal ----------------------------------------------------------------------------------

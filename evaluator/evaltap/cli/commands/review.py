@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from evaltap.evaluator.review.queue import Item
     from evaltap.evaluator.store.database import Store
 
+LABELS = 100
+"""Turns that are drawn for labels unless told otherwise."""
 ACTIONS = ("add", "next", "approve", "edit", "reject", "skip", "undo", "list", "export", "import")
 
 
@@ -32,6 +34,7 @@ class ReviewOptions:
     queue: str
     like: str | None
     recipe: Path | None
+    draw: str | None
     limit: int | None
     needed: int
     answer: str | None
@@ -56,6 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap review cases.duckdb                          # keys on the terminal\n"
         "  evaltap review add cases.duckdb --like failures\n"
         "  evaltap review add cases.duckdb --filter 'feedback:down' --needed 2\n"
+        "  evaltap review add cases.duckdb --draw helpful --limit 100      # labels for calibrate\n"
         "  evaltap review next cases.duckdb --as ann --json\n"
         "  evaltap review approve cases.duckdb 3f2a9c1d5e6b7a80 --as ann\n"
         "  evaltap review edit cases.duckdb 3f2a9c1d5e6b7a80 --answer 'It is on its way.' --as ann\n"
@@ -81,6 +85,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--like", metavar="RECIPE", help="add: a recipe of evaltap curate (default: representative)"
     )
     add("--recipe", type=Path, metavar="R.json", help="add: or a recipe of one's own")
+    add("--draw", metavar="METRIC",
+        help="add: turns to label for a judge, half from its fails; a fifth for two people")  # fmt: skip
     add("--limit", type=positive, metavar="N", help="add: at most so many turns")
     add("--needed", type=positive, default=1, metavar="N", help="add: reviewers of each, 1 to 3")
     add("--answer", metavar="TEXT", help="edit: the answer as it should be")
@@ -143,6 +149,8 @@ def _add(options: ReviewOptions, path: Path) -> int:
     from evaltap.evaluator.curation.recipe import built_in, read_recipe
     from evaltap.evaluator.review.queue import DEFAULT_QUEUE, Wanted, add_items
 
+    if options.draw:
+        return _draw(options, path, options.draw)
     recipe = (
         read_recipe(options.recipe)
         if options.recipe
@@ -157,6 +165,21 @@ def _add(options: ReviewOptions, path: Path) -> int:
         print("evaltap review: no turn fits; nothing was queued", file=sys.stderr)
         return 3
     with open_store(path, create=False) as store:
+        count = add_items(store, wanted, options.queue or DEFAULT_QUEUE)
+    print(
+        f"{counted(count, 'turn')} queued, {len(wanted) - count:,} there already", file=sys.stderr
+    )
+    return 0
+
+
+def _draw(options: ReviewOptions, path: Path, metric: str) -> int:
+    from evaltap.evaluator.review.drawing import draw_for_labels
+    from evaltap.evaluator.review.queue import DEFAULT_QUEUE, add_items
+
+    if options.like or options.recipe or options.chosen.choice():
+        raise InputError("--draw: is a draw of its own; leave --like, --recipe and filters out")
+    with open_store(path, create=False) as store:
+        wanted = draw_for_labels(store, metric, options.limit or LABELS)
         count = add_items(store, wanted, options.queue or DEFAULT_QUEUE)
     print(
         f"{counted(count, 'turn')} queued, {len(wanted) - count:,} there already", file=sys.stderr

@@ -118,9 +118,12 @@ WHERE ($queue::VARCHAR = '' OR i.queue = $queue) AND ($item::VARCHAR = '' OR i.i
 ORDER BY i.priority DESC, i.added_at, i.item_id
 """
 
-_SESSION: Final = """
-SELECT invocation_id, actual_json FROM latest_turns
-WHERE app_name = ? AND eval_set_id = ? AND eval_id = ?
+_SESSIONS: Final = """
+SELECT app_name, eval_set_id, eval_id, invocation_id, actual_json
+FROM latest_turns SEMI JOIN (
+  SELECT app_name, eval_set_id, eval_id FROM review_items
+  WHERE ($queue::VARCHAR = '' OR queue = $queue) AND ($item::VARCHAR = '' OR item_id = $item)
+) USING (app_name, eval_set_id, eval_id)
 ORDER BY started_at NULLS FIRST, first_landed_seq
 """
 
@@ -130,23 +133,25 @@ def items(store: Store, queue: str = "", item_id: str = "") -> list[Item]:
 
     Items whose turn was erased are left out.
     """
-    found = []
-    for row in store.rows(_ITEMS, {"queue": queue, "item": item_id}):
-        *start, after, correction = row
-        name, of_queue, app, eval_set_id, eval_id, invocation_id, reason, *rest = start
-        turns = store.rows(_SESSION, [app, eval_set_id, eval_id])
-        at = next((n for n, (one, _) in enumerate(turns) if one == invocation_id), None)
-        if at is None:
-            continue
-        state, verdict, reviewers, needed = rest
-        found.append(
-            Item(
-                name, of_queue, app, eval_set_id, eval_id, invocation_id, reason, state, verdict,
-                tuple(reviewers), needed, tuple(orjson.loads(text) for _, text in turns[:at]),
-                orjson.loads(turns[at][1]), correction or "", orjson.loads(after) if after else None,
-            )
-        )  # fmt: skip
-    return found
+    asked = {"queue": queue, "item": item_id}
+    sessions: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for *session, invocation_id, text in store.rows(_SESSIONS, asked):
+        sessions.setdefault(tuple(session), []).append((invocation_id, text))
+    found = (_item(row, sessions.get(tuple(row[2:5]), ())) for row in store.rows(_ITEMS, asked))
+    return [one for one in found if one is not None]
+
+
+def _item(row: tuple[Any, ...], turns: Sequence[tuple[str, str]]) -> Item | None:
+    name, queue, app, eval_set_id, eval_id, invocation_id, reason, state, *rest = row
+    verdict, reviewers, needed, after, correction = rest
+    at = next((n for n, (one, _) in enumerate(turns) if one == invocation_id), None)
+    if at is None:
+        return None
+    return Item(
+        name, queue, app, eval_set_id, eval_id, invocation_id, reason, state, verdict,
+        tuple(reviewers), needed, tuple(orjson.loads(text) for _, text in turns[:at]),
+        orjson.loads(turns[at][1]), correction or "", orjson.loads(after) if after else None,
+    )  # fmt: skip
 
 
 def item(store: Store, item_id: str) -> Item:
@@ -176,9 +181,12 @@ def next_item(
             [reviewer, now - LEASE],
         )
     }
-    for one in items(store, queue):
-        waits = one.state in ("open", "skipped", "disagreed") or len(one.reviewers) < one.needed
-        if waits and one.item_id not in mine | held:
+    for row in store.rows(_ITEMS, {"queue": queue, "item": ""}):
+        name, state, reviewers, needed = row[0], row[7], row[9], row[10]
+        waits = state in ("open", "skipped", "disagreed") or len(reviewers) < needed
+        if not waits or name in mine | held:
+            continue
+        for one in items(store, item_id=name):  # none where the turn was erased
             decide(store, one, reviewer, "claim", now=now)
             return one
     return None

@@ -1,0 +1,52 @@
+"""A draw of turns for labels: half of what a judge fails, half of what it passes, at random within each.
+
+Labels that are a random choice within each verdict are what `calibrate` and `estimate --labels` need; half
+from the fails is then the right design, as failures are rare and tell most.
+"""
+
+from typing import Final
+
+from evaltap.evaluator.review.queue import Wanted
+from evaltap.evaluator.store.database import Store
+from evaltap.schemas.errors import InputError
+
+TWICE: Final = 5
+"""Every so many-th item goes to two people, so that their agreement is known."""
+
+_DRAWN: Final = """
+SELECT app_name, eval_set_id, eval_id, invocation_id, status = 'passed' AS passes,
+       count(*) OVER (PARTITION BY status = 'passed') AS of_verdict
+FROM latest_turn_scores JOIN (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision FROM latest_turns
+) USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
+WHERE metric_name = $metric AND status IN ('passed', 'failed')
+QUALIFY row_number() OVER (
+  PARTITION BY app_name, eval_set_id, eval_id, invocation_id ORDER BY scored_at DESC
+) = 1
+ORDER BY sha256('evaltap labels' || chr(0) || $metric || chr(0) || eval_id || chr(0) || invocation_id)
+"""
+
+
+def draw_for_labels(store: Store, metric: str, count: int) -> list[Wanted]:
+    """Return turns for people to label; raise InputError when the metric has no verdict here.
+
+    Where one verdict has too few turns, the other gives more.  A larger count contains the smaller.
+    """
+    drawn: dict[bool, list[tuple[str, str, str, str]]] = {True: [], False: []}
+    for *key, passes, _ in store.rows(_DRAWN, {"metric": metric}):
+        drawn[passes].append((key[0], key[1], key[2], key[3]))
+    if not any(drawn.values()):
+        known = store.rows("SELECT DISTINCT metric_name FROM latest_turn_scores ORDER BY 1")
+        names = ", ".join(name for (name,) in known) or "nothing"
+        raise InputError(f"--draw {metric}: no turn has a verdict under it; scored here: {names}")
+    half = count // 2
+    fails = min(len(drawn[False]), max(half, count - len(drawn[True])))
+    shares = {False: fails, True: min(len(drawn[True]), count - fails)}
+    wanted = []
+    for passes, taken in shares.items():
+        keys = drawn[passes]
+        for place, turn in enumerate(keys[:taken]):
+            needed = 2 if place % TWICE == 0 else 1
+            # The verdict is no reason that a reviewer may see.
+            wanted.append(Wanted(*turn, f"label:{metric}", 0.0, needed, taken / len(keys)))
+    return wanted
