@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
 
 os.environ |= {
@@ -29,7 +30,7 @@ def exported(folder: Path, form: str, name: str) -> Path:
 
 
 def prove_deepeval(folder: Path) -> None:
-    from deepeval.dataset import EvaluationDataset
+    EvaluationDataset = import_module("deepeval.dataset").EvaluationDataset
 
     path = exported(folder, "deepeval", "goldens.json")
     single = folder / "single.json"
@@ -49,7 +50,7 @@ def prove_deepeval(folder: Path) -> None:
 
 
 def prove_datasets(folder: Path) -> None:
-    from datasets import load_dataset
+    load_dataset = import_module("datasets").load_dataset
 
     path = exported(folder, "huggingface", "hub")
     rows = load_dataset(str(path), split="test", cache_dir=str(folder / "cache"))
@@ -63,12 +64,12 @@ def prove_datasets(folder: Path) -> None:
 
 
 def prove_langfuse(folder: Path) -> None:
-    from langfuse.api import CreateDatasetItemRequest
-    from langfuse.api.core.pydantic_utilities import parse_obj_as
+    item_type = import_module("langfuse.api").CreateDatasetItemRequest
+    parsed = import_module("langfuse.api.core.pydantic_utilities").parse_obj_as
 
     lines = exported(folder, "langfuse", "items.jsonl").read_text().splitlines()
     for line in lines:
-        item = parse_obj_as(CreateDatasetItemRequest, json.loads(line))
+        item = parsed(item_type, json.loads(line))
         assert item.dataset_name == "golden"
         assert len(item.id or "") <= 255
 

@@ -497,3 +497,16 @@ def test_erasing_a_person_finds_the_cases_that_were_curated_of_them(
     left = [case["source"]["curation"]["from"]["evalId"] for case in read_set(out).cases]
     assert name not in left
     assert len(left) == len(cases) - 1
+
+
+def test_the_provenance_of_a_case_says_that_its_session_was_erased(tmp_path: Path) -> None:
+    database = landed(tmp_path, [Asked("Help me"), Asked("Is it cold?", ())])
+    out = tmp_path / "s.evalset.json"
+    curate(database, out)
+
+    main(["erase", "--subject", "s-0", "--db", str(database)])
+    cases = curate(database, out)
+
+    origins = {case["evalId"]: case["source"]["curation"]["from"] for case in cases}
+    assert origins["s-0"]["gone"] is True
+    assert "gone" not in origins["s-1"]

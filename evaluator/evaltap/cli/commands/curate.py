@@ -128,10 +128,12 @@ def run(options: CurateOptions) -> int:
     chosen = options.chosen.and_filter(recipe.filter)
     with JudgeSession(options.judges) as judges, chosen.open([options.db]) as store:
         made = _curated(options, recipe, store, judges)
+        # A part of the store does not say what has gone from the whole.
+        landed = None if chosen.choice() else _landed(store)
     if options.into is not None:
         updated = add_to(there.cases, made.cases)
     else:
-        updated = update(there.cases, made.cases, prune=options.prune)
+        updated = update(there.cases, made.cases, prune=options.prune, landed=landed)
     report = _report(options, recipe, made, updated)
     if options.diff:
         from evaltap.cli.commands.diff import print_difference
@@ -227,6 +229,10 @@ def _curated(
             progress=compared,
         )
         return curate(store, recipe, means)
+
+
+def _landed(store: "Store") -> set[str]:
+    return {name for (name,) in store.rows("SELECT DISTINCT eval_id FROM cases")}
 
 
 def _write(options: CurateOptions, name: str, made: "Curated", updated: "Updated") -> None:

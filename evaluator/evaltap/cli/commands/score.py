@@ -315,9 +315,10 @@ def _score_landed(options: ScoreOptions, chosen: ChosenMetrics, path: Path) -> i
         report_selection(options.command, selection)
         digests = tuple(metric.digest for metric in pending.metrics)
         scope = Scope(digests=digests, references=references)
+        verdict = None
         if keys is None:
             verdict = _verdict(options, store, summarise(store, metrics=digests), scope)
-    if keys is not None:
+    if verdict is None:
         from evaltap.evaluator.filters.restricted import RestrictedStore
 
         with RestrictedStore([path], options.filtered.choice(), keys) as shown:

@@ -1,6 +1,6 @@
 """A set that is there already takes what was curated: what people wrote in it stays."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,8 +39,17 @@ def add_to(there: Sequence[CaseData], made: Sequence[CaseData]) -> Updated:
     return updated
 
 
-def update(there: Sequence[CaseData], made: Sequence[CaseData], *, prune: bool) -> Updated:
-    """Return a set made anew, in which what people edited stays; gone cases stay unless pruned."""
+def update(
+    there: Sequence[CaseData],
+    made: Sequence[CaseData],
+    *,
+    prune: bool,
+    landed: Collection[str] | None = None,
+) -> Updated:
+    """Return a set made anew, in which what people edited stays; gone cases stay unless pruned.
+
+    `landed` are the sessions of the store: of a case whose session was erased the provenance says so.
+    """
     by_id = {case["evalId"]: case for case in made}
     updated = Updated()
     for case in there:
@@ -51,13 +60,24 @@ def update(there: Sequence[CaseData], made: Sequence[CaseData], *, prune: bool) 
             curated = bool((case.get("source") or {}).get("curation"))
             (updated.pruned if prune and curated else updated.gone).append(name)
             if not (prune and curated):
-                updated.cases.append(case)
+                updated.cases.append(_marked(case, landed))
             continue
         merged = _merged(case, again)
         (updated.kept if merged == case else updated.updated).append(name)
         updated.cases.append(merged)
     _add(updated, there, made)
     return updated
+
+
+def _marked(case: CaseData, landed: Collection[str] | None) -> CaseData:
+    """Return a case with `gone` in its provenance where its session is no longer in the store."""
+    source = case.get("source") or {}
+    curation = source.get("curation") or {}
+    origin = curation.get("from") or {}
+    if landed is None or not origin.get("evalId") or origin["evalId"] in landed:
+        return case
+    marked = {**curation, "from": {**origin, "gone": True}}
+    return {**case, "source": {**source, "curation": marked}}
 
 
 def _add(updated: Updated, there: Sequence[CaseData], made: Sequence[CaseData]) -> None:

@@ -102,8 +102,9 @@ def parse_filter(text: str) -> Filter:
     sort, everywhere, place = "newest", False, 0
     while text[place:].strip():
         found = _TERM.match(text, place)
-        if found is None or (rest := text[found.end() : found.end() + 1]).strip():
-            shown = text[place:].strip() if found is None else rest
+        rest = "" if found is None else text[found.end() : found.end() + 1].strip()
+        if found is None or rest:
+            shown = rest or text[place:].strip()
             raise _wrong(text, f"a quotation mark without its partner at {shown[:20]!r}")
         place = found.end()
         term = _term(text, found["minus"] == "-", found["field"], found["value"])
