@@ -23,6 +23,7 @@ COMMANDS = {
     "gate": "check eval cases against thresholds in several dimensions",
     "compare": "show what changed between two runs, and whether it is worse",
     "estimate": "estimate what share of all traffic passes, with intervals, from sampled turns",
+    "monitor": "find when live traffic got worse, and which slice of it changed",
     "calibrate": "compare a judge's verdicts with the labels of people",
     "attack": "try prompt injections on a judge and publish how many of them work",
     "runs": "list the scoring runs of a DuckDB file",
@@ -42,7 +43,7 @@ GROUPS = {
     "start": ("demo",),
     "record": ("record", "collect", "redact", "convert"),
     "score": ("consume", "score", "compare", "gate", "calibrate", "attack"),
-    "look": ("report", "show", "why", "runs", "estimate", "attach", "export"),
+    "look": ("report", "show", "why", "runs", "estimate", "monitor", "attach", "export"),
     "look after": ("doctor", "dlq", "erase", "fmt"),
 }
 """The commands as the help lists them."""
