@@ -1,7 +1,7 @@
 """Pairs of runs whose truth is known: how often a comparison calls a regression, and how often it could have.
 
 Beside the test of the product: what people do ("any drop", "more than 5 points"), and the likelihood ratio
-test that exchanges trials, too, but is told how many cases fall and how far, though not which.
+test that exchanges trials, too, but knows how many cases fall and how far, though not which.
 """
 
 import math
@@ -160,7 +160,7 @@ class FoundInTraffic:
 
 
 def simulate_traffic(setting: Setting, rounds: int, *, seed: int = 2026) -> FoundInTraffic:
-    """Return how often two weeks of traffic are told apart, when they are alike and when they are not."""
+    """Return how often two weeks of traffic differ by the test, when they are alike and when they are not."""
     rng = np.random.default_rng(seed)
     lower = replace(setting, rate=max(0.01, setting.rate - 0.05))
     unchanged = fallen = covered = 0

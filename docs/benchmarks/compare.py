@@ -2,7 +2,7 @@
 
 Runs are drawn (tests/gate_simulation.py) and compared by `evaltap.evaluator.stats`, many times for each
 scenario.  Beside it: "any drop", "a drop of more than 5 points", and the likelihood ratio test that exchanges
-trials, too, but is told how many cases fall and how far, though not which.
+trials, too, but knows how many cases fall and how far, though not which.
 
     python docs/benchmarks/compare.py [--rounds 2000] [--seed 2026]
 """

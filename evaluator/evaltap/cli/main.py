@@ -24,6 +24,7 @@ COMMANDS = {
     "gate": "check eval cases against thresholds in several dimensions",
     "compare": "show what changed between two runs, and whether it is worse",
     "estimate": "estimate what share of all traffic passes, with intervals, from sampled turns",
+    "monitor": "find when live traffic got worse, and which slice of it changed",
     "calibrate": "compare a judge's verdicts with the labels of people",
     "attack": "try prompt injections on a judge and publish how many of them work",
     "cases": "list the landed cases that fit a filter",
@@ -52,7 +53,7 @@ GROUPS = {
     "start": ("demo",),
     "record": ("record", "collect", "redact", "convert"),
     "score": ("consume", "score", "compare", "gate", "calibrate", "attack"),
-    "look": ("cases", "report", "show", "why", "runs", "estimate", "attach", "export"),
+    "look": ("cases", "report", "show", "why", "runs", "estimate", "monitor", "attach", "export"),
     "keep": ("curate", "review", "duplicates", "diff", "merge", "coverage", "drift"),
     "look after": ("doctor", "dlq", "prune", "erase", "fmt"),
 }

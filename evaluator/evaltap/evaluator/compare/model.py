@@ -24,7 +24,7 @@ Change = Literal[
 """What repeats say of a case: regressed is certain among all cases, suspect by itself (p <= 0.05) only."""
 
 Outcome = Literal["newly_failing", "newly_passing", "still_failing", "flaky", "passing", "unknown"]
-"""How a case stands: flaky passes and fails without a change that can be told from chance."""
+"""How a case does now: flaky passes and fails, without a significant change."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,10 @@
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Final
 
-from evaltap.evaluator.estimates.scope import DIMENSIONS, TIMES, Scope
+from evaltap.evaluator.estimates.scope import Scope
+from evaltap.evaluator.estimates.slices import condition
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean
-
-_KNOWN: Final = tuple(name for name in DIMENSIONS if name not in TIMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,8 @@ def selection_of(text: str) -> Selection | None:
     conditions = []
     for part in given.split(","):
         if "=" in part:
-            conditions.append(_condition(text, *part.split("=", 1)))
+            name_of, value = part.split("=", 1)
+            conditions.append(condition(name_of, value, where=text))
         elif "/" in part and since is until is None:
             first, last = part.split("/", 1)
             since, until = _moment(text, first), _moment(text, last)
@@ -47,17 +45,6 @@ def selection_of(text: str) -> Selection | None:
         raise InputError(f"{text}: the period ends before it begins; expected SINCE/UNTIL")
     scope = Scope(since=since, until=until, where=" AND ".join(conditions))
     return Selection(text, Path(name), scope)
-
-
-def _condition(text: str, name: str, value: str) -> str:
-    if name not in _KNOWN:
-        hint = did_you_mean(name, _KNOWN) or f"expected one of {', '.join(_KNOWN)}"
-        raise InputError(f"{text}: traffic has no {name!r}; {hint}")
-    dimension = DIMENSIONS[name]
-    quoted = "'" + value.replace("'", "''") + "'"
-    if dimension.many:
-        return f"list_contains({dimension.expression}, {quoted})"
-    return f"{dimension.expression} = {quoted}"
 
 
 def _moment(text: str, given: str) -> datetime | None:

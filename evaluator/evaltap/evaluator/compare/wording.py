@@ -19,7 +19,7 @@ HEADLINES: Final = {
     "below_minimum": "below the bar",
     "inconclusive": "inconclusive",
     "improvement": "better",
-    "pass": "no change that can be told from chance",
+    "pass": "no significant change",
 }
 _GROUPS: Final[Sequence[tuple[Outcome, str]]] = (
     ("newly_failing", "newly failing"),

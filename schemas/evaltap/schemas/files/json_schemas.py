@@ -15,6 +15,7 @@ from evaltap.schemas.formats.case import EvalCase, EvalSet
 from evaltap.schemas.formats.gate import GateFile
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.model import WireModel
+from evaltap.schemas.formats.monitor import MonitorFile
 from evaltap.schemas.formats.result import EvalSetResult
 
 MODELS: dict[str, type[WireModel]] = {
@@ -23,6 +24,7 @@ MODELS: dict[str, type[WireModel]] = {
     "eval_set": EvalSet,
     "gate": GateFile,
     "metric": EvalMetric,
+    "monitor": MonitorFile,
     "eval_set_result": EvalSetResult,
 }
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -1,0 +1,56 @@
+"""What a replay finds: plain frozen data."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from evaltap.schemas.formats.model import Json
+
+Status = Literal["firing", "resolved", "ok", "learning", "no_data"]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A slice that explains part of a change; shares and rates of the watched share or its opposite."""
+
+    by: str
+    value: str
+    kind: Literal["rate", "mix"]
+    """rate: the slice got worse; mix: there is more of it, so users changed and not the agent."""
+    share_before: float
+    share_after: float
+    rate_before: float
+    rate_after: float
+    effect: float
+    """By how much the bad share of all turns rose for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An alarm that begins or ends, or the state of a watch that raised none."""
+
+    watch: str
+    slice: Mapping[str, str]
+    status: Status
+    at: datetime | None
+    """UTC, without a zone: when it began, ended, or was looked at last."""
+    since: datetime | None = None
+    """Since when the share is higher; of silence, the last turn before it."""
+    rate_before: float | None = None
+    rate_after: float | None = None
+    most: float | None = None
+    """What a usual day may have; of a pass rate, the least."""
+    evidence: float | None = None
+    """What speaks for a change, over what raises the alarm."""
+    changed: tuple[Changed, ...] = ()
+    cases: tuple[str, ...] = ()
+    """Eval ids to look at."""
+
+    def data(self) -> dict[str, Json]:
+        """Return the event as JSON data."""
+        return {**asdict(self), "at": _rfc3339(self.at), "since": _rfc3339(self.since)}
+
+
+def _rfc3339(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.replace(tzinfo=UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,125 @@
+"""Has a share of turns risen above what a usual day may have?  A sequential test with a stated rate of
+false alarms, however often one looks.
+
+Each day a bettor starts with six purses of 1 that bet on more; a session multiplies them.  While the share
+is at most what was said, the expected sum of all purses grows by one a day, so in the first 30 days it
+reaches 30/alpha with a chance of at most alpha (Shiryaev-Roberts e-detector: Shin, Ramdas and Rinaldo, New
+England Journal of Statistics in Data Science 2023; bets on bounded means: Waudby-Smith and Ramdas 2023).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, variance
+from typing import Final, NamedTuple
+
+from evaltap.evaluator.stats.intervals import percentile, wilson_of
+
+MONTH_DAYS: Final = 30
+MOST_TURNS: Final = 20
+"""Of a session no more turns count than these, so that one session cannot raise the alarm."""
+_Z: Final = 2.326
+"""The 99 % quantile."""
+_BETS: Final = tuple(2.0**-place for place in range(6))
+
+
+class Bad(NamedTuple):
+    """The turns of a session that count: their weight, and the weight of the bad ones."""
+
+    bad: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What traffic was like before."""
+
+    share: float
+    """Of bad turns."""
+    most: float
+    """What a usual day may have."""
+    sessions: int
+
+
+def longest_session(turns: Sequence[int]) -> int:
+    """Return how many turns of a session count: the 99th percentile of their numbers, 1 to 20."""
+    return max(1, min(MOST_TURNS, round(percentile(turns, 0.99) or 1)))
+
+
+def usual(days: Sequence[Sequence[Bad]], smallest_change: float = 0.0) -> Usual:
+    """Return what a usual day may have, from the sessions of some days.
+
+    That is the share, plus what is not known of it, plus how days differ beyond chance: without the last
+    a test that is right on paper alarms in most months.  Raises ValueError without sessions.
+    """
+    sessions = [session for day in days for session in day]
+    share, spread = _share(sessions)
+    trials = share * (1 - share) / spread if spread > 0 else float(len(sessions))
+    unknown = wilson_of(share, max(trials, 1.0), _Z).high - share
+    daily = [_share(day) for day in days if len(day) > 1]
+    between = 0.0
+    if len(daily) > 1:
+        between = variance([one for one, _ in daily]) - fmean(noise for _, noise in daily)
+    between = max(0.0, between)
+    most = (
+        share
+        + math.sqrt(unknown**2 + _Z**2 * between / len(days))
+        + 2 * math.sqrt(between)
+        + smallest_change
+    )
+    return Usual(share, min(1.0, most), len(sessions))
+
+
+class Detector:
+    """Watches sessions in the order in which they began; `alpha` is the chance of a false alarm a month."""
+
+    def __init__(self, most: float, largest: float, alpha: float) -> None:
+        """Expect at most a share of `most`; no session weighs more than `largest`."""
+        self._most = most
+        self._largest = largest
+        self._bets = [0.9 / (most * largest) * part for part in _BETS] if most > 0 else []
+        self._sums = [0.0] * len(self._bets)
+        self._wealth = [0.0] * len(self._bets)
+        self._starts: list[tuple[float, ...]] = []
+        self._threshold = MONTH_DAYS / alpha
+
+    def new_day(self) -> None:
+        """Let another bettor start."""
+        self._sums = [one + 1 for one in self._sums]
+        self._starts.append(tuple(self._wealth))
+
+    def observe(self, session: Bad) -> bool:
+        """Return whether the evidence is now enough for an alarm."""
+        weight = min(session.weight, self._largest)
+        bad = session.bad * weight / session.weight if session.weight else 0.0
+        for place, bet in enumerate(self._bets):
+            factor = 1 + bet * (bad - self._most * weight)
+            self._sums[place] *= factor
+            self._wealth[place] += math.log(factor)
+        return self.evidence >= 1
+
+    @property
+    def evidence(self) -> float:
+        """What all purses hold over what raises the alarm."""
+        return fmean(self._sums) / self._threshold if self._sums else 0.0
+
+    @property
+    def began(self) -> int:
+        """The number of the day, from 0, whose bettor has won most: since when the share is higher."""
+        gains = [
+            sum(
+                math.exp(min(now - then, 700))
+                for now, then in zip(self._wealth, start, strict=True)
+            )
+            for start in self._starts
+        ]
+        return gains.index(max(gains))
+
+
+def _share(sessions: Sequence[Bad]) -> tuple[float, float]:
+    """Return the share of bad turns and the variance of it, by sessions."""
+    weight = sum(session.weight for session in sessions)
+    if not weight:
+        raise ValueError("no turn counts; expected sessions with turns")
+    share = sum(session.bad for session in sessions) / weight
+    return share, sum((one.bad - share * one.weight) ** 2 for one in sessions) / weight**2

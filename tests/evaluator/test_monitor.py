@@ -1,0 +1,358 @@
+"""Watches on live traffic: quiet in quiet months, quick when something breaks, and they name what changed."""
+
+import json
+import random
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic.alias_generators import to_snake
+
+from cases import RESPONSE, make_case, make_tool, make_turn, write_log
+from evaltap.cli.main import main
+from evaltap.evaluator.monitoring.changed import changed_slices, explaining
+from evaltap.evaluator.monitoring.turns import WatchedTurn
+from evaltap.evaluator.stats.detector import Bad, Detector, longest_session, usual
+from evaltap.schemas.formats.monitor import Watch
+from evaltap.schemas.wire.record import WireRecord, encode_case
+from traffic import binomial_bounds
+from watch_simulation import Month, alarm_of, simulate_months
+
+Evaltap = Callable[..., tuple[int, str, str]]
+FIRST = datetime(2026, 11, 1, tzinfo=UTC)
+CHANCE = 0.05
+HOW_TO = Path(__file__).parents[2] / "docs/how-to/watch-live-traffic.md"
+
+
+# The detector.
+
+
+@pytest.mark.parametrize(
+    "month",
+    [
+        Month(50),
+        Month(200, day_spread=0.02),
+        pytest.param(Month(500, day_spread=0.01), marks=pytest.mark.slow),
+    ],
+)
+def test_quiet_months_stay_quiet_though_days_differ(month: Month) -> None:
+    rounds = 100
+    found = simulate_months(month, rounds, chance=CHANCE, seed=3)
+
+    assert found.alarms <= binomial_bounds(rounds, CHANCE)[1]
+    assert found.naive > 0.2, "an alarm at a threshold would pass this test, too"
+
+
+@pytest.mark.parametrize(
+    ("month", "days"), [(Month(200, later=0.1), 4.0), (Month(50, later=0.2), 3.0)]
+)
+def test_a_rise_is_found_within_days(month: Month, days: float) -> None:
+    found = simulate_months(month, 40, chance=CHANCE, seed=4)
+
+    assert found.alarms > 0.9
+    assert found.delay <= days
+
+
+def test_an_alarm_says_since_when() -> None:
+    source = random.Random(5)
+    begun = [alarm_of(Month(200, later=0.15), CHANCE, source) for _ in range(20)]
+
+    days = [alarm.began for alarm in begun if alarm is not None]
+    assert len(days) == 20
+    assert sum(abs(day - Month.CHANGES) <= 1 for day in days) >= 17
+
+
+def test_days_that_differ_raise_what_a_usual_day_may_have() -> None:
+    alike = [[Bad(1, 10)] * 10 for _ in range(14)]
+    unlike = [[Bad(at % 2 * 2, 10)] * 10 for at in range(14)]
+
+    assert usual(alike).share == usual(unlike).share == pytest.approx(0.1)
+    assert usual(unlike).most > usual(alike).most > 0.1
+    assert usual(alike, 0.05).most == pytest.approx(usual(alike).most + 0.05)
+
+
+def test_one_session_alone_raises_no_alarm_however_long_it_is() -> None:
+    detector = Detector(0.05, longest_session([1, 2, 900]), CHANCE)
+    detector.new_day()
+
+    assert not detector.observe(Bad(900, 900))
+    assert detector.evidence < 0.05
+
+
+def test_weights_of_sampled_traffic_change_the_unit_and_nothing_else() -> None:
+    source = random.Random(9)
+    one, ten = Detector(0.1, 4, CHANCE), Detector(0.1, 40, CHANCE)
+    for _ in range(3):
+        one.new_day()
+        ten.new_day()
+        for _ in range(30):
+            turns = source.randint(1, 4)
+            bad = sum(source.random() < 0.3 for _ in range(turns))
+            assert one.observe(Bad(bad, turns)) == ten.observe(Bad(10 * bad, 10 * turns))
+
+    assert one.evidence == pytest.approx(ten.evidence)
+    assert one.evidence > 0.01
+
+
+def planted(source: random.Random, sessions: int, *, broken: float) -> list[tuple[str, ...]]:
+    """Return what the turns of as many sessions have: tool, path, app, model; and whether they are bad."""
+    turns: list[tuple[str, ...]] = []
+    for _ in range(sessions):
+        app, model = source.choice(("shop", "desk", "app")), source.choice(("m-1", "m-2"))
+        tools = source.choice(("search", "search", "order", "order > refund", "refund"))
+        bad = source.random() < (broken if "refund" in tools else 0.05)
+        turns.append((tools, app, model, "bad" if bad else ""))
+    return turns
+
+
+def named_first(source: random.Random) -> str:
+    before = planted(source, 14 * 100, broken=0.05)
+    after = planted(source, 4 * 100, broken=0.5)
+    candidates = []
+    for by, place in (("tool", 0), ("tool_path", 0), ("app", 1), ("model", 2)):
+        one, other = (
+            [
+                WatchedTurn(value, at, f"s-{at}", "t-1", FIRST, 1.0, bool(turn[3]))
+                for at, turn in enumerate(side)
+                for value in (["login", *turn[0].split(" > ")] if by == "tool" else [turn[place]])
+            ]
+            for side in (before, after)
+        )
+        candidates += changed_slices(one, other, by, good=True)
+    first = explaining(candidates)[0]
+    return f"{first.by} {first.value} {first.kind}"
+
+
+def test_the_tool_that_broke_is_named_first_in_95_of_100_alarms() -> None:
+    source = random.Random(8)
+    found = [named_first(source) for _ in range(40)]
+
+    assert found.count("tool refund rate") >= 38
+
+
+# The command.
+
+
+@pytest.fixture
+def evaltap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Evaltap:
+    """Run a command in an empty folder; return its exit code, its output and its errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        try:
+            code = main(arguments)
+        except SystemExit as exit_:
+            code = exit_.code if isinstance(exit_.code, int) else 1
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def store_of(
+    evaltap: Evaltap,
+    fails: Callable[[str, int], float],
+    *,
+    days: int = 24,
+    daily: int = 40,
+    pause: int | None = None,
+    tools: Callable[[int], Sequence[str]] = lambda day: ("search", "search", "order", "refund"),
+) -> str:
+    """Record sessions of two apps; `fails` gives the chance by tool and day, `tools` the choice."""
+    source = random.Random(7)
+    records: list[WireRecord] = []
+    metric = RESPONSE | {"metricName": "helpful", "evaluatorName": "final_response_avg_score"}
+    Path("m.json").write_text(json.dumps([metric]))
+    for day in range(days):
+        for number in range(daily):
+            if pause == day:
+                continue
+            tool = source.choice(tools(day))
+            wrong = source.random() < fails(tool, day)
+            at = FIRST + timedelta(days=day, minutes=30 * number)
+            turn = make_turn(
+                tools=[make_tool("login"), make_tool(tool)], answer="no" if wrong else "done"
+            )
+            turn |= {
+                "creationTimestamp": at.timestamp(),
+                "telemetry": {"latencyMs": 100.0 + number},
+            }
+            case = make_case(f"s-{day}-{number}", [turn], conversation=[make_turn()])
+            case["sessionInput"]["appName"] = "shop" if number % 3 else "desk"
+            seq = len(records) + 1
+            records.append(encode_case(case, producer_id="p", seq=seq, time=at))
+    write_log(Path("t.log.db"), records)
+    evaltap("consume", "--log", "t.log.db", "--db", "t.duckdb", "--metrics", "m.json",
+            "--until-idle")  # fmt: skip
+    return "t.duckdb"
+
+
+HELPFUL = {"name": "helpful", "signal": "pass_rate", "metric": "helpful"}
+
+
+def write_rules(*watches: Mapping[str, Any], **more: Any) -> str:
+    Path("monitor.json").write_text(json.dumps({"watch": list(watches), **more}))
+    return "monitor.json"
+
+
+def replayed(evaltap: Evaltap, db: str, *watches: Mapping[str, Any]) -> tuple[int, Any]:
+    code, out, error = evaltap("monitor", "replay", db, "--rules", write_rules(*watches), "--json")
+    return code, json.loads(out) if out else error
+
+
+def test_a_tool_that_breaks_is_found_named_first_and_stays_until_it_is_mended(
+    evaltap: Evaltap,
+) -> None:
+    def broken(tool: str, day: int) -> float:
+        return 0.8 if tool == "refund" and 16 <= day < 26 else 0.04
+
+    db = store_of(evaltap, broken, days=36)
+
+    code, events = replayed(evaltap, db, HELPFUL)
+
+    assert code == 0
+    assert [one["status"] for one in events] == ["firing", "resolved"]
+    firing, resolved = events
+    assert "2026-11-17" <= firing["at"] <= "2026-11-21"
+    assert firing["since"][:10] in ("2026-11-16", "2026-11-17", "2026-11-18")
+    assert firing["rate_before"] == pytest.approx(0.96, abs=0.02)
+    assert firing["rate_after"] < firing["most"] < firing["rate_before"]
+    assert (firing["changed"][0]["by"], firing["changed"][0]["value"]) == ("tool", "refund")
+    assert firing["changed"][0]["kind"] == "rate"
+    assert firing["changed"][0]["effect"] > 0.1
+    assert 0 < len(firing["cases"]) <= 10
+    assert resolved["at"] > "2026-11-27"
+
+    code, text, _ = evaltap("monitor", "replay", db, "--rules", "monitor.json")
+    assert "tool refund: 9" in text
+    assert replayed(evaltap, db, HELPFUL)[1] == events
+
+
+def test_more_of_what_was_always_hard_is_told_from_an_agent_that_got_worse(
+    evaltap: Evaltap,
+) -> None:
+    def hard(tool: str, day: int) -> float:
+        return 0.8 if tool == "refund" else 0.02
+
+    db = store_of(
+        evaltap,
+        hard,
+        tools=lambda day: ("search", "order", *["refund"] * (10 if day >= 16 else 1)),
+    )
+
+    _, events = replayed(evaltap, db, HELPFUL)
+
+    changed = events[0]["changed"][0]
+    assert events[0]["status"] == "firing"
+    assert (changed["by"], changed["value"], changed["kind"]) == ("tool", "refund", "mix")
+    assert changed["share_after"] > 2 * changed["share_before"] - 0.05
+    assert (
+        "users changed, not the agent"
+        in evaltap("monitor", "replay", db, "--rules", "monitor.json")[1]
+    )
+
+
+def test_slices_are_watched_one_by_one(evaltap: Evaltap) -> None:
+    db = store_of(evaltap, lambda tool, day: 0.9 if tool == "order" and day >= 16 else 0.03)
+
+    code, events = replayed(evaltap, db, HELPFUL | {"by": ["tool"]})
+
+    assert code == 1
+    firing = {one["slice"].get("tool") for one in events if one["status"] == "firing"}
+    assert "order" in firing
+    assert "search" not in firing
+
+
+def test_silence_is_an_alarm_until_the_next_turn(evaltap: Evaltap) -> None:
+    db = store_of(evaltap, lambda tool, day: 0.0, days=4, pause=2)
+
+    code, events = replayed(evaltap, db, {"name": "alive", "signal": "silence", "minutes": 600})
+
+    assert code == 0
+    assert [one["status"] for one in events] == ["firing", "resolved"]
+    assert events[0]["since"] == "2026-11-02T19:30:00Z"
+    assert events[0]["at"] == "2026-11-03T05:30:00Z"
+
+
+def test_without_enough_days_a_watch_is_learning(evaltap: Evaltap) -> None:
+    db = store_of(evaltap, lambda tool, day: 0.1, days=9)
+
+    code, events = replayed(evaltap, db, HELPFUL, {"name": "slow", "signal": "slow_rate"})
+
+    assert code == 3
+    assert [one["status"] for one in events] == ["learning", "learning"]
+    shorter = replayed(evaltap, db, HELPFUL | {"baselineDays": 7})
+    assert (shorter[0], shorter[1][0]["status"]) == (0, "ok")
+    nothing = replayed(evaltap, db, HELPFUL | {"where": {"app": "none"}})
+    assert (nothing[0], nothing[1][0]["status"]) == (3, "no_data")
+
+
+@pytest.mark.parametrize(
+    ("watch", "message"),
+    [
+        ({"window_in_seconds": 60}, "window_in_seconds"),
+        ({"signal": "pas_rate"}, "did you mean 'pass_rate'?"),
+        ({"metric": ""}, "needs a `metric`"),
+        ({"signal": "error_rate"}, "does not go with `error_rate`"),
+        ({"by": ["tol"]}, "did you mean 'tool'?"),
+        ({"where": {"ap": "shop"}}, "did you mean 'app'?"),
+        ({"baselineDays": 2}, "baselineDays"),
+        ({"name": ""}, "a name of its own"),
+        ({"falseAlarmsPerMonth": 0}, "falseAlarmsPerMonth"),
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(
+    evaltap: Evaltap, watch: Mapping[str, Any], message: str
+) -> None:
+    rules = write_rules({**HELPFUL, **watch})
+
+    code, _, error = evaltap("monitor", "check", "--rules", rules)
+
+    assert code == 2
+    assert message in error
+
+
+def test_the_chance_of_a_false_alarm_is_shared(evaltap: Evaltap) -> None:
+    rules = write_rules(
+        HELPFUL,
+        {"name": "slow", "signal": "slow_rate"},
+        {"name": "own", "signal": "error_rate", "falseAlarmsPerMonth": 0.01},
+        {"name": "alive", "signal": "silence"},
+        falseAlarmsPerMonth=0.1,
+    )
+
+    code, out, _ = evaltap("monitor", "check", "--rules", rules, "--json")
+
+    assert code == 0
+    assert [one["falseAlarmsPerMonth"] for one in json.loads(out)] == [0.05, 0.05, 0.01]
+
+
+def test_a_replay_without_a_file_and_a_metric_that_is_not_there_are_refused(
+    evaltap: Evaltap,
+) -> None:
+    rules = write_rules(HELPFUL)
+    assert evaltap("monitor", "replay", "--rules", rules)[0] == 2
+    assert evaltap("monitor", "check", "x.duckdb", "--rules", rules)[0] == 2
+    assert evaltap("monitor", "check", "--rules", "none.json")[0] == 2
+
+
+def test_the_rules_and_commands_of_the_how_to_work(evaltap: Evaltap) -> None:
+    text = HOW_TO.read_text("utf-8")
+    (rules,) = re.findall(r"```json file=monitor.json\n(.*?)```", text, re.DOTALL)
+    Path("monitor.json").write_text(rules)
+    Path(store_of(evaltap, lambda tool, day: 0.05, days=20)).rename("prod.duckdb")
+
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    commands = [shlex.split(block.partition(" > ")[0])[1:] for block in blocks]
+    codes = [evaltap(*command)[0] for command in commands]
+
+    assert len(codes) == 3
+    assert codes == [0, 0, 0]
+    for name in set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)):
+        assert to_snake(name) in Watch.model_fields, name
