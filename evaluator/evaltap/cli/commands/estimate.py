@@ -73,8 +73,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--labels",
         type=Path,
         metavar="FILE",
-        help="labels of people (as for `evaltap calibrate`; of a .duckdb file its reviews): the pass rate that"
-        " they would find",
+        help="labels of people (as for `evaltap calibrate`; of a .duckdb file its reviews): the pass rate"
+        " that they would find",
     )
     add_json(parser)
     parser.set_defaults(run=run, options=EstimateOptions)
