@@ -77,9 +77,7 @@ def is_transient(error: Any) -> bool:
 
     kafka-python does not retry where the leader that it remembers is no broker any more: one that died.
     """
-    from kafka.errors import UnknownBrokerIdError
-
-    return bool(error.retriable) or isinstance(error, UnknownBrokerIdError)
+    return bool(error.retriable) or type(error).__name__ == "UnknownBrokerIdError"
 
 
 def patiently(ask: Callable[[], T], seconds: float) -> T:
