@@ -207,7 +207,6 @@ def test_drift_between_periods_and_against_a_set(
     ("arguments", "code", "said"),
     [
         (["coverage", "--set", "S", "--by", "tols"], 2, "did you mean 'tools'?"),
-        (["coverage", "--set", "S", "--by", "version"], 2, "no version"),
         (["coverage", "--set", "S", "--since", "2030-01-01T00:00:00Z"], 3, "no landed turn"),
         (["drift", "--before", "x", "--after", "y"], 2, "expected A/B"),
         (["drift", "--before", "2026-11-02/2026-11-01", "--after", "y"], 2, "earlier time first"),

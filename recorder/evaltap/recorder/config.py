@@ -267,6 +267,7 @@ _OTHER_VARIABLES = tuple(
         "ITEMS",
         "P95_MS",
         "PYTHON",
+        "REVIEWER",
         "SPOOL_DIR",
         "TASKS",
         "THRESHOLDS",
