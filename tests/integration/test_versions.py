@@ -197,7 +197,8 @@ def test_references_join_each_version(db: Path, capsys: pytest.CaptureFixture[st
         ],
     }
     (db.parent / "r.evalset.json").write_text(json.dumps(references))
-    for version, good in (("1.0", set(SESSIONS)), ("2.0", {"s-1"})):
+    good_ones: dict[str, set[str]] = {"1.0": set(SESSIONS), "2.0": {"s-1"}}
+    for version, good in good_ones.items():
         record(db.parent / f"{version}.log.db", good, version=version)
         main(
             [

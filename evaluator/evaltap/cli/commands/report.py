@@ -209,7 +209,8 @@ def _compared(options: ReportOptions, wanted: str | None) -> "Markup | None":
     """Return the section that compares with the baseline, None without one."""
     if options.baseline is None:
         return None
-    if wanted != "html" or len(options.db) > 1:
+    store, *others = options.db
+    if wanted != "html" or others:
         raise InputError(
             "--baseline: goes into the HTML report of one DuckDB file; `evaltap compare --report` writes"
             " the other formats"
@@ -218,7 +219,7 @@ def _compared(options: ReportOptions, wanted: str | None) -> "Markup | None":
     from evaltap.evaluator.compare.model import Rules
     from evaltap.evaluator.compare.reading import compare_sides
 
-    head = f"{options.db[0]}#{options.run_id}" if options.run_id else str(options.db[0])
+    head = f"{store}#{options.run_id}" if options.run_id else str(store)
     return comparison_section(compare_sides(options.baseline, head, Rules()))
 
 
