@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,8 @@ from cases import (
     make_turn,
     write_log,
 )
-from evaltap.cli.main import COMMANDS, GROUPS, main
-
-Evaltap = Callable[..., tuple[int, str, str]]
+from commands import Evaltap, runner
+from evaltap.cli.main import COMMANDS, GROUPS
 
 
 @pytest.fixture
@@ -34,15 +32,7 @@ def evaltap(
     for name in ("BASE_URL", "MODEL", "API_KEY"):
         monkeypatch.delenv(f"EVALTAP_JUDGE_{name}", raising=False)
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        try:
-            code = main(arguments)
-        except SystemExit as exit_:
-            code = exit_.code if isinstance(exit_.code, int) else 1
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
+    return runner(capsys)
 
 
 def write(name: str, data: object) -> str:

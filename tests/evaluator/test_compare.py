@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,9 @@ import pytest
 import xmlschema
 
 from cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
-from evaltap.cli.main import main
+from commands import Evaltap, runner
 
 DATA = Path(__file__).parents[1] / "data"
-Evaltap = Callable[..., tuple[int, str, str]]
 Rates = Mapping[str, tuple[int, int]]
 """Passes in base and in head, of five trials each."""
 
@@ -27,15 +26,7 @@ def evaltap(
     """Run a command in an empty folder; return its exit code, its output and its errors."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        try:
-            code = main(arguments)
-        except SystemExit as exit_:
-            code = exit_.code if isinstance(exit_.code, int) else 1
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
+    return runner(capsys)
 
 
 def score_line(eval_id: str, run: int, status: str = "passed", **more: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,9 @@ import pytest
 import yaml
 
 from cases import make_case, make_turn
-from evaltap.cli.main import main
+from commands import Evaltap, runner
 
 HOW_TO = Path(__file__).parents[2] / "docs/how-to/gate-a-pull-request.md"
-Evaltap = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -25,15 +24,7 @@ def evaltap(
     monkeypatch.chdir(tmp_path)
     Path("gate.json").write_text(json.dumps({"dimensions": [dimension("correctness", "done")]}))
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        try:
-            code = main(arguments)
-        except SystemExit as exit_:
-            code = exit_.code if isinstance(exit_.code, int) else 1
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
+    return runner(capsys)
 
 
 def dimension(name: str, word: str, threshold: float = 1) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 from pydantic.alias_generators import to_snake
 
 from cases import RESPONSE, make_case, make_tool, make_turn, write_log
-from evaltap.cli.main import main
+from commands import Evaltap, runner
 from evaltap.evaluator.monitoring.changed import changed_slices, explaining
 from evaltap.evaluator.monitoring.turns import WatchedTurn
 from evaltap.evaluator.stats.detector import Bad, Detector, longest_session, usual
@@ -22,7 +22,6 @@ from evaltap.schemas.wire.record import WireRecord, encode_case
 from traffic import binomial_bounds
 from watch_simulation import Month, alarm_of, simulate_months
 
-Evaltap = Callable[..., tuple[int, str, str]]
 FIRST = datetime(2026, 11, 1, tzinfo=UTC)
 CHANCE = 0.05
 HOW_TO = Path(__file__).parents[2] / "docs/how-to/watch-live-traffic.md"
@@ -145,15 +144,7 @@ def evaltap(
     """Run a command in an empty folder; return its exit code, its output and its errors."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        try:
-            code = main(arguments)
-        except SystemExit as exit_:
-            code = exit_.code if isinstance(exit_.code, int) else 1
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
+    return runner(capsys)
 
 
 def store_of(

@@ -1,14 +1,13 @@
 """The outcome of the agent's runs: one that failed, never ended or was cut off is no passed case."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_records, make_turn, write_log
-from evaltap.cli.main import main
+from commands import Evaltap, runner
 from evaltap.evaluator import CaseScorer, evaluate_case
 from evaltap.evaluator.batch.scorer import PendingScorer
 from evaltap.evaluator.contract.context import Services, Status
@@ -194,8 +193,6 @@ def test_a_result_file_says_failed_and_holds_the_peers_run_error() -> None:
 
 # -- store, reports and exit codes -----------------------------------------------------------------
 
-Evaltap = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture
 def evaltap(
@@ -204,12 +201,7 @@ def evaltap(
     """Run a command in an empty folder; return its exit code, its output and its errors."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = main(arguments)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
+    return runner(capsys)
 
 
 CASES = [
