@@ -70,7 +70,7 @@ def run(options: CoverageOptions) -> int:
 
     cases = [turn for path in options.sets for turn in seen_of_set(read_set(path).cases)]
     with options.chosen.open(options.db) as store:
-        check_dimensions(store, options.by)
+        check_dimensions(options.by)
         seen = seen_in(store, Period(options.since, options.until, options.app))
     if not seen:
         raise NothingSeenError("no landed turn is in this period; choose another")

@@ -82,7 +82,7 @@ def run(options: DriftOptions) -> int:
     from evaltap.evaluator.curation.values import check_dimensions
 
     with open_stores(options.db) as store:
-        check_dimensions(store, options.by)
+        check_dimensions(options.by)
         before = _seen(store, options.before, options.app)
         after = _seen(store, options.after, options.app)
     found = drift(options.by, before, after)

@@ -42,25 +42,18 @@ class Seen:
     probability: float = 1.0
 
 
-def check_dimensions(store: Store, by: Sequence[str]) -> None:
-    """Raise InputError for a dimension that there is not, or that the file holds nothing of."""
+def check_dimensions(by: Sequence[str]) -> None:
+    """Raise InputError for a dimension that there is not."""
     for name in by:
         if name not in DIMENSIONS:
             hint = did_you_mean(name, DIMENSIONS)
             raise InputError(f"--by {name}: {hint or 'expected of'} {', '.join(DIMENSIONS)}")
-    if "version" in by and not _has_version(store):
-        raise InputError("--by version: this file holds no version of the agent")
-
-
-def _has_version(store: Store) -> bool:
-    return any(row[0] == "version" for row in store.rows("DESCRIBE latest_turns"))
 
 
 def seen_in(store: Store, period: Period) -> list[Seen]:
     """Return the turns of a period."""
-    version = "version" if _has_version(store) else "NULL"
     rows = store.rows(
-        f"""SELECT app, eval_set_id, eval_id, invocation_id, tools, models[1], {version},
+        f"""SELECT app, eval_set_id, eval_id, invocation_id, tools, models[1], version,
                   coalesce(user_text, ''), inclusion_probability
         FROM ({turns_with("tools")})
         WHERE ($since::TIMESTAMP IS NULL OR started_at >= $since)

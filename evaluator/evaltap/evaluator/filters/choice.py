@@ -5,15 +5,11 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.filters.conditions import VIEW, check_condition
+from evaltap.evaluator.filters.conditions import check_condition
 from evaltap.evaluator.filters.language import NO_FILTER, Filter
 from evaltap.evaluator.filters.terms import KEYS, Bound, cases_of
 from evaltap.evaluator.filters.turns import turns_with
 from evaltap.evaluator.store.database import Store
-from evaltap.schemas.errors import InputError
-
-_COLUMNS: Final = {"version": "version", "environment": "environment", "tag": "tags"}
-"""Fields whose column not every file has."""
 
 _SORTED: Final = {
     "newest": "last_at DESC NULLS LAST",
@@ -66,12 +62,10 @@ def chosen_query(
     """Return a query for the cases, in the order that the filter asks for.
 
     Columns that may be asked for: the keys, first_at, last_at, cost_usd, latency_ms, turns, and `matched`,
-    the number of all cases that fit.  Raises InputError for a condition that is none and for a field
-    that the file has nothing of.
+    the number of all cases that fit.  Raises InputError for a condition that is none.
     """
     if choice.where:
         check_condition(store, choice.where)
-    _check_stored(store, choice.filter)
     bound = Bound()
     moment = now or datetime.now(UTC)
     joins = [
@@ -102,13 +96,3 @@ def chosen_keys(store: Store, choice: Choice, *, limit: int | None = None) -> li
     """Return the application, eval set and id of the cases that fit, in order."""
     query = chosen_query(store, choice, limit=limit)
     return [(app, name, eval_id) for app, name, eval_id in store.rows(*query)]
-
-
-def _check_stored(store: Store, given: Filter) -> None:
-    wanted = {_COLUMNS[term.field]: term.field for term in given.terms if term.field in _COLUMNS}
-    if not wanted:
-        return
-    there = {row[0] for row in store.rows(f"DESCRIBE {VIEW}")}
-    for column, field in wanted.items():
-        if column not in there:
-            raise InputError(f"filter: {field}: this file holds no {column} of the agent")

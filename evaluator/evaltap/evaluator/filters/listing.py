@@ -71,12 +71,7 @@ def list_cases(store: Store, choice: Choice, limit: int, *, now: datetime | None
         f" FROM ({query.statement})",
         query.parameters,
     )
-    has_version = any(row[0] == "version" for row in store.rows("DESCRIBE latest_turns"))
-    listed = sql(__name__, "listing").format(
-        newest=sql(STORE, "newest"),
-        length=OPENING_LENGTH,
-        version="max(version)" if has_version else "NULL",
-    )
+    listed = sql(__name__, "listing").format(newest=sql(STORE, "newest"), length=OPENING_LENGTH)
     matched = store.rows("SELECT coalesce(max(matched), 0) FROM listed_cases")[0][0]
     cases = [
         ListedCase(

@@ -1,5 +1,5 @@
 -- What a list shows of the cases in `listed_cases`; `newest`: newest.sql of the store, `length`: of the
--- opening, `version`: its expression.
+-- opening.
 WITH these_cases AS (FROM cases SEMI JOIN listed_cases USING (app_name, eval_set_id, eval_id)),
 these_turns AS (FROM turns SEMI JOIN listed_cases USING (app_name, eval_set_id, eval_id)),
 {newest},
@@ -7,7 +7,7 @@ of_turns AS (
   SELECT app_name, eval_set_id, eval_id,
          left(first(user_text ORDER BY started_at NULLS FIRST, first_landed_seq), {length}) AS opening,
          bool_or(status IN ('error', 'incomplete')) AS crashed,
-         {version} AS version
+         max(version) AS version
   FROM newest_turns
   GROUP BY ALL
 ),
