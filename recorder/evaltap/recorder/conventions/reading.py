@@ -102,7 +102,7 @@ class Dialect(Protocol):
         ...
 
 
-EMPTY_IDS = frozenset({"null", "none", "undefined", "nil", "nan"})
+EMPTY_IDS = frozenset({"", "null", "none", "undefined", "nil", "nan"})
 """What instrumentations write for an id that is not there: `str(None)`, the JSON `null`."""
 
 
@@ -113,7 +113,7 @@ def drop_empty_ids(reading: Reading) -> None:
     """
     for name in ("session_id", "user_id"):
         given = getattr(reading, name)
-        if given is not None and given.strip().lower() in EMPTY_IDS | {""}:
+        if given is not None and given.strip().lower() in EMPTY_IDS:
             setattr(reading, name, None)
 
 

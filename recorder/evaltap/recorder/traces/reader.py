@@ -73,7 +73,7 @@ def find_runs(tops: Sequence[Node]) -> list[Node]:
         elif node.kind not in ("tool", "model"):
             pending.extend(reversed(node.children))
     runs = [root for root in roots if _is_run(root)]
-    if any(map(_has_content, runs)):
+    if len(runs) > 1 and any(map(_has_content, runs)):
         runs = [root for root in runs if _has_calls(root) or speaks(root) or not _is_over(root)]
     return [turn for run in runs for turn in turns_of(run)] or _runs_without_agent(tops)
 

@@ -15,15 +15,20 @@ from evaltap.recorder.traces.trajectory import Trajectory
 def turns_of(root: Node) -> list[Node]:
     """Return a root for each turn below this one: itself alone where there is only one."""
     runs = [] if speaks(root) else sorted(_runs_below(root), key=lambda node: node.span.start_ns)
-    turns: list[list[Node]] = []
-    for run in runs:
+    if len(runs) < 2:
+        return [root]
+    turns: list[list[Trajectory]] = []
+    for run in map(Trajectory, runs):
         if turns and not _answers_something_else(turns[-1], run):
             turns[-1].append(run)
         else:
             turns.append([run])
     if len(turns) < 2:
         return [root]
-    return [_root_of_turn(root, turn, n == 0, n == len(turns) - 1) for n, turn in enumerate(turns)]
+    return [
+        _root_of_turn(root, [run.root for run in turn], n == 0, n == len(turns) - 1)
+        for n, turn in enumerate(turns)
+    ]
 
 
 def speaks(root: Node) -> bool:
@@ -42,12 +47,12 @@ def _runs_below(root: Node) -> Iterator[Node]:
             yield from _runs_below(child)
 
 
-def _answers_something_else(turn: list[Node], run: Node) -> bool:
+def _answers_something_else(turn: list[Trajectory], run: Trajectory) -> bool:
     before = turn[-1]
-    if run.span.start_ns < before.span.end_ns:
+    if run.root.span.start_ns < before.root.span.end_ns:
         return False
-    answer = _text(Trajectory(before).final)
-    asked, asks = _text(Trajectory(turn[0]).user), _text(Trajectory(run).user)
+    answer = _text(before.final)
+    asked, asks = _text(turn[0].user), _text(run.user)
     return bool(answer and asked and asks) and asked != asks and answer not in asks
 
 
