@@ -153,8 +153,6 @@ def run(options: ConsumeOptions) -> int:
 def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engine | None") -> int:
     """Land a log and score it until stopped, or until it is idle; return the exit code."""
     from evaltap.evaluator.live.consumer import Consumed, Consumer
-    from evaltap.evaluator.live.schedule import ConsumerLimits
-    from evaltap.evaluator.store.errors import NoMemoryError
 
     with (
         closing(
@@ -202,19 +200,13 @@ def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engi
         ):
             report(consumer.run(until_idle=options.until_idle, report=report))
         report_telemetry(source)
-        verdict = Verdict()
-        if pending is not None:
-            if references is not None:
-                report_joined(options.command, pending.joined)
-            digests = tuple(metric.digest for metric in pending.metrics)
-            scope = Scope(digests=digests, references=references)
-            with store.limited_memory(ConsumerLimits().landing_memory):
-                try:
-                    verdict = _verdict(options, store, scope)
-                except NoMemoryError:  # large reasons
-                    with store.unlimited_memory():
-                        verdict = _verdict(options, store, scope)
-        return _finish(options, consumer, verdict)
+        if pending is None:
+            return _finish(options, consumer, Verdict())
+        if references is not None:
+            report_joined(options.command, pending.joined)
+        digests = tuple(metric.digest for metric in pending.metrics)
+        scope = Scope(digests=digests, references=references)
+        return _finish(options, consumer, _verdict(options, store, scope))
 
 
 def _signs_of_life(options: ConsumeOptions) -> "Callable[[Consumed], None]":
@@ -289,7 +281,19 @@ class Verdict:
 
 
 def _verdict(options: ConsumeOptions, store: "Store", scope: Scope) -> Verdict:
-    """Write the reports that are asked for, and return the verdict."""
+    """Write the reports and return the verdict, in the memory that landing had where that is enough."""
+    from evaltap.evaluator.live.schedule import ConsumerLimits
+    from evaltap.evaluator.store.errors import NoMemoryError
+
+    with store.limited_memory(ConsumerLimits().landing_memory):
+        try:
+            return _read_verdict(options, store, scope)
+        except NoMemoryError:  # large reasons
+            with store.unlimited_memory():
+                return _read_verdict(options, store, scope)
+
+
+def _read_verdict(options: ConsumeOptions, store: "Store", scope: Scope) -> Verdict:
     from evaltap.evaluator.reports.summary import summarise
 
     summary = summarise(store, metrics=scope.digests)

@@ -102,12 +102,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many cases to list on the console (default: 10)",
     )
+    _add_figures(add)
     add(
         "--redact",
         action="store_true",
         help="replace keys, mail addresses, phone, card and account numbers by pseudonyms, as a recorder"
         " does before it writes: for files that were scored",
     )
+    add_filter(parser)
+    add_json(parser)
+    add_guards(parser)
+    parser.set_defaults(run=run, options=ReportOptions)
+
+
+def _add_figures(add: "Callable[..., object]") -> None:
+    """Add what a report shows besides the metrics."""
     add(
         "--by",
         type=names,
@@ -127,10 +136,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="BASE",
         help="HTML: a section with what changed since these runs, as `evaltap compare` finds it",
     )
-    add_filter(parser)
-    add_json(parser)
-    add_guards(parser)
-    parser.set_defaults(run=run, options=ReportOptions)
 
 
 def run(options: ReportOptions) -> int:

@@ -1,7 +1,6 @@
 """Options that most commands have."""
 
 import argparse
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -91,8 +90,12 @@ class MinuteLine:
 def progress(what: str, *, logged: bool = True) -> Iterator[Callable[[int], None]]:
     """Show a running count: all the time on a terminal, and if `logged` a line a minute in a log."""
     if not sys.stderr.isatty():
-        line = MinuteLine(seconds=60.0 if logged else math.inf)
-        yield lambda count: line.due(lambda: f"evaltap: {count:,} {what}")
+        line = MinuteLine()
+
+        def say(count: int) -> None:
+            line.due(lambda: f"evaltap: {count:,} {what}")
+
+        yield say if logged else lambda _: None
         return
     from evaltap.evaluator.reports.console import visible_console
 
