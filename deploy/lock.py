@@ -19,12 +19,12 @@ from typing import Any
 
 DEPLOY = Path(__file__).parent
 ROOT = DEPLOY.parent
-EXTRAS = ("collect", "evaluator", "judge", "kafka")
+EXTRAS = ("collect", "evaluator", "kafka")
 PYTHONS = ("3.11", "3.12", "3.13")
 MACHINES = ("x86_64", "aarch64")
 GLIBC = ("manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux_2_12", "manylinux1")
 PERMISSIVE = re.compile(
-    r"^(Apache|MIT|BSD|[23]-Clause BSD|ISC|PSF|Python Software|CNRI|0BSD|Unlicense|Zlib|The Unlicense)",
+    r"^(Apache|MIT|BSD|[23]-Clause BSD|ISC|PSF|Python Software|CNRI|0BSD|CC0|Unlicense|Zlib|The Unlicense)",
     re.IGNORECASE,
 )
 LOOKED_AT = {
@@ -32,6 +32,7 @@ LOOKED_AT = {
     "tqdm": "MPL-2.0 for some of its files, used unchanged",
     "pathspec": "MPL-2.0, used unchanged, and only to build",
     "certifi": "MPL-2.0, used unchanged",
+    "shtab": "MPL-2.0, used unchanged",
 }
 
 
@@ -167,6 +168,7 @@ def _paragraphs() -> Iterator[str]:
     yield "The formats of eval sets, metrics and results are those of tRPC-Agent-Go (Apache-2.0); test"
     yield "vectors of that project are in tests/data/trpc with its licence.  The lexicon of sentiment_score"
     yield "is VADER's (MIT), with its licence in evaluator/evaltap/evaluator/criteria/content/lexicon."
+    yield "The web page loads htmx (0BSD), with its licence in evaluator/evaltap/evaluator/page/static."
     yield ""
     yield "evaltap contains no code of these packages, which an image of deploy/Dockerfile installs:"
 

@@ -1,15 +1,20 @@
-"""What holds for all tests: nothing of the user's own files is used, no example is timed, brokers."""
+"""What holds for all tests: no file of the user is used, no example is timed; brokers and a browser."""
 
 import atexit
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 import apache
 from broker import Broker, GivenCluster
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 os.environ.setdefault("EVALTAP_JUDGE_CACHE", "off")
 
@@ -21,6 +26,7 @@ settings.register_profile("evaltap", deadline=None)
 settings.load_profile("evaltap")
 
 GIVEN_CLUSTER = os.environ.get("EVALTAP_TEST_KAFKA")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 # Its jars may have to be fetched first.
 _APACHE = pytest.param("apache", marks=[pytest.mark.slow, pytest.mark.timeout(300)])
 
@@ -53,3 +59,21 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
     noida.start()
     yield noida
     noida.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """A Chromium: the one that EVALTAP_TEST_BROWSER names, or the first on the path."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = os.environ.get("EVALTAP_TEST_BROWSER") or next(
+        filter(None, map(shutil.which, BROWSERS)), ""
+    )
+    if not found:
+        pytest.skip(
+            f"no browser: none of {', '.join(BROWSERS)} is on the path (EVALTAP_TEST_BROWSER)"
+        )
+    with api.sync_playwright() as playwright:
+        # In containers tests often run as root, where Chromium's sandbox cannot be had.
+        chromium = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()

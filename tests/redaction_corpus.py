@@ -283,7 +283,10 @@ _ENCODINGS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("hex with blanks", lambda text: text.encode().hex(" ")),
     ("percent", lambda text: quote(text, safe="")),
     ("every character in percent", lambda text: "".join(f"%{byte:02X}" for byte in text.encode())),
-    ("gzip in base64", lambda text: base64.b64encode(gzip.compress(text.encode())).decode()),
+    (
+        "gzip in base64",
+        lambda text: base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode(),
+    ),
     ("base32", lambda text: base64.b32encode(text.encode()).decode()),
     ("entities", lambda text: "".join(f"&#{ord(c)};" for c in text)),
     ("hexadecimal entities", lambda text: "".join(f"&#x{ord(c):x};" for c in text)),

@@ -1,6 +1,7 @@
 """The docs tell the truth: links lead somewhere, generated pages are fresh, named commands exist."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,13 @@ def test_every_page_is_listed_in_the_index() -> None:
     assert lacking == []
 
 
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    docs = ROOT / "docs"
+    listed = re.findall(r'"([\w/.-]+\.md)"', (ROOT / "zensical.toml").read_text())
+
+    assert sorted(listed) == sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md"))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_that_is_shown_exists(page: Path) -> None:
     known = set(COMMANDS)
@@ -63,3 +71,17 @@ def test_every_table_of_the_store_is_described_column_by_column() -> None:
 
 def test_help_needs_no_terminal() -> None:
     assert "COMMAND" in build_parser("").format_help()
+
+
+def commands_of_the_page() -> list[str]:
+    templates = ROOT / "evaluator/evaltap/evaluator/page/templates"
+    text = "\n".join(path.read_text() for path in sorted(templates.glob("*.j2")))
+    found = re.findall(r"(?:<code>|^)(evaltap [a-z]+ [^<\n]+)", text, re.MULTILINE)
+    found = [one.replace("{{ data.period }}", "7d") for one in found]
+    return sorted({re.sub(r"\{\{.*?\}\}|\bX\.duckdb\b", "cases.duckdb", one) for one in found})
+
+
+@pytest.mark.parametrize("command", commands_of_the_page())
+def test_every_command_that_the_web_page_shows_is_one(command: str) -> None:
+    arguments = shlex.split(command.replace("NUMBER", "1"))[1:]
+    build_parser(arguments[0]).parse_command(arguments)

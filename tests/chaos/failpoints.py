@@ -51,8 +51,8 @@ def consume_until(folder: Path, deadly: int, *more: str) -> None:
         append(self, table, rows)
 
     Store.transaction = counted  # type: ignore[method-assign]  # this process only lives to die
-    Store.execute = execute_counted  # type: ignore[method-assign]  # see above
-    Store.append = append_counted  # type: ignore[method-assign]  # see above
+    Store.execute = execute_counted  # type: ignore[method-assign, assignment]  # see above
+    Store.append = append_counted  # type: ignore[method-assign, assignment]  # see above
     victims.consume(folder, *more)
 
 

@@ -68,7 +68,7 @@ def test_a_damaged_write_ahead_log_is_set_aside_and_the_log_heals_the_store(
 ) -> None:
     for number in range(DAMAGES):
         folder = tmp_path / f"{number}"
-        shutil.copytree(killed.folder, folder)
+        shutil.copytree(killed.folder, folder, ignore=shutil.ignore_patterns("*.sock"))
         journal = folder / "x.duckdb.wal"
         journal.write_bytes(damage(journal.read_bytes(), random.Random(number)))
 
@@ -95,7 +95,7 @@ def test_a_damaged_database_file_is_named_with_a_remedy_that_works(
     refused = 0
     for number in range(DAMAGES):
         folder = tmp_path / f"{number}"
-        shutil.copytree(killed.folder, folder)
+        shutil.copytree(killed.folder, folder, ignore=shutil.ignore_patterns("*.sock"))
         database = folder / "x.duckdb"
         database.write_bytes(damage(database.read_bytes(), random.Random(number)))
 

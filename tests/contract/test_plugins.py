@@ -4,6 +4,7 @@ Where the framework writes spans too, each test also compares the plugin's turns
 """
 
 import asyncio
+import hashlib
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any, TypeVar
@@ -23,8 +24,19 @@ from plugin_drivers import (
     PydanticAI,
     Strands,
 )
-from plugin_drivers.driver import ALL, AgentSpec, Driver, Tap, call, get_order, says, tapped
+from plugin_drivers.driver import (
+    ALL,
+    AgentSpec,
+    Driver,
+    Tap,
+    call,
+    get_order,
+    latest,
+    says,
+    tapped,
+)
 
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(64))
 ORDER = {"order_id": "A", "total": 42.5}
 T = TypeVar("T")
 MOST_OBSERVATIONS = 40
@@ -102,6 +114,53 @@ def test_an_answer_without_tools(tap: Tap[Driver]) -> None:
     turn = tap.turn()
     assert (turn["user"], turn["final"], turn["status"]) == ("Hi", "Hello.", "ok")
     assert (turn["tools"], turn["intermediate"]) == ([], [])
+
+
+@scenario(
+    cannot={ClaudeAgent: "the hook shows the words of a prompt only"},
+    differ={kind: [ALL] for kind in (Adk, LangChain, OpenAIAgents, PydanticAI, Strands)},
+)
+def test_a_picture_is_known_by_its_digest_and_marked_as_left_out(tap: Tap[Driver]) -> None:
+    agent = tap.agent(says("Delivered."))
+
+    tap.ask(agent, tap.driver.with_picture("Where is A-1?", PNG))
+
+    (case,) = tap.recorder.cases
+    (turn,) = case["actualConversation"]
+    assert turn["userContent"] == {
+        "role": "user",
+        "content": "Where is A-1?",
+        "content_parts": [
+            {
+                "type": "image",
+                "mime_type": "image/png",
+                "size_bytes": len(PNG),
+                "sha256": hashlib.sha256(PNG).hexdigest(),
+            }
+        ],
+    }
+    assert turn["capture"] == {"userContent.contentParts": "truncated"}
+    assert turn["finalResponse"] == {"role": "assistant", "content": "Delivered."}
+
+
+@scenario(cannot={ClaudeAgent: "no hook shows the system prompt"})
+def test_what_the_model_is_told_before_the_conversation_is_its_context(tap: Tap[Driver]) -> None:
+    calls = call("get_order", "c1", order_id="A")
+    agent = tap.agent(
+        says("", calls), says("There."), tools=[get_order], instruction="You know all orders."
+    )
+
+    tap.ask(agent, "Where?")
+
+    tap.turn()
+    witnesses = [tap.recorder, tap.witness.by_spans] if tap.driver.has_spans else [tap.recorder]
+    for witness in witnesses:
+        ((told,),) = [
+            case["actualConversation"][0]["contextMessages"] for case in latest(witness.cases)
+        ]
+        # ADK adds who the agent is.
+        assert told["role"] == "system"
+        assert told["content"].startswith("You know all orders.")
 
 
 @scenario()

@@ -223,6 +223,15 @@ def test_an_endpoint_that_refuses_is_unavailable_and_the_key_is_not_told() -> No
     assert "k-secret" not in str(caught.value)
 
 
+def test_a_key_that_is_no_header_is_refused_and_not_told() -> None:
+    settings = EmbeddingSettings("openai", "m", "http://127.0.0.1:1/v1", "k-secret\nX: y")
+
+    with pytest.raises(ConfigurationError) as caught:
+        OpenAIEmbedder(settings)
+
+    assert "k-secret" not in str(caught.value)
+
+
 # -- weights on this machine -----------------------------------------------------------------------
 
 

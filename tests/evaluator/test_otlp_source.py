@@ -154,7 +154,13 @@ def comparable(case: dict[str, Any]) -> dict[str, Any]:
     """Return a case in the form that is compared: without what names the way it was recorded."""
     source = {k: v for k, v in case["source"].items() if k not in ("revision", "recorderVersion")}
     # When the session began is that of its first turn in the store, of each turn in files.
-    return {k: v for k, v in case.items() if k != "creationTimestamp"} | {"source": source}
+    # Turns of topics repeat the context of their session, as they may be read again alone.
+    turns = [
+        {key: value for key, value in turn.items() if key != "contextMessages"}
+        for turn in case["actualConversation"]
+    ]
+    kept = {key: value for key, value in case.items() if key != "creationTimestamp"}
+    return kept | {"source": source, "actualConversation": turns}
 
 
 class TestTurns:

@@ -1,7 +1,5 @@
 """The HTML report in a real Chromium: it opens, is searched and used by keyboard, runs nothing foreign."""
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,23 +22,6 @@ ATTACK = (
     "<script>window.hacked = 1</script></script><img src=x onerror=window.hacked=1>"
     "<svg onload=window.hacked=1>\u202e{{7*7}}]]>--><a href='javascript:window.hacked=1'>"
 )
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    """A Chromium: the one that EVALTAP_TEST_BROWSER names, or the first on the path."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    found = os.environ.get("EVALTAP_TEST_BROWSER") or next(
-        filter(None, map(shutil.which, NAMES)), ""
-    )
-    if not found:
-        pytest.skip(f"no browser: none of {', '.join(NAMES)} is on the path (EVALTAP_TEST_BROWSER)")
-    with api.sync_playwright() as playwright:
-        # In containers tests often run as root, where Chromium's sandbox cannot be had.
-        chromium = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 class Opened:

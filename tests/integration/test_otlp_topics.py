@@ -66,7 +66,12 @@ def consume(broker: Broker, db: Path, *more: str) -> int:
 def recorded_turns(db: Path) -> list[dict[str, Any]]:
     with Store(db, create=False) as store:
         rows = store.rows("SELECT actual_json FROM latest_turns ORDER BY started_at, invocation_id")
-    return [json.loads(turn) for (turn,) in rows]
+    return [without_context(json.loads(turn)) for (turn,) in rows]
+
+
+def without_context(turn: dict[str, Any]) -> dict[str, Any]:
+    """Return a turn without instructions: turns of topics repeat them, as they may be read again alone."""
+    return {key: value for key, value in turn.items() if key != "contextMessages"}
 
 
 def turns_of_files(paths: Sequence[Path], folder: Path) -> list[dict[str, Any]]:
@@ -74,7 +79,7 @@ def turns_of_files(paths: Sequence[Path], folder: Path) -> list[dict[str, Any]]:
     out = folder / "files.evalset.json"
     assert main(["record", "otlp", *map(str, paths), "--out", str(out)]) == 0
     found = [
-        turn
+        without_context(turn)
         for case in json.loads(out.read_text())["evalCases"]
         for turn in case["actualConversation"]
     ]

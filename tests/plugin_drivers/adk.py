@@ -102,7 +102,7 @@ class Adk(Driver):
         return LlmAgent(
             name=spec.name,
             description=spec.name,
-            instruction="Help.",
+            instruction=spec.instruction or "Help.",
             model=ScriptedModel(script=list(spec.steps)),
             tools=tools,
             sub_agents=[self._agent(spec.successor)] if spec.successor is not None else [],
@@ -119,7 +119,12 @@ class Adk(Driver):
         return words
 
     async def events(
-        self, agent: Runner, text: str, session: str = "s1", *, stream: bool = False
+        self,
+        agent: Runner,
+        text: str | list[types.Part],
+        session: str = "s1",
+        *,
+        stream: bool = False,
     ) -> AsyncGenerator[Event, None]:
         """Send a message and return the events to come."""
         key: Any = {"app_name": "shop", "user_id": "u", "session_id": session}
@@ -128,7 +133,7 @@ class Adk(Driver):
         return agent.run_async(
             user_id="u",
             session_id=session,
-            new_message=content([types.Part(text=text)], "user"),
+            new_message=content([types.Part(text=text)] if isinstance(text, str) else text, "user"),
             run_config=RunConfig(
                 streaming_mode=StreamingMode.SSE if stream else StreamingMode.NONE
             ),
@@ -138,6 +143,10 @@ class Adk(Driver):
     def spans_to(self, witness: Witness) -> Iterator[None]:
         with patch.dict(os.environ, CONTENT_ON_SPANS), global_spans_to(witness):
             yield
+
+    def with_picture(self, text: str, png: bytes) -> list[types.Part]:
+        blob = types.Blob(mime_type="image/png", data=png)
+        return [types.Part(text=text), types.Part(inline_data=blob)]
 
     def handover(self, call_id: str, to: str) -> Call:
         return Call(call_id, "transfer_to_agent", {"agent_name": to})

@@ -73,6 +73,8 @@ class AgentSpec:
     """An agent that it uses as a tool."""
     successor: "AgentSpec | None" = None
     """An agent that it hands over to."""
+    instruction: str | None = None
+    """What its model is told before the conversation."""
     raises: bool = False
     """Whether a tool's exception ends the run; else the model is told of it."""
 
@@ -136,6 +138,10 @@ class Driver(ABC):
 
     def handover(self, call_id: str, to: str) -> Call:
         """Return the call that hands over to another agent."""
+        raise NotImplementedError
+
+    def with_picture(self, text: str, png: bytes) -> Any:
+        """Return a message that `ask` takes in place of a text: words and a picture."""
         raise NotImplementedError
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -111,7 +112,14 @@ class LangChain(Driver):
         if spec.delegate is not None:
             given.append(self._delegate(spec.delegate))
         told: Any = [] if spec.raises else [ToolErrorMiddleware(lambda error, _: str(error))]
-        return create_agent(model(*spec.steps), given, name=spec.name, middleware=told, **options)
+        return create_agent(
+            model(*spec.steps),
+            given,
+            name=spec.name,
+            middleware=told,
+            system_prompt=spec.instruction,
+            **options,
+        )
 
     def _delegate(self, spec: AgentSpec) -> Any:
         inner = self.build(spec)
@@ -161,6 +169,10 @@ class LangChain(Driver):
 
     def result(self, value: Any) -> Any:
         return json.dumps(value)
+
+    def with_picture(self, text: str, png: bytes) -> Any:
+        picture = {"type": "image", "base64": b64encode(png).decode(), "mime_type": "image/png"}
+        return [{"type": "text", "text": text}, picture]
 
     def handover(self, call_id: str, to: str) -> Call:
         return Call(call_id, f"to_{to}", {})

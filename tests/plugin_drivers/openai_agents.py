@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -53,8 +54,9 @@ class Endpoint(httpx2.AsyncBaseTransport):
             return httpx2.Response(500, json={"error": {"message": str(step)}})
         if request.url.path.endswith("/chat/completions"):
             return httpx2.Response(200, json=completion(step))
-        response = self._response(step)
-        if not json.loads(await request.aread()).get("stream"):
+        asked = json.loads(await request.aread())
+        response = {**self._response(step), "instructions": asked.get("instructions")}
+        if not asked.get("stream"):
             return httpx2.Response(200, json=response)
         event = {"type": "response.completed", "sequence_number": 1, "response": response}
         body = f"event: response.completed\ndata: {json.dumps(event)}\n\n"
@@ -143,6 +145,7 @@ class OpenAIAgents(Driver):
             tools.append(self.agent(spec.delegate).as_tool(spec.delegate.name, "Ask it."))
         return Agent(
             spec.name,
+            instructions=spec.instruction,
             model=OpenAIResponsesModel("scripted-1", client(*spec.steps)),
             tools=tools,
             handoffs=[self.agent(spec.successor)] if spec.successor is not None else [],
@@ -176,6 +179,11 @@ class OpenAIAgents(Driver):
         instrumentor.instrument(tracer_provider=witness.provider, exclusive_processor=False)
         yield
         instrumentor.uninstrument()
+
+    def with_picture(self, text: str, png: bytes) -> Any:
+        url = f"data:image/png;base64,{b64encode(png).decode()}"
+        picture = {"type": "input_image", "image_url": url, "detail": "auto"}
+        return [{"type": "input_text", "text": text}, picture]
 
     def handover(self, call_id: str, to: str) -> Call:
         return Call(call_id, f"transfer_to_{to}", {})

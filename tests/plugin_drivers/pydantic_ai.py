@@ -10,7 +10,13 @@ from typing import Any
 
 from pydantic_ai import Agent, AgentRunResult, InstrumentationSettings, ModelRetry
 from pydantic_ai.exceptions import ToolFailed
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+)
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.usage import RequestUsage
 
@@ -99,7 +105,12 @@ class PydanticAI(Driver):
             tools.append(self._delegate(spec.delegate))
         capabilities = [self.capability]
         return Agent(
-            model(*spec.steps), name=spec.name, tools=tools, capabilities=capabilities, **options
+            model(*spec.steps),
+            name=spec.name,
+            instructions=spec.instruction,
+            tools=tools,
+            capabilities=capabilities,
+            **options,
         )
 
     def _delegate(self, spec: AgentSpec) -> Tool:
@@ -124,6 +135,9 @@ class PydanticAI(Driver):
             async for _ in streamed.stream_text():
                 pass
         return None
+
+    def with_picture(self, text: str, png: bytes) -> Any:
+        return [text, BinaryContent(png, media_type="image/png")]
 
     @contextmanager
     def spans_to(self, witness: Witness) -> Iterator[None]:

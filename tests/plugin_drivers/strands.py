@@ -100,6 +100,7 @@ class Strands(Driver):
         return Agent(
             model=ScriptedModel(*spec.steps),
             name=spec.name,
+            system_prompt=spec.instruction,
             tools=tools,
             hooks=[self.hooks],
             callback_handler=None,
@@ -122,6 +123,9 @@ class Strands(Driver):
 
     def result(self, value: Any) -> Any:
         return json.dumps(value)
+
+    def with_picture(self, text: str, png: bytes) -> Any:
+        return [{"text": text}, {"image": {"format": "png", "source": {"bytes": png}}}]
 
     def handover(self, call_id: str, to: str) -> Call:
         return Call(call_id, "handoff_to_agent", {"agent_name": to, "message": "yours"})

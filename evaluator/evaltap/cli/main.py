@@ -9,12 +9,16 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from evaltap.cli.parsing import CommandParser, options_of
+from evaltap.cli.settings import settings_in_effect
 from evaltap.cli.visible import visible_output
-from evaltap.schemas.errors import EvaltapError, InputError
+from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
 
 COMMANDS = {
+    "init": "write evaltap.toml and a metrics file to start with",
+    "up": "receive OTLP, land, score and show it in the browser, all in one process",
     "demo": "run a small support agent, record it twice, land, score and explain the result",
     "record": "turn telemetry or eval cases into eval cases in a file or on a log",
     "collect": "receive OTLP over HTTP and record the agent runs in it",
@@ -27,6 +31,7 @@ COMMANDS = {
     "monitor": "find when live traffic got worse, and which slice of it changed",
     "calibrate": "compare a judge's verdicts with the labels of people",
     "attack": "try prompt injections on a judge and publish how many of them work",
+    "ui": "look at cases, verdicts and runs in the browser",
     "cases": "list the landed cases that fit a filter",
     "curate": "make or update an eval set from what has landed",
     "duplicates": "group turns that are near-duplicates",
@@ -36,6 +41,7 @@ COMMANDS = {
     "coverage": "show what production has and eval sets have not",
     "drift": "test whether the mix of traffic changed between two periods",
     "runs": "list the scoring runs of a DuckDB file",
+    "sql": "run one SQL statement that reads the store, also while a consumer writes to it",
     "show": "show one case with its scores and reasons",
     "why": "say why a case was not scored",
     "report": "summarise scores on screen, or as HTML, Markdown, JUnit XML or JSON",
@@ -46,18 +52,33 @@ COMMANDS = {
     "redact": "list what would leak from files, or write them redacted",
     "erase": "take a person's cases out of log, store and eval sets",
     "prune": "delete what is older than a time from a DuckDB file",
+    "completion": "print a script that lets a shell complete commands and options",
     "fmt": "rewrite eval-set, metrics and result files in canonical form",
 }
 
 GROUPS = {
-    "start": ("demo",),
+    "start": ("demo", "init", "up"),
     "record": ("record", "collect", "redact", "convert"),
     "score": ("consume", "score", "compare", "gate", "calibrate", "attack"),
-    "look": ("cases", "report", "show", "why", "runs", "estimate", "monitor", "attach", "export"),
+    "look": (
+        "ui",
+        "cases",
+        "report",
+        "show",
+        "why",
+        "runs",
+        "estimate",
+        "monitor",
+        "sql",
+        "attach",
+        "export",
+    ),
     "keep": ("curate", "review", "duplicates", "diff", "merge", "coverage", "drift"),
-    "look after": ("doctor", "dlq", "prune", "erase", "fmt"),
+    "look after": ("doctor", "dlq", "prune", "erase", "fmt", "completion"),
 }
 """The commands as the help lists them."""
+
+_WITHOUT_SETTINGS = ("demo", "init")
 
 EXTRAS = {
     "duckdb": "evaluator",
@@ -68,10 +89,10 @@ EXTRAS = {
     "msgspec": "evaluator",
     "nltk": "evaluator",
     "numpy": "evaluator",
-    "openai": "judge",
     "opentelemetry": "collect",
     "re2": "evaluator",
     "rich": "evaluator",
+    "shtab": "evaluator",
     "starlette": "collect",
     "uvicorn": "collect",
 }
@@ -94,6 +115,7 @@ def build_parser(command: str | None = None) -> CommandParser:
     for name, summary in COMMANDS.items():
         child = commands.add_parser(
             name,
+            help=summary,
             description=summary[0].upper() + summary[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -150,14 +172,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     before = os.umask(0o077)  # what a command makes holds conversations
     try:
         with visible_output():
-            return _run(argv)
+            return _run(list(sys.argv[1:] if argv is None else argv))
     finally:
         os.umask(before)
 
 
-def _run(argv: Sequence[str] | None) -> int:
-    arguments = list(sys.argv[1:] if argv is None else argv)
+def _run(arguments: Sequence[str]) -> int:
     command = next((word for word in arguments if not word.startswith("-")), "")
+    try:
+        with nullcontext() if command in ("", *_WITHOUT_SETTINGS) else settings_in_effect():
+            return _run_command(arguments, command)
+    except ConfigurationError as error:  # of the settings
+        print(f"evaltap {command}: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _run_command(arguments: Sequence[str], command: str) -> int:
     parser = build_parser(command if command in COMMANDS else "")
     namespace = parser.parse_command(arguments)
     if namespace.version:

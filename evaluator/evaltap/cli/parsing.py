@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, get_type_hints
 
+from evaltap.cli.settings import fill_in
 from evaltap.evaluator.reports.exit_status import FailOn
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.text import did_you_mean
@@ -21,14 +22,54 @@ class CommandParser(argparse.ArgumentParser):
     """A parser whose errors are one line, with the nearest word that is known."""
 
     def parse_command(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Parse the command line; an unknown option is an error of its command."""
-        namespace, unknown = self.parse_known_args(arguments)
+        """Parse the command line; an unknown option is an error of its command.
+
+        What is not given and has a setting takes its value.
+        """
+        namespace, unknown = self.parse_known_args(self._with_settings(arguments))
         if unknown:
             parser = self._command(namespace.command)
             options = [name for action in parser._actions for name in action.option_strings]
             hint = did_you_mean(unknown[0].partition("=")[0], options)
             parser.error(f"unknown argument {unknown[0]}{'; ' + hint if hint else ''}")
         return namespace
+
+    def _with_settings(self, arguments: Sequence[str]) -> list[str]:
+        """Return the arguments with those that settings give, behind the command and its action."""
+        parser, behind = self._command(next(iter(arguments), None)), 1
+        if parser is self or {"-h", "--help"} & set(arguments):
+            return list(arguments)
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction) and arguments[1:]:
+                parser, behind = action.choices.get(arguments[1], parser), 2
+        return [*arguments[:behind], *fill_in(parser, arguments[behind:])]
+
+    def format_help(self) -> str:
+        """Return the help: what the command does, examples, then the options."""
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage or self._short_usage(), self._actions, [])
+        formatter.add_text(self.description)
+        formatter.add_text(self.epilog)
+        for group in self._action_groups:
+            formatter.start_section(group.title)
+            formatter.add_text(group.description)
+            formatter.add_arguments(group._group_actions)
+            formatter.end_section()
+        return formatter.format_help()
+
+    def _short_usage(self) -> str:
+        """Return the usage with what must be given alone."""
+        groups = [group for group in self._mutually_exclusive_groups if group.required]
+        either = {id(action) for group in groups for action in group._group_actions}
+        needed = [
+            action
+            for action in self._actions
+            if action.required or not action.option_strings or id(action) in either
+        ]
+        formatter = self._get_formatter()
+        formatter.add_usage(None, needed, groups, prefix="")
+        usage = formatter.format_help().strip().replace("%", "%%")
+        return usage + (" [options]" if len(needed) < len(self._actions) else "")
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with 2."""

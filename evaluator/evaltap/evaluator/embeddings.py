@@ -1,11 +1,13 @@
-"""The embedders that evaltap ships: an endpoint through the `openai` SDK, and weights of `wordllama`.
+"""The embedders that evaltap ships: any endpoint that speaks OpenAI's embeddings, and weights of `wordllama`.
 
-Both packages are extras and are loaded when an embedder is made.
+The latter is an extra and is loaded when an embedder is made.
 """
 
+import json
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -21,6 +23,8 @@ from evaltap.evaluator.contract.embedder import (
     Vector,
 )
 from evaltap.evaluator.contract.hosts import OPENAI_URL, among, host_of
+from evaltap.evaluator.judges.http import Broken, NotSent, TooLarge, TooSlow
+from evaltap.evaluator.judges.openai import openai_client, retry_after
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.criteria import EmbeddingModel
 
@@ -149,7 +153,11 @@ def _timeout(text: str) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-RETRIES = 2
+RETRIES: Final = 2
+FIRST_WAIT: Final = 0.5
+"""Seconds before the first retry; twice as long before the next."""
+LONGEST_WAIT: Final = 30.0
+_TRY_AGAIN: Final = frozenset({408, 409, 429})
 
 
 def make(settings: EmbeddingSettings) -> Embedder:
@@ -161,23 +169,12 @@ class OpenAIEmbedder:
     """Asks an OpenAI-compatible endpoint; the key appears in no text that this class makes."""
 
     def __init__(self, settings: EmbeddingSettings) -> None:
-        try:
-            import openai
-        except ImportError as error:
-            raise ConfigurationError(
-                "embeddings of an endpoint need the openai package; install evaltap[judge]"
-            ) from error
-        self._errors = openai
         self._settings = settings
-        # An explicit key, so that the SDK does not send OPENAI_API_KEY to whatever server is named.
-        self._client = openai.OpenAI(
-            api_key=settings.api_key or "none",
-            base_url=settings.base_url,
-            timeout=settings.timeout.total_seconds(),
-            max_retries=RETRIES,
-            # The texts must not follow a redirect to another server.
-            http_client=openai.DefaultHttpxClient(follow_redirects=False),
-        )
+        self._where = f"{settings.model} at {host_of(settings.base_url)}"
+        try:
+            self._client = openai_client(settings.base_url, "/embeddings", settings.api_key)
+        except ConfigurationError as error:
+            raise ConfigurationError(self._scrub(str(error))) from None
 
     def close(self) -> None:
         """Close the connections."""
@@ -185,25 +182,44 @@ class OpenAIEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Sequence[Vector]:
         """Return the vectors, in the order of the texts; one request for all of them."""
-        where = f"{self._settings.model} at {host_of(self._settings.base_url)}"
+        body = {"model": self._settings.model, "input": [*texts], "encoding_format": "float"}
         try:
-            reply = self._client.embeddings.create(
-                model=self._settings.model, input=[*texts], encoding_format="float"
+            reply = json.loads(self._asked(json.dumps(body).encode()))
+        except (ValueError, RecursionError) as error:
+            raise EmbeddingInvalidError(f"embeddings {self._where}: no JSON: {error}") from None
+        rows = reply.get("data") if isinstance(reply, dict) else None
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise EmbeddingInvalidError(
+                f"embeddings {self._where}: the answer has no list `data` of objects"
             )
-        except (self._errors.APIStatusError, self._errors.APIConnectionError) as error:
-            raise EmbeddingsUnavailableError(
-                f"embeddings {where}: {self._scrub(str(error))}"
-            ) from None
-        except (self._errors.OpenAIError, ValueError, TypeError) as error:
-            raise EmbeddingInvalidError(f"embeddings {where}: {self._scrub(str(error))}") from None
-        rows = getattr(reply, "data", None)
-        if not isinstance(rows, list):
-            raise EmbeddingInvalidError(f"embeddings {where}: the answer has no list `data`")
-        places = [getattr(row, "index", None) for row in rows]
+        places = [row.get("index") for row in rows]
         if sorted(place for place in places if isinstance(place, int)) != [*range(len(texts))]:
-            raise EmbeddingInvalidError(f"embeddings {where}: the rows are not those of the texts")
-        ordered = sorted(rows, key=lambda row: row.index)
-        return checked([getattr(row, "embedding", None) for row in ordered], len(texts))
+            raise EmbeddingInvalidError(
+                f"embeddings {self._where}: the rows are not those of the texts"
+            )
+        ordered = sorted(rows, key=lambda row: int(row["index"]))
+        return checked([row.get("embedding") for row in ordered], len(texts))
+
+    def _asked(self, body: bytes) -> bytes:
+        """Return the body of a good answer, after a few tries; raise EmbeddingsUnavailableError."""
+        said = ""
+        for tries_left in reversed(range(RETRIES + 1)):
+            wait = FIRST_WAIT * 2 ** (RETRIES - tries_left)
+            try:
+                response = self._client.post(body, self._settings.timeout.total_seconds())
+            except (NotSent, Broken, TooSlow, TooLarge) as error:
+                said = str(error) or f"no answer within {self._settings.timeout}"
+            else:
+                if 200 <= response.status < 300:
+                    return response.body
+                said = f"answered {response.status}: {response.body.decode(errors='replace')}"
+                if response.status not in _TRY_AGAIN and response.status < 500:
+                    break
+                asked = retry_after(response.headers)
+                wait = min(asked.total_seconds(), LONGEST_WAIT) if asked is not None else wait
+            if tries_left:
+                time.sleep(wait)
+        raise EmbeddingsUnavailableError(f"embeddings {self._where}: {self._scrub(said)}")
 
     def _scrub(self, text: str) -> str:
         key = self._settings.api_key

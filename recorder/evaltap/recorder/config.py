@@ -1,4 +1,6 @@
-"""The recorder's settings: constructor argument, then `EVALTAP_*` variable, then default.
+"""The recorder's settings: constructor argument, then `EVALTAP_*` variable, then file, then default.
+
+The file is the `evaltap.toml` that EVALTAP_CONFIG names; an agent's working folder is not searched for one.
 
 A wrong argument is the programmer's mistake and raises ConfigurationError at the start.  A wrong
 environment variable is somebody else's, perhaps in production: it is logged, and the default holds,
@@ -7,8 +9,10 @@ or where that would record more than was meant, the value that records less.
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from pathlib import Path
 from typing import TypeVar
 
 from evaltap.recorder.privacy.detectors import Rule
@@ -21,6 +25,7 @@ from evaltap.recorder.sampling.rules import parse_outcome_rules
 from evaltap.recorder.sampling.sampler import OutcomeSampler
 from evaltap.recorder.sampling.sessions import SessionSampler
 from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.files.settings import FILE_VARIABLE, read_settings
 from evaltap.schemas.text import did_you_mean
 
 PREFIX = "EVALTAP_"
@@ -47,7 +52,7 @@ def _setting(
 
     def from_environment() -> _T:
         text = os.environ.get(variable)
-        if text is None:
+        if text is None and (text := _of_file().get(variable)) is None:
             return default
         try:
             return read(text)
@@ -63,6 +68,24 @@ def _setting(
         metadata={"variable": variable, "default": default, "meaning": meaning, "read": read},
     )
     return value
+
+
+def _of_file() -> Mapping[str, str]:
+    """Return what the file that EVALTAP_CONFIG names says; one that cannot be used switches recording off.
+
+    It may have asked for less than the defaults record.
+    """
+    named = os.environ.get(FILE_VARIABLE, "").strip()
+    return _read_file(named) if named else {}
+
+
+@lru_cache(maxsize=8)
+def _read_file(named: str) -> Mapping[str, str]:
+    try:
+        return read_settings(Path(named), [item.name for item in fields(RecorderConfig)]).variables
+    except ConfigurationError as error:
+        _LOG.error("%s: %s; nothing is recorded", FILE_VARIABLE, error)
+        return {f"{PREFIX}DISABLED": "1"}
 
 
 def _switch(text: str) -> bool:
@@ -173,6 +196,9 @@ class RecorderConfig:
         "also hashes.", fallback=True)
     capture_content: bool = _setting("capture_content", True, _switch,
         "Record what was said; off keeps only names, structure, times and numbers.", fallback=False)
+    capture_reasoning: bool = _setting("capture_reasoning", False, _switch,
+        "Record what models think before they answer, as `reasoning_content` of their messages.",
+        fallback=False)
     field_max_bytes: int = _setting("field_max_bytes", 64 * _KIB, _count(256, 16 * _MIB),
         "Longest text, arguments or result to keep; more is cut and marked as truncated.")
     case_max_bytes: int = _setting("case_max_bytes", 900_000, _count(1024, 1_000_000),
@@ -263,18 +289,22 @@ _OTHER_VARIABLES = tuple(
         "ALLOW_CODE",
         "ALLOW_VARIABLES",
         "CASE_SECONDS",
+        "CONFIG",
         "FAIL_ON",
         "ITEMS",
+        "METRICS",
         "P95_MS",
         "PYTHON",
+        "REFERENCES",
         "REVIEWER",
         "SPOOL_DIR",
+        "STORE",
         "TASKS",
         "THRESHOLDS",
     )
 )
 _OTHER_PREFIXES = tuple(
-    f"{PREFIX}{word}_" for word in ("JUDGE", "EMBEDDINGS", "KAFKA", "COLLECT", "GATE", "TEST")
+    f"{PREFIX}{word}_" for word in ("JUDGE", "EMBEDDINGS", "KAFKA", "COLLECT", "GATE", "TEST", "UI")
 )
 """Of variables that other parts read, and check."""
 _warned_of: set[str] = set()

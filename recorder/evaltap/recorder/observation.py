@@ -15,7 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from evaltap.recorder.foreign import error_name, error_text, type_name
+from evaltap.recorder.media import MediaPart
 
+MAX_CONTEXT = 8
+"""Context messages of one run; an agent that is told something else in each call has more."""
 RunStatus = Literal["ok", "error", "incomplete"]
 
 
@@ -67,6 +70,18 @@ class UserMessage:
     time_ns: int
     content: str | None
     capture: Mapping[str, str] = field(default_factory=dict)
+    parts: tuple[MediaPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ContextMessage:
+    """What the model was told besides the conversation: instructions, a system message."""
+
+    run_id: str
+    time_ns: int
+    content: str | None
+    """None when it was there and not shown, with the reason in `capture`."""
+    capture: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +98,10 @@ class ModelCalled:
     cost_usd: float | None = None
     span_id: str | None = None
     agent_name: str | None = None
+    parts: tuple[MediaPart, ...] = ()
+    """What the intermediate response holds besides its text."""
+    reasoning: str | None = None
+    """What the model thought before it said this or called tools; recorded only where that is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +143,18 @@ class Responded:
     time_ns: int
     content: str | None
     capture: Mapping[str, str] = field(default_factory=dict)
+    parts: tuple[MediaPart, ...] = ()
+    reasoning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StateSet:
+    """The session's state after the turn; the last one of a run counts."""
+
+    run_id: str
+    time_ns: int
+    state: Mapping[str, object]
+    capture: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +169,17 @@ class RunEnded:
     """run_ended | root_span_ended | next_message | idle_timeout | shutdown | evicted."""
 
 
-RunEvent = RunStarted | UserMessage | ModelCalled | ToolCalled | ToolReturned | Responded | RunEnded
+RunEvent = (
+    RunStarted
+    | UserMessage
+    | ContextMessage
+    | ModelCalled
+    | ToolCalled
+    | ToolReturned
+    | Responded
+    | StateSet
+    | RunEnded
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ that was begun ends in exactly one counted place.  See docs/explanation/delivery
 import logging
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -102,6 +103,7 @@ class Recorder:
         self,
         *,
         user: str | None = None,
+        parts: Sequence[object] = (),
         session_id: str | None = None,
         user_id: str | None = None,
         app_name: str | None = None,
@@ -111,11 +113,14 @@ class Recorder:
     ) -> Turn:
         """Return a turn of the plain API, to be used in a `with` statement around the agent's work.
 
-        `user` is the user's message; turns of one conversation share the `session_id`.
+        `user` is the user's message; turns of one conversation share the `session_id`.  `parts` are the
+        message's images, audio and files, `{"type": "image", "mime_type": "image/png", "data": png}` or as
+        a model's provider takes them: recorded are type, size and SHA-256, or the URL, and never the bytes.
         """
         return Turn(
             self,
             user=user,
+            parts=parts,
             session_id=session_id,
             user_id=user_id,
             app_name=app_name,
@@ -201,7 +206,11 @@ class Recorder:
         try:
             if self._forked and not self._is_own(observation):
                 return
-            copied, weight = snapshot(observation, self.config.field_max_bytes)
+            copied, weight = snapshot(
+                observation,
+                self.config.field_max_bytes,
+                reasoning=self.config.capture_reasoning,
+            )
             self._events.observe(copied, weight)
         except Exception as error:
             # The one guard of this path: the agent must not see the recorder's troubles.

@@ -9,12 +9,16 @@ protects its caller: that is the part of `guarded`.
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import NamedTuple
 
+from evaltap.recorder.media import MediaPart
 from evaltap.recorder.observation import (
+    MAX_CONTEXT,
     UNSEEN,
+    ContextMessage,
     Failure,
     ModelCalled,
     Observation,
@@ -23,12 +27,23 @@ from evaltap.recorder.observation import (
     RunEnded,
     RunStarted,
     RunStatus,
+    StateSet,
     ToolCalled,
     ToolReturned,
     UserMessage,
     failure_of,
 )
 from evaltap.recorder.protocols import Recording
+
+
+class _Said(NamedTuple):
+    """The agent's last message: its answer, unless another follows."""
+
+    time_ns: int
+    text: str
+    agent: str | None = None
+    parts: tuple[MediaPart, ...] = ()
+    reasoning: str | None = None
 
 
 class ObservedRun:
@@ -57,7 +72,9 @@ class ObservedRun:
         self.session_id = session_id
         self.recorder = recorder
         self._clock = RunClock(clock)
-        self._answer: tuple[int, str, str | None] | None = None
+        self._answer: _Said | None = None
+        self._context: list[str] = []
+        self._context_is_cut = False
         self._open: dict[str, int] = {}
         self._lasted: dict[str, float] = {}
         self._has_user_message = self._responded = self._ended = False
@@ -82,11 +99,33 @@ class ObservedRun:
         """Record that the run has begun."""
         self._observe(self._start)
 
-    def user_message(self, text: str | None) -> None:
+    def user_message(self, text: str | None, parts: Sequence[MediaPart] = ()) -> None:
         """Record the user message; a turn that ends without any says that it is missing."""
+        if text is None and parts:
+            text = ""
         if text is not None:
             self._has_user_message = True
-            self._observe(UserMessage(self.run_id, self._clock.now(), text))
+            now = self._clock.now()
+            self._observe(UserMessage(self.run_id, now, text, parts=tuple(parts)))
+
+    def told(self, text: object) -> None:
+        """Record what the model is told besides the conversation, each text once in a run."""
+        if type(text) is not str or not text or text in self._context:
+            return
+        full = len(self._context) >= MAX_CONTEXT
+        if not full:
+            self._context.append(text)
+        elif self._context_is_cut:
+            return
+        self._context_is_cut = full
+        self._observe(
+            ContextMessage(
+                self.run_id,
+                self._clock.now(),
+                None if full else text,
+                {"contextMessages": "truncated"} if full else {},
+            )
+        )
 
     def is_open(self, call_id: str) -> bool:
         """Return whether this tool call was made and has not returned."""
@@ -107,27 +146,42 @@ class ObservedRun:
         return self._has_user_message
 
     def agent_message(
-        self, text: str | None, agent: str | None = None, *, final: bool = True
+        self,
+        text: str | None,
+        agent: str | None = None,
+        *,
+        final: bool = True,
+        parts: Sequence[MediaPart] = (),
+        reasoning: str | None = None,
     ) -> None:
-        """Record a message of the agent: the answer, unless another follows or it is not `final`."""
+        """Record a message of the agent: the answer, unless another follows or it is not `final`.
+
+        `reasoning` is what the model thought before; where it said nothing, it is no message.
+        """
         self._demote()
-        if text is None:
+        if text is None and not parts:
+            if reasoning:
+                now = self._clock.now()
+                self._observe(ModelCalled(self.run_id, now, agent_name=agent, reasoning=reasoning))
             return
-        if final:
-            self._answer = self._clock.now(), text, agent
-        else:
-            self._observe(ModelCalled(self.run_id, self._clock.now(), text=text, agent_name=agent))
+        self._answer = _Said(self._clock.now(), text or "", agent, tuple(parts), reasoning)
+        if not final:
+            self._demote()
 
     def framework_result(self, text: str) -> None:
         """Record what the framework itself calls the result of the run."""
-        if self._answer is None or self._answer[1] != text:
+        if self._answer is None or self._answer.text != text:
             self._demote()
-            self._answer = self._clock.now(), text, None
+            self._answer = _Said(self._clock.now(), text)
 
-    def answer(self, text: str | None) -> None:
+    def answer(
+        self, text: str | None, parts: Sequence[MediaPart] = (), reasoning: str | None = None
+    ) -> None:
         """Record an answer that is known to be one; the last counts."""
         self._responded = True
-        self._observe(Responded(self.run_id, self._clock.now(), text))
+        content = "" if text is None and parts else text
+        now = self._clock.now()
+        self._observe(Responded(self.run_id, now, content, parts=tuple(parts), reasoning=reasoning))
 
     def model_called(
         self,
@@ -138,6 +192,7 @@ class ObservedRun:
         output_tokens: int | None = None,
         cost_usd: float | None = None,
         agent: str | None = None,
+        reasoning: str | None = None,
     ) -> None:
         """Record a call of a language model and what it used.
 
@@ -153,6 +208,7 @@ class ObservedRun:
                 output_tokens=output_tokens,
                 cost_usd=cost_usd,
                 agent_name=agent,
+                reasoning=reasoning,
             )
         )
 
@@ -222,6 +278,10 @@ class ObservedRun:
             )
         )
 
+    def state(self, state: Mapping[str, object]) -> None:
+        """Record the session's state after the turn; the last counts."""
+        self._observe(StateSet(self.run_id, self._clock.now(), state))
+
     def end(
         self, status: RunStatus = "ok", failure: Failure | None = None, reason: str = "run_ended"
     ) -> None:
@@ -236,8 +296,16 @@ class ObservedRun:
         if status == "error":
             self._demote()
         elif self._answer is not None:
-            said_ns, text, _ = self._answer
-            self._observe(Responded(self.run_id, said_ns, text))
+            said = self._answer
+            self._observe(
+                Responded(
+                    self.run_id,
+                    said.time_ns,
+                    said.text,
+                    parts=said.parts,
+                    reasoning=said.reasoning,
+                )
+            )
         elif status == "ok" and not self._responded:
             missing = {"finalResponse": "missing"}
             self._observe(Responded(self.run_id, self._clock.now(), None, missing))
@@ -248,10 +316,18 @@ class ObservedRun:
         self.end("error" if isinstance(error, Exception) else "incomplete", failure_of(error))
 
     def _demote(self) -> None:
-        if self._answer is not None:
-            said_ns, text, agent = self._answer
-            self._observe(ModelCalled(self.run_id, said_ns, text=text, agent_name=agent))
-            self._answer = None
+        said, self._answer = self._answer, None
+        if said is not None:
+            self._observe(
+                ModelCalled(
+                    self.run_id,
+                    said.time_ns,
+                    text=said.text,
+                    agent_name=said.agent,
+                    parts=said.parts,
+                    reasoning=said.reasoning,
+                )
+            )
 
     def _observe(self, observation: Observation) -> None:
         self.recorder.observe(observation)

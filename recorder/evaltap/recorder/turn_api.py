@@ -11,13 +11,15 @@ the block is recorded as the error of the turn and goes on to the caller unchang
 import functools
 import inspect
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
+from evaltap.recorder.conventions.media_shapes import media_in
 from evaltap.recorder.faults import Guard
+from evaltap.recorder.media import MAX_PARTS, MediaPart, media
 from evaltap.recorder.observation import UNSEEN, Origin, failure_of
 from evaltap.recorder.payload import name as named
 from evaltap.recorder.protocols import Recording
@@ -53,6 +55,7 @@ class Turn:
         recorder: Recording,
         *,
         user: str | None,
+        parts: Sequence[object],
         session_id: str | None,
         user_id: str | None,
         app_name: str | None,
@@ -77,7 +80,7 @@ class Turn:
         self._invocation_id = named(invocation_id) or self.run_id
         self._app_name = app_name
         self._numbers = itertools.count(1)
-        self._user = user
+        self._user, self._parts = user, parts
         self._before: Token[Turn | None] | None = None
 
     def tool(
@@ -139,8 +142,12 @@ class Turn:
         output_tokens: int | None = None,
         cost_usd: float | None = None,
         agent: str | None = None,
+        reasoning: str | None = None,
     ) -> None:
-        """Record a call of a language model; `text` is its message besides the tool calls."""
+        """Record a call of a language model; `text` is its message besides the tool calls.
+
+        `reasoning` is what it thought before; it is kept only with `capture_reasoning`.
+        """
         with Guard(self._recorder.report_fault, "turn.model"):
             self._run.model_called(
                 model,
@@ -149,12 +156,32 @@ class Turn:
                 output_tokens=output_tokens,
                 cost_usd=cost_usd,
                 agent=agent,
+                reasoning=reasoning,
             )
 
-    def respond(self, text: str | None) -> None:
-        """Record the answer to the user; the last one counts."""
+    def context(self, text: str) -> None:
+        """Record what the model is told besides the conversation: its instructions.
+
+        On the log are the first of a session, and others once they differ.
+        """
+        with Guard(self._recorder.report_fault, "turn.context"):
+            self._run.told(text)
+
+    def set_state(self, state: JsonObject) -> None:
+        """Record the session's state after the turn, as far as it is to be compared; the last counts."""
+        with Guard(self._recorder.report_fault, "turn.set_state"):
+            self._run.state(state)
+
+    def respond(
+        self, text: str | None, *, parts: Sequence[object] = (), reasoning: str | None = None
+    ) -> None:
+        """Record the answer to the user; the last one counts.
+
+        `parts` are its images, audio and files, as `Recorder.turn` takes them; `reasoning` is what the
+        model thought before, and is kept only with `capture_reasoning`.
+        """
         with Guard(self._recorder.report_fault, "turn.respond"):
-            self._run.answer(text)
+            self._run.answer(text, _media(parts), reasoning)
 
     def feedback(
         self,
@@ -184,7 +211,7 @@ class Turn:
         self._before = UNDER_WAY.set(self)
         with Guard(self._recorder.report_fault, "turn"):
             self._run.begin()
-            self._run.user_message(self._user)
+            self._run.user_message(self._user, _media(self._parts))
         return self
 
     def __exit__(
@@ -222,6 +249,20 @@ class Turn:
     ) -> None:
         failure = failure_of(error) if error is not None else None
         self._run.tool_returned(call_id, result, failure, duration_ms=duration_ms)
+
+
+def _media(parts: Sequence[object]) -> list[MediaPart]:
+    """Return the parts that are recorded of what was given; one too many shows that more were left out."""
+    given = parts[: MAX_PARTS + 1] if type(parts) in (list, tuple) else [parts]
+    found = (_medium(part) for part in given)
+    return [part for part in found if part is not None]
+
+
+def _medium(part: object) -> MediaPart | None:
+    if type(part) is not dict:
+        return media(data=part)
+    seen = media_in(part)
+    return MediaPart() if seen is None and part.get("type") != "text" else seen
 
 
 UNDER_WAY: ContextVar["Turn | None"] = ContextVar("evaltap_turn", default=None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from evaltap.cli.options.common import add_json, progress
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
 from evaltap.cli.parsing import amount, positive
+from evaltap.cli.settings import of_settings
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import read_metrics
 
@@ -42,13 +43,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "verdicts to say"
     )
     add = parser.add_argument
-    add(
+    metrics = add(
         "--metrics",
         type=Path,
         metavar="M.json",
         help="attack the judge of the first judged metric in it (default: that of the environment;"
         " without one, a scripted judge that believes all that stands outside of the fences)",
     )
+    of_settings(metrics, "EVALTAP_METRICS")
     add("--families", metavar="NAMES", help="only these families, with commas between them")
     add(
         "--max-flip-rate",

@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = (
         "examples:\n"
-        "  evaltap calibrate labels.csv --metrics metrics.json --db results.duckdb\n"
+        "  evaltap calibrate labels.csv --metrics metrics.json --db cases.duckdb\n"
         "  evaltap calibrate labels.jsonl --metrics metrics.json --cases cases.jsonl\n\n"
         'a label: {"evalId": "c-1", "label": "pass"}, perhaps with invocationId, rubricId,'
         " metricName, evalSetId\n\n"

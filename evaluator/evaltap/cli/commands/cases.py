@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_database, add_json, open_store
+from evaltap.cli.options.common import add_database, add_json, open_stores
 from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.parsing import positive
 from evaltap.schemas.text import counted
@@ -64,7 +64,7 @@ def run(options: CasesOptions) -> int:
     from evaltap.evaluator.filters.listing import list_cases
 
     choice = options.chosen.choice()
-    with open_store(options.db, create=False) as store:
+    with open_stores([options.db]) as store:
         found = list_cases(store, choice, options.limit)
     if options.json:
         print(json.dumps([case.data() for case in found.cases], ensure_ascii=False))

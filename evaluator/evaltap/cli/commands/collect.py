@@ -4,17 +4,15 @@ import argparse
 import ipaddress
 import os
 import signal
-import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from evaltap.cli.listening import listening
+from evaltap.cli.receiving import close_recorder, receiver_server
+from evaltap.cli.settings import of_settings
 from evaltap.schemas.errors import InputError
-
-MOST_CONNECTIONS: Final = 500
-GRACE_SECONDS: Final = 5
-"""What requests under way have at the end; stalled ones are cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "'Authorization=Bearer%20TOKEN'). Other machines are let in only with a token and TLS,\n"
         "or with --insecure."
     )
-    parser.add_argument("--log", required=True, metavar="LOG", help="the log to write")
+    of_settings(
+        parser.add_argument("--log", required=True, metavar="LOG", help="the log to write"),
+        "EVALTAP_LOG",
+    )
     parser.add_argument(
         "--host",
         default="127.0.0.1",
@@ -74,11 +75,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: CollectOptions) -> int:
     """Serve until SIGTERM or SIGINT; exit code 0 when everything is on the log."""
-    import uvicorn
-
     from evaltap.recorder import Recorder
-    from evaltap.recorder.sources.collector import TOKEN_VARIABLE, CollectorAccess, application
-    from evaltap.recorder.sources.patience import ImpatientProtocol
+    from evaltap.recorder.sources.collector import TOKEN_VARIABLE, CollectorAccess
 
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     _check(options, token)
@@ -86,33 +84,13 @@ def run(options: CollectOptions) -> int:
     tls: dict[str, Any] = {}
     if options.tls_cert is not None:
         tls = {"ssl_certfile": str(options.tls_cert), "ssl_keyfile": str(options.tls_key)}
-    config = uvicorn.Config(
-        application(recorder, access=CollectorAccess(token, local=options.local)),
-        host=options.host,
-        port=options.port,
-        log_level="error",
-        lifespan="off",
-        access_log=False,
-        http=ImpatientProtocol,
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-        **tls,
-    )
     try:
-        config.load()
+        server = receiver_server(recorder, CollectorAccess(token, local=options.local), tls)
     except (OSError, ValueError) as error:  # ssl's errors are both
         recorder.close()
         raise InputError(f"--tls-cert, --tls-key: cannot be used ({error})") from None
-    server = uvicorn.Server(config)
     _serve(server, options)
-    complete = recorder.close(timeout_seconds=30)
-    counters = recorder.counters()
-    print(
-        f"evaltap collect: {counters.recorded:,} turns recorded, {counters.delivered:,} on the log,"
-        f" {sum(counters.dropped.values()):,} dropped",
-        file=sys.stderr,
-    )
-    return 0 if complete else 3
+    return 0 if close_recorder("collect", recorder) else 3
 
 
 def _check(options: CollectOptions, token: str) -> None:
@@ -132,17 +110,7 @@ def _check(options: CollectOptions, token: str) -> None:
 
 def _serve(server: Any, options: CollectOptions) -> None:
     """Run the server; its own signal handling ends it after the requests that are under way."""
-    with socket.socket(socket.AF_INET6 if ":" in options.host else socket.AF_INET) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((options.host, options.port))
-            # From here on senders are not turned away, even while the server is still starting.
-            listener.listen(128)
-        except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise InputError(
-                f"cannot listen on {options.host}:{options.port} ({reason}); choose another --port"
-            ) from None
+    with listening(options.host, options.port) as listener:
         port = listener.getsockname()[1]
         scheme = "https" if options.tls_cert else "http"
         print(

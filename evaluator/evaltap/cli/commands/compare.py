@@ -28,11 +28,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  evaltap compare main.duckdb branch.duckdb\n"
-        "  evaltap compare results.duckdb#20261121-101500-ab12cd results.duckdb#20261122-090000-12cdef\n"
+        "  evaltap compare cases.duckdb#20261121-101500-ab12cd cases.duckdb#20261122-090000-12cdef\n"
         "  evaltap compare baseline.json now.duckdb --report pr.md --report junit.xml\n"
         "  evaltap compare old.evalset_result.json new.evalset_result.json --max-drop 0.05\n"
         "  evaltap compare base.scores.jsonl head.scores.jsonl --json\n"
-        "  evaltap compare prod.duckdb@2026-11-01/2026-11-08 prod.duckdb@2026-11-08/2026-11-15\n\n"
+        "  evaltap compare cases.duckdb@2026-11-01/2026-11-08 cases.duckdb@2026-11-08/2026-11-15\n\n"
         "A side is a DuckDB file (all its runs are trials, or those of FILE#RUN,RUN), a baseline.json or\n"
         "JSON Lines of scores (`evaltap runs export`), or a result file with several runs.\n"
         "FILE@SINCE/UNTIL and FILE@NAME=VALUE,... (names as in `evaltap estimate --by`) are slices of\n"

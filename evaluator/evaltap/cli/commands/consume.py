@@ -14,7 +14,25 @@ from evaltap.cli.interpreter import collecting_rarely, switching_often
 from evaltap.cli.options.common import MinuteLine, add_json, open_store, progress
 from evaltap.cli.options.engine import LiveEngineOptions, add_live_engine, live_engine
 from evaltap.cli.options.judges import JudgeSession
-from evaltap.cli.options.logs import open_source, remember, report_telemetry
+from evaltap.cli.options.live import (
+    Running,
+    add_monitor,
+    add_scores_otlp,
+    add_serve,
+    check_receivers,
+    figures_of,
+    otlp_outboxes,
+    read_monitor,
+    running,
+    watchers,
+)
+from evaltap.cli.options.logs import (
+    open_source,
+    remember,
+    report_telemetry,
+    tell_where_it_begins,
+)
+from evaltap.cli.options.page import add_page, page
 from evaltap.cli.options.scoring import (
     ScoringOptions,
     add_scoring,
@@ -33,17 +51,19 @@ from evaltap.cli.options.verdict import (
     write_reports,
 )
 from evaltap.cli.parsing import duration, partitions
+from evaltap.cli.settings import STORE, of_settings
 from evaltap.cli.signals import stopped_by_signals
 from evaltap.schemas.log.location import parse_log_location
 
 if TYPE_CHECKING:
     from evaltap.evaluator.batch.engine import Engine
-    from evaltap.evaluator.live.consumer import Consumed, Consumer
+    from evaltap.evaluator.live.consumer import Consumed, Consumer, Duty
     from evaltap.evaluator.live.log_cursor import LogCursor
     from evaltap.evaluator.reports.summary import Difference, Summary
     from evaltap.evaluator.scoring.scorer import CaseScorer
     from evaltap.evaluator.sources.base import CaseSource
     from evaltap.evaluator.store.database import Store
+    from evaltap.schemas.formats.monitor import MonitorFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +78,13 @@ class ConsumeOptions:
     begin: str
     keep_log: timedelta
     heartbeat: Path | None
+    monitor: Path | None
+    serve: tuple[str, int] | None
+    ui: str | None
     report: tuple[Path, ...]
     json: bool
     publish: PublishOptions
+    scores_otlp: str | None
     scoring: ScoringOptions
     guards: GuardOptions
     where: LiveEngineOptions
@@ -72,7 +96,8 @@ _EXAMPLES = (
     "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json\n"
     "  evaltap consume --log 'kafka://broker:9092/otlp_spans,otlp_logs?format=otlp' --db cases.duckdb\n"
     "  evaltap consume --log kafka://broker:9092/evaltap.cases --partitions 0-3 --db shard-0.duckdb\n"
-    "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json --engine ray\n\n"
+    "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json --engine ray\n"
+    "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json --monitor monitor.json\n\n"
     "exit code with --until-idle and --metrics: 0 all passed, 1 something failed, 3 incomplete"
 )
 
@@ -81,12 +106,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = _EXAMPLES
     add = parser.add_argument
-    add(
+    log = add(
         "--log",
         required=True,
         metavar="LOG",
         help="the log to read: a file, kafka://host:port/topic, or with ?format=otlp topics of raw OTLP",
     )
+    of_settings(log, "EVALTAP_LOG")
     add(
         "--partitions",
         type=partitions,
@@ -95,7 +121,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         " each with a --db of its own (`evaltap attach` reads them as one)",
     )
     add_dlq_topic(parser)
-    add("--db", required=True, type=Path, metavar="X.duckdb", help="where cases and scores go")
+    store = add(
+        "--db", required=True, type=Path, metavar="X.duckdb", help="where cases and scores go"
+    )
+    of_settings(store, STORE)
     add(
         "--until-idle",
         action="store_true",
@@ -123,7 +152,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="touch this file every few seconds while cases land and are scored, for a probe",
     )
+    add_monitor(parser)
+    add_serve(parser)
+    add_page(parser)
     add_scores_topic(parser)
+    add_scores_otlp(parser)
     add_scoring(
         parser, metrics_help="score with these metrics (default: only land)", required=False
     )
@@ -134,12 +167,42 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run, options=ConsumeOptions)
 
 
-def run(options: ConsumeOptions) -> int:
-    """Consume; return the exit code."""
+class Ending:
+    """What SIGTERM and SIGINT do."""
+
+    def begin(self, consumer: "Consumer") -> None:
+        """Note that signals are taken from here on, before the first record."""
+
+    def end(self, consumer: "Consumer") -> None:
+        """Have the consumer end; called by the first signal."""
+        consumer.stop()
+
+
+def run(options: ConsumeOptions, ending: Ending | None = None) -> int:
+    """Consume, anew with each reload; return the exit code."""
     options.where.check(scores=options.scoring.metrics is not None)
+    with running(options.command, options.serve, lambda: _check_files(options)) as service:
+        while True:
+            code = _consume_once(options, service, ending or Ending())
+            if not service.again():
+                return code
+
+
+def _check_files(options: ConsumeOptions) -> None:
+    """Raise EvaltapError when metrics, references or rules are not in order."""
+    with JudgeSession(options.scoring.judges) as judges:
+        scorer = None
+        if options.scoring.metrics is not None:
+            scorer = case_scorer(options.scoring, judges).scorer
+        rules = read_monitor(options.monitor, scorer)
+        check_receivers(rules, options.monitor, allow_code=options.scoring.allow_code)
+        options.scoring.read_references()
+
+
+def _consume_once(options: ConsumeOptions, service: Running, ending: Ending) -> int:
     with JudgeSession(options.scoring.judges) as judges:
         if options.scoring.metrics is None:
-            return _consume(options, None, None)
+            return _consume(options, None, None, service, ending)
         from evaltap.evaluator.scoring.time_limit import WATCH
 
         scorer = case_scorer(options.scoring, judges).scorer
@@ -147,59 +210,62 @@ def run(options: ConsumeOptions) -> int:
             WATCH.exit_when_stuck(),
             live_engine(options.where, scorer, options.scoring.concurrency, judges) as engine,
         ):
-            return _consume(options, scorer, engine)
+            return _consume(options, scorer, engine, service, ending)
 
 
-def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engine | None") -> int:
+def _consume(
+    options: ConsumeOptions,
+    scorer: "CaseScorer | None",
+    engine: "Engine | None",
+    service: Running,
+    ending: Ending,
+) -> int:
     """Land a log and score it until stopped, or until it is idle; return the exit code."""
-    from evaltap.evaluator.live.consumer import Consumed, Consumer
+    from evaltap.evaluator.live.consumer import Consumer
+    from evaltap.evaluator.remote.server import served
 
     with (
         closing(
             open_source(options.log, until_idle=options.until_idle, partitions=options.partitions)
         ) as source,
         open_store(options.db) as store,
+        served(store),
+        page(options.command, options.ui, store) as shown,
         progress("turns landed", logged=False) as show,
         ExitStack() as opened,
     ):
         moved = remember(options.log, source, store)
-        _tell_where_it_begins(options, source, store)
-        published = outboxes(options.publish, store)
-        for outbox in published:
-            opened.callback(outbox.close)
+        tell_where_it_begins(options.command, options.log, options.begin, source, store)
+        rules = read_monitor(options.monitor, scorer)
         references = options.scoring.read_references()
         pending = None
         if scorer is not None:
-            concurrency = options.scoring.concurrency
             pending = pending_scorer(
-                store, scorer, concurrency, references=references, engine=engine
-            )
+                store, scorer, options.scoring.concurrency, references=references, engine=engine,
+                rules=rules.score,
+            )  # fmt: skip
         consumer = Consumer(
             source,
             store,
             scorer=pending,
-            duties=[*published, *_log_cursors(options, source, store, opened)],
+            duties=[*_duties(options, source, store, rules, service, opened), *shown],
             log=options.log,
             from_now=options.begin == "now",
-            beat=_signs_of_life(options),
+            beat=_signs_of_life(options, service),
         )
-
+        service.reload.stop = consumer.stop
         consumer.consumed.gaps += moved
-        reported: list[str] = []
-
-        def report(consumed: Consumed) -> None:
-            show(consumed.landed.turns)
-            for gap in consumed.gaps[len(reported) :]:
-                reported.append(gap)
-                print(f"evaltap {options.command}: GAP {gap}", file=sys.stderr)
-
+        report = _reporter(options.command, show)
         with (
-            stopped_by_signals(options.command, consumer.stop),
+            stopped_by_signals(options.command, service.ending(lambda: ending.end(consumer))),
             collecting_rarely(),
             nullcontext() if scorer is not None and scorer.waits else switching_often(),
         ):
+            ending.begin(consumer)
             report(consumer.run(until_idle=options.until_idle, report=report))
         report_telemetry(source)
+        if service.reload.accepted:
+            return 0
         if pending is None:
             return _finish(options, consumer, Verdict())
         if references is not None:
@@ -209,8 +275,42 @@ def _consume(options: ConsumeOptions, scorer: "CaseScorer | None", engine: "Engi
         return _finish(options, consumer, _verdict(options, store, scope))
 
 
-def _signs_of_life(options: ConsumeOptions) -> "Callable[[Consumed], None]":
-    """Return what touches the heartbeat and, in a log, writes a line a minute."""
+def _duties(
+    options: ConsumeOptions,
+    source: "CaseSource",
+    store: "Store",
+    rules: "MonitorFile",
+    service: Running,
+    opened: ExitStack,
+) -> "list[Duty]":
+    """Return what the consumer does beside landing and scoring; `opened` closes it."""
+    code = options.scoring.allow_code
+    closed: list[Duty] = [
+        *watchers(options.command, options.monitor, rules, store, allow_code=code),
+        *outboxes(options.publish, store),
+        *otlp_outboxes(options.scores_otlp, store),
+        *figures_of(store, service, serve=options.serve is not None, endpoint=options.scores_otlp),
+    ]
+    for duty in closed:
+        opened.callback(duty.close)
+    return [*_log_cursors(options, source, store, opened), *closed, service.reload]
+
+
+def _reporter(command: str, show: "Callable[[int], None]") -> "Callable[[Consumed], None]":
+    """Return what shows how far the consumer is, and says each gap once."""
+    reported: list[str] = []
+
+    def report(consumed: "Consumed") -> None:
+        show(consumed.landed.turns)
+        for gap in consumed.gaps[len(reported) :]:
+            reported.append(gap)
+            print(f"evaltap {command}: GAP {gap}", file=sys.stderr)
+
+    return report
+
+
+def _signs_of_life(options: ConsumeOptions, service: Running) -> "Callable[[Consumed], None]":
+    """Return what tells probes, touches the heartbeat and, in a log, writes a line a minute."""
     from evaltap.evaluator.live.heartbeat import heartbeat
     from evaltap.schemas.text import counted
 
@@ -219,6 +319,7 @@ def _signs_of_life(options: ConsumeOptions) -> "Callable[[Consumed], None]":
     before = 0
 
     def beat(consumed: "Consumed") -> None:
+        service.beat()
         if touch is not None:
             touch()
         if line is not None:
@@ -235,24 +336,6 @@ def _signs_of_life(options: ConsumeOptions) -> "Callable[[Consumed], None]":
         )
 
     return beat
-
-
-def _tell_where_it_begins(options: ConsumeOptions, source: "CaseSource", store: "Store") -> None:
-    """Say where a file that is new to a local log begins, when that is not the log's first record."""
-    from evaltap.evaluator.sources.positions import stored_offsets
-
-    if not isinstance(parse_log_location(options.log), Path):
-        return
-    known = stored_offsets(store)
-    for partition, (start, end) in source.bounds().items():
-        begins = end if options.begin == "now" else start
-        if partition not in known and begins > 1:
-            why = "behind the newest" if options.begin == "now" else "what was before it is trimmed"
-            print(
-                f"evaltap {options.command}: {options.db} is new to this log and begins at record"
-                f" {begins:,}: {why}",
-                file=sys.stderr,
-            )
 
 
 def _log_cursors(

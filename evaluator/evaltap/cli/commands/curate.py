@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from evaltap.evaluator.curation.updating import Updated
     from evaltap.evaluator.evalsets.files import SetFile
     from evaltap.evaluator.scoring.scorer import CaseScorer
-    from evaltap.evaluator.store.database import Store
+    from evaltap.evaluator.store.queries import StoreReader
     from evaltap.schemas.formats.metric import EvalMetric
 
 SHOWN = 5
@@ -203,7 +203,7 @@ def _there(options: CurateOptions) -> "SetFile":
 
 
 def _curated(
-    options: CurateOptions, recipe: "Recipe", store: "Store", judges: JudgeSession
+    options: CurateOptions, recipe: "Recipe", store: "StoreReader", judges: JudgeSession
 ) -> "Curated":
     from evaltap.cli.options.redaction import case_redactor
     from evaltap.evaluator.curation.curate import Means, curate
@@ -231,7 +231,7 @@ def _curated(
         return curate(store, recipe, means)
 
 
-def _landed(store: "Store") -> set[str]:
+def _landed(store: "StoreReader") -> set[str]:
     return {name for (name,) in store.rows("SELECT DISTINCT eval_id FROM cases")}
 
 

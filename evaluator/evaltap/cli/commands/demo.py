@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parents[1] / "demo"
 QUERIES = (
-    "FROM v_pass_rate;",
-    "SELECT eval_id, metric_name, reason FROM v_worst_cases;",
-    "SELECT tool_name, calls, errors FROM v_tools;",
+    "FROM v_pass_rate",
+    "SELECT eval_id, metric_name, reason FROM v_worst_cases",
+    "SELECT tool_name, calls, errors FROM v_tools",
 )
 
 
@@ -187,15 +187,14 @@ def _explain(folder: Path, turns: int, summary: "Summary") -> None:
     print("redacted before anything was written; references and a scripted judge scored them:\n")
     print_summary(summary, console())
     database = folder / "cases.duckdb"
-    print(f"\nas a page, for a browser: {folder / 'report.html'}")
-    print(f"everything is in {database}; ask it:")
+    evaltap = _program("evaltap")
+    print(f"\nin the browser ({folder / 'report.html'} is a page to send around)")
+    print(f"  {evaltap} ui {database}")
+    print("one case, turn by turn")
+    print(f"  {evaltap} show {database} s-too-generous")
+    print("or ask in SQL")
     for query in QUERIES:
-        print(f"  {query}")
-    print(
-        f"for example: {_program('python')} -c \"import duckdb; print(duckdb.connect('{database}')"
-        f".sql('{QUERIES[0].rstrip(';')}'))\""
-    )
-    print(f"one case, turn by turn: {_program('evaltap')} show {database} s-too-generous")
+        print(f'  {evaltap} sql "{query}" --db {database}')
 
 
 def _program(name: str) -> str:

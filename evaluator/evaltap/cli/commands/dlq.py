@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evaltap.cli.options.common import add_database, add_json, open_store
+from evaltap.cli.options.common import add_database, add_json, open_store, open_stores
 from evaltap.cli.parsing import positive
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.safe_text import visible
@@ -82,7 +82,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _list(options: ListOptions) -> int:
     from evaltap.evaluator.landing.dead_letters import letters
 
-    with open_store(options.db, create=False) as store:
+    with open_stores([options.db]) as store:
         found = letters(store, reason=options.reason, limit=options.limit)
         ((total,),) = store.rows(
             "SELECT count(*) FROM dead_letters WHERE $reason = '' OR reason = $reason",
@@ -103,7 +103,7 @@ def _list(options: ListOptions) -> int:
 def _show(options: ShowOptions) -> int:
     from evaltap.evaluator.landing.dead_letters import letters
 
-    with open_store(options.db, create=False) as store:
+    with open_stores([options.db]) as store:
         found = letters(store, only=options.number)
     if not found:
         raise InputError(

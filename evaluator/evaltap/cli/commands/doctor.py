@@ -2,18 +2,23 @@
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evaltap.cli.options.common import add_json
+from evaltap.cli.options.common import add_json, open_stores
+from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.settings import FILE_NAME, find_settings
 from evaltap.schemas.log.location import OTLP, KafkaLocation, parse_log_location
 
 if TYPE_CHECKING:
     from evaltap.evaluator.maintenance.completeness import Account
+    from evaltap.evaluator.maintenance.lag import Lag
     from evaltap.evaluator.sources.positions import LogPosition
+    from evaltap.recorder.diagnostics import Diagnostic
 
 _SIGNS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
 
@@ -37,21 +42,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "exit code: 0 all is well, 1 a gap, a problem or a producer that ended without an account was found"
     )
     add = parser.add_argument
-    add("--log", metavar="LOG", help="the log to account for: a file, or kafka://host:port/topic")
-    add("--db", type=Path, metavar="X.duckdb", help="a DuckDB file that consumed it")
+    log = add(
+        "--log", metavar="LOG", help="the log to account for: a file, or kafka://host:port/topic"
+    )
+    of_settings(log, "EVALTAP_LOG")
+    of_settings(
+        add("--db", type=Path, metavar="X.duckdb", help="a DuckDB file that consumed it"), STORE
+    )
     add_json(parser)
     parser.set_defaults(run=run, options=DoctorOptions)
 
 
 def run(options: DoctorOptions) -> int:
     """Look, tell, and return 1 when something is wrong."""
-    from evaltap.evaluator.maintenance.completeness import accounts
     from evaltap.recorder.diagnostics import Diagnostic, diagnose
 
-    sights = diagnose() + _log_sight(options.log)
+    sights = [*_settings_sight(), *diagnose(), *_log_sight(options.log)]
+    lag = _lag(options.db)
+    if lag is not None and lag.cases:
+        sights.append(Diagnostic("scoring", _behind(lag), "note"))
     location = parse_log_location(options.log) if options.log else None
     on_broker = isinstance(location, KafkaLocation)
-    found = accounts(None if isinstance(location, KafkaLocation) else location, options.db)
+    found = _accounts(None if isinstance(location, KafkaLocation) else location, options)
     positions: Sequence[LogPosition] = []
     away = False
     if isinstance(location, KafkaLocation):
@@ -78,6 +90,7 @@ def run(options: DoctorOptions) -> int:
             ],
             "partitions": [_position_data(position) for position in positions],
             "producers": [_data(account) for account in found],
+            "unscored": None if lag is None else lag.data(),
         }
         print(json.dumps(data, ensure_ascii=False))
     else:
@@ -94,17 +107,55 @@ def run(options: DoctorOptions) -> int:
     return 1 if lost or gone or unaccounted or problem else 0
 
 
+def _accounts(log: Path | None, options: DoctorOptions) -> "Sequence[Account]":
+    """Return the accounts of log and store; of a log that only the settings name none while it is no log."""
+    from evaltap.evaluator.maintenance.completeness import accounts
+
+    try:
+        return accounts(log, options.db)
+    except InputError:
+        if options.log != os.environ.get("EVALTAP_LOG"):
+            raise
+        return []  # the sights say what is wrong with it
+
+
+def _settings_sight() -> "list[Diagnostic]":
+    """Return which settings file the commands of this folder read."""
+    from evaltap.recorder.diagnostics import Diagnostic
+
+    found = find_settings(Path.cwd(), os.environ)
+    if found is None:
+        return [Diagnostic("settings file", f"no {FILE_NAME} here or above (evaltap init)", "ok")]
+    return [Diagnostic("settings file", str(found), "ok")]
+
+
+def _lag(db: Path | None) -> "Lag | None":
+    """Return what waits for scores in a store; None without one."""
+    if db is None or not db.exists():
+        return None
+    from evaltap.cli.options.common import open_stores
+    from evaltap.evaluator.maintenance.lag import oldest_unscored
+
+    with open_stores([db]) as store:
+        return oldest_unscored(store)
+
+
+def _behind(lag: "Lag") -> str:
+    from evaltap.schemas.text import counted
+
+    return f"{counted(lag.cases, 'case')} without scores, the oldest for {lag.seconds:,.0f} s"
+
+
 def _positions(
     location: KafkaLocation, db: Path | None
 ) -> "tuple[list[LogPosition], Sequence[str]]":
     """Return how far the store has read the topics (nothing, without a store), and missing topics."""
     from evaltap.evaluator.sources.kafka import KafkaSource
     from evaltap.evaluator.sources.positions import log_positions, partly_read, stored_offsets
-    from evaltap.evaluator.store.database import Store
 
     offsets, partly = {}, set()
     if db is not None:
-        with Store(db, create=False) as store:
+        with open_stores([db]) as store:
             offsets, partly = stored_offsets(store), partly_read(store)
     source = KafkaSource(location)
     try:

@@ -14,7 +14,7 @@ from evaltap.cli.parsing import names
 if TYPE_CHECKING:
     from evaltap.evaluator.curation.drift import Drift
     from evaltap.evaluator.curation.values import Seen
-    from evaltap.evaluator.store.database import Store
+    from evaltap.evaluator.store.queries import StoreReader
 
 SHOWN = 5
 
@@ -93,7 +93,7 @@ def run(options: DriftOptions) -> int:
     return 0
 
 
-def _seen(store: "Store", period: PeriodOrSet, app: str) -> "list[Seen]":
+def _seen(store: "StoreReader", period: PeriodOrSet, app: str) -> "list[Seen]":
     from evaltap.evaluator.curation.values import Period, seen_in, seen_of_set
     from evaltap.evaluator.evalsets.files import read_set
 

@@ -2,26 +2,29 @@
 
 import argparse
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_json, open_stores
+from evaltap.cli.options.common import add_json, open_store, open_stores
+from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.monitoring.model import Changed, Event
+    from evaltap.evaluator.monitoring.model import Event
 
-ACTIONS = ("check", "replay")
+ACTIONS = ("check", "replay", "alerts", "rebase")
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorOptions:
-    """What to do, the rules, and the files whose turns are watched."""
+    """What to do, with which files, by which rules."""
 
     action: str
-    db: tuple[Path, ...]
-    rules: Path
+    words: tuple[str, ...]
+    rules: Path | None
     json: bool
 
 
@@ -29,49 +32,99 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = (
         "examples:\n"
-        "  evaltap monitor check --rules monitor.json\n"
-        "  evaltap monitor replay prod.duckdb --rules monitor.json\n\n"
+        "  evaltap monitor check monitor.json\n"
+        "  evaltap monitor replay cases.duckdb --rules monitor.json\n"
+        "  evaltap monitor alerts cases.duckdb\n"
+        "  evaltap monitor rebase cases.duckdb helpful\n\n"
         'monitor.json: {"falseAlarmsPerMonth": 0.05, "watch": [{"name": "helpful",\n'
         '  "signal": "pass_rate", "metric": "helpful", "where": {"app": "shop"}, "by": ["tool"]},\n'
         '  {"name": "slow", "signal": "slow_rate"}, {"name": "alive", "signal": "silence",\n'
         '  "minutes": 30}]}\n\n'
-        "replay runs the watches over what is stored: the first days (`baselineDays`, 14) say what is\n"
-        "usual. The same file gives the same alarms, so a timer that calls it watches live traffic.\n\n"
+        "check looks at the rules. replay runs the watches over what is stored: the first days\n"
+        "(`baselineDays`, 14) say what is usual. alerts lists what `evaltap consume --monitor` has found.\n"
+        "rebase lets a watch learn anew from now on: after a change that is to stay.\n\n"
         "exit code: 0 nothing is firing at the end, 1 something is, 2 bad input, 3 nothing to say yet"
     )
     add = parser.add_argument
-    add("action", choices=ACTIONS, help="check the rules, or replay what is stored")
-    add("db", nargs="*", type=Path, metavar="X.duckdb", help="replay: the file, or several as one")
-    add("--rules", type=Path, required=True, metavar="monitor.json", help="what is watched")
+    add("action", choices=ACTIONS, help="what to do")
+    add(
+        "words",
+        nargs="*",
+        metavar="FILE",
+        help="check: the rules; replay, alerts: the DuckDB file, or several as one; rebase: the file and"
+        " the name of a watch",
+    )
+    add("--rules", type=Path, metavar="monitor.json", help="what is watched")
     add_json(parser)
     parser.set_defaults(run=run, options=MonitorOptions)
 
 
 def run(options: MonitorOptions) -> int:
-    """Check the rules, or print the alarms; return the exit code."""
-    from evaltap.evaluator.monitoring.replay import replay
-    from evaltap.evaluator.monitoring.rules import chance_of, read_rules
-    from evaltap.schemas.errors import InputError
+    """Check the rules, print alarms, or let a watch begin anew; return the exit code."""
+    actions = {"check": _check, "replay": _replay, "alerts": _alerts, "rebase": _rebase}
+    return actions[options.action](options)
 
-    rules = read_rules(options.rules)
-    if options.action == "check":
-        if options.db:
-            raise InputError("check: looks at the rules only; leave the DuckDB file out")
-        chances = [{"watch": one.name, "falseAlarmsPerMonth": chance_of(one, rules)}
-                   for one in rules.watch if one.signal != "silence"]  # fmt: skip
-        print(json.dumps(chances) if options.json else f"{len(rules.watch)} watches, all in order")
-        return 0
-    if not options.db:
+
+def _check(options: MonitorOptions) -> int:
+    from evaltap.evaluator.monitoring.rules import chance_of, read_rules
+
+    files = [*map(Path, options.words), *([options.rules] if options.rules else [])]
+    if len(files) != 1:
+        raise InputError("check: looks at one file of rules; `evaltap monitor check monitor.json`")
+    rules = read_rules(files[0])
+    chances = [{"watch": one.name, "falseAlarmsPerMonth": chance_of(one, rules)}
+               for one in rules.watch if one.signal != "silence"]  # fmt: skip
+    print(json.dumps(chances) if options.json else f"{len(rules.watch)} watches, all in order")
+    return 0
+
+
+def _replay(options: MonitorOptions) -> int:
+    from evaltap.evaluator.monitoring.replay import replay
+    from evaltap.evaluator.monitoring.rules import read_rules
+
+    if not options.words or options.rules is None:
         raise InputError(
-            "replay: expected a DuckDB file; `evaltap monitor replay X.duckdb --rules R`"
+            "replay: expected a DuckDB file and rules; `evaltap monitor replay X.duckdb --rules R`"
         )
-    with open_stores(options.db) as store:
+    rules = read_rules(options.rules)
+    with open_stores([Path(word) for word in options.words]) as store:
         events = replay(store, rules)
     if options.json:
         print(json.dumps([event.data() for event in events], ensure_ascii=False))
     else:
         _print(events)
     return _code(events)
+
+
+def _alerts(options: MonitorOptions) -> int:
+    from evaltap.evaluator.monitoring.history import firing, read_alerts
+
+    if not options.words:
+        raise InputError("alerts: expected a DuckDB file; `evaltap monitor alerts X.duckdb`")
+    with open_stores([Path(word) for word in options.words]) as store:
+        alerts = read_alerts(store)
+    if options.json:
+        print(json.dumps([one.data() for one in alerts], ensure_ascii=False))
+    else:
+        _print([one.event for one in alerts])
+        if not alerts:
+            print("no alarm so far")
+    return 1 if firing(alerts) else 0
+
+
+def _rebase(options: MonitorOptions) -> int:
+    from evaltap.evaluator.monitoring.starts import rebase
+
+    if len(options.words) != 2:
+        raise InputError(
+            "rebase: expected a DuckDB file and a watch; `evaltap monitor rebase X.duckdb NAME`"
+        )
+    path, watch = options.words
+    now = datetime.now(UTC)
+    with open_store(Path(path), create=False) as store:
+        rebase(store, watch, now)
+    print(f"{watch}: turns from {now:%Y-%m-%d %H:%M} UTC on say what is usual")
+    return 0
 
 
 def _code(events: "list[Event]") -> int:
@@ -95,6 +148,8 @@ def _print(events: "list[Event]") -> None:
 
 
 def _lines(event: "Event") -> Iterator[str]:
+    from evaltap.evaluator.monitoring.wording import explanation
+
     slice_ = "".join(f" {name}={value}" for name, value in event.slice.items())
     at = "" if event.at is None else f", {event.at:%Y-%m-%d %H:%M} UTC"
     yield f"{event.status} {event.watch}{slice_}{at}"
@@ -106,14 +161,8 @@ def _lines(event: "Event") -> Iterator[str]:
         )
     elif event.since is not None:
         yield f"  no turn since {event.since:%Y-%m-%d %H:%M} UTC"
-    yield from (f"  {_explanation(one)}" for one in event.changed)
+    yield from (f"  {explanation(one)}" for one in event.changed)
     if event.cases:
         yield f"  cases: {' '.join(event.cases)}"
-
-
-def _explanation(one: "Changed") -> str:
-    if one.kind == "mix":
-        shares = f"{one.share_before:.1%} -> {one.share_after:.1%} of the turns"
-        return f"{one.by} {one.value}: {shares}; users changed, not the agent"
-    rates = f"{one.rate_before:.1%} -> {one.rate_after:.1%}"
-    return f"{one.by} {one.value}: {rates}, {100 * one.effect:.1f} points of all turns"
+    if event.cases_filter:
+        yield f"  all of them: evaltap cases X.duckdb {shlex.quote(event.cases_filter)}"

@@ -3,11 +3,12 @@
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evaltap.cli.settings import of_settings
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
 
@@ -27,7 +28,7 @@ CLAUDE_CODE_EXAMPLE = f"""examples:
 {EXIT_CODES}"""
 OTLP_EXAMPLE = f"""examples:
   evaltap record otlp traces.otlp.json logs.otlp.json --out support.evalset.json
-  evaltap record otlp traces.jsonl --log log.db
+  evaltap record otlp traces.jsonl --log agent.log.db
   evaltap record otlp traces.otlp.json --explain     # look only
 {EXIT_CODES}"""
 
@@ -118,7 +119,10 @@ def _configure_cases(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=".evalset.json or JSON Lines of eval cases",
     )
-    parser.add_argument("--log", required=True, metavar="LOG", help="the log to append to")
+    of_settings(
+        parser.add_argument("--log", required=True, metavar="LOG", help="the log to append to"),
+        "EVALTAP_LOG",
+    )
     parser.add_argument(
         "--no-redaction",
         action="store_true",
@@ -158,6 +162,12 @@ def record_otlp(options: OtlpOptions) -> int:
     if options.explain:
         for line in explain(cases):
             print(line, file=sys.stderr)
+        if report.turns_with_reasoning:
+            print(
+                f"the reasoning of {counted(report.turns_with_reasoning, 'turn')} was left out;"
+                " EVALTAP_CAPTURE_REASONING=1 records it",
+                file=sys.stderr,
+            )
     if options.out:
         write_eval_set(Path(options.out), eval_set_of(cases, _eval_set_id(options.out)))
     refused = _append(options.log, cases) if options.log and not options.out else {}
@@ -179,6 +189,7 @@ def explain(cases: Sequence[dict[str, Any]]) -> list[str]:
     for case in cases:
         turn = case["actualConversation"][0]
         flaws = [f"{key} {why}" for key, why in turn.get("capture", {}).items()]
+        flaws += _left_out(turn)
         for tool in turn.get("tools", ()):
             flaws += [f"{tool['name']}.{key} {why}" for key, why in tool.get("capture", {}).items()]
         status = turn.get("telemetry", {}).get("status", "incomplete")
@@ -190,6 +201,19 @@ def explain(cases: Sequence[dict[str, Any]]) -> list[str]:
             f" read as {convention}; {', '.join(flaws) or 'everything captured'}"
         )
     return lines
+
+
+def _left_out(turn: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the parts of messages of which only the digest or the size was recorded."""
+    messages = {name: [turn[name]] for name in ("userContent", "finalResponse") if turn.get(name)}
+    messages["intermediateResponses"] = turn.get("intermediateResponses", [])
+    for name, said in messages.items():
+        for part in (part for message in said for part in message.get("content_parts", ())):
+            held = (part.get(part["type"]) or {}) | (part.get("file") or {})
+            if not (held.get("url") or held.get("file_id")):
+                size = part.get("size_bytes")
+                known = "" if size is None else f" of {counted(size, 'byte')}"
+                yield f"{name}: {part.get('mime_type') or part['type']}{known} left out"
 
 
 def _summarise(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_databases, add_json
 from evaltap.cli.options.filtering import FilterOptions, add_filter
-from evaltap.cli.options.scoring import add_join, read_references
+from evaltap.cli.options.scoring import add_given_references, read_references
 from evaltap.cli.options.verdict import (
     GuardOptions,
     Scope,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from evaltap.evaluator.estimates.rates import Rate
-    from evaltap.evaluator.store.database import Store
+    from evaltap.evaluator.store.queries import StoreReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +55,15 @@ class ReportOptions:
 
 _EXAMPLES = (
     "examples:\n"
-    "  evaltap report results.duckdb                 # the latest score of every case\n"
-    "  evaltap report results.duckdb --run 20261121-101500-ab12cd\n"
-    "  evaltap report results.duckdb --out report.html\n"
-    "  evaltap report results.duckdb --filter 'tool:refund since:7d'\n"
-    "  evaltap report results.duckdb --by version                   # of the agent\n"
-    "  evaltap report results.duckdb --pass-k 1,3,5                 # cases that were recorded again\n"
-    "  evaltap report results.duckdb --cases cases.evalset.json --out junit.xml\n"
-    "  evaltap report results.duckdb --baseline baseline.json --out report.html\n"
-    '  evaltap report results.duckdb --format markdown >> "$GITHUB_STEP_SUMMARY"\n\n'
+    "  evaltap report cases.duckdb                 # the latest score of every case\n"
+    "  evaltap report cases.duckdb --run 20261121-101500-ab12cd\n"
+    "  evaltap report cases.duckdb --out report.html\n"
+    "  evaltap report cases.duckdb --filter 'tool:refund since:7d'\n"
+    "  evaltap report cases.duckdb --by version                   # of the agent\n"
+    "  evaltap report cases.duckdb --pass-k 1,3,5                 # cases that were recorded again\n"
+    "  evaltap report cases.duckdb --cases cases.evalset.json --out junit.xml\n"
+    "  evaltap report cases.duckdb --baseline baseline.json --out report.html\n"
+    '  evaltap report cases.duckdb --format markdown >> "$GITHUB_STEP_SUMMARY"\n\n'
     "exit code: 0 all passed, 1 something failed, 3 incomplete"
 )
 
@@ -88,13 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="CASES",
         help="files that were scored, read again for what happened in their turns; may be repeated",
     )
-    add(
-        "--references",
-        type=Path,
-        metavar="R.evalset.json",
-        help="expected turns of landed cases, as they were given for scoring",
-    )
-    add_join(parser)
+    add_given_references(parser)
     add(
         "--worst",
         type=positive,
@@ -163,7 +157,7 @@ def _cleaner() -> "Callable[[str], str]":
     return lambda text: str(redactor.value(text))
 
 
-def _on_console(options: ReportOptions, store: "Store") -> int:
+def _on_console(options: ReportOptions, store: "StoreReader") -> int:
     from evaltap.evaluator.reports.console import console, print_summary
     from evaltap.evaluator.reports.rates import print_rates
     from evaltap.evaluator.reports.repeats import print_pass_k, read_pass_k
@@ -200,7 +194,7 @@ def _on_console(options: ReportOptions, store: "Store") -> int:
     return code
 
 
-def _rates(options: ReportOptions, store: "Store") -> "tuple[Rate, ...]":
+def _rates(options: ReportOptions, store: "StoreReader") -> "tuple[Rate, ...]":
     """Return the rates by what was asked for; none where nothing was."""
     from evaltap.evaluator.estimates.rates import estimate_rates
     from evaltap.evaluator.estimates.scope import Scope as Turns
@@ -228,7 +222,9 @@ def _compared(options: ReportOptions, wanted: str | None) -> "Markup | None":
     return comparison_section(compare_sides(options.baseline, head, Rules()))
 
 
-def _whole(options: ReportOptions, store: "Store", wanted: str, section: "Markup | None") -> int:
+def _whole(
+    options: ReportOptions, store: "StoreReader", wanted: str, section: "Markup | None"
+) -> int:
     from evaltap.evaluator.reports.html import html
     from evaltap.evaluator.reports.reader import read_report
 

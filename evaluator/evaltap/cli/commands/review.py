@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evaltap.cli.options.common import add_json, open_store
+from evaltap.cli.options.common import add_json, open_store, open_stores
 from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.parsing import positive
 from evaltap.schemas.errors import InputError
@@ -19,6 +19,7 @@ from evaltap.schemas.text import counted, did_you_mean
 if TYPE_CHECKING:
     from evaltap.evaluator.review.queue import Item
     from evaltap.evaluator.store.database import Store
+    from evaltap.evaluator.store.queries import StoreReader
 
 LABELS = 100
 """Turns that are drawn for labels unless told otherwise."""
@@ -107,6 +108,9 @@ def run(options: ReviewOptions) -> int:
         raise InputError("--needed: expected 1, 2 or 3 reviewers")
     if action == "add":
         return _add(options, path)
+    if action in ("list", "export"):
+        with open_stores([path]) as reader:
+            return (_list if action == "list" else _export)(options, reader)
     with open_store(path, create=False) as store:
         if action in ("approve", "reject", "skip", "edit"):
             return _decide(options, store, action, item_id)
@@ -114,10 +118,6 @@ def run(options: ReviewOptions) -> int:
             return _undo(options, store, item_id)
         if action == "next":
             return _next(options, store)
-        if action == "list":
-            return _list(options, store)
-        if action == "export":
-            return _export(options, store)
         if action == "import":
             return _import(options, store)
         empty = not store.rows("SELECT 1 FROM review_items LIMIT 1")
@@ -238,7 +238,7 @@ def _show(options: ReviewOptions, one: "Item") -> int:
     return 0
 
 
-def _list(options: ReviewOptions, store: "Store") -> int:
+def _list(options: ReviewOptions, store: "StoreReader") -> int:
     from evaltap.evaluator.cases.text import one_line
     from evaltap.evaluator.reports.safe_text import visible
     from evaltap.evaluator.review.queue import items
@@ -263,7 +263,7 @@ def _list(options: ReviewOptions, store: "Store") -> int:
     return 0
 
 
-def _export(options: ReviewOptions, store: "Store") -> int:
+def _export(options: ReviewOptions, store: "StoreReader") -> int:
     from evaltap.evaluator.datasets.exports.rows import json_lines
     from evaltap.evaluator.review.queue import items
     from evaltap.schemas.files.documents import write_bytes

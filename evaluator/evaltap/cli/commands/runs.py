@@ -10,21 +10,6 @@ from evaltap.cli.options.common import add_json, open_stores
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
 
-QUERY = """
-SELECT r.run_id, r.kind, r.source, r.started_at::VARCHAR AS started_at,
-       (SELECT max(e.ended_at) FROM run_ends e WHERE e.run_id = r.run_id)::VARCHAR AS ended_at,
-       count(DISTINCT (s.app_name, s.eval_set_id, s.eval_id)) FILTER (s.score_id IS NOT NULL) AS cases,
-       count(*) FILTER (s.status = 'passed') AS passed,
-       count(*) FILTER (s.status = 'failed') AS failed,
-       count(*) FILTER (s.status = 'crashed') AS crashed,
-       count(*) FILTER (s.status = 'not_evaluated') AS not_evaluated,
-       count(*) FILTER (s.status = 'error') AS errors
-FROM runs r LEFT JOIN scores s USING (run_id)
-GROUP BY r.run_id, r.kind, r.source, r.started_at
-ORDER BY r.started_at
-"""
-
-
 _COUNTS = ("cases", "passed", "failed", "crashed", "not_evaluated", "errors")
 
 
@@ -45,9 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = (
         "examples:\n"
-        "  evaltap runs results.duckdb\n"
-        "  evaltap runs export results.duckdb --out baseline.json\n"
-        "  evaltap runs export results.duckdb#20261121-101500-ab12cd --out base.scores.jsonl\n\n"
+        "  evaltap runs cases.duckdb\n"
+        "  evaltap runs export cases.duckdb --out baseline.json\n"
+        "  evaltap runs export cases.duckdb#20261121-101500-ab12cd --out base.scores.jsonl\n\n"
         "export writes what `evaltap compare` and `evaltap gate --baseline` read, sorted and without\n"
         "times: .json, how often each case passed, small enough for git; .jsonl, every score"
     )
@@ -69,8 +54,10 @@ def run(options: RunsOptions) -> int:
         return _export(options)
     if options.out is not None:
         raise InputError("--out: goes with export; `evaltap runs export X.duckdb --out FILE`")
+    from evaltap.evaluator.results.runs import listed_runs
+
     with open_stores([Path(name) for name in options.db]) as store:
-        rows = store.records(QUERY)
+        rows = listed_runs(store)
     if options.json:
         print(json.dumps(rows, ensure_ascii=False))
         return 0

@@ -39,6 +39,7 @@ from evaltap.cli.options.verdict import (
     write_reports,
 )
 from evaltap.cli.parsing import positive
+from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import write_document
 
@@ -104,11 +105,11 @@ class ScoreOptions:
 
 _EXAMPLES = (
     "examples:\n"
-    "  evaltap score cases.evalset.json --metrics metrics.json --db results.duckdb\n"
-    "  evaltap score results.duckdb --metrics metrics.json     # landed cases without a score\n"
-    "  evaltap score results.duckdb --metrics metrics.json --filter 'tool:refund since:7d'\n"
+    "  evaltap score cases.evalset.json --metrics metrics.json --db cases.duckdb\n"
+    "  evaltap score cases.duckdb --metrics metrics.json     # landed cases without a score\n"
+    "  evaltap score cases.duckdb --metrics metrics.json --filter 'tool:refund since:7d'\n"
     "  evaltap score cases.jsonl --metrics metrics.json --report report.html --report junit.xml\n"
-    "  evaltap score *.jsonl --metrics metrics.json --engine ray --db results.duckdb\n\n"
+    "  evaltap score *.jsonl --metrics metrics.json --engine ray --db cases.duckdb\n\n"
     "exit code: 0 all passed, 1 something failed, 2 bad input, 3 incomplete"
 )
 
@@ -117,14 +118,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = _EXAMPLES
     add = parser.add_argument
-    add(
+    cases = add(
         "cases",
-        nargs="+",
+        nargs="*",
         type=Path,
         metavar="CASES",
         help=".evalset.json, JSON Lines of eval cases, data sets (.csv, .parquet, .arrow, a folder of"
-        " Hugging Face datasets), or one DuckDB file with landed cases",
+        " Hugging Face datasets), or one DuckDB file with landed cases (default: the store of evaltap.toml)",
     )
+    of_settings(cases, STORE)
     add_columns(parser)
     add_scoring(parser, metrics_help="the metrics file", required=True)
     add(
@@ -163,6 +165,8 @@ def run(options: ScoreOptions) -> int:
     """Score and print the summary; return the exit code."""
     from evaltap.evaluator.store.file_type import is_database
 
+    if not options.cases:
+        raise InputError("name the CASES to score: files, or a DuckDB file with landed cases")
     databases = [path for path in options.cases if is_database(path)]
     if databases and len(options.cases) > 1:
         raise InputError(

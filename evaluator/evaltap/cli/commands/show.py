@@ -18,7 +18,7 @@ from evaltap.schemas.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from evaltap.evaluator.store.database import Store
+    from evaltap.evaluator.store.queries import StoreReader
 
 TEXT_WIDTH = 400
 LABEL_WIDTH = 10
@@ -75,7 +75,7 @@ class ShowOptions:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.epilog = "example: evaltap show results.duckdb session-42"
+    parser.epilog = "example: evaltap show cases.duckdb session-42"
     add_databases(parser)
     parser.add_argument(
         "case",
@@ -104,7 +104,7 @@ def run(options: ShowOptions) -> int:
     return 0
 
 
-def _key(store: "Store", case: str, app: str | None) -> dict[str, Any]:
+def _key(store: "StoreReader", case: str, app: str | None) -> dict[str, Any]:
     from evaltap.evaluator.maintenance.why import IS_CASE
 
     found = store.records(f"{NAMES} WHERE {IS_CASE}", {"case": case})
@@ -125,7 +125,7 @@ def _key(store: "Store", case: str, app: str | None) -> dict[str, Any]:
     return found[0]
 
 
-def _load(store: "Store", key: dict[str, Any]) -> dict[str, Any]:
+def _load(store: "StoreReader", key: dict[str, Any]) -> dict[str, Any]:
     turns = store.records(TURNS, key)
     for turn in turns:
         expected = turn.pop("expected_json")
@@ -228,7 +228,8 @@ def _figures(turn: Row) -> Iterator[str]:
         into, out = ("?" if count is None else f"{count:,}" for count in used)
         yield f"{into} tokens in, {out} out"
     if turn["cost_usd"] is not None:
-        yield f"${turn['cost_usd']:.4f}"
+        computed = (turn["capture"] or {}).get("costUsd") == "synthesized"
+        yield f"${turn['cost_usd']:.4f}" + (" by list prices" if computed else "")
 
 
 def _content(turn: Row, indent: int = 2) -> Iterator[_Line]:

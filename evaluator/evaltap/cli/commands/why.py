@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_database, add_json, open_store
+from evaltap.cli.options.common import add_database, add_json, open_stores
 from evaltap.cli.options.filtering import FilterOptions, add_filter
+from evaltap.cli.settings import of_settings
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.wording import readable
 from evaltap.schemas.errors import InputError
@@ -39,9 +40,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_database(parser)
     parser.add_argument("case", nargs="?", metavar="CASE")
-    parser.add_argument(
+    log = parser.add_argument(
         "--log", metavar="LOG", help="a log to look for it: a file, or kafka://host:port/topic"
     )
+    of_settings(log, "EVALTAP_LOG")
     add_filter(parser)
     add_json(parser)
     parser.set_defaults(run=run, options=WhyOptions)
@@ -54,7 +56,7 @@ def run(options: WhyOptions) -> int:
     if (options.case is None) == (not options.chosen.choice()):
         raise InputError("name a CASE, or choose cases by --filter or --where; one of the two")
     log = parse_log_location(options.log) if options.log else None
-    with open_store(options.db, create=False) as store:
+    with open_stores([options.db]) as store:
         if options.case is not None:
             answer = why(store, options.case, log)
             _print(answer, "", as_json=options.json)

@@ -8,8 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evaltap.cli.settings import STORE, of_settings
+
 if TYPE_CHECKING:
     from evaltap.evaluator.store.database import Store
+    from evaltap.evaluator.store.queries import StoreReader
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -30,25 +33,38 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
 
 def add_database(parser: argparse.ArgumentParser) -> None:
     """Add the DuckDB file to read."""
-    parser.add_argument("db", type=Path, metavar="X.duckdb", help="a DuckDB file of evaltap")
+    of_settings(
+        parser.add_argument(
+            "db",
+            type=Path,
+            metavar="X.duckdb",
+            help="a DuckDB file of evaltap (default: the store of evaltap.toml)",
+        ),
+        STORE,
+    )
 
 
 def add_databases(parser: argparse.ArgumentParser) -> None:
     """Add the DuckDB files to read as one."""
-    parser.add_argument(
-        "db",
-        nargs="+",
-        type=Path,
-        metavar="X.duckdb",
-        help="a DuckDB file of evaltap, or the files of consumers with --partitions, read as one",
+    of_settings(
+        parser.add_argument(
+            "db",
+            nargs="+",
+            type=Path,
+            metavar="X.duckdb",
+            help="a DuckDB file of evaltap, or the files of consumers with --partitions, read as one"
+            " (default: the store of evaltap.toml)",
+        ),
+        STORE,
     )
 
 
-def open_stores(paths: Sequence[Path]) -> "Store":
-    """Open a DuckDB file, or several that are read as one."""
+def open_stores(paths: Sequence[Path]) -> "StoreReader":
+    """Open a DuckDB file for reading, or several that are read as one."""
+    from evaltap.evaluator.remote.client import open_to_read
     from evaltap.evaluator.store.shards import ShardedStore
 
-    return open_store(paths[0], create=False) if len(paths) == 1 else ShardedStore(paths)
+    return open_to_read(paths[0]) if len(paths) == 1 else ShardedStore(paths)
 
 
 def open_store(path: Path | None, *, create: bool = True) -> "Store":

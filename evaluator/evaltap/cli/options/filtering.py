@@ -12,7 +12,7 @@ from evaltap.schemas.errors import InputError
 if TYPE_CHECKING:
     from evaltap.evaluator.cases.identity import CaseKey
     from evaltap.evaluator.filters.choice import Choice
-    from evaltap.evaluator.store.database import Store
+    from evaltap.evaluator.store.queries import StoreReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,22 @@ class FilterOptions:
         """Return the same with more terms."""
         return FilterOptions((*self.filter, filter_), self.where)
 
-    def open(self, paths: Sequence[Path]) -> "Store":
+    def open(self, paths: Sequence[Path]) -> "StoreReader":
         """Open the files, read as one, with the chosen cases only."""
         choice = self.choice()
         if not choice:
             return open_stores(paths)
-        from evaltap.evaluator.filters.restricted import RestrictedStore
+        from evaltap.evaluator.filters.restricted import RestrictedStore, restrict
+        from evaltap.evaluator.store.errors import StoreHeldError
 
-        return RestrictedStore(paths, choice)
+        try:
+            return RestrictedStore(paths, choice)
+        except StoreHeldError:
+            if len(paths) > 1:
+                raise
+        return restrict(open_stores(paths), choice)
 
-    def keys(self, store: "Store") -> "list[CaseKey] | None":
+    def keys(self, store: "StoreReader") -> "list[CaseKey] | None":
         """Return the chosen cases, None without a choice; raise InputError when no case fits."""
         from evaltap.evaluator.filters.choice import chosen_keys
         from evaltap.evaluator.filters.restricted import no_case

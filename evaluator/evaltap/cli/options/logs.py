@@ -1,6 +1,7 @@
 """Which source reads a log that the user named; here the recorder's assembler meets the evaluator."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaltap.schemas.errors import InputError
@@ -102,3 +103,23 @@ def report_telemetry(source: "CaseSource") -> None:
         f" {source.open_traces:,} traces may still grow and are read again by the next process",
         file=sys.stderr,
     )
+
+
+def tell_where_it_begins(
+    command: str, log: str, begin: str, source: "CaseSource", store: "Store"
+) -> None:
+    """Say where a file that is new to a local log begins, when that is not the log's first record."""
+    from evaltap.evaluator.sources.positions import stored_offsets
+
+    if not isinstance(parse_log_location(log), Path):
+        return
+    known = stored_offsets(store)
+    for partition, (start, end) in source.bounds().items():
+        begins = end if begin == "now" else start
+        if partition not in known and begins > 1:
+            why = "behind the newest" if begin == "now" else "what was before it is trimmed"
+            print(
+                f"evaltap {command}: {store.path} is new to this log and begins at record"
+                f" {begins:,}: {why}",
+                file=sys.stderr,
+            )

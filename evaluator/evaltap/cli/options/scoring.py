@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from evaltap.cli.options.code import add_allow_code, check_code
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
 from evaltap.cli.parsing import cost_classes, of_environment, positive, seconds, threshold
+from evaltap.cli.settings import of_settings
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import read_metrics
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from evaltap.evaluator.scoring.selection import Selection
     from evaltap.evaluator.store.database import Store
     from evaltap.schemas.formats.metric import EvalMetric
+    from evaltap.schemas.formats.monitor import ScoreRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,18 @@ def add_join(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_given_references(parser: argparse.ArgumentParser) -> None:
+    """Add the references that landed cases were scored with, and how they are joined."""
+    references = parser.add_argument(
+        "--references",
+        type=Path,
+        metavar="R.evalset.json",
+        help="expected turns of landed cases, as they were given for scoring",
+    )
+    of_settings(references, "EVALTAP_REFERENCES")
+    add_join(parser)
+
+
 def report_joined(command: str, count: "JoinCount") -> None:
     """Say how many cases found their references."""
     print(f"evaltap {command}: references: {count}", file=sys.stderr)
@@ -81,13 +95,17 @@ def report_joined(command: str, count: "JoinCount") -> None:
 def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required: bool) -> None:
     """Add what every command that scores takes: metrics, references, concurrency."""
     add = parser.add_argument
-    add("--metrics", required=required, type=Path, metavar="M.json", help=metrics_help)
-    add(
+    of_settings(
+        add("--metrics", required=required, type=Path, metavar="M.json", help=metrics_help),
+        "EVALTAP_METRICS",
+    )
+    references = add(
         "--references",
         type=Path,
         metavar="R.evalset.json",
         help="expected turns for recorded cases, landed or in files",
     )
+    of_settings(references, "EVALTAP_REFERENCES")
     add_join(parser)
     add(
         "--placeholders",
@@ -231,6 +249,7 @@ def pending_scorer(
     references: "References | None" = None,
     selection: "Selection | None" = None,
     engine: "Engine | None" = None,
+    rules: "Sequence[ScoreRule]" = (),
 ) -> "PendingScorer":
     """Build the scorer of what has landed."""
     from evaltap.evaluator.batch.scorer import PendingScorer
@@ -242,4 +261,5 @@ def pending_scorer(
         threads=concurrency if scorer.waits else 1,
         selection=selection,
         engine=engine,
+        rules=rules,
     )

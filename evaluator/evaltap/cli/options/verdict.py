@@ -14,7 +14,7 @@ from evaltap.evaluator.reports.exit_status import FailOn
 if TYPE_CHECKING:
     from evaltap.evaluator.cases.references import References
     from evaltap.evaluator.reports.summary import Difference, Summary
-    from evaltap.evaluator.store.database import Store
+    from evaltap.evaluator.store.queries import StoreReader
 
 _READ_AGAIN_BYTES = 8 << 20
 
@@ -97,7 +97,9 @@ def add_reports(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def write_reports(command: str, files: tuple[Path, ...], store: "Store", scope: Scope) -> None:
+def write_reports(
+    command: str, files: tuple[Path, ...], store: "StoreReader", scope: Scope
+) -> None:
     """Write the reports that were asked for."""
     if not files:
         return
@@ -116,7 +118,7 @@ def write_reports(command: str, files: tuple[Path, ...], store: "Store", scope: 
         print(f"evaltap {command}: report written to {path}", file=sys.stderr)
 
 
-def worst_differences(store: "Store", summary: "Summary", scope: Scope) -> "list[Difference]":
+def worst_differences(store: "StoreReader", summary: "Summary", scope: Scope) -> "list[Difference]":
     """Return the calls in which the worst cases differ from what was expected.
 
     Large files are not read again for it: a report is for that.
@@ -131,7 +133,9 @@ def worst_differences(store: "Store", summary: "Summary", scope: Scope) -> "list
     )
 
 
-def guarded_exit(options: GuardOptions, store: "Store", summary: "Summary", scope: Scope) -> int:
+def guarded_exit(
+    options: GuardOptions, store: "StoreReader", summary: "Summary", scope: Scope
+) -> int:
     """Return the exit code of a summary under the guards; report what a guard found."""
     from evaltap.evaluator.reports.summary import exit_code
 

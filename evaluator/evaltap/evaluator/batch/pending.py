@@ -43,7 +43,10 @@ class PendingCase(NamedTuple):
 
 
 class PendingCases:
-    """Looks for landed cases that lack scores under a run's metrics."""
+    """Looks for landed cases that lack scores under a run's metrics.
+
+    `sampled`: what a rule has left out is not pending.
+    """
 
     def __init__(
         self,
@@ -51,9 +54,13 @@ class PendingCases:
         metrics: Sequence[RunMetric],
         *,
         references: References | None = None,
+        sampled: bool = False,
     ) -> None:
         self._store = store
         self._references = references
+        self._missing = sql(__name__, "pending_cases").format(
+            unless_left_out=_UNLESS_LEFT_OUT if sampled else ""
+        )
         self.joined = JoinCount()
         """What the cases that were assembled found among the references."""
         self._digests = {metric.digest: index for index, metric in enumerate(metrics)}
@@ -99,7 +106,7 @@ class PendingCases:
             "landed_at": since.landed_at,
             "scored_at": self._scored_since(since),
         }
-        query = f"WITH {_OF_SOME} {sql(STORE, 'newest')}, {sql(__name__, 'pending_cases')} {_CASES}"
+        query = f"WITH {_OF_SOME} {sql(STORE, 'newest')}, {self._missing} {_CASES}"
         return [self._assembled(row) for row in self._store.rows(query, parameters)]
 
     @property
@@ -117,9 +124,7 @@ class PendingCases:
         """
         if not self._digests:
             return {}
-        query = (
-            f"WITH {_EVERYTHING} {sql(STORE, 'newest')}, {sql(__name__, 'pending_cases')} {_NAMES}"
-        )
+        query = f"WITH {_EVERYTHING} {sql(STORE, 'newest')}, {self._missing} {_NAMES}"
         parameters = {**self._wanted(retry=retry), "limit": limit, "after": after}
         return {
             (app, eval_set, eval_id): FirstPosition(*begin)
@@ -206,6 +211,18 @@ JOIN newest_turns t USING (app_name, eval_set_id, eval_id)
 GROUP BY m.app_name, m.eval_set_id, m.eval_id, m.revision, m.digests, c.case_json
 ORDER BY min(t.first_landed_seq)
 """
+
+# A turn without a decision, or one that is to be scored.
+_UNLESS_LEFT_OUT = """AND EXISTS (
+    FROM newest_turns t
+    WHERE t.app_name = c.app_name AND t.eval_set_id = c.eval_set_id AND t.eval_id = c.eval_id
+      AND NOT EXISTS (
+        FROM latest_decisions d
+        WHERE d.app_name = c.app_name AND d.eval_set_id = c.eval_set_id AND d.eval_id = c.eval_id
+          AND d.invocation_id = t.invocation_id AND d.turn_revision = t.turn_revision
+          AND d.metric_digest = w.metric_digest AND d.decision <> 'score'
+      )
+  )"""
 
 _NAMES = """
 SELECT app_name, eval_set_id, eval_id, min(landed_seq), min(landed_at)

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 from evaltap.evaluator.batch.crash_guard import CrashGuard
 from evaltap.evaluator.batch.engine import Engine, LocalEngine
 from evaltap.evaluator.batch.pending import PendingCase, PendingCases
+from evaltap.evaluator.batch.sampling import ScoreSampling
 from evaltap.evaluator.cases.identity import CaseKey, ChangedCases, FirstPosition
 from evaltap.evaluator.cases.references import JoinCount, References
 from evaltap.evaluator.landing.recent_cases import RecentCase
@@ -17,6 +18,7 @@ from evaltap.evaluator.scoring.run_metrics import run_metrics
 from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.scoring.selection import Selection
 from evaltap.evaluator.store.database import Store
+from evaltap.schemas.formats.monitor import ScoreRule
 
 Progress: TypeAlias = Callable[[int], None]
 """Called with the number of cases scored so far."""
@@ -48,7 +50,8 @@ class PendingScorer:
     """Scores what has landed and has no score yet under the scorer's metrics.
 
     Takes the latest revision of each case; with `retry` also those whose score could not be had.
-    `threads` above 1 suit metrics that wait for a judge; an `engine` scores elsewhere.
+    `threads` above 1 suit metrics that wait for a judge; an `engine` scores elsewhere.  `rules` say which
+    turns are scored; what they have left out stays so.
     """
 
     def __init__(
@@ -60,11 +63,17 @@ class PendingScorer:
         threads: int = 1,
         selection: Selection | None = None,
         engine: Engine | None = None,
+        rules: Sequence[ScoreRule] = (),
     ) -> None:
         self._store = store
         self._selection = selection or Selection()
         self._wanted = run_metrics(scorer, references)
-        self._pending = PendingCases(store, self._wanted, references=references)
+        self._sampling = None
+        if rules or ScoreSampling.left_anything_out(store):
+            self._sampling = ScoreSampling(store, rules, self._wanted)
+        self._pending = PendingCases(
+            store, self._wanted, references=references, sampled=self._sampling is not None
+        )
         self._engine = engine or LocalEngine(
             scorer, CrashGuard(store.path), threads=threads, settle=store.join
         )
@@ -75,6 +84,7 @@ class PendingScorer:
             and scorer.outline_suffices
             and references is None
             and self._pending.scored_after_landing
+            and self._sampling is None
         )
         """Whether `score` makes use of cases that are still in memory."""
 
@@ -112,26 +122,42 @@ class PendingScorer:
                 for one in read
                 if self._selection.takes(one.identity.eval_set_id, one.identity.eval_id)
             ]
-            if not chunk:
-                continue
-            if writer is None:
-                run = self._started(kind, source)
-                writer = ScoreWriter(self._store, run)
-            for rows in self._engine.score(chunk, partial(self._known_of, since)):
-                if rows:
-                    # The next cases are scored while these are written.
-                    self._store.run_in_background(partial(writer.write, rows, since=since))
-                cases += sum(one.case_count for one in rows)
-                progress(cases)
-                if stopped():
-                    return run, cases
+            for part in self._parts(chunk):
+                if writer is None:
+                    run = self._started(kind, source)
+                    writer = ScoreWriter(self._store, run, sampled=self._sampling is not None)
+                for rows in self._engine.score(part, partial(self._known_of, since)):
+                    if rows:
+                        # The next cases are scored while these are written.
+                        self._store.run_in_background(partial(writer.write, rows, since=since))
+                    cases += sum(one.case_count for one in rows)
+                    progress(cases)
+                    if stopped():
+                        return run, cases
         return run, cases
+
+    def _parts(self, chunk: Sequence[PendingCase]) -> Iterator[Sequence[PendingCase]]:
+        """Yield cases with the metrics to score; by rules in stages, as some look at what others gave."""
+        if self._sampling is None:
+            if chunk:
+                yield chunk
+            return
+        for stage in self._sampling.stages:
+            if part := self._sampling.choose(chunk, stage):
+                yield part
 
     def _known_of(
         self, since: FirstPosition, indexes: Sequence[int], cases: Sequence[PendingCase]
     ) -> Known | None:
         """Return what turns were scored before; to score again what costs nothing is faster."""
-        return self._pending.known(indexes, cases, since) if self._knows else None
+        known = self._pending.known(indexes, cases, since) if self._knows else None
+        sampling = self._sampling
+        if known is None or sampling is None:
+            return known
+        turns = {id(one.identity): len(one.case["actualConversation"]) for one in cases}
+        return lambda identity: sampling.without_left_out(
+            identity, indexes, known(identity), turns[id(identity)]
+        )
 
     def _started(self, kind: RunKind, source: str) -> Run:
         if self._live is not None and kind == "live":

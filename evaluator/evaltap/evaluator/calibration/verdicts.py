@@ -10,7 +10,8 @@ from evaltap.evaluator.estimates.labels import Label
 from evaltap.evaluator.results.runs import RunMetric
 from evaltap.evaluator.stats.estimate import estimate
 from evaltap.evaluator.stats.sample import Cell, Profile
-from evaltap.evaluator.store.database import Store, sql
+from evaltap.evaluator.store.database import sql
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 
 Level: TypeAlias = Literal["cases", "turns", "rubrics"]
@@ -66,7 +67,9 @@ def _profile(verdicts: Iterable[_Verdict]) -> Profile:
     return Profile(tuple(Cell(p, len(found), sum(found), sum(found)) for p, found in cells.items()))
 
 
-def calibrate_metric(store: Store, metric: RunMetric, labels: Sequence[Label]) -> list[Calibrated]:
+def calibrate_metric(
+    store: StoreReader, metric: RunMetric, labels: Sequence[Label]
+) -> list[Calibrated]:
     """Compare the latest verdicts of a metric with the labels about it, level by level.
 
     Raises InputError for a label of something that was never scored, or of two eval sets at once.

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from evaltap.evaluator.compare.recordings import (
     recording_of,
 )
 from evaltap.evaluator.compare.sides import ScoreRow, Side, metrics_of
-from evaltap.evaluator.store.database import Store, sql
+from evaltap.evaluator.remote.client import open_to_read
+from evaltap.evaluator.store.database import sql
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import did_you_mean
 
@@ -30,25 +33,34 @@ def read_store_side(path: Path, runs: Sequence[str] = ()) -> Side:
 
     Raises InputError for a run that the file does not have, and where nothing is scored.
     """
-    with Store(path, create=False) as store:
-        _check_runs(store, path, runs)
-        scored = _score_rows(store, runs)
-        if not scored:
-            raise InputError(f"{path}: no scores; expected some (`evaltap score {path}`)")
-        recordings = _recordings(_turns(store, runs, _SEEN))
 
     def turns(cases: Collection[CaseKey]) -> TrialTurns:
-        with Store(path, create=False) as again:
+        with open_to_read(path) as again:
             return _actual(_turns(again, runs, "actual_json", cases))
 
+    with open_to_read(path) as store:
+        return replace(side_of(store, runs), turns=turns)
+
+
+def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
+    """Return the scores of an open store as `read_store_side` does; its turns are read while it is open."""
+    path = store.path
+    _check_runs(store, path, runs)
+    scored = _score_rows(store, runs)
+    if not scored:
+        raise InputError(f"{path}: no scores; expected some (`evaltap score {path}`)")
+    recordings = _recordings(_turns(store, runs, _SEEN))
     name = f"{path}#{','.join(runs)}" if runs else str(path)
     rows = [row for row, _ in scored]
     count = len({run for _, run in scored})
-    contents = contents_of(recordings)
-    return Side(name, count, metrics_of(rows), recordings, contents, turns, rows)
+
+    def turns(cases: Collection[CaseKey]) -> TrialTurns:
+        return _actual(_turns(store, runs, "actual_json", cases))
+
+    return Side(name, count, metrics_of(rows), recordings, contents_of(recordings), turns, rows)
 
 
-def _check_runs(store: Store, path: Path, runs: Sequence[str]) -> None:
+def _check_runs(store: StoreReader, path: Path, runs: Sequence[str]) -> None:
     known = [run for (run,) in store.rows("SELECT run_id FROM runs ORDER BY started_at")]
     for run in runs:
         if run not in known:
@@ -56,7 +68,7 @@ def _check_runs(store: Store, path: Path, runs: Sequence[str]) -> None:
             raise InputError(f"{path}: no run '{run}'; {hint}")
 
 
-def _score_rows(store: Store, runs: Sequence[str]) -> list[tuple[ScoreRow, str]]:
+def _score_rows(store: StoreReader, runs: Sequence[str]) -> list[tuple[ScoreRow, str]]:
     """Return scores with the run that each is of, oldest first."""
     rows = store.rows(sql(__name__, "side_scores"), {"runs": list(runs)})
     return [
@@ -66,7 +78,7 @@ def _score_rows(store: Store, runs: Sequence[str]) -> list[tuple[ScoreRow, str]]
 
 
 def _turns(
-    store: Store, runs: Sequence[str], columns: str, only: Collection[CaseKey] | None = None
+    store: StoreReader, runs: Sequence[str], columns: str, only: Collection[CaseKey] | None = None
 ) -> Sequence[_Row]:
     parameters: dict[str, object] = {"runs": list(runs)}
     condition = ""

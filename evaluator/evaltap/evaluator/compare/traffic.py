@@ -12,9 +12,9 @@ from evaltap.evaluator.compare.model import Comparison, MetricChange, Rules, Tot
 from evaltap.evaluator.compare.selections import Selection
 from evaltap.evaluator.compare.verdict import verdict_of
 from evaltap.evaluator.estimates.rates import Rate, estimate_rates
+from evaltap.evaluator.remote.client import open_to_read
 from evaltap.evaluator.stats import difference as stats
 from evaltap.evaluator.stats.difference import detectable_difference, difference
-from evaltap.evaluator.store.database import Store
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import did_you_mean
 
@@ -53,7 +53,7 @@ def compare_traffic(base: Selection, head: Selection, rules: Rules) -> Compariso
 
 def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, Rate]], list[str]]:
     """Return the rates of a slice by metric and digest, the newest version last."""
-    with Store(side.path, create=False) as store:
+    with open_to_read(side.path) as store:
         found = estimate_rates(store, side.scope)
     rates: dict[str, dict[str, Rate]] = {}
     for rate in found.rates:

@@ -14,7 +14,7 @@ from evaltap.evaluator.curation.said import said_by, said_in
 from evaltap.evaluator.curation.texts import SimilarTexts, normal
 from evaltap.evaluator.evalsets.content import expected_turns, message_text, tool_path
 from evaltap.evaluator.evalsets.files import read_set
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData
 
 Progress = Callable[[int], None]
@@ -41,7 +41,7 @@ class Choices:
     groups: list[TurnGroup] = field(default_factory=list)
 
 
-def choose(store: Store, recipe: Recipe, progress: Progress = lambda _: None) -> Choices:
+def choose(store: StoreReader, recipe: Recipe, progress: Progress = lambda _: None) -> Choices:
     """Return the turns that a recipe picks, in the order of its picks."""
     offers = [offered(store, recipe, pick) for pick in recipe.picks]
     said = said_by(store, sorted({offer.key for offers_ in offers for offer in offers_}))
@@ -175,7 +175,7 @@ def _new(
     return [offer for offer in offers if is_new(offer)]
 
 
-def _count_alike(store: Store, recipe: Recipe, chosen: Sequence[Chosen]) -> None:
+def _count_alike(store: StoreReader, recipe: Recipe, chosen: Sequence[Chosen]) -> None:
     """Set what each chosen turn stands for: the turns of its block that it is the nearest to."""
     blocks: dict[Block, list[Chosen]] = {}
     for one in chosen:

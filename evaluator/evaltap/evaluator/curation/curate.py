@@ -25,7 +25,7 @@ from evaltap.evaluator.curation.sessions import (
 )
 from evaltap.evaluator.evalsets.content import content_hash
 from evaltap.evaluator.review.results import NOTHING_DECIDED, Decisions
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import metrics_of
@@ -60,7 +60,7 @@ class Curated:
     health: dict[str, Any] | None = None
 
 
-def curate(store: Store, recipe: Recipe, means: Means) -> Curated:
+def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
     """Return the cases that a recipe makes of what has landed.
 
     Raises InputError where nothing has landed.
@@ -162,7 +162,7 @@ def _case(
 
 
 def _check(
-    store: Store, recipe: Recipe, means: Means, sessions: Mapping[CaseKey, Session]
+    store: StoreReader, recipe: Recipe, means: Means, sessions: Mapping[CaseKey, Session]
 ) -> RegressionCheck | None:
     if recipe.expect != "regression":
         return None

@@ -5,7 +5,8 @@ from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.curation.recipe import DIMENSIONS, Pick, Recipe
 from evaltap.evaluator.filters.turns import turns_with
-from evaltap.evaluator.store.database import Store, sql
+from evaltap.evaluator.store.database import sql
+from evaltap.evaluator.store.queries import StoreReader
 
 OFFERED: Final = 5_000
 """Turns that are offered to one pick at most: near-duplicates among them are left out afterwards."""
@@ -45,7 +46,7 @@ class _Parts(NamedTuple):
     """Of the view, with commas between them: what is not named is not computed."""
 
 
-def offered(store: Store, recipe: Recipe, pick: Pick) -> list[Offer]:
+def offered(store: StoreReader, recipe: Recipe, pick: Pick) -> list[Offer]:
     """Return the turns that a pick may take, best first."""
     parts = _PARTS[pick.label](pick)
     statement = sql(__name__, "picked").format(

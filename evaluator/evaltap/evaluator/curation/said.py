@@ -7,7 +7,8 @@ from evaltap.evaluator.curation.grouping import Block, Said
 from evaltap.evaluator.curation.picks import TurnKey, scope_of
 from evaltap.evaluator.curation.recipe import Recipe
 from evaltap.evaluator.filters.turns import turns_with
-from evaltap.evaluator.store.database import Store, sql
+from evaltap.evaluator.store.database import sql
+from evaltap.evaluator.store.queries import StoreReader
 
 MOST_COMPARED: Final = 200_000
 """Turns of the traffic that are counted to near-duplicates; of more, a draw of so many."""
@@ -16,12 +17,12 @@ _SCOPE: Final = """($since::TIMESTAMP IS NULL OR started_at >= $since)
   AND ($until::TIMESTAMP IS NULL OR started_at < $until) AND ($app::VARCHAR = '' OR app = $app)"""
 
 
-def all_said(store: Store, recipe: Recipe) -> list[Said]:
+def all_said(store: StoreReader, recipe: Recipe) -> list[Said]:
     """Return every turn of a recipe's window."""
     return _said(store, f"WHERE {_within(recipe)}", recipe.where, scope_of(recipe))
 
 
-def said_by(store: Store, keys: Sequence[TurnKey]) -> dict[TurnKey, Said]:
+def said_by(store: StoreReader, keys: Sequence[TurnKey]) -> dict[TurnKey, Said]:
     """Return these turns."""
     store.execute(
         "CREATE OR REPLACE TEMP TABLE curation_offered"
@@ -32,7 +33,7 @@ def said_by(store: Store, keys: Sequence[TurnKey]) -> dict[TurnKey, Said]:
     return {one.key: one for one in _said(store, narrowed, "", {})}
 
 
-def said_in(store: Store, recipe: Recipe, blocks: Sequence[Block]) -> list[Said]:
+def said_in(store: StoreReader, recipe: Recipe, blocks: Sequence[Block]) -> list[Said]:
     """Return the turns of a recipe's window in some blocks, each with the traffic that it stands for."""
     store.execute(
         "CREATE OR REPLACE TEMP TABLE curation_blocks"
@@ -56,7 +57,7 @@ def _within(recipe: Recipe) -> str:
     return f"{_SCOPE} AND (\n{recipe.where}\n)" if recipe.where else _SCOPE
 
 
-def _said(store: Store, narrowed: str, where: str, parameters: dict[str, Any]) -> list[Said]:
+def _said(store: StoreReader, narrowed: str, where: str, parameters: dict[str, Any]) -> list[Said]:
     query = sql(__name__, "said").format(
         turns=turns_with(where, "tool_path outcome"), narrowed=narrowed
     )

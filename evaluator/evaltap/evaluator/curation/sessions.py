@@ -10,7 +10,8 @@ from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.recipe import Unit
 from evaltap.evaluator.evalsets.content import plain_turns
-from evaltap.evaluator.store.database import STORE, Store, sql
+from evaltap.evaluator.store.database import STORE, sql
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
 
@@ -57,7 +58,7 @@ class Session:
 _HEADER: Final = ("sessionInput", "contextMessages", "rubrics")
 
 
-def read_sessions(store: Store, keys: Iterable[TurnKey]) -> dict[CaseKey, Session]:
+def read_sessions(store: StoreReader, keys: Iterable[TurnKey]) -> dict[CaseKey, Session]:
     """Return the sessions that some turns belong to."""
     store.execute(
         "CREATE OR REPLACE TEMP TABLE curation_chosen"

@@ -11,7 +11,7 @@ from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.texts import SimilarTexts, normal
 from evaltap.evaluator.evalsets.content import expected_turns, message_text
 from evaltap.evaluator.filters.turns import turns_with
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.text import did_you_mean
@@ -50,7 +50,7 @@ def check_dimensions(by: Sequence[str]) -> None:
             raise InputError(f"--by {name}: {hint or 'expected of'} {', '.join(DIMENSIONS)}")
 
 
-def seen_in(store: Store, period: Period) -> list[Seen]:
+def seen_in(store: StoreReader, period: Period) -> list[Seen]:
     """Return the turns of a period."""
     rows = store.rows(
         f"""SELECT app, eval_set_id, eval_id, invocation_id, tools, models[1], version,

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from evaltap.evaluator.estimates.scope import DIMENSIONS, TIMES, Scope
-from evaltap.evaluator.store.database import Store, sql
+from evaltap.evaluator.store.database import sql
+from evaltap.evaluator.store.queries import StoreReader
 
 EVERY_PRODUCER: Final = ""
 """The producer of drops that belong to no turn that was kept."""
@@ -27,7 +28,7 @@ class Uncovered:
         return f"turns without a chance of being kept: {left_out}; the figures speak of {kept} only"
 
 
-def note_uncovered(store: Store, scope: Scope, by: Sequence[str]) -> Uncovered | None:
+def note_uncovered(store: StoreReader, scope: Scope, by: Sequence[str]) -> Uncovered | None:
     """Write the temporary table `estimate_uncovered`, and return what is in it.
 
     Columns: producer_id, bucket (of the finest time in `by`, else NULL), ratio: turns without a chance for

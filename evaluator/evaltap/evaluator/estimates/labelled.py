@@ -9,7 +9,7 @@ from evaltap.evaluator.estimates.profiles import slice_columns
 from evaltap.evaluator.stats.estimate import Estimate
 from evaltap.evaluator.stats.intervals import Interval
 from evaltap.evaluator.stats.labelled import Judged, Labels, people_rate
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 
 
@@ -46,7 +46,7 @@ class LabelledTurns:
         return Corrected((rate.value, *intervals), tuple(flags), passed.count + failed.count)
 
 
-def choose_labels(store: Store, labels: Sequence[Label], slices: int) -> LabelledTurns:
+def choose_labels(store: StoreReader, labels: Sequence[Label], slices: int) -> LabelledTurns:
     """Return the labels of the turns in `estimate_turns`.
 
     Raises InputError for a label of what never landed, of a session with several turns, or of a turn twice,
@@ -78,7 +78,7 @@ def choose_labels(store: Store, labels: Sequence[Label], slices: int) -> Labelle
     return LabelledTurns(found, tuple(notes))
 
 
-def _write(store: Store, labels: Sequence[Label]) -> None:
+def _write(store: StoreReader, labels: Sequence[Label]) -> None:
     """Write the temporary table `estimate_labels`."""
     store.execute(
         "CREATE OR REPLACE TEMP TABLE estimate_labels (line INTEGER, eval_set_id VARCHAR,"
@@ -101,7 +101,7 @@ def _write(store: Store, labels: Sequence[Label]) -> None:
     )
 
 
-def _check_named(store: Store) -> None:
+def _check_named(store: StoreReader) -> None:
     """Raise InputError for a label that names no turn, or more than one."""
     for line, eval_id, invocation_id, turns, sets in store.rows(_UNCLEAR):
         about = f"line {line}: {' '.join(part for part in (eval_id, invocation_id) if part)}"

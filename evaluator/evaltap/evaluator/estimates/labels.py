@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.remote.client import open_to_read
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.documents import read_bytes
 from evaltap.schemas.formats.model import Json
@@ -60,7 +60,7 @@ def read_labels(path: Path) -> list[Label]:
 
 
 def _reviewed(path: Path) -> list[Label]:
-    with Store(path, create=False) as store:
+    with open_to_read(path) as store:
         rows = store.rows(
             "SELECT eval_id, invocation_id, eval_set_id, bool_and(verdict = 'good') FROM v_review_items"
             " WHERE verdict IS NOT NULL GROUP BY ALL ORDER BY ALL"

@@ -3,11 +3,12 @@
 from typing import Any
 
 from evaltap.evaluator.stats.sample import Cell, Profile
-from evaltap.evaluator.store.database import Store, sql
+from evaltap.evaluator.store.database import sql
+from evaltap.evaluator.store.queries import StoreReader
 
 
 def read_profiles(
-    store: Store, slices: int = 0, *, value: str = "has::DOUBLE"
+    store: StoreReader, slices: int = 0, *, value: str = "has::DOUBLE"
 ) -> dict[tuple[Any, ...], list[Profile]]:
     """Return the sessions of `estimate_turns`, alike ones together, by slice, metric and digest.
 

@@ -10,7 +10,7 @@ from evaltap.evaluator.estimates.turns import choose_turns
 from evaltap.evaluator.stats.estimate import Estimate, estimate
 from evaltap.evaluator.stats.intervals import Interval
 from evaltap.evaluator.stats.quantiles import Quantile, quantile
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
 
 MEASURES: Final = ("latency_ms", "cost_usd", "input_tokens", "output_tokens", "tool_count")
 """Columns of turns that may be measured; what is NULL is not known, and not counted."""
@@ -37,7 +37,7 @@ class Measure:
 
 
 def measure(
-    store: Store, column: str, scope: Scope | None = None, *, shares: Sequence[float] = ()
+    store: StoreReader, column: str, scope: Scope | None = None, *, shares: Sequence[float] = ()
 ) -> Measure | None:
     """Return mean and quantiles of a column of MEASURES; None where it is known of no turn."""
     if column not in MEASURES:
@@ -73,21 +73,21 @@ def measure(
     )
 
 
-def _estimate(store: Store, value: str, *, scores: bool = False) -> Estimate:
+def _estimate(store: StoreReader, value: str, *, scores: bool = False) -> Estimate:
     (profiles,) = read_profiles(store, value=value).values()
     found = estimate(profiles, scores=scores)
     assert found is not None  # a profile has turns
     return found
 
 
-def common_limit(store: Store, column: str) -> float | None:
+def common_limit(store: StoreReader, column: str) -> float | None:
     """Return the weighted 95th percentile of a column over all stored turns; None where it is not known."""
     (found,) = weighted_quantiles(store, "FROM latest_turns", column, (COMMON,))
     return found
 
 
 def weighted_quantiles(
-    store: Store, turns: str, column: str, shares: Sequence[float]
+    store: StoreReader, turns: str, column: str, shares: Sequence[float]
 ) -> list[float | None]:
     """Return quantiles of a column over the traffic, without intervals: one query, however many turns.
 

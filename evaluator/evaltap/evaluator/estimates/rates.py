@@ -15,7 +15,8 @@ from evaltap.evaluator.estimates.turns import choose_turns
 from evaltap.evaluator.stats.estimate import Estimate, estimate
 from evaltap.evaluator.stats.intervals import Interval
 from evaltap.evaluator.stats.sample import Profile
-from evaltap.evaluator.store.database import Store, sql
+from evaltap.evaluator.store.database import sql
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 
 FEW_SESSIONS: Final = 10
@@ -90,7 +91,7 @@ class Rates(NamedTuple):
 
 
 def estimate_rates(
-    store: Store,
+    store: StoreReader,
     scope: Scope | None = None,
     *,
     by: Sequence[str] = (),
@@ -135,7 +136,7 @@ def estimate_rates(
     return Rates(tuple(rates), (*notes, *(labelled.notes if labelled else ())))
 
 
-def _check_metric(store: Store, name: str) -> None:
+def _check_metric(store: StoreReader, name: str) -> None:
     known = [
         row[0] for row in store.rows("SELECT DISTINCT metric_name FROM turn_scores ORDER BY 1")
     ]
@@ -145,7 +146,7 @@ def _check_metric(store: Store, name: str) -> None:
         )
 
 
-def _without_time(store: Store) -> Iterable[str]:
+def _without_time(store: StoreReader) -> Iterable[str]:
     ((turns,),) = store.rows("SELECT count(*) FROM latest_turns WHERE started_at IS NULL")
     if turns:
         yield f"turns without a time of start, which are in no window: {turns:,}"

@@ -6,7 +6,8 @@ from typing import Any, Final
 import duckdb
 
 from evaltap.evaluator.estimates.scope import DIMENSIONS, Join, Scope, Signal, Unit
-from evaltap.evaluator.store.database import Store, sql
+from evaltap.evaluator.store.database import sql
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 
 COLUMNS: Final = (
@@ -44,14 +45,25 @@ _JOINED: Final[Mapping[Join, tuple[str, str]]] = {
 _SCORES: Final[Mapping[Unit, str]] = {
     Unit.TURN: """
         SELECT app_name AS app, eval_set_id, eval_id, invocation_id, turn_revision AS revision,
-               metric_name AS metric, metric_digest, status AS verdict, score, scored_at
+               metric_name AS metric, metric_digest, status AS verdict, score, scored_at,
+               coalesce(d.probability, 1) AS scored_probability
                {columns}
-        FROM {scores} {joins}""",
+        FROM {scores} {joins}
+        LEFT JOIN latest_decisions d
+          USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name,
+                 metric_digest)""",
     Unit.CASE: """
         SELECT app_name AS app, eval_set_id, eval_id, '' AS invocation_id,
-               metric_name AS metric, metric_digest, status AS verdict, score, scored_at
+               metric_name AS metric, metric_digest, status AS verdict, score, scored_at,
+               1 AS scored_probability
         FROM {scores}""",
 }
+_NO_CHANCE: Final = """
+        UNION ALL BY NAME
+        SELECT app_name AS app, eval_set_id, eval_id, invocation_id, turn_revision AS revision,
+               metric_name AS metric, metric_digest, 'uncovered' AS verdict, decided_at AS scored_at,
+               1 AS scored_probability
+        FROM latest_decisions WHERE decision = 'uncovered'"""
 _KEYS: Final[Mapping[Unit, str]] = {
     Unit.TURN: "app, eval_set_id, eval_id, invocation_id, revision",
     Unit.CASE: "app, eval_set_id, eval_id, invocation_id",
@@ -85,7 +97,7 @@ JOIN (
 
 
 def choose_turns(
-    store: Store,
+    store: StoreReader,
     scope: Scope,
     by: Sequence[str],
     signal: Signal,
@@ -95,7 +107,8 @@ def choose_turns(
     """Write the temporary table `estimate_turns`: a row for each turn, slice and metric version.
 
     Columns: by_0, by_1, … (the slice, texts), metric, metric_digest, score, scored_at, session (64 bits of
-    a hash), eval_set_id, eval_id, invocation_id, producer_id, started_at, probability, has, counts.
+    a hash), eval_set_id, eval_id, invocation_id, producer_id, started_at, probability, has, counts,
+    uncovered (a rule left the metric no chance to score it).
     """
     chosen = _chosen(scope, {DIMENSIONS[name].join for name in by} | {signal.join}, unit)
     parameters: dict[str, Any] = {**scope.window, "metric": scope.metric}
@@ -104,19 +117,22 @@ def choose_turns(
         parameters["limit"] = limit
     if signal.of_metric:
         columns, scores = _METRIC_COLUMNS, _scores(scope, signal, unit)
+        probability, uncovered = "scored_probability", "(verdict = 'uncovered')"
         source = f"FROM scored JOIN landed USING ({_KEYS[unit]})"
         if scope.with_files:
             source = _WITH_FILES.format(keys=_KEYS[unit])
     else:
         columns, scores, source = _NO_METRIC_COLUMNS, "SELECT NULL", "FROM landed"
+        probability, uncovered = "1", "false"
     slices, unnested = _slices(by)
     statement = f"""
         CREATE OR REPLACE TEMP TABLE estimate_turns AS
         WITH landed AS ({chosen}), scored AS ({scores})
         SELECT {slices} {columns}, hash(app, eval_set_id, eval_id) AS session,
                eval_set_id, eval_id, invocation_id, producer_id, started_at,
-               coalesce(inclusion_probability, 1) AS probability,
-               ({signal.has}) AS has, coalesce({signal.counts}, false) AS counts
+               coalesce(inclusion_probability, 1) * {probability} AS probability,
+               ({signal.has}) AS has, coalesce({signal.counts}, false) AND NOT {uncovered} AS counts,
+               {uncovered} AS uncovered
         {source}{unnested}
     """
     named = {key: value for key, value in parameters.items() if f"${key}" in statement}
@@ -173,7 +189,10 @@ def _scores(scope: Scope, signal: Signal, unit: Unit) -> str:
         conditions.append("metric_name = $metric")
     if scope.digests:
         conditions.append("metric_digest IN $digests::VARCHAR[]")
-    return found + (f" WHERE {' AND '.join(conditions)}" if conditions else "")
+    chosen = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    if unit is Unit.CASE or scope.run_id is not None or signal.votes:
+        return found + chosen
+    return found + chosen + _NO_CHANCE + chosen.replace("WHERE", "AND", 1)
 
 
 def _slices(by: Sequence[str]) -> tuple[str, str]:

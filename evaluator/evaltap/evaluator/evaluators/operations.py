@@ -6,6 +6,7 @@ Each public function and class here is the factory of one evaluator.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from evaltap.evaluator.cases.costs import cost_of
 from evaltap.evaluator.cases.turn import FAILED_RUNS, Case, Turn, run_failure
 from evaltap.evaluator.contract.context import EvaluationContext
 from evaltap.evaluator.contract.errors import MetricError
@@ -73,7 +74,7 @@ def cost_within(metric: EvalMetric) -> Within:
     """`cost_within`: 1 when the cost in USD is at most `maxCostUsd`."""
     criterion = _criterion(metric)
     limit = _required(criterion.max_cost_usd, "maxCostUsd")
-    bound = Bound("cost", " USD", limit, lambda turn: turn.get("costUsd"))
+    bound = Bound("cost", " USD", limit, cost_of)
     return Within("cost_within", metric, [bound], whole_case=criterion.whole_case)
 
 

@@ -9,7 +9,7 @@ from evaltap.evaluator.filters.conditions import check_condition
 from evaltap.evaluator.filters.language import NO_FILTER, Filter
 from evaltap.evaluator.filters.terms import KEYS, Bound, cases_of
 from evaltap.evaluator.filters.turns import turns_with
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
 
 _SORTED: Final = {
     "newest": "last_at DESC NULLS LAST",
@@ -52,7 +52,7 @@ class ChosenQuery(NamedTuple):
 
 
 def chosen_query(
-    store: Store,
+    store: StoreReader,
     choice: Choice,
     *,
     columns: str = KEYS,
@@ -92,7 +92,7 @@ def chosen_query(
     return ChosenQuery(statement, bound.values)
 
 
-def chosen_keys(store: Store, choice: Choice, *, limit: int | None = None) -> list[CaseKey]:
+def chosen_keys(store: StoreReader, choice: Choice, *, limit: int | None = None) -> list[CaseKey]:
     """Return the application, eval set and id of the cases that fit, in order."""
     query = chosen_query(store, choice, limit=limit)
     return [(app, name, eval_id) for app, name, eval_id in store.rows(*query)]

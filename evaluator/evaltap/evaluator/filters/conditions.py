@@ -6,14 +6,14 @@ from typing import Any, Final
 import duckdb
 import orjson
 
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 
 VIEW: Final = "curation_turns"
 """The documented view that conditions are over: a row for each turn as it stands now."""
 
 
-def check_condition(store: Store, where: str, *, name: str = "--where") -> None:
+def check_condition(store: StoreReader, where: str, *, name: str = "--where") -> None:
     """Raise InputError for what is no condition over the columns of `curation_turns`.
 
     Subqueries are refused: with them a condition could read other tables, and files.

@@ -5,7 +5,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from evaltap.evaluator.filters.choice import Choice, chosen_query
-from evaltap.evaluator.store.database import STORE, Store, sql
+from evaltap.evaluator.store.database import STORE, sql
+from evaltap.evaluator.store.queries import StoreReader
 
 OPENING_LENGTH = 160
 
@@ -62,7 +63,9 @@ class Listing(NamedTuple):
     matched: int
 
 
-def list_cases(store: Store, choice: Choice, limit: int, *, now: datetime | None = None) -> Listing:
+def list_cases(
+    store: StoreReader, choice: Choice, limit: int, *, now: datetime | None = None
+) -> Listing:
     """Return the first so many cases that fit, in the order that the filter asks for."""
     query = chosen_query(store, choice, columns="*", limit=limit, now=now)
     # A table of few rows: what is read of them afterwards is little.
@@ -71,12 +74,16 @@ def list_cases(store: Store, choice: Choice, limit: int, *, now: datetime | None
         f" FROM ({query.statement})",
         query.parameters,
     )
-    listed = sql(__name__, "listing").format(newest=sql(STORE, "newest"), length=OPENING_LENGTH)
     matched = store.rows("SELECT coalesce(max(matched), 0) FROM listed_cases")[0][0]
-    cases = [
+    return Listing(listed_cases(store), matched)
+
+
+def listed_cases(store: StoreReader) -> list[ListedCase]:
+    """Return the cases of `listed_cases`, by its column `place`."""
+    listed = sql(__name__, "listing").format(newest=sql(STORE, "newest"), length=OPENING_LENGTH)
+    return [
         ListedCase(
             app, name, eval_id, at, opening or "", tuple(tools), outcome, tuple(failed), *rest
         )
         for app, name, eval_id, at, opening, tools, outcome, failed, *rest in store.rows(listed)
     ]
-    return Listing(cases, matched)

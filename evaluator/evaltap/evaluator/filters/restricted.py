@@ -7,6 +7,8 @@ from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.filters.choice import Choice, chosen_query
 from evaltap.evaluator.filters.terms import KEYS
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.opening import NAME
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.shards import ShardedStore
 from evaltap.schemas.errors import InputError
 
@@ -47,8 +49,9 @@ class RestrictedStore(ShardedStore):
         rows = self.rows(
             "SELECT table_name FROM duckdb_columns() c JOIN duckdb_views() v"
             " ON v.view_name = c.table_name AND v.database_name = c.database_name"
-            " WHERE c.column_name = 'eval_id' AND c.database_name = current_database()"
-            " AND v.sql LIKE '%shard_0%' ORDER BY ALL"
+            " WHERE c.database_name = current_database() AND v.sql LIKE '%shard_0%' GROUP BY ALL"
+            " HAVING list_has_all(list(c.column_name), ['app_name', 'eval_set_id', 'eval_id'])"
+            " ORDER BY ALL"
         )
         return [name for (name,) in rows]
 
@@ -60,6 +63,35 @@ class RestrictedStore(ShardedStore):
         self.execute(
             f"CREATE VIEW {table} AS FROM all_{table} SEMI JOIN chosen_cases USING ({keys})"
         )
+
+
+def restrict(reader: StoreReader, choice: Choice) -> StoreReader:
+    """Have a reader see the chosen cases only, as a RestrictedStore does, by views that only it sees."""
+    try:
+        query = chosen_query(reader, choice)
+        reader.execute(f"CREATE TEMP TABLE chosen_cases AS {query.statement}", query.parameters)
+        if not reader.rows("SELECT 1 FROM chosen_cases LIMIT 1"):
+            raise InputError(no_case(choice, [reader.path]))
+        for table, of_app in reader.rows(_TABLES_OF_CASES):
+            keys = KEYS if of_app and table != "feedback" else "eval_set_id, eval_id"
+            reader.execute(
+                f"CREATE TEMP VIEW {table} AS FROM {NAME}.main.{table} SEMI JOIN chosen_cases USING ({keys})"
+            )
+    except BaseException:
+        reader.close()
+        raise
+    return reader
+
+
+# A view that stands in for a table before all others, in the views of the file, too.
+_TABLES_OF_CASES = f"""
+SELECT c.table_name, bool_or(c.column_name = 'app_name')
+FROM duckdb_columns() c
+JOIN duckdb_tables() t ON t.table_name = c.table_name AND t.database_name = c.database_name
+WHERE c.database_name = '{NAME}' GROUP BY ALL
+HAVING bool_or(c.column_name = 'eval_id') AND bool_or(c.column_name = 'eval_set_id')
+ORDER BY ALL
+"""
 
 
 def no_case(choice: Choice, paths: Sequence[Path]) -> str:

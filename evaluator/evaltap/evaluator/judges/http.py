@@ -13,7 +13,7 @@ import ssl
 import time
 from base64 import b64encode
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -69,11 +69,20 @@ class HttpClient:
     """Posts to one path below a base URL, always with the same headers; used from several threads.
 
     Honours HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR.  Follows no
-    redirects: a key must not go to another server.  Raises ConfigurationError for a URL that is none,
+    redirects: a key must not go to another server.  `refuses` returns why an address that a host's name
+    led to must not be talked to, empty where it may.  Raises ConfigurationError for a URL that is none,
     or a header that is none.
     """
 
-    def __init__(self, base_url: str, path: str, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        path: str,
+        headers: Mapping[str, str],
+        *,
+        refuses: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        self._refuses = refuses
         self._base = _http_url(base_url)
         self._proxy = _proxy_of(self._base)
         self._context = _tls_context() if self._base.scheme == "https" else None
@@ -139,7 +148,7 @@ class HttpClient:
         head = [f"POST {target} HTTP/1.1", *(f"{name}: {value}" for name, value in lines.items())]
         if not all(line.isascii() and line.isprintable() for line in head):
             raise ConfigurationError(
-                "the judge's address or key holds a character that HTTP cannot carry; expected"
+                "the address or a header, as a key, holds a character that HTTP cannot carry; expected"
                 " printable ASCII"
             )
         return "".join(f"{line}\r\n" for line in head).encode("ascii")
@@ -161,6 +170,7 @@ class HttpClient:
         connection = self._connection(max(until - time.monotonic(), 0.001))
         try:
             connection.connect()
+            self._check_address(connection.sock)
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except TimeoutError:
             connection.close()
@@ -169,6 +179,12 @@ class HttpClient:
             connection.close()
             raise NotSent(_said(error)) from None
         return connection
+
+    def _check_address(self, sock: socket.socket) -> None:
+        """Raise OSError for an address that is refused; only what is connected to cannot change any more."""
+        reason = "" if self._proxy is not None else self._refuses(sock.getpeername()[0])
+        if reason:
+            raise OSError(reason)
 
     def _connection(self, seconds: float) -> http.client.HTTPConnection:
         host, port = self._base.hostname or "", self._base.port

@@ -58,6 +58,18 @@ _PARAMETERS: Final = (
 )
 
 
+def openai_client(base_url: str, path: str, key: str) -> HttpClient:
+    """Return a client of a path below an OpenAI-compatible address; raises as HttpClient does."""
+    headers = {
+        # Without a key another word, as some servers want any.
+        "Authorization": f"Bearer {key or 'none'}",
+        "Content-Type": "application/json",
+        "Accept": "application/json",
+        "User-Agent": "evaltap",
+    }
+    return HttpClient(base_url, path, headers)
+
+
 class OpenAIJudge:
     """Sends each request as one user message; one client, shared by all threads.
 
@@ -68,14 +80,8 @@ class OpenAIJudge:
     def __init__(self, settings: JudgeSettings) -> None:
         self._settings = settings
         self._form = 0
-        headers = {
-            "Authorization": f"Bearer {settings.api_key or 'none'}",
-            "Content-Type": "application/json",
-            "Accept": "application/json",
-            "User-Agent": "evaltap",
-        }
         try:
-            self._client = HttpClient(settings.base_url, "/chat/completions", headers)
+            self._client = openai_client(settings.base_url, "/chat/completions", settings.api_key)
         except ConfigurationError as error:
             raise ConfigurationError(settings.scrub(str(error))) from None
 

@@ -6,13 +6,14 @@ from pathlib import Path
 import orjson
 
 from evaltap.evaluator.cases.pairing import placeholder
-from evaltap.evaluator.store.database import Store, sql
+from evaltap.evaluator.store.database import sql
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.private import private_file
 from evaltap.schemas.formats.case import CaseData
 
 
-def landed_cases(store: Store) -> Iterator[CaseData]:
+def landed_cases(store: StoreReader) -> Iterator[CaseData]:
     """Yield every landed case, in the order in which the cases first landed."""
     for chunk in store.stream(sql(__name__, "landed_cases")):
         for header, actual, expected in chunk:

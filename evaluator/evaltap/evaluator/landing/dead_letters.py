@@ -16,6 +16,7 @@ from evaltap.evaluator.landing.lander import LandedCounts, Lander
 from evaltap.evaluator.landing.rows import DeadLetterId, readable
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.wire.dead_letter import read_headers
 from evaltap.schemas.wire.record import WireRecord
 
@@ -84,14 +85,14 @@ FROM dead_letters JOIN chosen ON dead_letters.rowid = chosen.id ORDER BY number
 
 
 def letters(
-    store: Store, *, reason: str = "", only: int = 0, limit: int = LETTERS_PER_READ
+    store: StoreReader, *, reason: str = "", only: int = 0, limit: int = LETTERS_PER_READ
 ) -> list[DeadLetter]:
     """Return dead letters in their order, of one reason or all; `only` picks one by its number."""
     parameters = {"reason": reason, "only": only, "limit": limit}
     return [DeadLetter(*row) for row in store.rows(_LETTERS, parameters)]
 
 
-def naming(store: Store, case: str, limit: int) -> list[tuple[int, str, str]]:
+def naming(store: StoreReader, case: str, limit: int) -> list[tuple[int, str, str]]:
     """Return number, reason and detail of the first letters whose key or value names a case."""
     parameters = {
         "key": case.encode(),
@@ -135,7 +136,7 @@ def replay(store: Store, *, reason: str = "", dry_run: bool = False) -> Replayed
     return found
 
 
-def _pages(store: Store, reason: str) -> Iterator[Sequence[DeadLetter]]:
+def _pages(store: StoreReader, reason: str) -> Iterator[Sequence[DeadLetter]]:
     """Yield the letters of topics that are there now, a page in memory at a time.
 
     By time and place, not by number: numbers move up as letters go.  A letter that fails again comes

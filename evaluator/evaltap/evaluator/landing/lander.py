@@ -34,7 +34,8 @@ from evaltap.evaluator.landing.seq_ranges import merged
 from evaltap.evaluator.landing.trace_progress import ReadTraces
 from evaltap.evaluator.sources.base import Partition, SourceBatch
 from evaltap.evaluator.sources.positions import stored_offsets
-from evaltap.evaluator.store.database import Row, Store
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import Row
 from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import (
     Manifest,

@@ -48,6 +48,14 @@ class ToolFields(_Camel):
     duration_ms: float | None = None
 
 
+class UsageFields(_Camel):
+    """The tokens of one model."""
+
+    model: str = ""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
 class TelemetryFields(_Camel):
     """What a turn took."""
 
@@ -57,6 +65,7 @@ class TelemetryFields(_Camel):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: float | None = None
+    usage: list[UsageFields] | None = None
     latency_ms: float | None = None
     error: ErrorFields | None = None
     trace_id: str | None = None

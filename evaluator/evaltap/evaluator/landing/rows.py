@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 import orjson
 from msgspec import Struct
 
+from evaltap.evaluator.cases.costs import MARK, ModelUsage, computed_cost
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.outline import LazyCase, lazy_case
 from evaltap.evaluator.landing.record_fields import (
@@ -261,7 +262,7 @@ def _turn_row(origin: _Origin, fields: CaseFields) -> TurnRow:
     turn, source = fields.turn, fields.source
     telemetry = turn.telemetry or _NO_TELEMETRY
     error = telemetry.error or _NO_ERROR
-    capture = json_text(turn.capture)
+    cost, capture = _cost_and_capture(telemetry, json_text(turn.capture))
     return TurnRow(
         *origin.key,
         invocation_id=origin.invocation_id,
@@ -274,14 +275,14 @@ def _turn_row(origin: _Origin, fields: CaseFields) -> TurnRow:
         models=telemetry.models,
         input_tokens=_whole(telemetry.input_tokens),
         output_tokens=_whole(telemetry.output_tokens),
-        cost_usd=telemetry.cost_usd,
+        cost_usd=cost,
         latency_ms=telemetry.latency_ms,
         error_type=error.type,
         error_message=error.message,
         trace_id=telemetry.trace_id,
         root_span_id=telemetry.root_span_id,
         close_reason=source.close_reason,
-        capture=None if capture == "{}" else capture,
+        capture=capture,
         actual_json=fields.actual_json,
         expected_json=fields.expected_json,
         event_id=origin.event_id,
@@ -297,6 +298,22 @@ def _turn_row(origin: _Origin, fields: CaseFields) -> TurnRow:
         tags=source.tags,
         run=source.run,
     )
+
+
+def _cost_and_capture(
+    telemetry: TelemetryFields, capture: str | None
+) -> tuple[float | None, str | None]:
+    """Return what a turn cost, and its `capture`, which says so where the cost was computed."""
+    capture = None if capture == "{}" else capture
+    if telemetry.cost_usd is not None or not telemetry.models:
+        return telemetry.cost_usd, capture
+    usage = [
+        ModelUsage(one.model, one.input_tokens, one.output_tokens) for one in telemetry.usage or ()
+    ]
+    cost = computed_cost(usage, telemetry.models, telemetry.input_tokens, telemetry.output_tokens)
+    if cost is None:
+        return None, capture
+    return cost, f"{{{MARK}}}" if capture is None else f"{capture.rstrip()[:-1]},{MARK}}}"
 
 
 _NO_TELEMETRY = TelemetryFields()

@@ -94,11 +94,16 @@ class Consumer:
         self._large = False
         self._landed_since_opening = 0
         self._stopped = threading.Event()
+        self._finishing = threading.Event()
         self.consumed = Consumed()
 
     def stop(self) -> None:
         """Ask the loop to end after the step it is in."""
         self._stopped.set()
+
+    def finish(self) -> None:
+        """Ask the loop to end once the log has nothing new and everything is scored."""
+        self._finishing.set()
 
     def _is_stopped(self) -> bool:
         """Tell whether it was asked to end; asked for at every step, so it is a sign of life."""
@@ -146,6 +151,8 @@ class Consumer:
         schedule = Schedule(limits, self._clock, until_idle=until_idle)
         busy = False
         while not self._is_stopped():
+            if self._finishing.is_set():
+                schedule.finish()
             batch = self._source.poll(limits.records_per_batch, schedule.poll_seconds(busy=busy))
             self._land(batch, report)
             schedule.landed(len(batch.records))
@@ -185,7 +192,9 @@ class Consumer:
 
     def _reopen_at_times(self, landed: int) -> None:
         self._landed_since_opening += landed
-        if self._landed_since_opening >= self._limits.reopen_after:
+        after = self._limits.reopen_after
+        # Who reads just now is given time, but not for ever: nobody can read while it is opened.
+        if self._landed_since_opening >= (3 * after if self._store.gate.is_read else after):
             self._landed_since_opening = 0
             compact(self._store)
             self._store.reopen()

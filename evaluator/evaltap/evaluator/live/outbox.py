@@ -6,15 +6,14 @@ same ids.  How far it has got is kept in the store.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from evaltap.evaluator.cases.identity import ChangedCases
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import NoMemoryError
 from evaltap.evaluator.topics.clients import TopicsAway
-from evaltap.evaluator.topics.writer import TopicWriter
 from evaltap.schemas.wire.dead_letter import encode_dead_letter, read_headers
 from evaltap.schemas.wire.envelope import RecordError, WireRecord
 from evaltap.schemas.wire.score import CaseRevision, encode_score
@@ -33,7 +32,19 @@ class Item(NamedTuple):
 
     at: datetime
     key: str
-    record: WireRecord | None
+    record: Any
+    """As the writer takes it: a WireRecord for a topic."""
+
+
+class Writer(Protocol):
+    """Takes records, and returns when they have arrived."""
+
+    def write_or_cut(self, topic: str, records: Sequence[Any]) -> list[int]:
+        """Write records; return the numbers of those that nobody takes.  Raises TopicsAway."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the connection."""
 
 
 Reader: TypeAlias = Callable[[Store, datetime, str, int], list[Item]]
@@ -46,7 +57,7 @@ class Outbox:
     def __init__(
         self,
         store: Store,
-        writer: TopicWriter,
+        writer: Writer,
         topic: str,
         read: Reader,
         *,

@@ -41,6 +41,10 @@ class Schedule:
         self._unscored = True
         """Whether something may have landed since the last look."""
 
+    def finish(self) -> None:
+        """Stop as soon as all is done, from now on."""
+        self._until_idle = True
+
     def poll_seconds(self, *, busy: bool) -> float:
         """Return how long to wait for records; not at all while something else has work to do."""
         if busy:

@@ -19,7 +19,7 @@ from evaltap.schemas.wire.dead_letter import read_headers
 from evaltap.schemas.wire.record import Manifest, RecordError, WireRecord, decode_record, parse_seq
 
 if TYPE_CHECKING:
-    from evaltap.evaluator.store.database import Store
+    from evaltap.evaluator.store.queries import StoreReader
 
 MERGE_AT = 10_000
 """Ranges after which those of a log are merged: records of many producers may be interleaved."""
@@ -92,10 +92,21 @@ def accounts(log: Path | None, db: Path | None) -> list[Account]:
                 account.ended = True
     if db is not None:
         # Not at the top: the account of a log needs no DuckDB, as `doctor` beside an agent has none.
-        from evaltap.evaluator.store.database import Store
+        from evaltap.evaluator.remote.client import open_to_read
 
-        with Store(db, create=False) as store:
+        with open_to_read(db) as store:
             _read_store(store, found)
+    return _in_order(found)
+
+
+def landed_accounts(store: "StoreReader") -> list[Account]:
+    """Return the account of each producer that a store knows, in order of their ids."""
+    found: dict[str, Account] = {}
+    _read_store(store, found)
+    return _in_order(found)
+
+
+def _in_order(found: dict[str, Account]) -> list[Account]:
     for account in found.values():
         for name in ("on_log", "trimmed", "consumed", "dead", "erased"):
             setattr(account, name, merged(getattr(account, name)))
@@ -160,7 +171,7 @@ def _add(ranges: Ranges, seq: int) -> None:
         ranges[:] = merged(ranges)
 
 
-def _read_store(store: "Store", found: dict[str, Account]) -> None:
+def _read_store(store: "StoreReader", found: dict[str, Account]) -> None:
     for producer_id, first, last in store.rows(
         "SELECT producer_id, first_seq, last_seq FROM consumed_ranges"
     ):

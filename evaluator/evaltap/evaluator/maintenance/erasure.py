@@ -20,6 +20,7 @@ from evaltap.evaluator.maintenance.mentions import mentions, written_forms
 from evaltap.evaluator.store.damage import translated
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.opening import shut_in
+from evaltap.evaluator.summaries.summaries import Summaries
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import is_json_lines, read_bytes, write_bytes
@@ -196,7 +197,11 @@ def _delete(
     letters: list[int],
 ) -> None:
     sessions = list(subject.sessions | subject.names)
+    summaries = Summaries(store)
     with store.transaction():
+        summarised = summaries.find(
+            _SUMMARISED, {"sessions": sessions, "names": list(subject.names)}
+        )
         # The numbers stay, so that a gap in them is known for what it is.
         store.execute(
             "INSERT INTO erasures SELECT producer_id, seq, current_timestamp::TIMESTAMP"
@@ -209,6 +214,17 @@ def _delete(
                 where, given = _theirs(table, subject, sessions)
                 store.execute(f"DELETE FROM {table} WHERE {where}", given)
         store.execute("DELETE FROM dead_letters WHERE rowid IN $letters", {"letters": letters})
+        if summarised:
+            summaries.rewrite()
+
+
+# Whose summaries are of rows that go: their own, and those of others that they gave feedback on.
+_SUMMARISED = """
+SELECT app_name, eval_set_id, eval_id FROM case_index WHERE eval_id IN $sessions
+UNION SELECT c.app_name, c.eval_set_id, c.eval_id FROM case_index c JOIN feedback f
+  ON f.eval_set_id = c.eval_set_id AND f.eval_id = c.eval_id
+WHERE f.given_by IN $names
+"""
 
 
 def _theirs(table: str, subject: Subject, sessions: list[str]) -> tuple[str, dict[str, list[str]]]:

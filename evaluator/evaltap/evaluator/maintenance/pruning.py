@@ -12,6 +12,7 @@ from typing import Final
 
 from evaltap.evaluator.maintenance.erasure import write_anew
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.summaries.summaries import Summaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,13 @@ def prune(path: Path, before: datetime, *, dry_run: bool = False) -> Pruned:
         }
         rows = {table: count for table, count in found.items() if count}
         if rows and not dry_run:
+            summaries = Summaries(store)
             with store.transaction():
+                summarised = summaries.find("FROM pruned_sessions", {})
                 for table, condition, given in _conditions(moment):
                     store.execute(f"DELETE FROM {table} WHERE {condition}", given)
+                if summarised:
+                    summaries.rewrite()
     if rows and not dry_run:
         write_anew(path)
     return Pruned(sessions, rows)
@@ -48,6 +53,7 @@ def prune(path: Path, before: datetime, *, dry_run: bool = False) -> Pruned:
 
 _OF_SESSIONS: Final = (
     "cases", "turns", "tool_calls", "feedback", "scores", "turn_scores", "rubric_votes", "judge_calls",
+    "sampling_decisions",
 )  # fmt: skip
 
 _SESSIONS: Final = """

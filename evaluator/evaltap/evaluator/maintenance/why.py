@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from evaltap.evaluator.landing.dead_letters import naming
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.local import open_log
 from evaltap.schemas.log.location import OTLP, KafkaLocation, LogLocation
+from evaltap.schemas.text import counted
 from evaltap.schemas.wire.record import MANIFEST_TYPE, WireRecord
 
 RECORDS_PER_READ = 500
@@ -45,7 +46,7 @@ class Answer:
         )
 
 
-def why(store: Store, case: str, log: LogLocation | None = None) -> Answer:
+def why(store: StoreReader, case: str, log: LogLocation | None = None) -> Answer:
     """Return the status of a case; `case` is its eval id, or eval set id and eval id with a slash.
 
     Raises InputError for a `log` that cannot be read, which is only looked at when nothing has landed.
@@ -54,6 +55,11 @@ def why(store: Store, case: str, log: LogLocation | None = None) -> Answer:
     key = {"case": case}
     answer.landed = bool(store.rows(f"SELECT 1 FROM cases WHERE {IS_CASE} LIMIT 1", key))
     answer.metrics = [MetricAnswer(*row) for row in store.rows(_STANDING, key)]
+    answer.notes += [
+        f"{metric}: {counted(turns, 'turn')} of it not scored: {said}"
+        for metric, _, turns, said in store.rows(f"{LEFT_OUT} ORDER BY ALL", key)
+        if any(one.metric_name == metric and one.status != "not_scored" for one in answer.metrics)
+    ]
     if answer.landed or any(one.status != "pending" for one in answer.metrics):
         if not answer.metrics:
             answer.notes.append(
@@ -73,6 +79,18 @@ def why(store: Store, case: str, log: LogLocation | None = None) -> Answer:
 IS_CASE = "(eval_id = $case OR eval_set_id || '/' || eval_id = $case)"
 """How a user names a case in SQL: by its eval id, or with its eval set before it."""
 
+# The turns of a case that rules have left out, by metric version.
+LEFT_OUT = f"""
+SELECT metric_name, metric_digest, count(*) AS turns,
+       string_agg(DISTINCT CASE reason
+         WHEN 'no_rule' THEN 'no rule names it for this turn'
+         WHEN 'budget' THEN 'rule ' || rule || ', the budget of the day was spent'
+         ELSE 'rule ' || rule || ', rate ' || round(probability, 6)
+       END, '; ') AS said
+FROM latest_decisions WHERE {IS_CASE} AND decision <> 'score'
+GROUP BY ALL
+"""
+
 # The latest version of each metric that was applied here, and the score of the case's latest revision.
 _STANDING = f"""
 WITH metrics AS (
@@ -86,8 +104,9 @@ latest AS (
   )
 )
 SELECT m.metric_name,
-       coalesce(s.status, 'pending'),
+       coalesce(s.status, if(l.turns > 0, 'not_scored', 'pending')),
        CASE
+         WHEN s.status IS NULL AND l.turns > 0 THEN l.said
          WHEN s.status IS NOT NULL THEN coalesce(s.reason, '')
          WHEN older.revision IS NOT NULL
            THEN 'scored up to revision ' || older.revision || ', and revision '
@@ -102,6 +121,7 @@ LEFT JOIN (
 LEFT JOIN (
   SELECT metric_digest, max(revision) AS revision FROM scores WHERE {IS_CASE} GROUP BY ALL
 ) older USING (metric_digest)
+LEFT JOIN ({LEFT_OUT}) l USING (metric_digest)
 ORDER BY m.metric_name
 """
 
@@ -114,13 +134,13 @@ GROUP BY dropped.key ORDER BY dropped.key
 """
 
 
-def _dead(store: Store, case: str) -> Iterator[str]:
+def _dead(store: StoreReader, case: str) -> Iterator[str]:
     """Yield the first dead letters that name the case, by their key or in what they hold."""
     for number, reason, detail in naming(store, case, SHOWN_LETTERS):
         yield f"dead letter {number} ({reason}) names it: {detail}"
 
 
-def _left_out(store: Store) -> Iterator[str]:
+def _left_out(store: StoreReader) -> Iterator[str]:
     for reason, count in store.rows(_LEFT_OUT):
         what = "sampling left out" if _is_sampling(reason) else "the recorder dropped"
         yield f"{what} {count:,} turns as {reason}; which ones is not kept"

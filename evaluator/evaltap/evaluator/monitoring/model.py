@@ -1,6 +1,6 @@
-"""What a replay finds: plain frozen data."""
+"""What a look at the watches finds: plain frozen data."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -46,6 +46,8 @@ class Event:
     changed: tuple[Changed, ...] = ()
     cases: tuple[str, ...] = ()
     """Eval ids to look at."""
+    cases_filter: str = ""
+    """What `evaltap cases` is asked for them."""
 
     def data(self) -> dict[str, Json]:
         """Return the event as JSON data."""
@@ -54,3 +56,18 @@ class Event:
 
 def _rfc3339(moment: datetime | None) -> str | None:
     return None if moment is None else moment.replace(tzinfo=UTC).isoformat().replace("+00:00", "Z")
+
+
+def event_of(data: Mapping[str, Json], cases: Sequence[str] = ()) -> Event:
+    """Return an event from its JSON data, with the cases to look at."""
+    given = {
+        **data,
+        "cases": tuple(cases),
+        "at": _moment(data["at"]),
+        "since": _moment(data["since"]),
+    }
+    return Event(**{**given, "changed": tuple(Changed(**one) for one in data["changed"])})
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text).replace(tzinfo=None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from itertools import groupby, pairwise
 from typing import Final
 
@@ -11,8 +11,10 @@ from evaltap.evaluator.estimates.slices import SLICES
 from evaltap.evaluator.estimates.turns import choose_turns
 from evaltap.evaluator.monitoring.alarms import Alarms
 from evaltap.evaluator.monitoring.changed import Candidate, changed_slices, explaining
+from evaltap.evaluator.monitoring.evidence import filter_of
 from evaltap.evaluator.monitoring.model import Event, Status
 from evaltap.evaluator.monitoring.rules import SILENCE, chance_of, where_of
+from evaltap.evaluator.monitoring.starts import start_of
 from evaltap.evaluator.monitoring.turns import (
     OTHER,
     WatchedSession,
@@ -22,31 +24,36 @@ from evaltap.evaluator.monitoring.turns import (
     sessions_of,
 )
 from evaltap.evaluator.stats.detector import Usual, longest_session, usual
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
 
+QUIET: Final = timedelta(minutes=30)
+"""A session without a turn for so long counts as ended."""
 LEAST_DAYS: Final = 7
 LEAST_SESSIONS: Final = 50
 EXAMPLES: Final = 10
 
 
-def replay(store: Store, rules: MonitorFile) -> list[Event]:
+def replay(store: StoreReader, rules: MonitorFile, *, now: datetime | None = None) -> list[Event]:
     """Return the alarms of all watches in the order of time, and the state of the others.
 
-    Raises InputError for a metric or a slice that is not there.
+    With `now` (aware), traffic goes on: sessions that may not have ended do not count yet, and a silence
+    lasts that has no turn after it.  Raises InputError for a slice that is not there.
     """
+    until = None if now is None else now.astimezone(UTC).replace(tzinfo=None)
     found: list[Event] = []
     for watch in rules.watch:
         if watch.signal == SILENCE:
-            found += _silences(store, watch)
+            found += _silences(store, watch, until)
         else:
-            found += _watched(store, watch, chance_of(watch, rules))
+            found += _watched(store, watch, chance_of(watch, rules), until)
     return sorted(found, key=lambda event: (event.at or datetime.min, event.watch))
 
 
-def _silences(store: Store, watch: Watch) -> Iterator[Event]:
-    """Yield an alarm for each gap between two turns that is too long."""
-    choose_turns(store, Scope(where=where_of(watch, {})), [], Signal("TRUE", "TRUE"))
+def _silences(store: StoreReader, watch: Watch, until: datetime | None) -> Iterator[Event]:
+    """Yield an alarm for each gap between two turns that is too long, and for one up to `until`."""
+    scope = Scope(where=where_of(watch, {}), since=start_of(store, watch.name))
+    choose_turns(store, scope, [], Signal("TRUE", "TRUE"))
     rows = store.rows(
         "SELECT started_at FROM estimate_turns WHERE started_at IS NOT NULL ORDER BY started_at"
     )
@@ -60,11 +67,15 @@ def _silences(store: Store, watch: Watch) -> Iterator[Event]:
             silent = True
             yield Event(watch.name, {}, "firing", before + longest, before)
             yield Event(watch.name, {}, "resolved", after, before)
-    if not silent:
+    if until is not None and until - times[-1] > longest:
+        yield Event(watch.name, {}, "firing", times[-1] + longest, times[-1])
+    elif not silent:
         yield Event(watch.name, {}, "ok", times[-1])
 
 
-def _watched(store: Store, watch: Watch, chance: float) -> Iterator[Event]:
+def _watched(
+    store: StoreReader, watch: Watch, chance: float, until: datetime | None
+) -> Iterator[Event]:
     turns = read_turns(store, watch)
     if not turns:
         yield Event(watch.name, {}, "no_data", None)
@@ -77,14 +88,18 @@ def _watched(store: Store, watch: Watch, chance: float) -> Iterator[Event]:
     for slice_, found in streams:
         # The chance of a false alarm is shared by all of them.
         stream = _Stream(store, watch, slice_, chance / len(streams))
-        yield from stream.events(sessions_of(found), begins)
+        sessions = [one for one in sessions_of(found) if _has_ended(one, until)]
+        if sessions:
+            yield from stream.events(sessions, begins)
+        else:
+            yield Event(watch.name, slice_, "learning", None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
     """The whole traffic of a watch, or a slice of it."""
 
-    store: Store
+    store: StoreReader
     watch: Watch
     slice: Mapping[str, str]
     chance: float
@@ -160,7 +175,13 @@ class _Stream:
             within[changed[0].by] = changed[0].value
         turns = read_turns(self.store, self.watch, "", within)
         cases = dict.fromkeys(turn.eval_id for turn in turns if turn.bad and _during(turn, event))
-        return replace(event, changed=changed, cases=tuple(cases)[:EXAMPLES])
+        found = filter_of(self.watch, self.slice, changed, event.since, event.at)
+        return replace(event, changed=changed, cases=tuple(cases)[:EXAMPLES], cases_filter=found)
+
+
+def _has_ended(session: WatchedSession, until: datetime | None) -> bool:
+    """Tell whether a session goes on no more; nobody waits for one whose clock is ahead."""
+    return until is None or not until - QUIET < session.ended <= until
 
 
 def _during(turn: WatchedTurn, event: Event) -> bool:

@@ -1,9 +1,12 @@
 """A monitoring file, read and checked."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+from pydantic.alias_generators import to_camel
 
 from evaltap.evaluator.estimates.scope import SIGNALS
 from evaltap.evaluator.estimates.slices import SLICES, condition
@@ -11,17 +14,45 @@ from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import read_bytes
 from evaltap.schemas.files.validation import parse
-from evaltap.schemas.formats.monitor import MonitorFile, Watch
+from evaltap.schemas.formats.monitor import AlertReceiver, Condition, MonitorFile, ScoreRule, Watch
 from evaltap.schemas.text import did_you_mean
 
 SILENCE: Final = "silence"
+UNITS: Final = ("turn", "session")
+SEVERITIES: Final = ("critical", "error", "warning", "info")
+PAGERDUTY: Final = "https://events.pagerduty.com/v2/enqueue"
+_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "webhook": ("url",),
+    "alertmanager": ("url",),
+    "slack": ("url",),
+    "pagerduty": ("routing_key",),
+    "command": ("argv",),
+}
+"""Types of receivers, and what each needs."""
+_GO_WITH: Final[Mapping[str, tuple[str, ...]]] = {
+    "url": ("webhook", "alertmanager", "slack", "pagerduty"),
+    "headers": ("webhook", "alertmanager"),
+    "routing_key": ("pagerduty",),
+    "argv": ("command",),
+    "allow_private": ("webhook", "alertmanager", "slack", "pagerduty"),
+}
+_SECRET: Final = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 
 def read_rules(path: Path) -> MonitorFile:
     """Return the rules of a file; raises FormatError with the place for a key or value that is none."""
     rules = parse(MonitorFile, canonical.loads(read_bytes(path), path=str(path)), path=str(path))
-    if not rules.watch:
-        raise FormatError("no `watch`; add at least one", path=str(path))
+    if not rules.watch and not rules.score:
+        raise FormatError("neither `watch` nor `score`; add at least one", path=str(path))
+    named = Counter(rule.name for rule in rules.score)
+    for place, rule in enumerate(rules.score):
+        if problem := _rule_problem(rule, named, f"{path}: score[{place}]"):
+            raise FormatError(problem, path=str(path), place=f"score[{place}]")
+    for place, receiver in enumerate(rules.alerts):
+        if problem := _receiver_problem(receiver):
+            raise FormatError(problem, path=str(path), place=f"alerts[{place}]")
+    if problem := _evidence_problem(rules.evidence_url):
+        raise FormatError(problem, path=str(path), place="evidenceUrl")
     names = Counter(watch.name for watch in rules.watch)
     for place, watch in enumerate(rules.watch):
         where = f"watch[{place}]"
@@ -64,6 +95,9 @@ def _problem(watch: Watch, where: str) -> str:
         return f"`{watch.signal}` needs a `metric`; name one"
     if watch.metric and not of_metric:
         return f"`metric` does not go with `{watch.signal}`; leave it out"
+    if watch.severity and watch.severity not in SEVERITIES:
+        hint = did_you_mean(watch.severity, SEVERITIES) or f"expected of {', '.join(SEVERITIES)}"
+        return f"no severity {watch.severity!r}; {hint}"
     if watch.signal == SILENCE and watch.by:
         return "`by` does not go with `silence`; leave it out"
     for name in watch.by:
@@ -72,4 +106,49 @@ def _problem(watch: Watch, where: str) -> str:
             return f"`by`: no slice {name!r}; {hint}"
     for name, value in watch.where.items():
         condition(name, value, where=where)
+    return ""
+
+
+def _rule_problem(rule: ScoreRule, names: Mapping[str, int], where: str) -> str:
+    if not rule.name or names[rule.name] > 1:
+        return f"`name` is {rule.name!r}; give each rule a name of its own"
+    if not rule.metrics:
+        return "no `metrics`; name at least one"
+    if rule.unit not in ("", *UNITS):
+        return f"`unit` is {rule.unit!r}; {did_you_mean(rule.unit, UNITS) or 'expected turn or session'}"
+    if rule.budget is not None and (rule.budget.usd_per_day or rule.budget.calls_per_day) is None:
+        return "`budget` limits nothing; give `usdPerDay` or `callsPerDay`"
+    for number, one in enumerate(rule.always):
+        if not one.model_fields_set or one == Condition():
+            return f"`always[{number}]` holds nothing; name a condition"
+        if one.failed in rule.metrics:
+            return f"`always[{number}]`: {one.failed!r} decides on itself; name a metric of another rule"
+    for name, value in rule.where.items():
+        condition(name, value, where=where)
+    return ""
+
+
+def _receiver_problem(receiver: AlertReceiver) -> str:
+    """Return what is wrong with a receiver's settings, empty when nothing is; secrets are not looked up."""
+    if receiver.type not in _KEYS:
+        hint = did_you_mean(receiver.type, _KEYS) or f"expected one of {', '.join(_KEYS)}"
+        return f"`type` is {receiver.type!r}; {hint}"
+    for key in _KEYS[receiver.type]:
+        if not getattr(receiver, key):
+            return f"{receiver.type} needs `{to_camel(key)}`"
+    for key, types in _GO_WITH.items():
+        if getattr(receiver, key) and receiver.type not in types:
+            return f"`{to_camel(key)}` does not go with {receiver.type}; leave it out"
+    secret = {"slack": receiver.url, "pagerduty": receiver.routing_key}.get(receiver.type)
+    if secret is not None and not _SECRET.search(secret):
+        key = to_camel(_KEYS[receiver.type][0])
+        return f"`{key}` is a secret; name an environment variable that holds it, as ${{NAME}}"
+    return ""
+
+
+def _evidence_problem(template: str) -> str:
+    try:
+        template.format(app="", eval_id="")
+    except (KeyError, IndexError, ValueError):
+        return f"{template!r}; expected an address with {{app}} and {{eval_id}}"
     return ""

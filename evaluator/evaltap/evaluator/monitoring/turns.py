@@ -2,15 +2,16 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.estimates.quantiles import COMMON, measure
 from evaltap.evaluator.estimates.scope import SIGNALS, Scope
 from evaltap.evaluator.estimates.turns import choose_turns
 from evaltap.evaluator.monitoring.rules import where_of
+from evaltap.evaluator.monitoring.starts import start_of
 from evaltap.evaluator.stats.detector import Bad
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
 
 MOST_VALUES: Final = 20
@@ -59,7 +60,7 @@ class WatchedSession(NamedTuple):
 
 
 def read_turns(
-    store: Store, watch: Watch, by: str = "", within: Mapping[str, str] = _ALL
+    store: StoreReader, watch: Watch, by: str = "", within: Mapping[str, str] = _ALL
 ) -> list[WatchedTurn]:
     """Return the turns that count for a watch, of its metric's newest version, with their slice `by`.
 
@@ -71,7 +72,7 @@ def read_turns(
         limit = _common(store, signal.limit, watch, where)
         if limit is None:
             return []
-    scope = Scope(metric=watch.metric, where=where)
+    scope = Scope(metric=watch.metric, where=where, since=start_of(store, watch.name))
     choose_turns(store, scope, [by] if by else [], signal, limit=limit)
     rows = store.rows(_TURNS.format(value="by_0" if by else "NULL"))
     good = watch.signal == "pass_rate"
@@ -107,11 +108,18 @@ def by_value(turns: Sequence[WatchedTurn], until: date) -> Mapping[str, Sequence
     return found
 
 
-def _common(store: Store, column: str, watch: Watch, where: str) -> float | None:
+def _common(store: StoreReader, column: str, watch: Watch, where: str) -> float | None:
     """Return the weighted 95th percentile of a column in the baseline."""
-    ((first,),) = store.rows("SELECT min(started_at)::DATE FROM latest_turns")
+    begins = start_of(store, watch.name)
+    ((first,),) = store.rows(
+        "SELECT min(started_at)::DATE FROM latest_turns WHERE started_at >= $begins",
+        {"begins": (begins or datetime.min.replace(tzinfo=UTC)).replace(tzinfo=None)},
+    )
     if first is None:
         return None
-    until = datetime(first.year, first.month, first.day) + timedelta(days=watch.baseline_days)
-    found = measure(store, column, Scope(until=until, where=where), shares=[COMMON])
+    until = datetime(first.year, first.month, first.day, tzinfo=UTC) + timedelta(
+        days=watch.baseline_days
+    )
+    scope = Scope(since=begins, until=until, where=where)
+    found = measure(store, column, scope, shares=[COMMON])
     return None if found is None else found.quantiles[0].value

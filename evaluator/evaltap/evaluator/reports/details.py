@@ -9,7 +9,8 @@ from evaltap.evaluator.cases.text import cut
 from evaltap.evaluator.reports.model import CaseReport, JudgeCall, Limits, TurnCell, Usage, VoteCell
 from evaltap.evaluator.reports.usage import TurnUse, usage_of
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
-from evaltap.evaluator.store.database import Store, sql
+from evaltap.evaluator.store.database import sql
+from evaltap.evaluator.store.queries import StoreReader
 
 CellKey: TypeAlias = tuple[str, str, str, str]
 """The key of a case, and the name of a metric."""
@@ -19,7 +20,7 @@ Row = TypeVar("Row")
 class JudgeCalls:
     """What judges answered for the scores of a report: in full for some cases, in sum for all."""
 
-    def __init__(self, store: Store, detailed: Collection[CaseKey], limits: Limits) -> None:
+    def __init__(self, store: StoreReader, detailed: Collection[CaseKey], limits: Limits) -> None:
         self.by_cell: dict[CellKey, list[JudgeCall]] = {}
         uses: list[TurnUse] = []
         cached = 0
@@ -42,7 +43,7 @@ class JudgeCalls:
 
 
 def with_details(
-    store: Store, cases: Iterable[CaseReport], calls: JudgeCalls, limits: Limits
+    store: StoreReader, cases: Iterable[CaseReport], calls: JudgeCalls, limits: Limits
 ) -> Iterable[CaseReport]:
     """Yield the cases, which are those of `report_cases`, with the details of their cells."""
     turns: dict[CellKey, list[TurnCell]] = {}

@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 
+from evaltap.evaluator.cases.costs import cost_of
 from evaltap.evaluator.cases.pairing import UnscorableCaseError, has_references, pair_turns
 from evaltap.evaluator.cases.text import cut
 from evaltap.evaluator.cases.turn import Case, ToolCall, Turn, gaps_of
@@ -12,7 +13,14 @@ from evaltap.evaluator.criteria.calls.attempts import calls_of, select
 from evaltap.evaluator.criteria.calls.diff import DiffRow, trajectory_diff
 from evaltap.evaluator.criteria.calls.pairs import CallPairs, CallSimilarity
 from evaltap.evaluator.criteria.calls.scores import shares
-from evaltap.evaluator.reports.model import Call, Limits, Step, TurnEvidence
+from evaltap.evaluator.reports.model import (
+    ArgumentDifference,
+    Call,
+    Limits,
+    Step,
+    StepKind,
+    TurnEvidence,
+)
 from evaltap.schemas.formats.criteria import ValueCriterion
 from evaltap.schemas.formats.metric import (
     EvalMetric,
@@ -101,7 +109,7 @@ def _turn(
         tuple(gaps),
         ": ".join(filter(None, (error.get("type"), error.get("message")))),
         tuple(telemetry.get("models") or ()),
-        telemetry.get("costUsd"),
+        cost_of(telemetry),
         telemetry.get("latencyMs"),
         telemetry.get("inputTokens"),
         telemetry.get("outputTokens"),
@@ -115,7 +123,7 @@ def _steps(
     limits: Limits,
 ) -> tuple[Step, ...]:
     if not references:
-        return tuple(Step("made", None, _call(call, limits.text)) for call in calls)
+        return tuple(_made("made", calls, 0, limits))
     candidates = [
         CallPairs(
             select(reference, comparison.attempts),
@@ -131,23 +139,41 @@ def _steps(
     done = 0
     for row in trajectory_diff(best):
         if row.actual is not None:
-            steps += _left_out(calls[done : places[row.actual]], limits)
+            steps += _made("left_out", calls[done : places[row.actual]], done, limits)
             done = places[row.actual] + 1
-        steps.append(_step(row, best, limits))
-    return (*steps, *_left_out(calls[done:], limits))
+        steps.append(_step(row, best, places, limits))
+    return (*steps, *_made("left_out", calls[done:], done, limits))
 
 
-def _left_out(calls: Sequence[ToolCall], limits: Limits) -> list[Step]:
-    return [Step("left_out", None, _call(call, limits.text)) for call in calls]
+def _made(kind: StepKind, calls: Sequence[ToolCall], before: int, limits: Limits) -> list[Step]:
+    """Return calls that are compared with nothing; `before` is how many calls come before them."""
+    return [
+        Step(kind, None, _call(call, limits.text), actual_place=place)
+        for place, call in enumerate(calls, before + 1)
+    ]
 
 
-def _step(row: DiffRow, pairs: CallPairs, limits: Limits) -> Step:
+def _step(row: DiffRow, pairs: CallPairs, places: Sequence[int], limits: Limits) -> Step:
     return Step(
         row.kind,
         None if row.expected is None else _call(pairs.reference[row.expected], limits.text),
         None if row.actual is None else _call(pairs.actual[row.actual], limits.text),
         tuple(cut(str(change), limits.text) for change in row.changes),
+        tuple(
+            ArgumentDifference(
+                one.path, _value(one.expected, limits.text), _value(one.actual, limits.text)
+            )
+            for one in row.changes
+        ),
+        None if row.expected is None else row.expected + 1,
+        None if row.actual is None else places[row.actual] + 1,
     )
+
+
+def _value(value: Any, limit: int) -> str | None:
+    if value is ...:
+        return None
+    return "null" if value is None else _json(value, limit)
 
 
 def _call(call: ToolCall, limit: int) -> Call:
@@ -161,6 +187,7 @@ def _call(call: ToolCall, limit: int) -> Call:
         _json(call.get("result"), limit),
         cut(message or ("failed" if error else ""), limit),
         str(call.get("agent") or ""),
+        call.get("durationMs"),
     )
 
 

@@ -75,10 +75,10 @@ def stylesheet() -> str:
     return (_PAGE / "report.css").read_text("utf-8")
 
 
-def templates(package: str) -> Environment:
-    """Return the templates in the folder `page` of a package; they escape what they are given."""
+def templates(package: str, folder: str = "page") -> Environment:
+    """Return the templates in a folder of a package; they escape what they are given."""
     return Environment(
-        loader=PackageLoader(package, "page"),
+        loader=PackageLoader(package, folder),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -162,6 +162,8 @@ def _details(case: CaseReport) -> dict[str, Any]:
 
 def _turn(turn: dict[str, Any]) -> dict[str, Any]:
     for step in turn["steps"]:
+        for name in ("differences", "expected_place", "actual_place"):  # of the web page only
+            del step[name]
         # What is equal on both sides is written once.
         if step["kind"] == "same" and step["expected"]["arguments"] == step["actual"]["arguments"]:
             step["expected"] = None

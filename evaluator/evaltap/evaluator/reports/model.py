@@ -41,6 +41,16 @@ class Call:
     error: str = ""
     agent: str = ""
     """The agent that made it, where there are several."""
+    duration_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentDifference:
+    """One argument path with both values as JSON text; None where a side has none."""
+
+    path: str
+    expected: str | None
+    actual: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,12 @@ class Step:
     expected: Call | None
     actual: Call | None
     changes: tuple[str, ...] = ()
+    differences: tuple[ArgumentDifference, ...] = ()
+    """What `changes` says in words."""
+    expected_place: int | None = None
+    """The number of the call among the expected ones that count, from 1."""
+    actual_place: int | None = None
+    """The number of the call among those that were made, from 1."""
 
 
 @dataclass(frozen=True, slots=True)

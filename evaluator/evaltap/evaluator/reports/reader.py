@@ -34,14 +34,15 @@ from evaltap.evaluator.reports.usage import (
 )
 from evaltap.evaluator.reports.wording import readable
 from evaltap.evaluator.reports.words import CaseWords, landed_words
-from evaltap.evaluator.store.database import STORE, Store, sql
+from evaltap.evaluator.store.database import STORE, sql
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.text import counted
 
 
 def read_report(
-    store: Store,
+    store: StoreReader,
     *,
     run_id: str | None = None,
     digests: Sequence[str] = (),
@@ -59,14 +60,14 @@ def read_report(
     limits = limits or Limits()
     source = _source(store, run_id)
     _choose_scores(store, run_id, digests)
-    cases = _cases(store, limits)
+    cases = scored_cases(store, limits)
     detailed = {_key(case) for case in cases[: limits.cases]}
-    _choose_cases(store, detailed)
+    choose_cases(store, detailed)
     files = FileCases(case_files, wanted=detailed, scored={_key(case) for case in cases})
     uses = _uses(store, files)
     calls = JudgeCalls(store, detailed, limits)
     shown = with_details(store, cases[: limits.cases], calls, limits)
-    shown = _with_evidence(shown, _landed(store, references), files, _comparison(store), limits)
+    shown = _with_evidence(shown, landed_data(store, references), files, _comparison(store), limits)
     words = {**files.words, **landed_words(store)}
     cases = list(_with_usage([*shown, *cases[limits.cases :]], uses, words))
     summary = summarise(store, run_id=run_id, metrics=digests)
@@ -86,7 +87,7 @@ def read_report(
 
 
 def read_uses(
-    store: Store,
+    store: StoreReader,
     *,
     run_id: str | None = None,
     digests: Sequence[str] = (),
@@ -100,7 +101,7 @@ def read_uses(
 
 
 def read_differences(
-    store: Store,
+    store: StoreReader,
     summary: Summary,
     *,
     digests: Sequence[str] = (),
@@ -110,8 +111,8 @@ def read_differences(
     """Return the eval ids of the worst cases of a summary with the calls in which they differ."""
     keys = dict.fromkeys((row.app_name, row.eval_set_id, row.eval_id) for row in summary.worst)
     _choose_scores(store, summary.run_id, digests)
-    _choose_cases(store, keys)
-    landed = _landed(store, references)
+    choose_cases(store, keys)
+    landed = landed_data(store, references)
     lacking = keys.keys() - landed.keys()
     files = FileCases(case_files if lacking else (), wanted=lacking, scored=())
     comparison, limits = _comparison(store), Limits()
@@ -124,7 +125,7 @@ def read_differences(
     return [Difference(eval_id, lines) for eval_id, lines in found if lines]
 
 
-def _source(store: Store, run_id: str | None) -> Source:
+def _source(store: StoreReader, run_id: str | None) -> Source:
     name = "" if str(store.path) == ":memory:" else str(store.path)
     if run_id is None:
         return Source(name, None)
@@ -139,13 +140,13 @@ def _source(store: Store, run_id: str | None) -> Source:
     return Source(name, run_id, kind, cases_from, version, started[:19], (ended or "")[:19])
 
 
-def _choose_scores(store: Store, run_id: str | None, digests: Sequence[str]) -> None:
+def _choose_scores(store: StoreReader, run_id: str | None, digests: Sequence[str]) -> None:
     scope, parameters = score_scope(store, run_id, digests)
     store.execute(f"CREATE OR REPLACE TEMP TABLE report_scores AS SELECT * {scope}", parameters)
 
 
-def _cases(store: Store, limits: Limits) -> list[CaseReport]:
-    """Return the cases with their scores, worst first, else in the order of their names."""
+def scored_cases(store: StoreReader, limits: Limits) -> list[CaseReport]:
+    """Return the cases of `report_scores`, worst first, else in the order of their names."""
     found: dict[CaseKey, tuple[int, list[Cell]]] = {}
     query = """
         SELECT app_name, eval_set_id, eval_id, revision, metric_name, status, score, threshold,
@@ -162,13 +163,14 @@ def _cases(store: Store, limits: Limits) -> list[CaseReport]:
     return sorted(cases, key=lambda case: SEVERITY.index(case.status))
 
 
-def _choose_cases(store: Store, keys: Iterable[CaseKey]) -> None:
+def choose_cases(store: StoreReader, keys: Iterable[CaseKey]) -> None:
+    """Fill `report_cases`: the cases that are read with their evidence."""
     columns = "SELECT app_name, eval_set_id, eval_id FROM report_scores LIMIT 0"
     store.execute(f"CREATE OR REPLACE TEMP TABLE report_cases AS {columns}")
     store.append("report_cases", list(keys))
 
 
-def _comparison(store: Store) -> Comparison:
+def _comparison(store: StoreReader) -> Comparison:
     rows = store.rows("""
         SELECT metric_json FROM run_metrics m
         WHERE metric_digest IN (SELECT metric_digest FROM report_scores)
@@ -183,7 +185,10 @@ these_turns AS (FROM turns SEMI JOIN report_cases USING (app_name, eval_set_id, 
 """
 
 
-def _landed(store: Store, references: References | None) -> dict[CaseKey, CaseData]:
+def landed_data(
+    store: StoreReader, references: References | None = None
+) -> dict[CaseKey, CaseData]:
+    """Return the landed cases of `report_cases` with their latest turns."""
     landed = {}
     with store.unlimited_memory():
         rows = store.rows(f"WITH {_SHOWN} {sql(STORE, 'newest')} {sql(__name__, 'report_turns')}")
@@ -211,7 +216,7 @@ def _with_evidence(
         yield replace(case, evidence=evidence, evidence_note=note)
 
 
-def _uses(store: Store, files: FileCases) -> list[TurnUse]:
+def _uses(store: StoreReader, files: FileCases) -> list[TurnUse]:
     """Return what each turn of the scored cases used."""
     landed = landed_uses(store)
     here = {use.key for use in landed}
@@ -234,7 +239,7 @@ def _with_usage(
         )
 
 
-def _metric_reports(store: Store) -> tuple[MetricReport, ...]:
+def _metric_reports(store: StoreReader) -> tuple[MetricReport, ...]:
     bins: dict[str, list[int]] = {}
     for name, place, count in store.rows(
         "SELECT metric_name, least(floor(score * 10), 9)::INTEGER, count(*) FROM report_scores"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.summary import score_scope
 from evaltap.evaluator.stats import pass_at_k, pass_hat_k, pass_hat_k_unbiased
-from evaltap.evaluator.store.database import Store, sql
+from evaltap.evaluator.store.database import sql
+from evaltap.evaluator.store.queries import StoreReader
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +40,7 @@ class PassK:
 
 
 def read_pass_k(
-    store: Store, ks: Sequence[int], *, run_id: str | None = None, digests: Sequence[str] = ()
+    store: StoreReader, ks: Sequence[int], *, run_id: str | None = None, digests: Sequence[str] = ()
 ) -> list[PassK]:
     """Return pass@k and pass^k by metric and version, then those of whole sets.
 

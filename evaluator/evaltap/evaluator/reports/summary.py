@@ -15,7 +15,7 @@ from evaltap.evaluator.reports.exit_status import (
 from evaltap.evaluator.reports.traffic import read_traffic
 from evaltap.evaluator.reports.wording import RubricReason, readable, with_rubrics
 from evaltap.evaluator.stats import Interval, wilson
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 
 WORST_CASES = 10
@@ -160,7 +160,7 @@ def exit_code(
 
 
 def summarise(
-    store: Store,
+    store: StoreReader,
     *,
     run_id: str | None = None,
     metrics: Sequence[str] = (),
@@ -207,7 +207,7 @@ def summarise(
     return _of_all_traffic(summary, store, metrics)
 
 
-def _in_words(store: Store, cases: Sequence[CaseRow]) -> tuple[CaseRow, ...]:
+def _in_words(store: StoreReader, cases: Sequence[CaseRow]) -> tuple[CaseRow, ...]:
     """Return the cases with reasons for people: what comparisons found, and rubrics by their ids."""
     said: dict[tuple[str, str, str, str], list[RubricReason]] = {}
     keys = [(one.app_name, one.eval_set_id, one.eval_id, one.metric_name) for one in cases]
@@ -244,7 +244,7 @@ def _put_together(gaps: Iterable[Unscored]) -> Iterator[Unscored]:
     yield from found.values()
 
 
-def check_run(store: Store, run_id: str) -> None:
+def check_run(store: StoreReader, run_id: str) -> None:
     """Raise InputError when there is no such run."""
     known = [row[0] for row in store.rows("SELECT run_id FROM runs ORDER BY started_at")]
     if run_id not in known:
@@ -259,7 +259,7 @@ def _metric_counts(row: tuple[Any, ...]) -> MetricCounts:
     )
 
 
-def _of_all_traffic(summary: Summary, store: Store, metrics: Sequence[str]) -> Summary:
+def _of_all_traffic(summary: Summary, store: StoreReader, metrics: Sequence[str]) -> Summary:
     """Return the summary with the rates of all traffic where a weight differs from 1."""
     traffic, notes = read_traffic(store, summary.run_id, metrics)
     if traffic is None:
@@ -298,7 +298,7 @@ def _weighted(row: MetricCounts, rate: Rate | None) -> MetricCounts:
 
 
 def score_scope(
-    store: Store, run_id: str | None, digests: Sequence[str] = ()
+    store: StoreReader, run_id: str | None, digests: Sequence[str] = ()
 ) -> tuple[str, dict[str, object]]:
     """Return `FROM … WHERE …` over the scores of a run or the latest ones, and its parameters.
 

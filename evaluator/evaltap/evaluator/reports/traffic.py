@@ -9,7 +9,7 @@ from evaltap.evaluator.estimates.scope import Scope, Signal, Unit
 from evaltap.evaluator.estimates.turns import choose_turns
 from evaltap.evaluator.stats.estimate import Estimate, estimate
 from evaltap.evaluator.stats.sample import Cell, Profile
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
 
 _VERDICT: Final = Signal("verdict", "TRUE", of_metric=True)
 _FAILING: Final = frozenset({"failed", "error", "crashed"})
@@ -27,7 +27,7 @@ class Traffic:
     """The share of cases with nothing failed, of those that could be evaluated."""
 
 
-def is_sampled(store: Store) -> bool:
+def is_sampled(store: StoreReader) -> bool:
     """Tell whether sampling left out some of what landed here: a weight differs from 1, or drops say so."""
     return bool(
         store.rows(
@@ -39,7 +39,7 @@ def is_sampled(store: Store) -> bool:
 
 
 def read_traffic(
-    store: Store, run_id: str | None, digests: Sequence[str]
+    store: StoreReader, run_id: str | None, digests: Sequence[str]
 ) -> tuple[Traffic | None, tuple[str, ...]]:
     """Return the figures of all traffic for a run, or for the latest scores, and what to know of them.
 

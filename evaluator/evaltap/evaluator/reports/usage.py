@@ -4,12 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
+from evaltap.evaluator.cases.costs import cost_of
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.turn import FAILED_RUNS
 from evaltap.evaluator.estimates.quantiles import weighted_quantiles
 from evaltap.evaluator.reports.model import Usage
 from evaltap.evaluator.stats import percentile
-from evaltap.evaluator.store.database import Store, sql
+from evaltap.evaluator.store.database import sql
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData
 
 Number = TypeVar("Number", int, float)
@@ -36,7 +38,7 @@ def turn_uses(key: CaseKey, case: CaseData) -> list[TurnUse]:
     return [
         TurnUse(
             key,
-            one.get("costUsd"),
+            cost_of(one),
             one.get("inputTokens"),
             one.get("outputTokens"),
             one.get("latencyMs"),
@@ -62,13 +64,13 @@ def usage_of(uses: Sequence[TurnUse]) -> Usage:
     )
 
 
-def landed_uses(store: Store) -> list[TurnUse]:
+def landed_uses(store: StoreReader) -> list[TurnUse]:
     """Return what each landed turn of the cases in `report_scores` used."""
     rows = store.rows(sql(__name__, "report_usage"))
     return [TurnUse((app, eval_set, eval_id), *use) for app, eval_set, eval_id, *use in rows]
 
 
-def traffic_usage(store: Store, recorded: Usage) -> Usage:
+def traffic_usage(store: StoreReader, recorded: Usage) -> Usage:
     """Return what all traffic used of which the landed turns of `report_scores` are a sample."""
     ((turns, cost, tokens_in, tokens_out),) = store.rows(sql(__name__, "report_traffic"))
     p50, p95 = weighted_quantiles(

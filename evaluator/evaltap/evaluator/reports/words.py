@@ -4,7 +4,8 @@ from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.text import one_line
-from evaltap.evaluator.store.database import Store, sql
+from evaltap.evaluator.store.database import sql
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData
 
 OPENING: Final = 200
@@ -19,7 +20,7 @@ class CaseWords(NamedTuple):
     tools: tuple[str, ...] = ()
 
 
-def landed_words(store: Store) -> dict[CaseKey, CaseWords]:
+def landed_words(store: StoreReader) -> dict[CaseKey, CaseWords]:
     """Return the words of the landed cases in `report_scores`."""
     return {
         (app, eval_set, eval_id): CaseWords(one_line(opening, OPENING), tuple(tools[:TOOLS]))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import StoreError
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.results_folder import FOLDER_KEY, RESULT_TABLES
 
 
@@ -60,7 +61,7 @@ def read_results_from(store: Store, folder: Path) -> None:
     store.read_results_from(folder)
 
 
-def results_folder(store: Store) -> Path | None:
+def results_folder(store: StoreReader) -> Path | None:
     """Return the folder whose Parquet files a store reads its results from, None without one."""
     found = store.rows("SELECT value FROM meta WHERE key = ?", [FOLDER_KEY])
     return Path(found[0][0]) if found else None

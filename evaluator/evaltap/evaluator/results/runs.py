@@ -10,11 +10,12 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from evaltap.evaluator.results.parquet import results_folder
 from evaltap.evaluator.store.database import Store, utc_now
 from evaltap.evaluator.store.errors import StoreError
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.files import canonical
 from evaltap.schemas.formats.metric import EvalMetric, without_key
 
@@ -112,3 +113,23 @@ def end_run(store: Store, run: Run, case_count: int) -> None:
     """Record that a run is over, and over how many cases it went."""
     with store.transaction():
         store.append("run_ends", [(run.run_id, case_count, utc_now())])
+
+
+def listed_runs(store: StoreReader) -> list[dict[str, Any]]:
+    """Return a row for each scoring run with what it counted, oldest first."""
+    return store.records(_RUNS)
+
+
+_RUNS: Final = """
+SELECT r.run_id, r.kind, r.source, r.started_at::VARCHAR AS started_at,
+       (SELECT max(e.ended_at) FROM run_ends e WHERE e.run_id = r.run_id)::VARCHAR AS ended_at,
+       count(DISTINCT (s.app_name, s.eval_set_id, s.eval_id)) FILTER (s.score_id IS NOT NULL) AS cases,
+       count(*) FILTER (s.status = 'passed') AS passed,
+       count(*) FILTER (s.status = 'failed') AS failed,
+       count(*) FILTER (s.status = 'crashed') AS crashed,
+       count(*) FILTER (s.status = 'not_evaluated') AS not_evaluated,
+       count(*) FILTER (s.status = 'error') AS errors
+FROM runs r LEFT JOIN scores s USING (run_id)
+GROUP BY r.run_id, r.kind, r.source, r.started_at
+ORDER BY r.started_at
+"""

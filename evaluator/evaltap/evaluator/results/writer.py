@@ -25,11 +25,24 @@ WHERE NOT EXISTS (
 )
 """
 
+_UNLESS_LEFT_OUT = """{joined} NOT EXISTS (
+  FROM latest_decisions d
+  WHERE d.app_name = staged.app_name AND d.eval_set_id = staged.eval_set_id
+    AND d.eval_id = staged.eval_id AND d.invocation_id = staged.invocation_id
+    AND d.turn_revision = staged.turn_revision AND d.metric_digest = staged.metric_digest
+    AND d.decision <> 'score'
+)
+"""
+
 
 class ScoreWriter:
-    """Writes the scores of one run; one transaction a batch."""
+    """Writes the scores of one run; one transaction a batch.
 
-    def __init__(self, store: Store, run: Run) -> None:
+    `sampled`: turns that a rule has left out get no rows.
+    """
+
+    def __init__(self, store: Store, run: Run, *, sampled: bool = False) -> None:
+        self._sampled = sampled
         self._store = store
         self._run = run
         # A run over files is written once; the others meet what they, or a killed run, wrote before.
@@ -51,6 +64,10 @@ class ScoreWriter:
         with self._store.transaction():
             for table, arrow in staged.items():
                 insert = sql(__name__, f"insert_{table}") + self._unless_there.format(table=table)
+                if self._sampled and table == "turn_scores":
+                    insert += _UNLESS_LEFT_OUT.format(
+                        joined="AND" if self._unless_there else "WHERE"
+                    )
                 with self._store.registered(f"staged_{table}", arrow):
                     self._store.execute(insert, parameters)
             self._append("rubric_votes", [vote for batch in batches for vote in batch.votes], now)

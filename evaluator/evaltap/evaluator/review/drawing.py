@@ -7,7 +7,7 @@ from the fails is then the right design, as failures are rare and tell most.
 from typing import Final
 
 from evaltap.evaluator.review.queue import Wanted
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 
 TWICE: Final = 5
@@ -27,7 +27,7 @@ ORDER BY sha256('evaltap labels' || chr(0) || $metric || chr(0) || eval_id || ch
 """
 
 
-def draw_for_labels(store: Store, metric: str, count: int) -> list[Wanted]:
+def draw_for_labels(store: StoreReader, metric: str, count: int) -> list[Wanted]:
     """Return turns for people to label; raise InputError when the metric has no verdict here.
 
     Where one verdict has too few turns, the other gives more.  A larger count contains the smaller.

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from evaltap.evaluator.evalsets.content import plain_turn
-from evaltap.evaluator.store.database import Store, utc_now
+from evaltap.evaluator.store.database import utc_now
+from evaltap.evaluator.store.queries import StoreReader, StoreWriter
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
@@ -76,7 +77,7 @@ class Item:
         }
 
 
-def add_items(store: Store, wanted: Sequence[Wanted], queue: str = DEFAULT_QUEUE) -> int:
+def add_items(store: StoreWriter, wanted: Sequence[Wanted], queue: str = DEFAULT_QUEUE) -> int:
     """Queue turns that are not queued yet; return how many are new."""
     known = {row[0] for row in store.rows("SELECT item_id FROM review_items")}
     turns = _turns(store, {one.eval_id for one in wanted})
@@ -93,7 +94,7 @@ def add_items(store: Store, wanted: Sequence[Wanted], queue: str = DEFAULT_QUEUE
     return len(rows)
 
 
-def _turns(store: Store, eval_ids: set[str]) -> dict[tuple[str, ...], tuple[int, CaseData]]:
+def _turns(store: StoreReader, eval_ids: set[str]) -> dict[tuple[str, ...], tuple[int, CaseData]]:
     rows = store.rows(
         "SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, actual_json"
         " FROM latest_turns WHERE eval_id IN $ids",
@@ -128,7 +129,7 @@ ORDER BY started_at NULLS FIRST, first_landed_seq
 """
 
 
-def items(store: Store, queue: str = "", item_id: str = "") -> list[Item]:
+def items(store: StoreReader, queue: str = "", item_id: str = "") -> list[Item]:
     """Return the items of a queue (of all when empty), in the order in which they are handed out.
 
     Items whose turn was erased are left out.
@@ -154,7 +155,7 @@ def _item(row: tuple[Any, ...], turns: Sequence[tuple[str, str]]) -> Item | None
     )  # fmt: skip
 
 
-def item(store: Store, item_id: str) -> Item:
+def item(store: StoreReader, item_id: str) -> Item:
     """Return an item; raise InputError for one that there is not."""
     found = items(store, item_id=item_id)
     if not found:
@@ -163,7 +164,7 @@ def item(store: Store, item_id: str) -> Item:
 
 
 def next_item(
-    store: Store, reviewer: str, queue: str = "", *, now: datetime | None = None
+    store: StoreWriter, reviewer: str, queue: str = "", *, now: datetime | None = None
 ) -> Item | None:
     """Hand out the next item that this person has not decided, and claim it; None when there is none."""
     now = now or utc_now()
@@ -193,7 +194,7 @@ def next_item(
 
 
 def decide(
-    store: Store,
+    store: StoreWriter,
     one: Item,
     reviewer: str,
     action: str,
@@ -220,7 +221,7 @@ def decide(
         store.append("reviews", [row])
 
 
-def undo(store: Store, reviewer: str, item_id: str = "") -> Item:
+def undo(store: StoreWriter, reviewer: str, item_id: str = "") -> Item:
     """Take back this person's last decision (on an item); raise InputError when there is none."""
     rows = store.rows(
         "SELECT review_id, item_id FROM v_review_decisions WHERE reviewer = $reviewer"

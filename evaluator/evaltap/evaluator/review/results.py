@@ -10,7 +10,7 @@ import orjson
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.stats.agreement import Agreement, agreement
-from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
 
@@ -30,7 +30,7 @@ class Decisions:
 NOTHING_DECIDED: Final = Decisions()
 
 
-def decisions(store: Store) -> Decisions:
+def decisions(store: StoreReader) -> Decisions:
     """Return what reviewers decided."""
     approved: dict[CaseKey, set[str]] = defaultdict(set)
     rejected: dict[CaseKey, set[str]] = defaultdict(set)
@@ -50,7 +50,7 @@ def decisions(store: Store) -> Decisions:
     return Decisions(approved, rejected, corrected, by)
 
 
-def agreement_of(store: Store) -> tuple[Agreement, dict[str, Any]]:
+def agreement_of(store: StoreReader) -> tuple[Agreement, dict[str, Any]]:
     """Return the agreement of all reviewers, and of the two who judged most together, by name."""
     said: dict[str, dict[str, str]] = defaultdict(dict)
     rows = store.rows(

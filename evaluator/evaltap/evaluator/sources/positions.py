@@ -6,6 +6,7 @@ from typing import Final
 
 from evaltap.evaluator.sources.base import Bounds, Partition
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +72,13 @@ def log_positions(
     ]
 
 
-def partly_read(store: Store) -> set[Partition]:
+def partly_read(store: StoreReader) -> set[Partition]:
     """Return the partitions of which traces were read beyond the offset to go on at."""
     rows = store.rows("SELECT DISTINCT topic, partition_number FROM read_traces")
     return {Partition(*row) for row in rows}
 
 
-def stored_offsets(store: Store) -> dict[Partition, int]:
+def stored_offsets(store: StoreReader) -> dict[Partition, int]:
     """Return where to go on reading each topic that was ever read into a store."""
     return {
         Partition(topic, number): offset for topic, number, offset in store.rows(LATEST_OFFSETS)
@@ -99,7 +100,9 @@ def moved_topics(store: Store, topics: Iterable[str], cluster_id: str | None) ->
     """
     if not cluster_id:
         return []
-    known = dict(store.rows("SELECT key, value FROM meta WHERE starts_with(key, 'cluster:')"))
+    known: dict[str, str] = dict(
+        store.rows("SELECT key, value FROM meta WHERE starts_with(key, 'cluster:')")
+    )
     offsets = stored_offsets(store)
     told = []
     for topic in topics:

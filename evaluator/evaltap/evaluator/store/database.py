@@ -6,27 +6,26 @@ in `sql/views.sql`.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, Final
 
 import duckdb
-from msgspec import Struct
-from msgspec.structs import astuple
 
-from evaltap.evaluator.store.arrow import ArrowTable, ColumnKind, ColumnKinds, to_columns
 from evaltap.evaluator.store.background import BackgroundWriter
 from evaltap.evaluator.store.contents import Contents, contents_of, refuse_strange
 from evaltap.evaluator.store.damage import translated
 from evaltap.evaluator.store.errors import NoMemoryError, StorageError, StoreError
 from evaltap.evaluator.store.file_type import is_database
+from evaltap.evaluator.store.gate import Gate
+from evaltap.evaluator.store.held import hold, let_go, not_held_here
 from evaltap.evaluator.store.opening import make_log_private, open_file, open_when_free, use
+from evaltap.evaluator.store.queries import ConnectedReader, Rows, StoreWriter
 from evaltap.evaluator.store.results_folder import (
     FOLDER_KEY,
     RESULT_TABLES,
@@ -36,20 +35,11 @@ from evaltap.evaluator.store.results_folder import (
     trusted_folder,
 )
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 8
 WRITING_MEMORY = "160MB"
 
-_KINDS: Mapping[str, ColumnKind] = {
-    "VARCHAR": "text",
-    "JSON": "text",
-    "INTEGER": "whole",
-    "BIGINT": "whole",
-    "DOUBLE": "real",
-    "TIMESTAMP": "time",
-    "VARCHAR[]": "texts",
-}
-
-Row = Sequence[Any]
+SHARED_MEMORY: Final = "512MB"
+"""What DuckDB may keep in memory while others read what the store's thread writes in less."""
 
 STORE = __name__
 """Names the SQL of this package for `sql`: others use it, too."""
@@ -66,7 +56,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC).replace(tzinfo=None)
 
 
-class Store:
+class Store(ConnectedReader, StoreWriter):
     """An open database for one thread; `stream` reads through a cursor of its own.
 
     Raises StoreError when the file cannot be opened: held by another process, not a DuckDB file, not
@@ -74,31 +64,31 @@ class Store:
     or written by a newer evaltap.
     """
 
-    FEWEST_AS_COLUMNS: ClassVar = 200
-    """Fewer rows are appended one by one: that costs no statement, but needs the interpreter throughout."""
-
     def __init__(self, path: str | Path, *, create: bool = True) -> None:
-        self.path = Path(path)
+        super().__init__(Path(path))
         if not create and not self.path.exists():
             raise StoreError(
                 f"{path}: no such file; expected a DuckDB file written by evaltap"
                 " (`evaltap consume` or `evaltap score --db` make one)"
             )
-        if self.path.is_file() and self.path.stat().st_size and not is_database(self.path):
-            # DuckDB itself would open a JSON or CSV file as a database of views.
-            raise StoreError(f"{path}: not a DuckDB file; name another one")
+        self.gate = Gate(str(path))
         self._reading: Path | None = None
-        self._connection = open_file(self.path)
+        self._sharers = 0
+        self._memory: str | None = None
+        with not_held_here(self.path):
+            if self.path.is_file() and self.path.stat().st_size and not is_database(self.path):
+                # DuckDB itself would open a JSON or CSV file as a database of views.
+                raise StoreError(f"{path}: not a DuckDB file; name another one")
+            self._connection = open_file(self.path)
+            self._held = hold(self.path)
         self._last_now: datetime | None = None
         self._clock = threading.Lock()
         self._in_transaction = False
-        self._memory: str | None = None
         self._background = BackgroundWriter()
-        self._table_kinds: dict[str, ColumnKinds | None] = {}
         try:
             self._create_schema()
         except BaseException:
-            self._connection.close()
+            self._let_go()
             raise
 
     def _create_schema(self) -> None:
@@ -147,23 +137,11 @@ class Store:
     def _read_from(self, folder: Path) -> None:
         """Open the file anew so that its SQL may read the files of a folder."""
         self._reading = folder
-        self._connection.close()
-        self._connection = open_file(self.path, folder)
+        self._open_anew(open_file)
 
     def _version(self) -> int:
         found = self.rows("SELECT max(value::INTEGER) FROM meta WHERE key = 'schema_version'")
         return int(found[0][0] or 0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def now(self) -> datetime:
         """Return a time for rows that are written now: later than any given before, in this file too.
@@ -182,7 +160,13 @@ class Store:
             self.join()
         finally:
             self._background.close()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        with self.gate.closing(for_good=True):
             self._connection.close()
+        let_go(self._held)
+        self._held = None
 
     def run_in_background(self, step: Callable[[], None]) -> None:
         """Run a step with the store on another thread while the caller does something else.
@@ -206,17 +190,42 @@ class Store:
                 self.execute(results_view(table, folder))
             self.append("meta", [(FOLDER_KEY, str(folder)), (WORD_KEY, let_read(folder))])
 
+    def share(self) -> None:
+        """Have memory and threads enough for readers beside the store's thread, until `unshare`.
+
+        May be called from any thread that keeps the file open by a lease.
+        """
+        with self._clock:
+            self._sharers += 1
+        self._limit()
+
+    def unshare(self) -> None:
+        """Take back what one `share` said."""
+        with self._clock:
+            self._sharers -= 1
+        # What readers have read may still be in memory; the limit is set again when the file is opened anew.
+        with suppress(duckdb.Error):
+            self._limit()
+
+    def _limit(self) -> None:
+        if self.path == Path(":memory:") or self._memory is None:
+            return
+        memory, threads = (SHARED_MEMORY, 2) if self._sharers else (self._memory, 1)
+        with self._connection.cursor() as cursor:
+            # The other processors make the rows, and helpers would only be in their way.
+            cursor.execute(f"SET memory_limit = '{memory}'; SET threads = {threads}")
+
     @contextmanager
     def limited_memory(self, memory: str = WRITING_MEMORY) -> Iterator[None]:
         """Keep little of the file in memory in the block, which writes much and reads little of it.
 
-        DuckDB would else keep what was written until most of the machine's memory is full.
+        DuckDB would else keep what was written until most of the machine's memory is full.  A store that
+        is shared keeps what its readers need.
         """
         if self.path == Path(":memory:"):  # there is no file to which anything could go
             yield
             return
         before = self._memory
-        self._use_one_thread()
         self.limit_memory(memory)
         try:
             yield
@@ -239,13 +248,18 @@ class Store:
 
     def limit_memory(self, memory: str | None) -> None:
         """Say what DuckDB may keep in memory until the block of `limited_memory` ends; None: most."""
-        if self.path != Path(":memory:"):
-            self._memory = memory
-            self.execute(f"SET memory_limit = '{memory}'" if memory else "RESET memory_limit")
+        self.join()
+        self._memory = memory
+        if memory is not None:
+            with translated(self.path):
+                self._limit()
+        elif self.path != Path(":memory:"):
+            self.execute("RESET memory_limit")
 
-    def _use_one_thread(self) -> None:
-        # The other processors make the rows, and helpers would only be in their way.
-        self.execute("SET threads = 1")
+    def limit_unlimited(self) -> None:
+        """Limit memory to what readers need, where nothing has limited it."""
+        if self._memory is None:
+            self.limit_memory(SHARED_MEMORY)
 
     def reopen(self) -> None:
         """Close the file and open it again, between two transactions and with no stream open.
@@ -256,11 +270,14 @@ class Store:
         self.join()
         if self.path == Path(":memory:"):
             return
-        self._connection.close()
-        self._connection = open_when_free(self.path, self._reading)
-        if self._memory is not None:
-            self._use_one_thread()
-            self.limit_memory(self._memory)
+        self._open_anew(open_when_free)
+        self._limit()
+
+    def _open_anew(self, open_: Callable[[Path, Path | None], duckdb.DuckDBPyConnection]) -> None:
+        with self.gate.closing():
+            self._connection.close()
+            self._connection = open_(self.path, self._reading)
+            self._held = hold(self.path, self._held)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -285,56 +302,13 @@ class Store:
             self._connection.commit()
         make_log_private(self.path)
 
-    def execute(self, statement: str, parameters: Any = None) -> None:
-        """Run statements whose result is of no interest."""
-        self.join()
-        # An unread result would block the appender on this connection.
-        with translated(self.path):
-            self._connection.execute(statement, parameters).fetchall()
-
     @contextmanager
-    def registered(self, name: str, table: object) -> Iterator[None]:
-        """Let the block's statements read `table`, an Arrow table, under a name."""
-        self.join()
-        self._connection.register(name, table)
-        try:
-            yield
-        except BaseException:
-            # In a transaction that failed this fails too, and would hide why.
-            with suppress(duckdb.Error):
-                self._connection.unregister(name)
-            raise
-        self._connection.unregister(name)
-
-    def append(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> None:
-        """Append rows, their values in the order of the table's columns."""
-        self.join()
-        if len(rows) >= self.FEWEST_AS_COLUMNS and (kinds := self._kinds(table)):
-            with self.registered("appended", ArrowTable(kinds, [to_columns(kinds, rows)])):
-                self.execute(f"INSERT INTO {table} FROM appended")
-            return
-        with translated(self.path):
-            appender = self._connection.appender(table)
-            appender.append_rows([astuple(row) if isinstance(row, Struct) else row for row in rows])
-            appender.flush()
-
-    def _kinds(self, table: str) -> ColumnKinds | None:
-        """Return what the columns of a table hold; None when one of them has no such kind."""
-        if table not in self._table_kinds:
-            described = self.rows(f"DESCRIBE {table}")
-            kinds: dict[str, ColumnKind] = {
-                name: _KINDS[kind] for name, kind, *_ in described if kind in _KINDS
-            }
-            self._table_kinds[table] = kinds if len(kinds) == len(described) else None
-        return self._table_kinds[table]
-
-    def rows(self, query: str, parameters: Any = None) -> list[tuple[Any, ...]]:
-        """Return all rows of a query, seeing what the open transaction has written."""
+    def _asking(self) -> Iterator[duckdb.DuckDBPyConnection]:
         self.join()
         with translated(self.path):
-            return self._connection.execute(query, parameters).fetchall()
+            yield self._connection
 
-    def large_rows(self, query: str, parameters: Any = None) -> list[tuple[Any, ...]]:
+    def large_rows(self, query: str, parameters: Any = None) -> Rows:
         """Return rows as `rows` does, with more memory than is allowed when it cannot do without.
 
         DuckDB reads 2,048 values at a time, however few are asked for and however large they are.
@@ -345,28 +319,23 @@ class Store:
             with self.unlimited_memory():
                 return self.rows(query, parameters)
 
-    def records(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
-        """Return all rows of a query as dicts by column name."""
-        self.join()
-        with translated(self.path):
-            result = self._connection.execute(query, parameters)
-            names = [column[0] for column in result.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
-
-    def stream(
-        self, query: str, parameters: Any = None, *, size: int = 500
-    ) -> Iterator[list[tuple[Any, ...]]]:
+    def stream(self, query: str, parameters: Any = None, *, size: int = 500) -> Iterator[Rows]:
         """Yield the rows of a query in chunks, from a cursor that does not see later writes."""
         self.join()
-        with self._connection.cursor() as cursor:
+        with self.cursor() as cursor:
             with translated(self.path):
-                use(cursor)
                 cursor.execute(query, parameters)
                 chunk = cursor.fetchmany(size)
             while chunk:
                 yield chunk
                 with translated(self.path):
                     chunk = cursor.fetchmany(size)
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """Return another connection to the same file, for `Readers`; it must not outlive `reopen`."""
+        cursor = self._connection.cursor()
+        use(cursor)
+        return cursor
 
 
 _LAST_WRITTEN = """

@@ -2,7 +2,10 @@
 
 EvaltapError
 ├── StoreError           a DuckDB file that cannot be used: unreadable, not ours, too new
-│   └── StoreHeldError   ... as another process holds it: wait, or stop that one
+│   ├── StoreHeldError   ... as another process holds it: wait, or stop that one
+│   ├── BusyError        ... just now: too many read it, or it is being opened anew; ask again
+│   ├── TooSlowError     ... in the time that a reader has: ask for less
+│   └── NotReadingError  ... by a reader that would change more than its temporary tables
 └── StorageError         a file that the disk has damaged or cannot take, or that is too large to read
     └── NoMemoryError    ... for the memory that DuckDB may use
 
@@ -18,6 +21,18 @@ class StoreError(EvaltapError):
 
 class StoreHeldError(StoreError):
     """Report a DuckDB file that another process holds."""
+
+
+class BusyError(StoreError):
+    """Report that the store cannot be read just now."""
+
+
+class TooSlowError(StoreError):
+    """Report that a reader took longer than it may."""
+
+
+class NotReadingError(StoreError):
+    """Report a statement of a reader that does more than read."""
 
 
 class StorageError(EvaltapError):

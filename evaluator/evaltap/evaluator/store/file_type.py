@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+from evaltap.evaluator.store.held import is_held_here
 from evaltap.schemas.errors import InputError
 
 
 def is_database(path: Path) -> bool:
     """Tell whether a file is a DuckDB database, by its first bytes."""
+    if is_held_here(path):
+        return True
     try:
         with path.open("rb") as file:
             return file.read(12)[8:12] == b"DUCK"

@@ -13,7 +13,7 @@ from evaltap.evaluator.store.errors import StoreError, StoreHeldError
 
 ROWS_PER_GROUP = 4_096
 """A checkpoint rewrites the last group of a table, with all its rows, until the group is full."""
-_NAME: Final = "evaltap"
+NAME: Final = "evaltap"
 """What the file is called within the connection."""
 HELD_SECONDS = 60.0
 """How long a process that came in while the file was closed for a moment may stay."""
@@ -31,7 +31,7 @@ def _attached(path: Path, reading: Path | None) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config=settings)
     try:
         file = str(path).replace("'", "''")
-        connection.execute(f"ATTACH '{file}' AS {_NAME} (ROW_GROUP_SIZE {ROWS_PER_GROUP})")
+        connection.execute(f"ATTACH '{file}' AS {NAME} (ROW_GROUP_SIZE {ROWS_PER_GROUP})")
         if new:
             path.chmod(0o600)  # it holds nothing yet
         if not in_memory:
@@ -62,7 +62,7 @@ def shut_in(connection: duckdb.DuckDBPyConnection, reading: Path | None = None) 
 
 def use(connection: duckdb.DuckDBPyConnection) -> None:
     """Have statements of a connection or cursor mean the tables of the file."""
-    connection.execute(f"USE {_NAME}")
+    connection.execute(f"USE {NAME}")
 
 
 def open_when_free(path: Path, reading: Path | None = None) -> duckdb.DuckDBPyConnection:

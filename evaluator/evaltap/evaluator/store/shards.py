@@ -12,8 +12,9 @@ import duckdb
 
 from evaltap.evaluator.store.contents import contents_of, refuse_strange
 from evaltap.evaluator.store.database import SCHEMA_VERSION, STORE, Store, layout, sql
-from evaltap.evaluator.store.errors import StoreError
+from evaltap.evaluator.store.errors import StoreError, StoreHeldError
 from evaltap.evaluator.store.file_type import is_database
+from evaltap.evaluator.store.held import not_held_here
 from evaltap.evaluator.store.opening import shut_in
 from evaltap.evaluator.store.results_folder import trusted_folder
 
@@ -104,9 +105,12 @@ def _places(path: Path) -> list[Place]:
     if not is_database(path):
         raise StoreError(f"{path}: not a DuckDB file; name another one")
     try:
-        with duckdb.connect(
-            str(path), read_only=True, config={"enable_external_access": "false"}
-        ) as connection:
+        with (
+            not_held_here(path),
+            duckdb.connect(
+                str(path), read_only=True, config={"enable_external_access": "false"}
+            ) as connection,
+        ):
             refuse_strange(connection, path, contents_of(connection), layout().tables)
             if trusted_folder(connection, path) is not None:
                 raise StoreError(f"{path}: reads its results from a folder; read it alone")
@@ -120,9 +124,11 @@ def _places(path: Path) -> list[Place]:
     except duckdb.CatalogException:
         raise StoreError(f"{path}: a DuckDB file, but not evaltap's; name another file") from None
     except duckdb.Error as error:
-        held = "lock" in str(error).lower()
-        why = "held by another process; stop it or wait" if held else str(error).splitlines()[0]
-        raise StoreError(f"{path}: {why}") from None
+        if "lock" in str(error).lower():
+            raise StoreHeldError(
+                f"{path}: held by another process; stop it or wait, or read it alone"
+            ) from None
+        raise StoreError(f"{path}: {str(error).splitlines()[0]}") from None
 
 
 def _remedy(path: Path, version: int) -> str:

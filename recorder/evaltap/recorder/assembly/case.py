@@ -11,13 +11,16 @@ from typing import Any, TypeVar
 
 import orjson
 
+from evaltap.recorder.media import MediaPart, written
 from evaltap.recorder.observation import (
+    ContextMessage,
     Failure,
     ModelCalled,
     Responded,
     RunEnded,
     RunEvent,
     RunStarted,
+    StateSet,
     ToolCalled,
     ToolReturned,
     UserMessage,
@@ -106,46 +109,67 @@ def _turn(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEvent]) 
     capture: dict[str, str] = dict(start.capture)
     if start.session_id is not None:
         capture.pop("sessionId", None)
-    for message in (user, answer):
+    for message, field in ((user, "userContent"), (answer, "finalResponse")):
         if message is not None:
+            if not all(part.is_whole for part in message.parts):
+                # Words that are there are whole; a judge of words does not miss the picture beside them.
+                capture[f"{field}.contentParts" if message.content else field] = "truncated"
             capture.update(message.capture)
+    states = _of(StateSet, ordered)[-1:]
+    for left in states:
+        capture.update(left.capture)
+    context = _of(ContextMessage, ordered)
+    for told in context:
+        capture.update(told.capture)
     return _present(
         {
             "invocationId": start.invocation_id or start.run_id,
-            "userContent": _message("user", user.content if user is not None else None),
-            "finalResponse": _message("assistant", answer.content if answer is not None else None),
+            "contextMessages": [
+                {"role": "system", "content": content}
+                for content in _distinct(told.content for told in context)
+            ],
+            "userContent": _message("user", user.content, user.parts) if user else None,
+            "finalResponse": _message("assistant", answer.content, answer.parts, answer.reasoning)
+            if answer
+            else None,
             "tools": _tools(ordered),
-            "intermediateResponses": [_message("assistant", text) for text in intermediate],
+            "intermediateResponses": intermediate,
             "creationTimestamp": _seconds(start.time_ns),
             "capture": capture,
             "telemetry": _telemetry(start, end, ordered),
+            "state": thaw(states[0].state) if states else None,
         }
     )
 
 
 def _answer(
     end: RunEnded | None, ordered: Sequence[RunEvent]
-) -> tuple[Responded | None, list[str]]:
-    """Return the final answer and the intermediate texts.
+) -> tuple[Responded | None, list[JsonObject]]:
+    """Return the final answer and the intermediate messages.
 
-    A run that failed has no answer: all of its texts are intermediate.
+    A run that failed has no answer: all that it said is intermediate.
     """
     failed = end is not None and end.status == "error"
     answers = _of(Responded, ordered)
     seen = [] if failed else [item for item in answers if item.content is not None]
     unseen = [item for item in answers if item.content is None]
-    intermediate: list[str] = []
+    intermediate: list[JsonObject] = []
     for item in ordered:
-        text = item.text if isinstance(item, ModelCalled) else None
-        if failed and isinstance(item, Responded):
-            text = item.content
-        if text is not None:
-            intermediate.append(text)
+        message = None
+        if isinstance(item, ModelCalled):
+            # Thoughts without words are a message all the same, where they are recorded.
+            text = "" if item.text is None and item.reasoning else item.text
+            message = _message("assistant", text, item.parts, item.reasoning)
+        elif failed and isinstance(item, Responded):
+            message = _message("assistant", item.content, item.parts, item.reasoning)
+        if message is not None:
+            intermediate.append(message)
     return seen[-1] if seen else (unseen[-1] if unseen else None), intermediate
 
 
 _TURN_KEYS = (
     "invocationId",
+    "contextMessages",
     "userContent",
     "finalResponse",
     "tools",
@@ -153,6 +177,7 @@ _TURN_KEYS = (
     "creationTimestamp",
     "capture",
     "telemetry",
+    "state",
 )
 
 
@@ -208,12 +233,32 @@ def _telemetry(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEve
             "inputTokens": _sum(call.input_tokens for call in models),
             "outputTokens": _sum(call.output_tokens for call in models),
             "costUsd": _sum(call.cost_usd for call in models),
+            "usage": _usage(models),
             "latencyMs": (end.time_ns - start.time_ns) / 1e6 if end is not None else None,
             "status": end.status if end is not None else "incomplete",
             "error": _error(end.failure) if end is not None else None,
             "agents": _distinct(agents),
         }
     )
+
+
+def _usage(calls: Sequence[ModelCalled]) -> list[JsonObject]:
+    """Return the tokens by model where there are several models and each call's tokens are known."""
+    by_model: dict[str, list[ModelCalled]] = {}
+    for call in calls:
+        if call.model is None or call.input_tokens is None or call.output_tokens is None:
+            return []
+        by_model.setdefault(call.model, []).append(call)
+    if len(by_model) < 2:
+        return []
+    return [
+        {
+            "model": model,
+            "inputTokens": _sum(call.input_tokens for call in of_model),
+            "outputTokens": _sum(call.output_tokens for call in of_model),
+        }
+        for model, of_model in by_model.items()
+    ]
 
 
 def _in_order(observations: Iterable[RunEvent]) -> list[RunEvent]:
@@ -263,8 +308,20 @@ def _of(kind: type[_T], ordered: Sequence[RunEvent]) -> list[_T]:
     return [item for item in ordered if isinstance(item, kind)]
 
 
-def _message(role: str, content: str | None) -> JsonObject | None:
-    return {"role": role, "content": content} if content is not None else None
+def _message(
+    role: str,
+    content: str | None,
+    parts: Sequence[MediaPart] = (),
+    reasoning: str | None = None,
+) -> JsonObject | None:
+    if content is None:
+        return None
+    message: JsonObject = {"role": role, "content": content}
+    if parts:
+        message["content_parts"] = written(parts)
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    return message
 
 
 def _error(failure: Failure | None) -> JsonObject | None:

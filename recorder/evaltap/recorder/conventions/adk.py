@@ -112,6 +112,10 @@ def _read_model(reading: Reading, attributes: Mapping[str, object], prefix: str)
     request = _object(attributes.get(f"{prefix}.llm_request"), reading, "input")
     reading.model = first_text(request, "model")
     reading.input = read_messages(request.get("contents")) or None
+    config = request.get("config")
+    if isinstance(config, Mapping):
+        told = read_messages(config.get("system_instruction"), role="system")
+        reading.context = told or None
     response = _object(attributes.get(f"{prefix}.llm_response"), reading, "output")
     content = response.get("content")
     if isinstance(content, Mapping):

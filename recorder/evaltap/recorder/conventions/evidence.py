@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import orjson
 
+from evaltap.recorder.media import MediaPart
+
 WITHHELD = frozenset({"__REDACTED__", "<elided>"})
 """What OpenInference and Google ADK write in place of hidden content."""
 
@@ -20,6 +22,8 @@ class Evidence:
 
     value: Any
     flaw: Flaw | None = None
+    media: tuple[MediaPart, ...] = ()
+    """Of a message: what it holds besides its words."""
 
 
 def decode(value: Any) -> Evidence:

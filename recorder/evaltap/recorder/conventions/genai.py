@@ -22,6 +22,7 @@ OPERATION = "gen_ai.operation.name"
 AGENT_NAME = "gen_ai.agent.name"
 CONVERSATION_ID = "gen_ai.conversation.id"
 INPUT_MESSAGES = "gen_ai.input.messages"
+INSTRUCTIONS = "gen_ai.system_instructions"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
 TOOL_NAME = "gen_ai.tool.name"
 CALL_ID = "gen_ai.tool.call.id"
@@ -169,6 +170,8 @@ _PARAMETER = "code.function.parameters."
 
 
 def _read_messages(reading: Reading, carrier: Mapping[str, object]) -> None:
+    if reading.context is None:
+        reading.context, _ = decode_messages(carrier.get(INSTRUCTIONS), role="system")
     if reading.input is None:
         reading.input, flaw = decode_messages(carrier.get(INPUT_MESSAGES))
         if flaw:

@@ -9,7 +9,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, Flaw, decode
-from evaltap.recorder.conventions.messages import Answer, Call, Message, Part, Text, said
+from evaltap.recorder.conventions.media_shapes import BLOCKS, TYPES, media_in
+from evaltap.recorder.conventions.messages import Answer, Call, Message, Part, Reasoning, Text, said
 
 
 def read_messages(value: object, *, role: str = "user") -> tuple[Message, ...]:
@@ -113,6 +114,9 @@ def _message(item: Mapping[str, object], role: str) -> Message | None:
     if inner is not None:
         return _message(inner, role)
     kind = _string(item.get("type")) or ""
+    if kind in REASONING:
+        thought = _reasoning_part(item)
+        return Message("assistant", (thought,)) if thought is not None else None
     if kind in _PART_MESSAGES or kind in HOSTED_CALLS:
         part = _part(item)
         spoken = "assistant" if isinstance(part, Call) else "tool"
@@ -145,9 +149,9 @@ def _spoken_parts(item: Mapping[str, object]) -> tuple[Part, ...]:
     parts = _parts(body) if body is not None else ()
     seen = {part.call_id for part in parts if isinstance(part, Call) and part.call_id}
     extra = tuple(call for call in _calls(item) if call.call_id is None or call.call_id not in seen)
-    if extra and all(isinstance(part, Text) and not part.content for part in parts):
+    if extra:
         # Beside tool calls an empty text only fills the field.
-        return extra
+        parts = tuple(part for part in parts if not isinstance(part, Text) or part.content)
     return parts + extra
 
 
@@ -204,7 +208,8 @@ def _parts(body: object) -> tuple[Part, ...]:
 def _is_part(item: object) -> bool:
     if not isinstance(item, Mapping) or "role" in item or "data" in item:
         return False
-    return bool(_BLOCKS.keys() & item.keys()) or _string(item.get("type")) in _TYPED
+    kind = _string(item.get("type"))
+    return bool(_BLOCKS.keys() & item.keys()) or (kind in _TYPED and kind not in REASONING)
 
 
 def _part(item: object) -> Part | None:
@@ -213,7 +218,7 @@ def _part(item: object) -> Part | None:
     if not isinstance(item, Mapping):
         return None
     if item.get("thought") is True:
-        return None
+        return _reasoning_part(item)
     reader = _TYPED.get(_string(item.get("type")) or "")
     if reader is not None:
         return reader(item)
@@ -237,6 +242,19 @@ def _text_part(item: Mapping[str, object]) -> Part | None:
     return said(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
+def _reasoning_part(item: Mapping[str, object]) -> Reasoning | None:
+    """Read a thought: a text of its own, or an item of the Responses API with a summary."""
+    told = next(
+        (item[key] for key in ("content", "thinking", "reasoning", "text") if item.get(key)), None
+    )
+    blocks = told if isinstance(told, list) else item.get("summary") if told is None else None
+    found = (block.get("text") for block in _listed(blocks) if isinstance(block, Mapping))
+    text = (
+        told if isinstance(told, str) else "\n".join(one for one in found if isinstance(one, str))
+    )
+    return Reasoning(text) if text and text not in WITHHELD else None
+
+
 def _call_part(item: Mapping[str, object]) -> Part:
     call_id = (
         item.get("call_id") or item.get("toolCallId") or item.get("toolUseId") or item.get("id")
@@ -254,6 +272,7 @@ def _hosted_call(item: Mapping[str, object]) -> Part:
     return Call(_string(item.get("id")), name, given, hosted=True)
 
 
+REASONING = ("reasoning", "thinking")
 HOSTED_CALLS = (
     "code_interpreter_call",
     "computer_call",
@@ -301,6 +320,8 @@ _TYPED: dict[str, Callable[[Mapping[str, object]], Part | None]] = {
     "tool-result": _answer_part,
     "server_tool_call_response": _answer_part,
     **dict.fromkeys(HOSTED_CALLS, _hosted_call),
+    **dict.fromkeys(TYPES, media_in),
+    **dict.fromkeys(REASONING, _reasoning_part),
 }
 _BLOCKS: dict[str, Callable[[Mapping[str, object]], Part | None]] = {
     "text": _text_part,
@@ -310,6 +331,7 @@ _BLOCKS: dict[str, Callable[[Mapping[str, object]], Part | None]] = {
     "function_response": lambda item: _inside(_answer_part, item["function_response"]),
     "functionResponse": lambda item: _inside(_answer_part, item["functionResponse"]),
     "toolResult": lambda item: _inside(_answer_part, item["toolResult"]),
+    **dict.fromkeys(BLOCKS, media_in),
 }
 
 

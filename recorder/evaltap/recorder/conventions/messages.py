@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, Flaw
+from evaltap.recorder.media import MediaPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,14 @@ class Answer:
     failed: bool = False
 
 
-Part = Text | Call | Answer
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """What a model thought before it spoke."""
+
+    content: str
+
+
+Part = Text | Call | Answer | MediaPart | Reasoning
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +67,28 @@ class Message:
         return [part for part in self.parts if isinstance(part, Answer)]
 
     @property
+    def reasoning(self) -> str:
+        """What the model thought before it said this."""
+        thoughts = (part.content for part in self.parts if isinstance(part, Reasoning))
+        return "\n".join(thoughts)
+
+    @property
+    def media(self) -> tuple[MediaPart, ...]:
+        """Its pictures, recordings and files."""
+        return tuple(part for part in self.parts if isinstance(part, MediaPart))
+
+    @property
     def text(self) -> Evidence | None:
-        """Its words: None when it has no text part at all."""
+        """Its words: None when it has no text part at all, empty when it has media alone."""
         parts = [part for part in self.parts if isinstance(part, Text)]
+        media = self.media
         if not parts:
-            return None
+            return Evidence("", media=media) if media and not self.answers else None
         flaw: Flaw | None = next((part.flaw for part in parts if part.flaw), None)
         words = [part.content for part in parts if part.content is not None]
         if flaw or not words:
-            return Evidence(None, flaw)
-        return Evidence(("" if self.role == "assistant" else "\n").join(words))
+            return Evidence(None, flaw, media)
+        return Evidence(("" if self.role == "assistant" else "\n").join(words), media=media)
 
 
 def said(value: str) -> Text:
@@ -82,6 +102,12 @@ def last_user_text(messages: Iterable[Message]) -> Evidence | None:
         if message.role == "user" and message.text is not None:
             return message.text
     return None
+
+
+def context_of(messages: Iterable[Message]) -> list[Evidence]:
+    """Return what system messages tell a model."""
+    found = (message.text for message in messages if message.role in ("system", "developer"))
+    return [text for text in found if text is not None]
 
 
 def closing_text(messages: Sequence[Message]) -> Evidence | None:

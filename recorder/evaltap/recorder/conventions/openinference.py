@@ -5,10 +5,11 @@ instrumentations.  Lists are flattened into numbered attributes whose numbers ma
 have gaps, so they are ordered by number.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
 from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, decode
+from evaltap.recorder.conventions.media_shapes import media_in
 from evaltap.recorder.conventions.message_shapes import (
     read_messages,
     read_request,
@@ -33,6 +34,7 @@ from evaltap.recorder.conventions.reading import (
     number,
 )
 from evaltap.recorder.conventions.tool_output import take_output
+from evaltap.recorder.media import MediaPart
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 
 SPAN_KIND = "openinference.span.kind"
@@ -161,7 +163,20 @@ def _said(message: Numbered) -> list[Part]:
         value = content.value("text")
         if isinstance(value, str):
             words.append(said(value))
+        else:
+            words += _media(content)
     return words
+
+
+def _media(content: Numbered) -> Iterator[MediaPart]:
+    for kind in ("image", "audio"):
+        # `message_content.image.image.url`
+        held = content.child(kind).child(kind)
+        if held:
+            shown = {key: value for key in ("url", "mime_type") if (value := held.value(key))}
+            part = media_in({"type": kind, **shown})
+            if part is not None:
+                yield part
 
 
 def _call(call: Numbered) -> Call:

@@ -46,6 +46,8 @@ class Reading:
     """What went in: the conversation so far for a model, the new messages for a run."""
     output: tuple[Message, ...] | None = None
     """What came out: one message of a model; for a run possibly everything it said and did."""
+    context: tuple[Message, ...] | None = None
+    """What a model is told besides the conversation, where it is not among the messages."""
     user: Evidence | None = None
     """A run's user message, where the convention states it."""
     final: Evidence | None = None

@@ -210,7 +210,11 @@ def _shortened_turn(turn: JsonObject, limit: int) -> JsonObject:
         message = turn.get(field)
         if isinstance(message, dict) and isinstance(message.get("content"), str):
             shorter[field] = {**message, "content": cut(message["content"], limit)[0]}
-    for field in ("intermediateResponses", "contextMessages"):
+            if isinstance(thoughts := message.get("reasoning_content"), str):
+                shorter[field]["reasoning_content"] = cut(thoughts, limit)[0]
+            if parts := message.get("content_parts"):
+                shorter[field]["content_parts"] = shorten(parts, limit * 4)
+    for field in ("intermediateResponses", "contextMessages", "state"):
         if turn.get(field):
             shorter[field] = shorten(turn[field], limit * 4)
     shortened = _marked(turn, shorter)

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
+from evaltap.recorder.assembly.contexts import ContextMemory
 from evaltap.recorder.delivery.case_processor import CaseProcessor
 from evaltap.recorder.pacing import yield_to_agent
 from evaltap.schemas.data import CaseData, JsonObject
@@ -19,7 +20,8 @@ class RecordWriter:
     """Writes the cases of one producer through `append`, which takes a batch as a whole or raises.
 
     A case gets its number once it is encoded and only has to be appended, so the numbers on the log are
-    dense: a gap is a loss.  A batch that was not taken is kept for the next `write`.
+    dense: a gap is a loss.  A batch that was not taken is kept for the next `write`.  With `contexts`,
+    context messages that a session has already are not written again.
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class RecordWriter:
         producer_id: str | None = None,
         batch_records: int = 500,
         batch_bytes: int = 1 << 30,
+        contexts: ContextMemory | None = None,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self.producer_id = producer_id or uuid.uuid4().hex
@@ -39,6 +42,7 @@ class RecordWriter:
         self._batch_records = batch_records
         self._batch_bytes = batch_bytes
         self._now = now
+        self._contexts = contexts
         self._seq = 0
         self._waiting: list[WireRecord] = []
         self._stated: tuple[int, dict[str, int], bool] | None = None
@@ -56,9 +60,15 @@ class RecordWriter:
 
     def add_processed(self, processed: JsonObject) -> None:
         """Encode a case that may be written as it is; raises DropCaseError when it is too large."""
+        contexts = self._contexts
         record = self._processor.encode(
-            processed, producer_id=self.producer_id, seq=self._seq + 1, time=self._now()
+            contexts.trimmed(processed) if contexts is not None else processed,
+            producer_id=self.producer_id,
+            seq=self._seq + 1,
+            time=self._now(),
         )
+        if contexts is not None:
+            contexts.note(processed)
         self._seq += 1
         self._waiting.append(record)
         self.waiting_bytes += record.size

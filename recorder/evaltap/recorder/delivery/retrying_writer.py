@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from evaltap.recorder.assembly.contexts import ContextMemory
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery.case_processor import CaseProcessor
 from evaltap.recorder.delivery.counters import LiveCounters
@@ -65,6 +66,7 @@ class RetryingWriter:
             producer_id=producer_id,
             batch_records=self._limits.batch_records,
             batch_bytes=config.log_max_bytes // LOG_BATCHES,
+            contexts=ContextMemory(),
         )
         sessions = config.session_sampler()
         self._hold = SessionHold(processor, sessions, counters.dropped) if sessions else None

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from evaltap.recorder.media import digested, kept
 from evaltap.recorder.observation import (
+    ContextMessage,
     Failure,
     ModelCalled,
     Observation,
@@ -17,6 +19,7 @@ from evaltap.recorder.observation import (
     RunEnded,
     RunEvent,
     RunStarted,
+    StateSet,
     ToolCalled,
     ToolReturned,
     UserMessage,
@@ -29,22 +32,28 @@ OVERHEAD_BYTES = 300
 """What an observation weighs in the queue besides its content."""
 
 
-def snapshot(observation: Observation, field_max_bytes: int) -> tuple[Observation, int]:
-    """Return a copy of its own for the queue and its weight in bytes."""
+def snapshot(
+    observation: Observation, field_max_bytes: int, *, reasoning: bool = False
+) -> tuple[Observation, int]:
+    """Return a copy of its own for the queue and its weight in bytes; thoughts only with `reasoning`."""
     if not isinstance(observation, WholeRun):
-        return snapshot_event(observation, field_max_bytes)
+        return snapshot_event(observation, field_max_bytes, reasoning=reasoning)
     events: list[RunEvent] = []
     weight = 0
     for event in observation.events:
         yield_to_agent()
-        copied, event_weight = snapshot_event(event, field_max_bytes)
+        copied, event_weight = snapshot_event(event, field_max_bytes, reasoning=reasoning)
         events.append(copied)
         weight += event_weight
     return WholeRun(observation.run_id, observation.time_ns, tuple(events)), weight
 
 
-def snapshot_event(event: RunEvent, field_max_bytes: int) -> tuple[RunEvent, int]:
+def snapshot_event(
+    event: RunEvent, field_max_bytes: int, *, reasoning: bool = False
+) -> tuple[RunEvent, int]:
     """Return a copy of one event and its weight in bytes; TypeError for what is none."""
+    if not reasoning:
+        event = without_reasoning(event)
     kind = type(event)
     copy_of = _SNAPSHOTS.get(kind) or next(
         (copy_of for base, copy_of in _SNAPSHOTS.items() if isinstance(event, base)), None
@@ -52,6 +61,23 @@ def snapshot_event(event: RunEvent, field_max_bytes: int) -> tuple[RunEvent, int
     if copy_of is None:
         raise TypeError(f"no observation: {kind.__name__}")
     return copy_of(event, field_max_bytes)
+
+
+def without_reasoning(event: RunEvent) -> RunEvent:
+    """Return the event without what a model thought."""
+    if isinstance(event, ModelCalled | Responded) and event.reasoning is not None:
+        return replace(event, reasoning=None)
+    return event
+
+
+def measured(observation: Observation) -> Observation:
+    """Return an observation that holds no bytes of media any more, but their sizes and digests.
+
+    Runs on the background thread: what was referred to need not be kept until the turn ends.
+    """
+    if not isinstance(observation, UserMessage | Responded | ModelCalled) or not observation.parts:
+        return observation
+    return replace(observation, parts=digested(observation.parts))
 
 
 def _tool_called(seen: ToolCalled, limit: int) -> tuple[RunEvent, int]:
@@ -92,6 +118,13 @@ def _responded(seen: Responded, limit: int) -> tuple[RunEvent, int]:
     return _message(seen, "finalResponse", limit)
 
 
+def _context(seen: ContextMessage, limit: int) -> tuple[RunEvent, int]:
+    content, was_cut = text(seen.content, limit)
+    capture = {**seen.capture, "contextMessages": "truncated"} if was_cut else seen.capture
+    copied = ContextMessage(seen.run_id, seen.time_ns, content, capture)
+    return copied, OVERHEAD_BYTES + len(content or "")
+
+
 def _run_ended(seen: RunEnded, limit: int) -> tuple[RunEvent, int]:
     if seen.failure is None:
         return seen, OVERHEAD_BYTES
@@ -100,14 +133,27 @@ def _run_ended(seen: RunEnded, limit: int) -> tuple[RunEvent, int]:
 
 def _message(seen: UserMessage | Responded, field: str, limit: int) -> tuple[RunEvent, int]:
     content, was_cut = text(seen.content, limit)
-    if content is seen.content and not was_cut:
-        return seen, OVERHEAD_BYTES + len(content or "")
+    weight = OVERHEAD_BYTES + len(content or "")
+    parts = seen.parts
+    if parts:
+        parts, media_bytes, left_out = kept(parts)
+        was_cut |= left_out
+        weight += media_bytes
+    thoughts = seen.reasoning if isinstance(seen, Responded) else None
+    if not parts and thoughts is None and content is seen.content and not was_cut:
+        return seen, weight
     capture = {**seen.capture, field: "truncated"} if was_cut else seen.capture
-    return replace(seen, content=content, capture=capture), OVERHEAD_BYTES + len(content or "")
+    copied = replace(seen, content=content, capture=capture, parts=parts)
+    if thoughts is None or not isinstance(copied, Responded):
+        return copied, weight
+    reasoning, _ = text(thoughts, limit)
+    return replace(copied, reasoning=reasoning), weight + len(reasoning or "")
 
 
 def _model_called(seen: ModelCalled, limit: int) -> tuple[RunEvent, int]:
     said, _ = text(seen.text, limit)
+    reasoning, _ = text(seen.reasoning, limit)
+    parts, media_bytes, _ = kept(seen.parts) if seen.parts else ((), 0, False)
     copied = ModelCalled(
         seen.run_id,
         seen.time_ns,
@@ -118,16 +164,16 @@ def _model_called(seen: ModelCalled, limit: int) -> tuple[RunEvent, int]:
         number(seen.cost_usd),
         name(seen.span_id),
         name(seen.agent_name),
+        parts,
+        reasoning,
     )
-    return copied, OVERHEAD_BYTES + len(said or "")
+    return copied, OVERHEAD_BYTES + len(said or "") + len(reasoning or "") + media_bytes
 
 
 def _run_started(seen: RunStarted, limit: int) -> tuple[RunEvent, int]:
     state: Any = None
     if seen.state is not None:
-        state, _ = freeze(seen.state, limit)
-        if not state.startswith(b"{"):  # no state by type, but shown as something all the same
-            state, _ = freeze({"state": thaw(state)}, limit)
+        state, _ = _frozen_state(seen.state, limit)
     copied = replace(
         seen,
         session_id=name(seen.session_id),
@@ -140,6 +186,20 @@ def _run_started(seen: RunStarted, limit: int) -> tuple[RunEvent, int]:
         state=state,
     )
     return copied, OVERHEAD_BYTES + len(state or b"")
+
+
+def _state_set(seen: StateSet, limit: int) -> tuple[RunEvent, int]:
+    state, was_cut = _frozen_state(seen.state, limit)
+    capture = {**seen.capture, "state": "truncated"} if was_cut else seen.capture
+    copied: Any = replace(seen, state=state, capture=capture)
+    return copied, OVERHEAD_BYTES + len(state)
+
+
+def _frozen_state(state: object, limit: int) -> tuple[Any, bool]:
+    frozen, was_cut = freeze(state, limit)
+    if not frozen.startswith(b"{"):  # no state by type, but shown as something all the same
+        frozen, _ = freeze({"state": thaw(frozen)}, limit)
+    return frozen, was_cut
 
 
 def _value(value: object, field: str, capture: Any, limit: int) -> tuple[Any, Any]:
@@ -164,7 +224,9 @@ _SNAPSHOTS: dict[type, Callable[[Any, int], tuple[RunEvent, int]]] = {
     ToolReturned: _tool_returned,
     ModelCalled: _model_called,
     UserMessage: _user_message,
+    ContextMessage: _context,
     Responded: _responded,
     RunStarted: _run_started,
+    StateSet: _state_set,
     RunEnded: _run_ended,
 }

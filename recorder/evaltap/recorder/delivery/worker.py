@@ -22,7 +22,7 @@ from evaltap.recorder.delivery.event_queue import (
     RunLost,
 )
 from evaltap.recorder.delivery.retrying_writer import RetryingWriter
-from evaltap.recorder.delivery.snapshot import snapshot
+from evaltap.recorder.delivery.snapshot import measured, snapshot
 from evaltap.recorder.faults import Faults
 from evaltap.recorder.observation import Observation, RunEnded
 from evaltap.recorder.pacing import DEFAULT_PACE, Pacer, set_pace, yield_to_agent
@@ -194,10 +194,17 @@ class Worker:
     def _feed_all(self, observations: Iterable[Observation]) -> None:
         for observation in observations:
             yield_to_agent()
-            self._feed(*snapshot(observation, self._config.field_max_bytes))
+            self._feed(
+                *snapshot(
+                    observation,
+                    self._config.field_max_bytes,
+                    reasoning=self._config.capture_reasoning,
+                )
+            )
 
     def _feed(self, observation: Observation, weight: int) -> None:
-        for case in self._assembler.feed(observation, time.time_ns(), weight=weight):
+        seen = measured(observation)
+        for case in self._assembler.feed(seen, time.time_ns(), weight=weight):
             self._emit(case)
 
     def _emit(self, case: CaseData) -> None:

@@ -7,13 +7,14 @@ None, which tells ADK to carry on unchanged, and swallows and counts its own fau
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from google.adk.plugins.base_plugin import BasePlugin
 
 from evaltap.recorder.conventions.adk import unwrap_result
+from evaltap.recorder.media import MediaPart, media
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, RunStatus, failure_of
 from evaltap.recorder.plugins.support import guarded, recorder_for
 from evaltap.recorder.protocols import Recording
@@ -88,7 +89,7 @@ class EvaltapPlugin(BasePlugin):
     async def before_model_callback(
         self, *, callback_context: "CallbackContext", llm_request: "LlmRequest"
     ) -> None:
-        """Note which model is called."""
+        """Note which model is called, and with which instructions."""
         guarded(self, self._model_called, callback_context, llm_request)
 
     async def after_model_callback(
@@ -143,7 +144,7 @@ class EvaltapPlugin(BasePlugin):
         self._close_unfinished(_session_key(context), context.invocation_id)
         run = self._begin(context)
         if run.parent is None:
-            run.observed.user_message(_words(message, "\n"))
+            run.observed.user_message(_words(message, "\n"), list(_media(message)))
 
     def _begin(self, context: "InvocationContext") -> _Run:
         known = self._runs.get(context.invocation_id)
@@ -161,11 +162,6 @@ class EvaltapPlugin(BasePlugin):
 
     def _observed(self, context: "InvocationContext") -> ObservedRun:
         session = context.session
-        state = {
-            str(key): value
-            for key, value in dict(session.state).items()
-            if not str(key).startswith(_HIDDEN_STATE)
-        }
         return ObservedRun(
             self._recorder,
             ORIGIN,
@@ -173,7 +169,7 @@ class EvaltapPlugin(BasePlugin):
             app_name=session.app_name,
             user_id=session.user_id,
             agent_name=context.agent.name if context.agent is not None else None,
-            state=state or None,
+            state=_state(context) or None,
             invocation_id=context.invocation_id,
             clock=self._clock,
         )
@@ -188,15 +184,19 @@ class EvaltapPlugin(BasePlugin):
         run = self._runs.get(context.invocation_id)
         if run is None or run.parent is not None or event.partial or event.author == "user":
             return
-        text = _words(event.content, "")
+        text, parts = _words(event.content, ""), list(_media(event.content))
         calls = event.get_function_calls()
-        if text is not None or calls:
-            run.observed.agent_message(text, event.author, final=not calls)
+        if text is not None or calls or parts:
+            run.observed.agent_message(
+                text, event.author, final=not calls, parts=parts, reasoning=_thoughts(event.content)
+            )
 
     def _model_called(self, context: "CallbackContext", request: "LlmRequest") -> None:
         run = self._runs.get(context.invocation_id)
         if run is not None:
             run.model = request.model
+        if run is not None and run.parent is None:
+            run.observed.told(_instruction(request.config.system_instruction))
 
     def _model_returned(self, context: "CallbackContext", response: "LlmResponse") -> None:
         run = self._runs.get(context.invocation_id)
@@ -250,6 +250,9 @@ class EvaltapPlugin(BasePlugin):
     def _ended(self, context: "InvocationContext", error: BaseException | None) -> None:
         failure = failure_of(error) if error is not None else None
         status: RunStatus = "ok" if error is None else "error"
+        run = self._runs.get(context.invocation_id)
+        if run is not None and run.parent is None:
+            run.observed.state(_state(context))
         self._finish(context.invocation_id, status, failure, "run_ended")
 
     def _finish(
@@ -276,8 +279,42 @@ def _session_key(context: "InvocationContext") -> tuple[str, str, str]:
     return session.app_name, session.user_id, session.id
 
 
+def _state(context: "InvocationContext") -> JsonObject:
+    """Return the session's state without what only lasts for the run."""
+    return {
+        str(key): value
+        for key, value in dict(context.session.state).items()
+        if not str(key).startswith(_HIDDEN_STATE)
+    }
+
+
 def _words(content: "types.Content | None", joint: str) -> str | None:
     """Return what a content says, without the model's thoughts; None when it says nothing."""
     parts = (content.parts or []) if content is not None else []
     texts = [part.text for part in parts if part.text and not part.thought]
     return joint.join(texts) if texts else None
+
+
+def _thoughts(content: "types.Content | None") -> str | None:
+    """Return what the model thought."""
+    parts = (content.parts or []) if content is not None else []
+    return "\n".join(part.text for part in parts if part.text and part.thought) or None
+
+
+def _instruction(given: object) -> str | None:
+    """Return what a request tells the model besides the conversation."""
+    if given is None or isinstance(given, str):
+        return given
+    parts = given if isinstance(given, list) else getattr(given, "parts", None) or [given]
+    texts = [part if isinstance(part, str) else getattr(part, "text", None) for part in parts]
+    return "\n\n".join(text for text in texts if text) or None
+
+
+def _media(content: "types.Content | None") -> Iterator[MediaPart]:
+    """Yield the parts of a content that hold or name a picture, a recording or a file."""
+    for part in (content.parts or []) if content is not None else []:
+        blob, file = part.inline_data, part.file_data
+        if blob is not None:
+            yield media(mime_type=blob.mime_type, data=blob.data, filename=blob.display_name)
+        elif file is not None:
+            yield media(mime_type=file.mime_type, url=file.file_uri, filename=file.display_name)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from claude_agent_sdk import AssistantMessage, HookMatcher, ResultMessage, TextBlock
+from claude_agent_sdk import AssistantMessage, HookMatcher, ResultMessage, TextBlock, ThinkingBlock
 from claude_agent_sdk.types import HookContext, HookEvent, HookInput, HookJSONOutput
 
 from evaltap.recorder.observation import UNSEEN, Failure, Origin
@@ -188,8 +188,10 @@ class EvaltapHooks:
             )
             turn.counted.add(message.message_id)
         words = "".join(block.text for block in message.content if isinstance(block, TextBlock))
-        if words and message.parent_tool_use_id is None and not turn.run.has_ended:
-            turn.run.agent_message(words, AGENT)
+        thought = [one.thinking for one in message.content if isinstance(one, ThinkingBlock)]
+        own = message.parent_tool_use_id is None and not turn.run.has_ended
+        if own and (words or thought):
+            turn.run.agent_message(words or None, AGENT, reasoning="\n".join(thought) or None)
 
     def _result(self, message: ResultMessage) -> None:
         """End a turn that did not stop by itself; most have, and have given their answer."""

@@ -18,6 +18,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
+    SystemMessage,
     ToolMessage,
 )
 
@@ -25,9 +26,11 @@ from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.langchain_values import (
     first_of,
     is_failure,
+    media_of,
     question_in,
     result_of,
     returned_by,
+    thoughts_of,
     told_by,
 )
 from evaltap.recorder.plugins.support import guarded, recorder_for
@@ -230,8 +233,14 @@ class EvaltapHandler(BaseCallbackHandler):
                 begun_ns=turn.begun_ns,
                 clock=self._clock,
             )
-            turn.run.user_message(question_in(turn.inputs))
+            self._asked(turn.run, turn.inputs)
         return turn.run
+
+    @staticmethod
+    def _asked(run: ObservedRun, given: Any) -> None:
+        question = question_in(given)
+        if question is not None:
+            run.user_message(question.value, question.media)
 
     def _left(self, run_id: UUID, outputs: Any) -> None:
         node = self._nodes.pop(run_id, None)
@@ -265,8 +274,12 @@ class EvaltapHandler(BaseCallbackHandler):
         node = self._enter(run_id, parent_id, metadata, heard, None)
         node.model = first_of(metadata or {}, ("ls_model_name",))
         run = self._run(node.level)
+        for message in heard if node.level.parent is None else ():
+            if not isinstance(message, SystemMessage):
+                break
+            run.told(str(message.text))
         if node.level.parent is None and not run.has_user_message:
-            run.user_message(question_in(heard))
+            self._asked(run, heard)
         self._catch_up(node.level, heard)
 
     def _model_answered(self, run_id: UUID, response: "LLMResult") -> None:
@@ -287,7 +300,11 @@ class EvaltapHandler(BaseCallbackHandler):
         )
         if level.parent is None:
             words = str(message.text) if isinstance(message, AIMessage) else first.text
-            run.agent_message(words or None, node.agent, final=not calls)
+            parts = media_of(message) if message is not None else ()
+            thoughts = thoughts_of(message) if message is not None else None
+            run.agent_message(
+                words or None, node.agent, final=not calls, parts=parts, reasoning=thoughts
+            )
         for call in calls:
             if call["id"] is not None:
                 level.asked_for[call["id"]] = call

@@ -3,10 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage, convert_to_messages
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+    convert_to_messages,
+)
 from pydantic_core import to_json
 
 from evaltap.recorder.conventions.chain_values import question_of
+from evaltap.recorder.conventions.evidence import Evidence
+from evaltap.recorder.conventions.media_shapes import media_in
+from evaltap.recorder.conventions.message_shapes import read_messages
+from evaltap.recorder.media import MediaPart
 from evaltap.recorder.observation import Failure
 
 
@@ -39,26 +49,39 @@ def is_failure(error: BaseException) -> bool:
     return isinstance(error, Exception) and not bubbles
 
 
-def question_in(given: object) -> str | None:
+def question_in(given: object) -> Evidence | None:
     """Return the user's words in what a run or a model was given; None when there are none."""
     if isinstance(given, Mapping):
         messages = given.get("messages")
-        if messages is not None:
-            return question_in(messages)
-        question = question_of(given)
-        return question.value if question is not None else None
+        return question_in(messages) if messages is not None else question_of(given)
     if isinstance(given, str):
-        return given
+        return Evidence(given)
     items = given if isinstance(given, list | tuple) else [given]
     for item in reversed(items):
         if isinstance(item, str):
-            return item
+            return Evidence(item)
         message = item
         if isinstance(item, tuple | dict):
             (message,) = convert_to_messages([item])
         if isinstance(message, HumanMessage):
-            return str(message.text) or None
+            words, media = str(message.text), media_of(message)
+            return Evidence(words, media=media) if words or media else None
     return None
+
+
+def media_of(message: BaseMessage) -> tuple[MediaPart, ...]:
+    """Return the pictures, recordings and files in the content blocks of a message."""
+    blocks = message.content if isinstance(message.content, list) else ()
+    found = (media_in(block) for block in blocks if isinstance(block, dict))
+    return tuple(part for part in found if part is not None)
+
+
+def thoughts_of(message: BaseMessage) -> str | None:
+    """Return what a model thought, by the content blocks of its message or by what the provider added."""
+    blocks = message.content if isinstance(message.content, list) else ()
+    (seen,) = read_messages([{"role": "assistant", "content": list(blocks)}])
+    added = message.additional_kwargs.get("reasoning_content")
+    return seen.reasoning or (added if isinstance(added, str) else None)
 
 
 def result_of(outputs: object) -> str | None:

@@ -184,8 +184,8 @@ class EvaltapTraceProcessor(TracingProcessor):
 
     def _responded(self, node: _Node, level: Loop, data: ResponseSpanData) -> None:
         """Take a call of the Responses API."""
-        level.heard(data.input)
         response = data.response
+        level.heard(data.input, response.instructions if response is not None else None)
         usage = response.usage if response is not None else None
         level.run.model_called(
             response.model if response is not None else None,
@@ -213,7 +213,8 @@ class EvaltapTraceProcessor(TracingProcessor):
             if call.call_id is not None
         ]
         texts = [m.text.value for m in messages if m.text is not None and m.text.value]
-        level.spoke("".join(texts) if texts else None, calls, node.agent)
+        parts = [part for message in messages for part in message.media]
+        level.spoke("".join(texts) if texts else None, calls, node.agent, parts)
 
     def _claim(self, node: _Node) -> str:
         """Return the id of the call that a function span executes."""

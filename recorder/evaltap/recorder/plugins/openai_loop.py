@@ -9,7 +9,8 @@ from typing import Any
 
 from evaltap.recorder.conventions.evidence import decode
 from evaltap.recorder.conventions.message_shapes import read_messages
-from evaltap.recorder.conventions.messages import last_user_text
+from evaltap.recorder.conventions.messages import context_of, last_user_text
+from evaltap.recorder.media import MediaPart
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.run import ObservedRun
 
@@ -34,31 +35,57 @@ class Loop:
     failure: Failure | None = None
     """The failure that the last agent reported, in place of the exception itself."""
 
-    def heard(self, given: Any) -> None:
-        """Take what a model was given: the user's message, and the results of handoffs."""
+    def heard(self, given: Any, instructions: object = None) -> None:
+        """Take what a model was given: instructions, the user's message, the results of handoffs."""
         items = [given] if isinstance(given, str) else list(given or ())
+        if self.parent is None:
+            self.run.told(instructions)
+            self._told(items)
         if self.parent is None and not self.run.has_user_message:
             found = (last_user_text(read_messages([item])) for item in reversed(items))
-            self.run.user_message(next((text.value for text in found if text is not None), None))
+            said = next((text for text in found if text is not None), None)
+            if said is not None:
+                self.run.user_message(said.value, said.media)
         for item in items if self.pending else ():
             if isinstance(item, Mapping) and item.get("type") == "function_call_output":
                 self._answered(str(item.get("call_id")), item.get("output"))
+
+    def _told(self, items: Sequence[Any]) -> None:
+        """Take the system messages, which stand before all others."""
+        for item in items:
+            if not isinstance(item, Mapping) or item.get("role") not in ("system", "developer"):
+                return
+            for text in context_of(read_messages([item])):
+                self.run.told(text.value)
 
     def put_out(self, items: Iterable[Any], agent: str | None) -> None:
         """Take the output items of a response."""
         calls: list[Call] = []
         words: list[str] = []
+        thoughts: list[str] = []
         for item in items:
             if item.type == "function_call":
                 calls.append(Call(item.call_id, item.name, item.arguments))
             elif item.type == "message":
                 words += [part.text for part in item.content if part.type == "output_text"]
-        self.spoke("".join(words) if words else None, calls, agent)
+            elif item.type == "reasoning":
+                told = [*(item.summary or ()), *(getattr(item, "content", None) or ())]
+                thoughts += [part.text for part in told]
+        self.spoke(
+            "".join(words) if words else None, calls, agent, reasoning="\n".join(thoughts) or None
+        )
 
-    def spoke(self, words: str | None, calls: Sequence[Call], agent: str | None) -> None:
+    def spoke(
+        self,
+        words: str | None,
+        calls: Sequence[Call],
+        agent: str | None,
+        parts: Sequence[MediaPart] = (),
+        reasoning: str | None = None,
+    ) -> None:
         """Take what a model said, and the calls it asked for."""
         if self.parent is None:
-            self.run.agent_message(words, agent, final=not calls)
+            self.run.agent_message(words, agent, final=not calls, parts=parts, reasoning=reasoning)
         for call in calls:
             self.pending.append(call)
             self.run.tool_called(

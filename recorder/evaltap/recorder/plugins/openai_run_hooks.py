@@ -67,7 +67,7 @@ class EvaltapRun(RunHooks[Any]):
         input_items: list[TResponseInputItem],
     ) -> None:
         """Note what a model is given."""
-        guarded(self, self._heard, input_items)
+        guarded(self, self._heard, input_items, system_prompt)
 
     async def on_llm_end(
         self, context: RunContextWrapper[Any], agent: Agent[Any], response: ModelResponse
@@ -104,9 +104,9 @@ class EvaltapRun(RunHooks[Any]):
         else:
             self._loop.run.end()
 
-    def _heard(self, items: object) -> None:
+    def _heard(self, items: object, instructions: str | None) -> None:
         if self._loop is not None:
-            self._loop.heard(items)
+            self._loop.heard(items, instructions)
 
     def _responded(self, agent: Agent[Any], response: ModelResponse) -> None:
         if self._loop is None:

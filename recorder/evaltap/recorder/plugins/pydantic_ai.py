@@ -22,6 +22,7 @@ from pydantic_ai.exceptions import (
 from pydantic_ai.messages import (
     NativeToolCallPart,
     NativeToolReturnPart,
+    SystemPromptPart,
     TextPart,
     ToolReturn,
     ToolReturnPart,
@@ -29,6 +30,7 @@ from pydantic_ai.messages import (
 from pydantic_core import ValidationError, to_json
 
 from evaltap.recorder.conventions.evidence import decode
+from evaltap.recorder.media import Kind, MediaPart, media
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.support import guarded, recorder_for
 from evaltap.recorder.protocols import Recording
@@ -156,7 +158,7 @@ class EvaltapCapability(AbstractCapability[Any]):
             clock=self._clock,
         )
         self._levels[ctx.run_id] = _Level(run, None, agent)
-        run.user_message(_prompt(ctx.prompt))
+        run.user_message(_prompt(ctx.prompt), _media(ctx.prompt))
 
     def _finished(self, ctx: "RunContext[Any]", result: "AgentRunResult[Any]") -> None:
         level = self._levels.pop(ctx.run_id, None)
@@ -190,6 +192,8 @@ class EvaltapCapability(AbstractCapability[Any]):
         if level is None:
             return
         self._catch_up(level, request_context.messages)
+        if not level.nested:
+            self._told(level.run, request_context.messages)
         level.run.model_called(
             response.model_name or request_context.model.model_name,
             input_tokens=response.usage.input_tokens,
@@ -198,7 +202,16 @@ class EvaltapCapability(AbstractCapability[Any]):
         )
         words = "".join(part.content for part in response.parts if isinstance(part, TextPart))
         if not level.nested:
-            level.run.agent_message(words or None, level.agent, final=not response.tool_calls)
+            level.run.agent_message(
+                words or None,
+                level.agent,
+                final=not response.tool_calls,
+                reasoning="\n".join(
+                    part.content for part in response.parts if part.part_kind == "thinking"
+                )
+                or None,
+                parts=_media([part.content for part in response.parts if part.part_kind == "file"]),
+            )
         self._native_tools(level, response)
         output_tools = {tool.name for tool in request_context.model_request_parameters.output_tools}
         for call in response.tool_calls:
@@ -212,6 +225,14 @@ class EvaltapCapability(AbstractCapability[Any]):
                 if isinstance(part, ToolReturnPart) and part.tool_call_id in level.asked_for:
                     self._called(level, level.asked_for[part.tool_call_id])
                     level.run.tool_returned(part.tool_call_id, part.content)
+
+    @staticmethod
+    def _told(run: ObservedRun, messages: "Sequence[ModelMessage]") -> None:
+        """Note the system prompts, which come first, and the instructions of this request, the last."""
+        for part in messages[0].parts if messages else ():
+            if isinstance(part, SystemPromptPart):
+                run.told(part.content)
+        run.told(getattr(messages[-1], "instructions", None) if messages else None)
 
     def _not_run(self, level: _Level) -> None:
         """Note the calls that were left to others, or that the end of the run came before."""
@@ -294,3 +315,31 @@ def _prompt(prompt: "str | Sequence[object] | None") -> str | None:
     words = [part if isinstance(part, str) else getattr(part, "content", None) for part in prompt]
     texts = [part for part in words if isinstance(part, str)]
     return "\n".join(texts) if texts else None
+
+
+def _media(prompt: "str | Sequence[object] | None") -> list[MediaPart]:
+    """Return the pictures, recordings and files of a prompt."""
+    parts = prompt if prompt is not None and not isinstance(prompt, str) else ()
+    return [_medium(part) for part in parts if getattr(part, "kind", None) in _MEDIA]
+
+
+def _medium(part: Any) -> MediaPart:
+    held = vars(part)
+    return media(
+        kind=_MEDIA[part.kind],
+        # A URL's own property guesses it from the name.
+        mime_type=held.get("media_type") or held.get("_media_type"),
+        url=held.get("url"),
+        data=held.get("data"),
+        file_id=held.get("file_id"),
+    )
+
+
+_MEDIA: dict[str, Kind | None] = {
+    "binary": None,
+    "image-url": "image",
+    "audio-url": "audio",
+    "video-url": "video",
+    "document-url": "file",
+    "uploaded-file": None,
+}

@@ -26,6 +26,8 @@ from strands.hooks import (
     MessageAddedEvent,
 )
 
+from evaltap.recorder.conventions.media_shapes import media_in
+from evaltap.recorder.media import MediaPart
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.support import guarded, recorder_for
 from evaltap.recorder.protocols import Recording
@@ -124,8 +126,10 @@ class EvaltapHooks(HookProvider):
             return
         agent = event.agent
         level = self._level(agent, event.invocation_state, agent.name)
+        if level.parent is None:
+            level.run.told(agent.system_prompt)
         if level.owned:
-            level.run.user_message(_question(event.messages))
+            self._asked(level.run, event.messages)
 
     def _orchestrated(self, event: BeforeMultiAgentInvocationEvent) -> None:
         source = event.source
@@ -180,7 +184,7 @@ class EvaltapHooks(HookProvider):
         content = message.get("content", [])
         if message.get("role") != "assistant":
             if not level.run.has_user_message and level.parent is None:
-                level.run.user_message(_question([message]))
+                self._asked(level.run, [message])
             return
         usage = message.get("metadata", {}).get("usage", {})
         config = agent.model.get_config()
@@ -192,7 +196,23 @@ class EvaltapHooks(HookProvider):
         )
         if level.parent is None:
             calls = any("toolUse" in block for block in content)
-            level.run.agent_message(_words(content), agent.name, final=not calls)
+            level.run.agent_message(
+                _words(content),
+                agent.name,
+                final=not calls,
+                parts=_media(content),
+                reasoning=_thoughts(content),
+            )
+
+    @staticmethod
+    def _asked(run: ObservedRun, messages: Sequence[Mapping[str, Any]] | None) -> None:
+        """Take the last user message that is more than tool results."""
+        for message in reversed(messages or ()):
+            content = message.get("content", []) if message.get("role") == "user" else ()
+            words, parts = _words(content), _media(content)
+            if words is not None or parts:
+                run.user_message(words, parts)
+                return
 
     def _called(self, agent: Any, use: Mapping[str, Any]) -> None:
         level = self._levels.get(id(agent))
@@ -219,18 +239,20 @@ class EvaltapHooks(HookProvider):
         level.run.tool_returned(call_id, told, failure)
 
 
-def _question(messages: Sequence[Mapping[str, Any]] | None) -> str | None:
-    """Return the words of the last user message that is more than tool results."""
-    for message in reversed(messages or ()):
-        words = _words(message.get("content", [])) if message.get("role") == "user" else None
-        if words is not None:
-            return words
-    return None
-
-
 def _words(content: Sequence[Mapping[str, Any]]) -> str | None:
     texts = [block["text"] for block in content if isinstance(block.get("text"), str)]
     return "".join(texts) if texts else None
+
+
+def _thoughts(content: Sequence[Mapping[str, Any]]) -> str | None:
+    blocks = [block["reasoningContent"] for block in content if "reasoningContent" in block]
+    texts = [block.get("reasoningText", {}).get("text") for block in blocks]
+    return "\n".join(text for text in texts if text) or None
+
+
+def _media(content: Sequence[Mapping[str, Any]]) -> list[MediaPart]:
+    found = (media_in(block) for block in content if block.get("text") is None)
+    return [part for part in found if part is not None]
 
 
 def _told(content: Sequence[Mapping[str, Any]]) -> Any:

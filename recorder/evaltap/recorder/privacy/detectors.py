@@ -102,7 +102,7 @@ def find(
 _SHORTEST = 5
 _WORD = r"(?:[A-Z]?[a-z]{1,19}(?:[A-Z][a-z]{1,14}){0,3}|[A-Z]{1,15})"
 _ORDINARY = re.compile(
-    rf"(?![A-Za-z_./-]{{65}}){_WORD}(?:[_./-]{{1,2}}(?:{_WORD}|\d{{1,2}}(?!\d)))*+\d{{0,3}}"
+    rf"(?![A-Za-z_./-]{{65}}){_WORD}(?>(?:[_./-]{{1,2}}(?:{_WORD}|\d{{1,2}}(?!\d)))*)\d{{0,3}}"
     r"|\d{4}-\d\d-\d\d[T ][\d:.]{5,18}(?:Z|[+-]\d\d:\d\d)?|\d{1,12}(?:\.\d{1,12})?"
 )
 """Names, times and small numbers: most of what structured data is made of, with nothing to find in it."""
@@ -350,7 +350,7 @@ def _whole_number(seen: str) -> Iterator[Finding]:
         yield Finding("card", 0, len(seen), digits)
 
 
-_PHONE_ID = re.compile(r"\+[1-9](?:[ .\-/()]{0,2}\d){7,14}+")
+_PHONE_ID = re.compile(r"\+[1-9](?>(?:[ .\-/()]{0,2}\d){7,14})")
 
 
 def _encoded(seen: str, found: list[Finding], depth: int, *, words: bool) -> Iterator[Finding]:

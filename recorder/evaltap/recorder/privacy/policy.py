@@ -131,6 +131,12 @@ class PolicyApplier:
         treated = self._messages(
             turn, ("userContent", "finalResponse", "intermediateResponses", "contextMessages")
         )
+        if turn.get("state") not in (None, {}):
+            if "state" in self._dropped:
+                del treated["state"]
+                _marked(treated, ["state"])
+            elif "state" in self._hashed:
+                treated["state"] = self._hash(turn["state"], "hash")
         if isinstance(tools := turn.get("tools"), list):
             treated["tools"] = [self._tool(tool) for tool in tools]
         telemetry = turn.get("telemetry")
@@ -176,11 +182,13 @@ class PolicyApplier:
         if isinstance(value, list):
             return [self._hashed_message(one) for one in value]
         if isinstance(value, dict):
-            return {
-                name: one if name == "role" else self._hash(one, "hash")
-                for name, one in value.items()
-            }
+            return {name: self._hashed_field(name, one) for name, one in value.items()}
         return self._hash(value, "hash")
+
+    def _hashed_field(self, name: str, value: object) -> object:
+        if name == "content_parts":
+            return self._hashed_message(value)
+        return value if name in _STRUCTURE else self._hash(value, "hash")
 
     def _error(self, error: object) -> object:
         message = error.get("message") if isinstance(error, dict) else error
@@ -208,6 +216,10 @@ class PolicyApplier:
             value if isinstance(value, str) else f"\0{orjson.dumps(value, default=str).decode()}"
         )
         return self._pseudonyms.token(kind, plain)
+
+
+_STRUCTURE = ("role", "type", "mime_type", "size_bytes")
+"""What of a message is no content."""
 
 
 def _marked(part: JsonObject, taken: list[str]) -> JsonObject:

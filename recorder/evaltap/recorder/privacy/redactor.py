@@ -43,7 +43,13 @@ _LONGEST_KNOWN_NAME = 64
 _MAX_KNOWN_NAMES = 4_096
 _SMALLEST_NUMBER = 10**13
 """Numbers up to this are too short for a card."""
-_TURN_FIELDS = ("userContent", "finalResponse", "intermediateResponses", "contextMessages")
+_TURN_FIELDS = (
+    "userContent",
+    "finalResponse",
+    "intermediateResponses",
+    "contextMessages",
+    "state",
+)
 _TOOL_FIELDS = ("arguments", "result", "error")
 _POLICY_NAMES = {"arguments": "toolArguments", "result": "toolResults", "error": "errorMessages"}
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from evaltap.recorder.assembly.case import case_of
 from evaltap.recorder.conventions.evidence import decode
+from evaltap.recorder.conventions.media_shapes import media_in
 from evaltap.recorder.observation import (
     Failure,
     ModelCalled,
@@ -247,7 +248,9 @@ def _observe(
         run_id, begun, session_id=session_id, agent_name=AGENT, origin=ORIGIN, invocation_id=run_id
     )
     yield start
-    yield UserMessage(run_id, begun, prompt.text)
+    media = (media_in(block) for block in _blocks(prompt.line))
+    parts = tuple(part for part in media if part is not None)
+    yield UserMessage(run_id, begun, prompt.text, parts=parts)
     messages: dict[str, None] = {}
     last_words: tuple[int, str] | None = None
     pending: set[str] = set()

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from evaltap.recorder.assembly.case import case_of
+from evaltap.recorder.assembly.contexts import ContextMemory
+from evaltap.recorder.config import RecorderConfig
+from evaltap.recorder.delivery.snapshot import without_reasoning
 from evaltap.recorder.telemetry.otlp_json import read_otlp_file
 from evaltap.recorder.telemetry.spans import LogRecord, Span
 from evaltap.recorder.traces.reader import observe_trace
@@ -26,6 +29,8 @@ class ReadingReport:
     traces_without_runs: int = 0
     """Traces in which nothing is a run of an agent."""
     turns: int = 0
+    turns_with_reasoning: int = 0
+    """Turns in which a model's thoughts were seen and left out, as `capture_reasoning` is off."""
     skipped: list[str] = field(default_factory=list)
     """Where something was left out, and why: a last line that was cut off, a span without a trace."""
 
@@ -54,13 +59,20 @@ def read_cases(
                 counts.log_records += 1
                 logs.setdefault(item.trace_id, []).append(item)
     counts.traces = len(spans)
+    reasoning = RecorderConfig().capture_reasoning
     found: list[CaseData] = []
     for trace_id, items in spans.items():
         runs = observe_trace(items, logs.get(trace_id, ()))
         counts.traces_without_runs += not runs
-        found += [case_of(run, recorder_version=recorder_version) for run in runs]
+        for run in runs:
+            events = run if reasoning else [without_reasoning(event) for event in run]
+            counts.turns_with_reasoning += events != run
+            found.append(case_of(events, recorder_version=recorder_version))
     counts.turns = len(found)
-    yield from sorted(found, key=_start)
+    contexts = ContextMemory(len(found) or 1)
+    for case in sorted(found, key=_start):
+        yield contexts.trimmed(case)
+        contexts.note(case)
 
 
 def eval_set_of(cases: Iterable[CaseData], eval_set_id: str) -> JsonObject:

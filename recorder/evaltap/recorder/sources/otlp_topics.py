@@ -197,13 +197,16 @@ class TopicTraces:
         return written
 
     def _cases(self, trace: GatheredTrace, state: _TraceState) -> list[tuple[str, CaseData]]:
-        limit = self._config.field_max_bytes
+        limit, reasoning = self._config.field_max_bytes, self._config.capture_reasoning
         try:
             return [
                 (
                     run.run_id,
                     case_of(
-                        [snapshot_event(event, limit)[0] for event in run.events],
+                        [
+                            snapshot_event(event, limit, reasoning=reasoning)[0]
+                            for event in run.events
+                        ],
                         revision=state.readings,
                         recorder_version=self._version,
                     ),

@@ -59,6 +59,18 @@ class LogRecord:
     scope: str = ""
 
 
+EVALUATION_EVENT = "gen_ai.evaluation.result"
+OWN_SCOPE = "evaltap.evaluator"
+"""The instrumentation scope under which evaltap sends scores."""
+
+
+def is_evaluation(item: Span | LogRecord) -> bool:
+    """Tell whether it speaks of a score: what is said of traffic is no traffic."""
+    return item.scope == OWN_SCOPE or (
+        isinstance(item, LogRecord) and item.event_name == EVALUATION_EVENT
+    )
+
+
 def canonical_json(value: object) -> str:
     """Return text that is equal for equal JSON values, whatever the order of their keys."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)

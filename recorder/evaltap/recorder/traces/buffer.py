@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from evaltap.recorder.memory import KEPT_SECONDS, pack, unpack, weigh
 from evaltap.recorder.pacing import yield_to_agent
-from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.recorder.telemetry.spans import LogRecord, Span, is_evaluation
 
 MAX_SPANS_REREAD_AT_ONCE = 500
 """A larger trace is not read again for each root that ends in it, but only when it is quiet."""
@@ -157,7 +157,9 @@ class TraceBuffer:
             trace.open_roots[root.span_id] = root
 
     def add(self, item: Span | LogRecord) -> None:
-        """Take a finished span or a log record."""
+        """Take a finished span or a log record; scores that come back are passed over."""
+        if is_evaluation(item):
+            return
         trace = self._touch(item.trace_id)
         is_root = isinstance(item, Span) and (
             item.parent_id is None or item.span_id in trace.open_roots

@@ -7,12 +7,15 @@ spans without any such span is one turn of a plain chat application, rooted in i
 What is not in the spans is reported as missing, never guessed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from evaltap.recorder.conventions import framework_of
 from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.observation import (
+    MAX_CONTEXT,
+    ContextMessage,
     Origin,
     Responded,
     RunEnded,
@@ -140,12 +143,22 @@ def _observe_run(root: Node, run_id: str, close_reason: str) -> list[RunEvent]:
             span.start_ns,
             user.value if user is not None else None,
             {} if user is not None and user.value is not None else {"userContent": _flaw(user)},
+            user.media if user is not None else (),
         )
     )
+    observations.extend(_context(trajectory, run_id, span.start_ns))
     observations.extend(trajectory.calls(run_id))
     final = trajectory.final
     if final is not None and final.value is not None:
-        observations.append(Responded(run_id, end_ns, final.value))
+        observations.append(
+            Responded(
+                run_id,
+                end_ns,
+                final.value,
+                parts=final.media,
+                reasoning=trajectory.reasoning,
+            )
+        )
     elif status == "ok":
         observations.append(Responded(run_id, end_ns, None, {"finalResponse": _flaw(final)}))
     observations.append(
@@ -158,6 +171,17 @@ def _observe_run(root: Node, run_id: str, close_reason: str) -> list[RunEvent]:
         )
     )
     return observations
+
+
+def _context(trajectory: Trajectory, run_id: str, start_ns: int) -> Iterator[RunEvent]:
+    """Yield what the models were told, each text once, in order."""
+    told = trajectory.context
+    texts = dict.fromkeys(str(one.value) for one in told if one.value)
+    for place, content in enumerate(islice(texts, MAX_CONTEXT)):
+        yield ContextMessage(run_id, start_ns + place, content)
+    flaw = "truncated" if len(texts) > MAX_CONTEXT else next((t.flaw for t in told if t.flaw), None)
+    if flaw:
+        yield ContextMessage(run_id, start_ns, None, {"contextMessages": flaw})
 
 
 def _started(root: Node, trajectory: "Trajectory", run_id: str) -> RunStarted:

@@ -9,11 +9,17 @@ their words do not.
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
 from evaltap.recorder.conventions.evidence import Evidence, decode
-from evaltap.recorder.conventions.messages import closing_text, last_user_text, since_user
+from evaltap.recorder.conventions.messages import (
+    closing_text,
+    context_of,
+    last_user_text,
+    since_user,
+)
 from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.observation import Failure, ModelCalled, RunEvent
 from evaltap.recorder.traces.node import Node
@@ -52,7 +58,17 @@ class Trajectory:
         candidates.append(reading.user_fallback)
         flaw = reading.flaws.get("input")
         candidates.append(Evidence(None, flaw) if flaw else None)
-        return _best(candidates)
+        return _with_media(_best(candidates), candidates)
+
+    @property
+    def context(self) -> list[Evidence]:
+        """What the models of the run were told besides the conversation."""
+        told: list[Evidence] = []
+        for node in self._level or self._nodes[:1]:
+            stated = [message.text for message in node.reading.context or ()]
+            told += [text for text in stated if text is not None]
+            told += context_of(node.reading.input or ())
+        return told
 
     def _templated_question(self) -> Evidence | None:
         """Return the text that went into the run, if a prompt's template calls it the question.
@@ -76,8 +92,8 @@ class Trajectory:
         if stated is None or stated.value is None:
             return spoken or stated or self._unseen_final()
         if spoken is not None and _same_words(spoken, stated):
-            return spoken
-        return Evidence(_as_text(stated.value))
+            return _with_media(spoken, [stated])
+        return _with_media(Evidence(_as_text(stated.value)), [stated, spoken])
 
     @cached_property
     def failure(self) -> Failure | None:
@@ -163,12 +179,14 @@ class Trajectory:
         return None
 
     def _model_called(self, run_id: str, node: Node) -> ModelCalled:
-        reading = node.reading
+        reading, said = node.reading, self._intermediate(node)
         return ModelCalled(
             run_id,
             max(node.span.end_ns, node.span.start_ns),
             model=reading.model,
-            text=self._intermediate(node),
+            text=said.value if said is not None else None,
+            parts=said.media if said is not None else (),
+            reasoning=None if node is self._closing else self._reasoning(node),
             input_tokens=reading.input_tokens,
             output_tokens=reading.output_tokens,
             cost_usd=reading.cost_usd,
@@ -176,17 +194,37 @@ class Trajectory:
             agent_name=agent_of(node),
         )
 
-    def _intermediate(self, node: Node) -> str | None:
+    def _intermediate(self, node: Node) -> Evidence | None:
         if self._owner[node] is not None:
             return None
         words = _spoken(node.reading)
-        if words is None or not isinstance(words.value, str) or not words.value.strip():
+        if words is None or not isinstance(words.value, str):
+            return None
+        if not words.value.strip() and not words.media:
             return None
         final = self.final
         is_last = node is self._level[-1] and not _asked(node.reading)
         if is_last and final is not None and _same_words(words, final):
             return None
-        return words.value
+        return words
+
+    @property
+    def reasoning(self) -> str | None:
+        """What the model thought before it gave the final answer."""
+        return self._reasoning(self._closing) if self._closing is not None else None
+
+    @property
+    def _closing(self) -> Node | None:
+        """The model call that gave the final answer."""
+        if self.final is None or not self._level or _asked(self._level[-1].reading):
+            return None
+        return self._level[-1]
+
+    def _reasoning(self, node: Node) -> str | None:
+        if self._owner[node] is not None:
+            return None
+        thoughts = (message.reasoning for message in node.reading.output or ())
+        return "\n".join(thought for thought in thoughts if thought) or None
 
     def _last_words(self) -> Evidence | None:
         if not self._level:
@@ -312,17 +350,26 @@ def _spoken(reading: Reading) -> Evidence | None:
     """Return all words of a model's output."""
     words = [m.text for m in reading.output or () if m.text is not None]
     texts = [word.value for word in words if isinstance(word.value, str)]
+    media = tuple(part for word in words for part in word.media)
     if not words:
         return None
     if not texts:
-        return Evidence(None, next((word.flaw for word in words if word.flaw), None))
-    return Evidence("".join(texts))
+        return Evidence(None, next((word.flaw for word in words if word.flaw), None), media)
+    return Evidence("".join(texts), media=media)
 
 
 def _best(candidates: list[Evidence | None]) -> Evidence | None:
     seen = [candidate for candidate in candidates if candidate is not None]
     told = next((item for item in seen if item.value is not None), None)
     return told or next((item for item in seen if item.flaw), None)
+
+
+def _with_media(chosen: Evidence | None, seen: list[Evidence | None]) -> Evidence | None:
+    """Return evidence with the media of the first that has any: what states the words may leave them out."""
+    if chosen is None or chosen.media:
+        return chosen
+    media = next((item.media for item in seen if item is not None and item.media), ())
+    return replace(chosen, media=media) if media else chosen
 
 
 def _same_words(one: Evidence, other: Evidence) -> bool:

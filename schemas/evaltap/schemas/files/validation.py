@@ -1,11 +1,13 @@
 """Validate decoded JSON against a model, with messages that say what was found and what was expected."""
 
-from typing import TypeVar
+from collections.abc import Iterator
+from typing import TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.formats.model import WireModel
+from evaltap.schemas.text import did_you_mean
 
 Model = TypeVar("Model", bound=WireModel)
 
@@ -23,10 +25,32 @@ def parse(model: type[Model], data: object, *, path: str = "", place: str = "") 
         first = error.errors()[0]
         inner = _json_path(first["loc"])
         where = "".join((place, "." if place and not inner.startswith("[") else "", inner))
+        if first["type"] == "extra_forbidden":
+            raise FormatError(_unknown(model, first["loc"]), path=path, place=where) from None
         found = describe(first["input"])
         raise FormatError(
             f"found {found}; {_expected(first['type'], first['msg'])}", path=path, place=where
         ) from None
+
+
+def _unknown(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
+    """Return what is said of a key that the model at its place does not have."""
+    for part in location[:-1]:
+        for field in model.model_fields.values():
+            if field.alias == part:
+                model = next(_models(field.annotation), model)
+                break
+    known = [field.alias or name for name, field in model.model_fields.items()]
+    key = str(location[-1])
+    return f"no key {key!r}; {did_you_mean(key, known) or 'known keys: ' + ', '.join(known)}"
+
+
+def _models(annotation: object) -> Iterator[type[BaseModel]]:
+    """Yield the models within an annotation: of a field, of the items of a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
 
 
 def _json_path(location: tuple[int | str, ...]) -> str:

@@ -66,6 +66,14 @@ class Tool(WireModel):
     capture: Annotated[dict[str, CaptureState], Map] = {}
 
 
+class ModelUsage(WireModel):
+    """Tokens that the calls of one model took."""
+
+    model: str = ""
+    input_tokens: Annotated[int | None, Keep] = None
+    output_tokens: Annotated[int | None, Keep] = None
+
+
 class Telemetry(WireModel):
     """Where a turn comes from in the traces, and what it cost."""
 
@@ -77,6 +85,8 @@ class Telemetry(WireModel):
     input_tokens: Annotated[int | None, Keep] = None
     output_tokens: Annotated[int | None, Keep] = None
     cost_usd: Annotated[float | None, Keep] = None
+    usage: list[ModelUsage] = []
+    """Tokens by model, where a turn called several models."""
     latency_ms: Annotated[float | None, Keep] = None
     status: str = ""
     """ok | error | incomplete."""

@@ -50,6 +50,10 @@ class ContentPart(SnakeModel):
     video: Audio | None = None
     file: File | None = None
     content_ref: AnyValue = None
+    # evaltap's own: what a recorded part is, of which no bytes are kept
+    mime_type: str = ""
+    size_bytes: Annotated[int | None, Keep] = None
+    sha256: str = ""
 
 
 class FunctionCall(SnakeModel):

@@ -35,10 +35,71 @@ class Watch(StrictModel):
     """None: its part of the file's."""
     minutes: Annotated[int, Keep, Field(ge=1)] = 30
     """Of `silence`: so long without a turn."""
+    severity: str = ""
+    """A label of its alerts: critical, error, warning (when empty) or info."""
+
+
+class Condition(StrictModel):
+    """What a turn is like; all that is given must hold."""
+
+    error: Annotated[bool | None, Keep] = None
+    """Whether its run or one of its tools failed."""
+    negative_feedback: Annotated[bool | None, Keep] = None
+    slower_than_ms: Annotated[float | None, Keep] = None
+    costlier_than_usd: Annotated[float | None, Keep] = None
+    more_steps_than: Annotated[int | None, Keep] = None
+    """Tool calls."""
+    failed: str = ""
+    """A metric that it failed, which is scored first."""
+
+
+class Budget(StrictModel):
+    """What the judges of a rule may cost a day (UTC)."""
+
+    usd_per_day: Annotated[float | None, Keep, Field(gt=0)] = None
+    calls_per_day: Annotated[int | None, Keep, Field(gt=0)] = None
+
+
+class ScoreRule(StrictModel):
+    """Which metrics score which turns of live traffic, and at which rate."""
+
+    name: str = ""
+    metrics: list[str] = []
+    rate: Share = 1.0
+    unit: str = ""
+    """turn (when empty) or session: what shares a draw."""
+    where: dict[str, str] = {}
+    """Only turns of these slices, as of a watch."""
+    always: list[Condition] = []
+    """Turns of which one of these holds are scored whatever the rate."""
+    budget: Budget | None = None
+
+
+class AlertReceiver(StrictModel):
+    """Who is told when an alarm begins and when it has ended.  Secrets are named: `${NAME}`."""
+
+    type: str = ""
+    """webhook, alertmanager, slack, pagerduty or command."""
+    name: str = ""
+    """What the deliveries are kept under; when empty the type and the place in the file."""
+    url: str = ""
+    headers: dict[str, str] = {}
+    routing_key: str = ""
+    """Of pagerduty."""
+    argv: list[str] = []
+    """Of command: a program and its arguments, without a shell."""
+    allow_private: bool = False
+    """Whether the host may be in a private network."""
+    repeat_hours: Annotated[float, Always, Field(gt=0)] = 24.0
+    """How often it is told of an alarm that goes on."""
 
 
 class MonitorFile(StrictModel):
-    """Watches, and how many false alarms all of them may raise."""
+    """What is scored, what is watched, how many false alarms there may be, and who is told."""
 
     false_alarms_per_month: Chance = 0.05
+    score: list[ScoreRule] = []
     watch: list[Watch] = []
+    alerts: list[AlertReceiver] = []
+    evidence_url: str = ""
+    """A page about a case, for alerts: `https://host/cases/{app}/{eval_id}`."""

@@ -1,6 +1,7 @@
 -- Latest case revisions that lack a score for some of the wanted metric versions.
 -- Parts of a query: it goes on after newest.sql, and these_scores, the scores to look at.
 -- $digests: metric digests; $retry: also those whose score could not be had (not_evaluated, error).
+-- `unless_left_out`: a condition on c and w that is true of what no rule has left out.
 -- A case with a failed run is crashed under every metric: what else was said of it is older than that rule.
 wanted AS (SELECT unnest($digests::VARCHAR[]) AS metric_digest),
 failed_runs AS (
@@ -26,5 +27,6 @@ missing AS (
     WHERE d.app_name = c.app_name AND d.eval_set_id = c.eval_set_id AND d.eval_id = c.eval_id
       AND d.revision = c.revision AND d.metric_digest = w.metric_digest
   )
+  {unless_left_out}
   GROUP BY ALL
 )

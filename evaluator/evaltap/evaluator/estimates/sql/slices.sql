@@ -3,10 +3,15 @@
 SELECT {slices} metric, metric_digest,
        count(*) FILTER (counts) AS turns,
        count(*) FILTER (counts AND has) AS having,
-       coalesce(sum(1 / probability) FILTER (NOT counts) / sum(1 / probability), 0) AS not_counted,
+       coalesce(
+         sum(1 / probability) FILTER (NOT counts AND NOT uncovered)
+           / sum(1 / probability) FILTER (NOT uncovered), 0
+       ) AS not_counted,
        sum(score / probability) / sum(1 / probability) FILTER (score IS NOT NULL) AS mean_score,
-       sum((coalesce(u.ratio, 0) + if({spread}, coalesce(o.ratio, 0), 0)) / probability)
-         / sum(1 / probability) AS uncovered,
+       coalesce(
+         sum(if(uncovered, 1, coalesce(u.ratio, 0) + if({spread}, coalesce(o.ratio, 0), 0)) / probability)
+           / sum(1 / probability) FILTER (NOT uncovered), 1e12
+       ) AS uncovered,
        max(scored_at) AS scored_at
 FROM (SELECT *, {bucket} AS bucket FROM estimate_turns) t
 LEFT JOIN estimate_uncovered u

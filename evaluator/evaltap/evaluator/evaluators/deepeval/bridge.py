@@ -13,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 
 import orjson
 
+from evaltap.evaluator.cases.costs import cost_of
 from evaltap.evaluator.cases.json_path import follow
 from evaltap.evaluator.cases.turn import Turn, absent_state
 from evaltap.evaluator.contract.errors import MetricError
@@ -139,8 +140,8 @@ def turn_fields(
         with suppress(ValueError):  # a metric that needs it says that it is missing
             fields["context"] = _texts(follow(case, context_path))
     telemetry = turn.data.get("telemetry") or {}
-    if telemetry.get("costUsd") is not None:
-        fields["token_cost"] = telemetry["costUsd"]
+    if (cost := cost_of(telemetry)) is not None:
+        fields["token_cost"] = cost
     if telemetry.get("latencyMs") is not None:
         fields["completion_time"] = telemetry["latencyMs"] / 1000
     return fields

@@ -10,4 +10,4 @@ FROM (
          )) AS id
   FROM staged_turn_scores s
   JOIN run_metrics m ON m.run_id = $run_id AND m.metric_index = s.metric_index
-)
+) staged

@@ -310,3 +310,198 @@ CREATE TABLE IF NOT EXISTS reviews (
   undoes        VARCHAR,                   -- the review_id that an undo takes back
   reviewed_at   TIMESTAMP NOT NULL
 );
+
+-- What watches on live traffic found; append-only: when an alarm begins and when it ends is a row each.
+CREATE TABLE IF NOT EXISTS alerts (
+  alert_id VARCHAR NOT NULL,               -- hash of watch, slice and begin: one for all rows of an alarm
+  watch    VARCHAR NOT NULL,
+  slice    JSON NOT NULL,                  -- {dimension: value}; {} is all that is watched
+  status   VARCHAR NOT NULL,               -- firing | resolved
+  turned_at TIMESTAMP NOT NULL,            -- when it began or ended, in the time of the traffic
+  event    JSON NOT NULL,                  -- as `monitor replay --json` says it, without the cases
+  told     BOOLEAN NOT NULL,               -- receivers are told; not of what was over when it was found
+  noted_at TIMESTAMP NOT NULL
+);
+
+-- Cases to look at for an alarm.
+CREATE TABLE IF NOT EXISTS alert_cases (
+  alert_id VARCHAR NOT NULL,
+  eval_id  VARCHAR NOT NULL,
+  noted_at TIMESTAMP NOT NULL
+);
+
+-- Which receivers were told of alarms; a notice without a row here is still to be sent.
+CREATE TABLE IF NOT EXISTS alert_deliveries (
+  alert_id  VARCHAR NOT NULL,
+  status    VARCHAR NOT NULL,              -- of the alarm: firing | resolved
+  receiver  VARCHAR NOT NULL,              -- its name or type, and its place in the file
+  outcome   VARCHAR NOT NULL,              -- delivered | gave_up
+  detail    VARCHAR,                       -- why it could not be delivered
+  attempts  INTEGER NOT NULL,
+  ended_at  TIMESTAMP NOT NULL
+);
+
+-- From when on the traffic of a watch counts (`monitor rebase`); the newest row of a watch does.
+CREATE TABLE IF NOT EXISTS watch_starts (
+  watch    VARCHAR NOT NULL,
+  since    TIMESTAMP NOT NULL,
+  noted_at TIMESTAMP NOT NULL
+);
+
+-- Which turns a rule of the monitoring file lets a metric score; append-only, the newest row of a turn revision and
+-- metric version counts.  Without rules there are no rows: everything is scored.
+CREATE TABLE IF NOT EXISTS sampling_decisions (
+  app_name      VARCHAR NOT NULL,
+  eval_set_id   VARCHAR NOT NULL,
+  eval_id       VARCHAR NOT NULL,
+  invocation_id VARCHAR NOT NULL,
+  turn_revision INTEGER NOT NULL,
+  metric_name   VARCHAR NOT NULL,
+  metric_digest VARCHAR NOT NULL,
+  rule          VARCHAR,                   -- NULL: no rule holds
+  unit          VARCHAR NOT NULL,          -- turn | session: what shares a draw
+  probability   DOUBLE NOT NULL,           -- chance of being scored, fixed before the draw; 0: uncovered
+  draw          DOUBLE NOT NULL,           -- from 0 to 1, a hash of the session or turn; below the probability: scored
+  decision      VARCHAR NOT NULL,          -- score | skip | uncovered
+  reason        VARCHAR NOT NULL,          -- rate | always:<n> | after:<metric> | budget | no_rule
+  decided_at    TIMESTAMP NOT NULL
+);
+
+-- Summaries: what the web page reads instead of the rows above, of which they are made: `consume --ui` and
+-- `ui` keep them true.  Empty in a file that no page has shown.  A turn's time is when it started, or landed
+-- where that is not known; only its newest revision counts, and its weight is one over its inclusion
+-- probability.
+
+-- One row for each case as it stands now, and for each that was scored from a file.
+CREATE TABLE IF NOT EXISTS case_index (
+  case_key              UBIGINT NOT NULL,  -- md5_number_lower(concat_ws(chr(31), app_name, eval_set_id, eval_id))
+  app_name              VARCHAR NOT NULL,
+  eval_set_id           VARCHAR NOT NULL,
+  eval_id               VARCHAR NOT NULL,
+  first_at              TIMESTAMP NOT NULL,  -- time of its first and its last turn, else of its scores
+  last_at               TIMESTAMP NOT NULL,
+  first_seq             BIGINT,              -- all revisions of its turns have a landed_seq from .. to
+  last_seq              BIGINT,
+  first_scored_at       TIMESTAMP,           -- all its scores and turn_scores have a scored_at from .. to
+  last_scored_at        TIMESTAMP,
+  turns                 INTEGER NOT NULL,
+  calls                 INTEGER NOT NULL,
+  errors                INTEGER NOT NULL,    -- turns with status error or incomplete
+  cost_usd              DOUBLE,              -- NULL: no turn says
+  latency_ms            DOUBLE,              -- of its slowest turn
+  tokens                HUGEINT,             -- in and out; NULL: no turn says
+  user_id               VARCHAR,
+  service               VARCHAR,
+  models                VARCHAR[],
+  opening               VARCHAR,             -- the first 160 letters of what the user said first
+  tools                 VARCHAR[],           -- by first use
+  path                  VARCHAR,             -- the calls of each turn joined by ' > ', turns with calls by ' | '
+  failed                VARCHAR[],           -- metrics by the status of their latest score; failed: crashed, too
+  errored               VARCHAR[],
+  not_evaluated         VARCHAR[],
+  passed                VARCHAR[],
+  lowest                DOUBLE,              -- of the latest scores
+  severity              TINYINT NOT NULL,    -- 5 crashed, 4 failed, 3 error, 2 not_evaluated, 1 unscored, 0 passed
+  gaps                  VARCHAR[],           -- fields that are not simply captured
+  feedback              TINYINT,             -- 1 up, -1 down, 0 both
+  inclusion_probability DOUBLE NOT NULL,     -- the largest of its turns; 1 without sampling
+  reviewed              VARCHAR,             -- the newest decision: approve | edit | reject | skip
+  labels                VARCHAR[]            -- of all decisions
+);
+
+-- Turns by minute of their time; sums of costs and tokens are of those that are known.
+CREATE TABLE IF NOT EXISTS turns_by_minute (
+  bucket        TIMESTAMP NOT NULL,
+  app_name      VARCHAR NOT NULL,
+  turns         BIGINT NOT NULL,
+  errors        BIGINT NOT NULL,           -- status error
+  weight        DOUBLE NOT NULL,           -- turns of the traffic that they stand for
+  cost_usd      DOUBLE,
+  input_tokens  HUGEINT,
+  output_tokens HUGEINT,
+  incomplete    BIGINT NOT NULL            -- status incomplete
+);
+CREATE TABLE IF NOT EXISTS turns_by_hour (
+  bucket        TIMESTAMP NOT NULL,
+  app_name      VARCHAR NOT NULL,
+  turns         BIGINT NOT NULL,
+  errors        BIGINT NOT NULL,
+  weight        DOUBLE NOT NULL,
+  cost_usd      DOUBLE,
+  input_tokens  HUGEINT,
+  output_tokens HUGEINT,
+  incomplete    BIGINT NOT NULL
+);
+
+-- The scores of turns as in latest_weighted_turn_scores, by minute of the turn's time.  A pass rate (Hajek) is
+-- the w of passed over the w of passed, failed and crashed; n in effect (Kish) is w squared over w2.
+CREATE TABLE IF NOT EXISTS scores_by_minute (
+  bucket        TIMESTAMP NOT NULL,
+  app_name      VARCHAR NOT NULL,
+  metric_name   VARCHAR NOT NULL,
+  metric_digest VARCHAR NOT NULL,
+  status        VARCHAR NOT NULL,
+  n             BIGINT NOT NULL,           -- turns
+  score_sum     DOUBLE,                    -- of weight times score
+  w             DOUBLE NOT NULL,           -- sum of weights
+  w2            DOUBLE NOT NULL,           -- sum of their squares
+  scored_w      DOUBLE NOT NULL            -- sum of weights where there is a score: score_sum over it is the mean
+);
+CREATE TABLE IF NOT EXISTS scores_by_hour (
+  bucket        TIMESTAMP NOT NULL,
+  app_name      VARCHAR NOT NULL,
+  metric_name   VARCHAR NOT NULL,
+  metric_digest VARCHAR NOT NULL,
+  status        VARCHAR NOT NULL,
+  n             BIGINT NOT NULL,
+  score_sum     DOUBLE,
+  w             DOUBLE NOT NULL,
+  w2            DOUBLE NOT NULL,
+  scored_w      DOUBLE NOT NULL
+);
+
+-- Latencies of turns in bins 5 % wide: bin b holds 1.05^b up to 1.05^(b+1) milliseconds, so a quantile is known
+-- to within 2.5 %.  Bin 0 holds what is shorter, too.
+CREATE TABLE IF NOT EXISTS latency_by_minute (
+  bucket   TIMESTAMP NOT NULL,
+  app_name VARCHAR NOT NULL,
+  bin      SMALLINT NOT NULL,
+  n        BIGINT NOT NULL,                -- turns
+  w        DOUBLE NOT NULL                 -- sum of their weights
+);
+CREATE TABLE IF NOT EXISTS latency_by_hour (
+  bucket   TIMESTAMP NOT NULL,
+  app_name VARCHAR NOT NULL,
+  bin      SMALLINT NOT NULL,
+  n        BIGINT NOT NULL,
+  w        DOUBLE NOT NULL
+);
+
+-- Tool calls by tool and by bin of their duration, as above; sum over the bins for all calls of a tool.
+CREATE TABLE IF NOT EXISTS tools_by_minute (
+  bucket    TIMESTAMP NOT NULL,            -- of the turn
+  app_name  VARCHAR NOT NULL,
+  tool_name VARCHAR,
+  bin       SMALLINT,                      -- NULL: the duration is not known
+  calls     BIGINT NOT NULL,
+  errors    BIGINT NOT NULL                -- calls that failed
+);
+CREATE TABLE IF NOT EXISTS tools_by_hour (
+  bucket    TIMESTAMP NOT NULL,
+  app_name  VARCHAR NOT NULL,
+  tool_name VARCHAR,
+  bin       SMALLINT,
+  calls     BIGINT NOT NULL,
+  errors    BIGINT NOT NULL
+);
+
+-- How far the summaries go; no row: they are not made yet.
+CREATE TABLE IF NOT EXISTS page_marks (
+  name        VARCHAR NOT NULL,            -- summaries
+  landed_seq  BIGINT NOT NULL,             -- of turns
+  scored_at   TIMESTAMP NOT NULL,          -- of scores and turn_scores
+  feedback_at TIMESTAMP NOT NULL,          -- landed_at of feedback
+  reviewed_at TIMESTAMP NOT NULL,          -- of reviews
+  decided_at  TIMESTAMP NOT NULL,          -- of sampling_decisions
+  written_at  TIMESTAMP NOT NULL
+);

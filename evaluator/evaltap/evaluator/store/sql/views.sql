@@ -38,14 +38,25 @@ QUALIFY row_number() OVER (
   ORDER BY turn_revision DESC, scored_at DESC
 ) = 1;
 
+-- Which turns a rule of the monitoring file lets a metric score: the newest decision of each.
+CREATE OR REPLACE VIEW latest_decisions AS
+SELECT * FROM sampling_decisions
+QUALIFY row_number() OVER (
+  PARTITION BY app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_digest
+  ORDER BY decided_at DESC
+) = 1;
+
 -- The landed turns that are scored, each with its weight: how many turns of the traffic it stands for.
 -- 1 without sampling, else one over its inclusion probability.
 CREATE OR REPLACE VIEW latest_weighted_turn_scores AS
-SELECT s.*, t.started_at, t.models, t.agent_name, t.version, t.environment, t.tags, t.run, coalesce(t.inclusion_probability, 1) AS inclusion_probability,
-       1 / coalesce(t.inclusion_probability, 1) AS weight
+SELECT s.*, t.started_at, t.models, t.agent_name, t.version, t.environment, t.tags, t.run,
+       coalesce(t.inclusion_probability, 1) * coalesce(d.probability, 1) AS inclusion_probability,
+       1 / (coalesce(t.inclusion_probability, 1) * coalesce(d.probability, 1)) AS weight
 FROM latest_turn_scores s
 JOIN latest_turns t USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
-WHERE coalesce(t.inclusion_probability, 1) > 0;
+LEFT JOIN latest_decisions d
+  USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_digest)
+WHERE coalesce(t.inclusion_probability, 1) * coalesce(d.probability, 1) > 0;
 
 -- Pass rates by what they are sliced by ("case": all cases as they are, the others: turns) and metric
 -- version, over the latest scores; the views below name the slices.  Rates are over what could be evaluated

@@ -19,7 +19,7 @@ from evaltap.recorder.privacy.text.spelling import listed
 Number = tuple[str, int, int, str]
 """Kind, place, and the form without spelling."""
 
-_RUN = re.compile(r"\d(?:[ .,\-/()_\t]{0,3}\d){6,}+")
+_RUN = re.compile(r"\d(?>(?:[ .,\-/()_\t]{0,3}\d){6,})")
 _GAP = r"(?:[ .\-_/\t]|[ ]{2}| [-/] )"
 _CARDS = tuple(
     re.compile(rf"(?<![\w.])(?:{form})(?!\w)(?!\.\d)")
@@ -38,7 +38,7 @@ _CARD_WORDS = re.compile(
     r"card|visa|maestro|amex|\bpan\b|debit|kreditkarte|karte|carte|tarjeta|cartão|carta|kort|kaart|karta|карт|卡"
     r"|カード|카드"
 )
-_PLUS = re.compile(r"\+(?<![\w+]\+)[ ]?[1-9](?:[ .\-/()]{0,3}\d){6,14}+(?!\d)")
+_PLUS = re.compile(r"\+(?<![\w+]\+)[ ]?[1-9](?>(?:[ .\-/()]{0,3}\d){6,14})(?!\d)")
 _FORMS = tuple(
     re.compile(
         r"(?<![\w+/=-])(?<!\d[.,])(?<!#)(?<![A-Za-z]\d )(?:" + form + r")(?![\w%])(?![.,:/-]\d)"
@@ -67,7 +67,7 @@ _NAMED_SSN = re.compile(
     r"(?<![\w-])(?!000|666|9\d\d)\d{3}[-. ]?(?!00)\d{2}[-. ]?(?!0000)\d{4}(?![\w-])"
 )
 _SSN_WORDS = ("ssn", "social security", "social sec")
-_IBAN = re.compile(r"\d\d(?<=(?<![A-Za-z0-9])[A-Za-z]{2}\d\d)(?:[ -]?[A-Za-z0-9]){11,30}+")
+_IBAN = re.compile(r"\d\d(?<=(?<![A-Za-z0-9])[A-Za-z]{2}\d\d)(?>(?:[ -]?[A-Za-z0-9]){11,30})")
 
 _CUES = re.compile(
     r"phone|msisdn|contact_?n|\bwa\.me/|\btel\b|t[eé]l[eé]?[fp]|\bm(?:obile?|óvil|ovil)\b|mobil(?:nummer|telefon|nr)|celul|cellul|\bcell\b|cellphone"

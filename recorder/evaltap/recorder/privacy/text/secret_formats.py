@@ -243,10 +243,10 @@ weatherapi weaviate weights wandb sumologic travisci telegram cisco whisper wolf
 KEY_BLOCKS = (
     re.compile(
         r"-----?\s?BEGIN (?:[A-Z0-9]{1,12} ){0,5}(?:PRIVATE|SECRET)(?: [A-Z0-9]{1,12}){0,2}(?: BLOCK)?\s?-----?"
-        r"(?:[^-]|-(?!---)){0,40000}+(?:-----?\s?END [A-Z0-9 ]{1,60}-----?)?"
+        r"(?>(?:[^-]|-(?!---)){0,40000})(?:-----?\s?END [A-Z0-9 ]{1,60}-----?)?"
     ),
     re.compile(
-        r"Private-Lines: ?\d{1,4}(?:[^P]|P(?!rivate-MAC)){0,20000}+(?:Private-MAC: ?[0-9a-f]{40,64})?"
+        r"Private-Lines: ?\d{1,4}(?>(?:[^P]|P(?!rivate-MAC)){0,20000})(?:Private-MAC: ?[0-9a-f]{40,64})?"
     ),
 )
 """Private keys that span lines: PEM, OpenSSH, PGP, PuTTY."""

@@ -1,0 +1,226 @@
+"""`evaltap init`: write evaltap.toml and a metrics file to start with."""
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evaltap.cli.options.comparing import share
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.private import private_file
+from evaltap.schemas.files.settings import FILE_NAME
+from evaltap.schemas.log.location import KafkaLocation, parse_log_location
+from evaltap.schemas.text import counted
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.curation.starter_metrics import Observed
+
+_MOST_RECORDS = 20_000
+"""Records of the log that are looked at: the oldest it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class InitOptions:
+    """What the files are to say; None is asked for."""
+
+    log: str | None
+    store: Path
+    metrics: Path
+    sample_rate: float | None
+    judge_model: str | None
+    yes: bool
+    force: bool
+    json: bool
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap init                                  # asks three questions\n"
+        "  evaltap init --yes                            # takes the defaults\n"
+        "  evaltap init --log kafka://broker:9092/evaltap.cases --sample-rate 0.1\n\n"
+        "Every command in this folder, and below it, then knows log, store and metrics. A log that holds\n"
+        "turns is looked at for bounds on time, cost, tokens and calls that these turns keep."
+    )
+    add = parser.add_argument
+    add("--log", metavar="LOG", help="where the agent records to (default: agent.log.db)")
+    add(
+        "--store",
+        type=Path,
+        default=Path("cases.duckdb"),
+        metavar="X.duckdb",
+        help="where cases and scores go (default: cases.duckdb)",
+    )
+    add(
+        "--metrics",
+        type=Path,
+        default=Path("metrics.json"),
+        metavar="M.json",
+        help="the metrics file; one that is there is kept (default: metrics.json)",
+    )
+    add(
+        "--sample-rate",
+        type=share,
+        metavar="SHARE",
+        help="share of sessions to record (default: 1)",
+    )
+    add("--judge-model", metavar="MODEL", help="the model that judges answers (default: no judge)")
+    add("-y", "--yes", action="store_true", help="ask nothing")
+    add("--force", action="store_true", help=f"write over the {FILE_NAME} that is there")
+    add("--json", action="store_true", help="print what was written as JSON, and ask nothing")
+    parser.set_defaults(run=run, options=InitOptions)
+
+
+def run(options: InitOptions) -> int:
+    """Ask what is open, write the files and say what comes next."""
+    from evaltap.evaluator.curation.starter_metrics import starter_metrics
+
+    file = Path(FILE_NAME)
+    if file.exists() and not options.force:
+        raise InputError(f"{file} is there; change it, or write over it with --force")
+    chosen = _answered(options)
+    found = _observed(chosen.log or "")
+    written = [file]
+    _write(file, _settings_text(chosen))
+    if not chosen.metrics.exists():
+        metrics = starter_metrics(found, chosen.judge_model or "")
+        _write(chosen.metrics, _metrics_text(metrics))
+        written.append(chosen.metrics)
+    if options.json:
+        print(json.dumps({"written": [str(path) for path in written], "turns": found.turns}))
+    else:
+        _print_next(chosen, written, found)
+    return 0
+
+
+def _answered(options: InitOptions) -> InitOptions:
+    """Return the options with the answers to what was left open, or with defaults."""
+    asks = sys.stdin.isatty() and not (options.yes or options.json)
+    log, rate, model = options.log, options.sample_rate, options.judge_model
+    if log is None:
+        log = _ask(
+            asks,
+            "Where does the agent record to? A file, or kafka://host:port/topic",
+            "agent.log.db",
+        )
+    parse_log_location(log)
+    while rate is None:
+        try:
+            rate = share(_ask(asks, "Which share of sessions is recorded?", "1"))
+        except argparse.ArgumentTypeError as error:
+            print(error, file=sys.stderr)
+    if model is None:
+        model = _ask(asks, "Which model judges answers? Leave empty for no judge", "")
+    return replace(options, log=log, sample_rate=rate, judge_model=model)
+
+
+def _ask(asks: bool, question: str, default: str) -> str:
+    if not asks:
+        return default
+    shown = f" [{default}]" if default else ""
+    print(f"{question}{shown}: ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip() or default
+
+
+def _observed(log: str) -> "Observed":
+    """Return what a local log holds; nothing of one that is not there yet, or of topics."""
+    from evaltap.cli.options.common import open_store
+    from evaltap.cli.options.logs import open_source
+    from evaltap.evaluator.curation.starter_metrics import Observed, observed
+    from evaltap.evaluator.landing.lander import Lander
+
+    if isinstance(parse_log_location(log), KafkaLocation) or not Path(log).is_file():
+        return Observed()
+    source = open_source(log, until_idle=True)
+    try:
+        with open_store(None) as store:
+            lander, seen = Lander(store), 0
+            while seen < _MOST_RECORDS:
+                batch = source.poll(5_000, 0)
+                if not batch.records and not batch.more:
+                    break
+                seen += lander.land(batch).records
+            return observed(store)
+    finally:
+        source.close()
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        with private_file(path) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _metrics_text(metrics: list[dict[str, object]]) -> str:
+    lines = ",\n".join("  " + json.dumps(metric) for metric in metrics)
+    return f"[\n{lines}\n]\n"
+
+
+def _settings_text(chosen: InitOptions) -> str:
+    judge = chosen.judge_model or ""
+    return _SETTINGS.format(
+        log=json.dumps(chosen.log),
+        store=json.dumps(str(chosen.store)),
+        metrics=json.dumps(str(chosen.metrics)),
+        sample_rate=chosen.sample_rate,
+        model=f"model = {json.dumps(judge)}" if judge else '# model = "gpt-4o-mini"',
+    )
+
+
+_SETTINGS = """\
+# Settings of evaltap for this folder and below. An argument wins over an EVALTAP_* variable, a variable
+# over this file. Paths are relative to this file. Keys and passwords do not belong here.
+
+log = {log}          # where the agent records to, and what `evaltap consume` reads
+store = {store}        # the DuckDB file with cases and scores
+metrics = {metrics}      # what is measured
+# references = "golden.evalset.json"   # what is expected, for metrics that compare
+
+# How the agent records: any setting of the recorder. An agent reads this file when EVALTAP_CONFIG names it.
+[recorder]
+sample_rate = {sample_rate}
+# app_name = "shop"
+# environment = "production"
+# redaction_policy = {{ toolResults = "hash" }}
+
+# When commands fail, for CI.
+[score]
+# fail_on = "not_evaluated"            # failed, error, not_evaluated or never
+# p95_ms = 5000
+
+# Judges. The key comes from the environment: OPENAI_API_KEY, or EVALTAP_JUDGE_API_KEY.
+[judge]
+{model}
+# budget_usd = 1.0                     # for each command
+"""
+
+
+def _print_next(chosen: InitOptions, written: list[Path], found: "Observed") -> None:
+    from evaltap.evaluator.curation.starter_metrics import FEWEST
+
+    for path in written:
+        print(f"wrote {path}")
+    if chosen.metrics not in written:
+        print(f"kept {chosen.metrics}, which was there")
+    elif found.turns >= FEWEST:
+        print(f"its bounds fit the {counted(found.turns, 'turn')} in {chosen.log}")
+    else:
+        print(
+            f"it bounds no time, cost or calls: {chosen.log} holds {counted(found.turns, 'turn')} of the"
+            f" {FEWEST} that this takes (delete {chosen.metrics} and run evaltap init --force when it does)"
+        )
+    print(
+        "\nrecord:\n"
+        "  from evaltap.recorder import Recorder\n"
+        f"  recorder = Recorder({chosen.log!r})     # or EVALTAP_CONFIG={FILE_NAME} and Recorder()\n"
+        "land and score:\n"
+        "  evaltap consume --until-idle            # leave --until-idle out to go on with live traffic\n"
+        "look:\n"
+        "  evaltap cases\n"
+        "  evaltap report"
+    )

@@ -1,0 +1,164 @@
+"""`evaltap sql`: one statement that reads the store, also while a consumer writes to it."""
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evaltap.cli.commands.cases import NARROW
+from evaltap.cli.options.common import add_json
+from evaltap.cli.parsing import positive
+from evaltap.cli.settings import STORE, of_settings
+from evaltap.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.store.queries import Rows
+
+_ROWS_AT_ONCE = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class SqlOptions:
+    """The statement, and how its rows are printed."""
+
+    statement: str
+    db: Path
+    limit: int
+    seconds: int
+    json: bool
+    csv: bool
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap sql 'FROM v_pass_rate' --db cases.duckdb\n"
+        "  evaltap sql 'SELECT tool_name, calls, errors FROM v_tools' --db cases.duckdb --csv\n"
+        "  evaltap sql \"FROM latest_turns WHERE status = 'error' LIMIT 10\" --db cases.duckdb --json\n\n"
+        "Tables and views: docs/reference/tables.md. The statement can only read, and sees what was\n"
+        "committed when it began; a running `evaltap consume` goes on meanwhile.\n"
+        "exit code: 0 printed, also when there are no rows; 2 bad input"
+    )
+    parser.add_argument("statement", metavar="SQL", help="one statement in DuckDB's SQL")
+    of_settings(
+        parser.add_argument(
+            "--db", type=Path, required=True, metavar="X.duckdb", help="a DuckDB file of evaltap"
+        ),
+        STORE,
+    )
+    parser.add_argument(
+        "--limit", type=positive, default=1_000, metavar="N",
+        help="rows of the table, at most; --json and --csv print all (default: 1000)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seconds", type=positive, default=60, metavar="N",
+        help="what the statement may take (default: 60)",
+    )  # fmt: skip
+    parser.add_argument("--csv", action="store_true", help="print CSV with a line of names")
+    add_json(parser)
+    parser.set_defaults(run=run, options=SqlOptions)
+
+
+def run(options: SqlOptions) -> int:
+    """Run the statement and print its rows."""
+    import duckdb
+
+    from evaltap.evaluator.remote.client import one_statement
+
+    if options.json and options.csv:
+        raise InputError("--json, --csv: give one of them")
+    with one_statement(options.db, options.seconds) as reader:
+        try:
+            _check_single(options.statement)
+            names = reader.begin(options.statement)
+            chunks = iter(lambda: reader.fetch(_ROWS_AT_ONCE), [])
+            _print(options, names, chunks)
+        except duckdb.Error as error:
+            if isinstance(error, duckdb.InterruptException):
+                raise  # its time was over
+            raise InputError(str(error)) from None
+    return 0
+
+
+def _check_single(statement: str) -> None:
+    import duckdb
+
+    count = len(duckdb.extract_statements(statement))
+    if count != 1:
+        raise InputError(f"{count} statements; expected one")
+
+
+def _print(options: SqlOptions, names: Sequence[str], chunks: "Iterator[Rows]") -> None:
+    if options.csv:
+        out = csv.writer(sys.stdout)
+        out.writerow(names)
+        for chunk in chunks:
+            out.writerows([_plain(value) for value in row] for row in chunk)
+    elif options.json:
+        rows = [dict(zip(names, row, strict=True)) for chunk in chunks for row in chunk]
+        print(json.dumps(rows, ensure_ascii=False, default=str))
+    else:
+        _print_table(options, names, chunks)
+
+
+def _print_table(options: SqlOptions, names: Sequence[str], chunks: "Iterator[Rows]") -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from evaltap.evaluator.reports.console import console
+    from evaltap.evaluator.reports.safe_text import visible
+    from evaltap.schemas.text import counted
+
+    rows: Rows = []
+    for chunk in chunks:
+        rows += chunk
+        if len(rows) > options.limit:
+            break
+    shown = rows[: options.limit]
+    out = console()
+    width = out.width if out.is_terminal else NARROW
+    cells = [[visible(_text(value)) for value in values] for values in shown]
+    if _needed(names, cells) > width:
+        for line in _upright(names, cells):
+            out.print(Text(line), soft_wrap=True)
+    else:
+        table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+        for place, name in enumerate(names):
+            numbers = all(isinstance(row[place], int | float | None) for row in shown)
+            table.add_column(visible(name), justify="right" if numbers else "left")
+        for row in cells:
+            table.add_row(*map(Text, row))
+        out.print(table, width=width)
+    more = " and more (--limit, --csv)" if len(rows) > len(shown) else ""
+    out.print(f"{counted(len(shown), 'row')}{more}", soft_wrap=True)
+
+
+def _needed(names: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
+    """Return how many columns of the terminal a table needs whose cells are not wrapped."""
+    return sum(max(map(len, column)) + 2 for column in zip(names, *cells, strict=True))
+
+
+def _upright(names: Sequence[str], cells: Sequence[Sequence[str]]) -> "Iterator[str]":
+    """Yield the rows with a line for each value, where a table would be too wide."""
+    width = max(map(len, names))
+    for row in cells:
+        yield from (f"{name:<{width}}  {value}" for name, value in zip(names, row, strict=True))
+        yield ""
+
+
+def _text(value: Any) -> str:  # Any: whatever a column holds
+    return f"{value:.6g}" if isinstance(value, float) else str(_plain(value))
+
+
+def _plain(value: Any) -> Any:  # Any: see above
+    if value is None:
+        return ""
+    if isinstance(value, list | dict | tuple):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value

@@ -1,0 +1,149 @@
+"""`evaltap up`: receiver, consumer and page in one process, for a machine of one's own."""
+
+import argparse
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from evaltap.cli.commands import consume
+from evaltap.cli.options.page import ADDRESS
+from evaltap.cli.parsing import CommandParser, options_of
+from evaltap.cli.settings import STORE, of_settings
+from evaltap.cli.signals import stopped_by_signals
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.log.location import parse_log_location
+
+if TYPE_CHECKING:
+    from evaltap.cli.receiving import Receiver
+    from evaltap.evaluator.live.consumer import Consumer
+
+LAST_SECONDS: Final = 20.0
+"""What landing and scoring of the last records may take at the end; the rest waits on the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """What is received, where it goes, how it is scored and where it is shown."""
+
+    log: str
+    db: Path
+    metrics: Path | None
+    port: int
+    ui: str
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap up                                   # agent.log.db, cases.duckdb\n"
+        "  evaltap up --metrics metrics.json --port 4319\n\n"
+        "Prints a link to the page and the lines that make an agent record. It serves this machine only;\n"
+        "`collect`, `consume` and `ui` are its parts, for other machines and more options. SIGTERM ends the\n"
+        "receiver, then lands and scores what came last, then ends the page; what could not land in time\n"
+        "waits on the log.\n"
+        "exit code: 0 ended by a signal; 2 bad input; 3 not all is on the log"
+    )
+    add = parser.add_argument
+    log = add(
+        "--log",
+        default="agent.log.db",
+        metavar="LOG",
+        help="the log between (default: agent.log.db)",
+    )
+    of_settings(log, "EVALTAP_LOG")
+    store = add(
+        "--db", type=Path, default=Path("cases.duckdb"), metavar="X.duckdb",
+        help="where cases and scores go (default: cases.duckdb)",
+    )  # fmt: skip
+    of_settings(store, STORE)
+    metrics = add(
+        "--metrics", type=Path, metavar="FILE", help="score with these metrics (default: only land)"
+    )
+    of_settings(metrics, "EVALTAP_METRICS")
+    add("--port", type=int, default=4318, help="port that receives OTLP over HTTP (default: 4318)")
+    add(
+        "--ui", default=ADDRESS, metavar="HOST:PORT",
+        help=f"where the page is, on this machine (default: {ADDRESS})",
+    )  # fmt: skip
+    parser.set_defaults(run=run, options=UpOptions)
+
+
+def run(options: UpOptions) -> int:
+    """Receive, consume and show until a signal ends it."""
+    from evaltap.cli.receiving import Receiver
+
+    if not isinstance(parse_log_location(options.log), Path):
+        raise InputError(
+            f"--log {options.log}: expected a file; topics have `evaltap collect` and `evaltap consume --ui`"
+        )
+    consuming = _consuming(options)
+    early = threading.Event()
+    with (
+        stopped_by_signals("up", early.set),
+        closing(Receiver("up", options.log, options.port)) as receiver,
+    ):
+        _tell(receiver.port, options.log)
+        ending = _InOrder(receiver, early)
+        code = consume.run(consuming, ending)
+        ending.over()
+        return code if receiver.close() else 3
+
+
+def _consuming(options: UpOptions) -> consume.ConsumeOptions:
+    """Return the options that `consume` has for the same."""
+    arguments = ["--log", options.log, "--db", str(options.db), "--ui", options.ui]
+    if options.metrics is not None:
+        arguments += ["--metrics", str(options.metrics)]
+    parser = CommandParser(prog="evaltap up")
+    consume.configure(parser)
+    namespace = parser.parse_args(arguments)
+    namespace.command = "up"
+    return options_of(consume.ConsumeOptions, namespace)
+
+
+def _tell(port: int, log: str) -> None:
+    lines: Sequence[str] = (
+        f"export OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:{port}",
+        "export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf",
+        "export OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true",
+    )
+    print("evaltap up: in the shell of an agent that is traced with OpenTelemetry:", flush=True)
+    for line in lines:
+        print(f"  {line}", flush=True)
+    print(f"evaltap up: any other agent: evaltap.recorder.Recorder({log!r})", flush=True)
+
+
+class _InOrder(consume.Ending):
+    """Ends the receiver first; then the consumer lands what is on the log, for a while."""
+
+    def __init__(self, receiver: "Receiver", early: threading.Event) -> None:
+        self._receiver = receiver
+        self._early = early
+        self._limit: threading.Timer | None = None
+
+    def begin(self, consumer: "Consumer") -> None:
+        """End at once when a signal came before."""
+        if self._early.is_set():
+            self.end(consumer)
+
+    def end(self, consumer: "Consumer") -> None:
+        """End both, from another thread: signal handlers must not wait."""
+
+        def end() -> None:
+            self._receiver.close()
+            consumer.finish()
+
+        threading.Thread(target=end, name="evaltap-ending").start()
+        self._limit = threading.Timer(LAST_SECONDS, consumer.stop)
+        self._limit.daemon = True
+        self._limit.start()
+
+    def over(self) -> None:
+        """Set no limit any more: both have ended."""
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit.join()

@@ -1,0 +1,32 @@
+"""Where the server of a command listens: its address as text, and its socket."""
+
+import socket
+
+from evaltap.schemas.errors import InputError
+
+
+def host_and_port(text: str) -> tuple[str, int] | None:
+    """Return `HOST:PORT` as its parts, None when it is none; a port alone is of this machine."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        return None
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that senders reach; raise InputError when the address cannot be used.
+
+    They are not turned away from here on, even while the server is still starting.
+    """
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"cannot listen on {host}:{port} ({reason}); choose another port"
+        ) from None
+    return listener

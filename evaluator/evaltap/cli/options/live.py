@@ -1,0 +1,247 @@
+"""`--monitor` and `--serve`: rules, watches and alerts of a consumer; its probes, figures and reloads."""
+
+import argparse
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from evaltap.cli.listening import host_and_port
+from evaltap.cli.options.code import code_allowed
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import did_you_mean
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from evaltap.evaluator.alerting.notice import Notice
+    from evaltap.evaluator.alerting.receivers import Receiver
+    from evaltap.evaluator.live.consumer import Duty
+    from evaltap.evaluator.live.figures import Figures
+    from evaltap.evaluator.live.outbox import Outbox
+    from evaltap.evaluator.monitoring.history import Alert
+    from evaltap.evaluator.scoring.scorer import CaseScorer
+    from evaltap.evaluator.store.database import Store
+    from evaltap.schemas.formats.monitor import MonitorFile
+
+
+def add_monitor(parser: argparse.ArgumentParser) -> None:
+    """Add `--monitor`."""
+    parser.add_argument(
+        "--monitor",
+        type=Path,
+        metavar="monitor.json",
+        help="score and watch by these rules, and keep alarms in the DuckDB file (`evaltap monitor alerts`"
+        " lists them)",
+    )
+
+
+def add_serve(parser: argparse.ArgumentParser) -> None:
+    """Add `--serve`."""
+    parser.add_argument(
+        "--serve",
+        type=address,
+        metavar="HOST:PORT",
+        help="answer probes on /healthz and /readyz, and Prometheus on /metrics (a port alone: this machine"
+        " only; default: off)",
+    )
+
+
+def add_scores_otlp(parser: argparse.ArgumentParser) -> None:
+    """Add `--scores-otlp`."""
+    parser.add_argument(
+        "--scores-otlp",
+        metavar="URL",
+        help="send each score of a turn as an OpenTelemetry event gen_ai.evaluation.result, and figures each"
+        " minute, to an OTLP endpoint, as http://collector:4318 (headers: OTEL_EXPORTER_OTLP_HEADERS)",
+    )
+
+
+def otlp_outboxes(endpoint: str | None, store: "Store") -> "list[Outbox]":
+    """Return the outbox of scores for an OTLP endpoint, none without one."""
+    if endpoint is None:
+        return []
+    from evaltap.evaluator.live.otlp import OtlpWriter, otlp_scores
+    from evaltap.evaluator.live.outbox import Outbox
+
+    return [Outbox(store, OtlpWriter(endpoint), urlsplit(endpoint).netloc, otlp_scores)]
+
+
+def figures_of(
+    store: "Store", service: "Running", *, serve: bool, endpoint: str | None
+) -> "list[Figures]":
+    """Return the duty that keeps the figures of `/metrics` and of OTLP; none where nobody reads them."""
+    if not serve and endpoint is None:
+        return []
+    from evaltap.evaluator.live.figures import Figures
+    from evaltap.evaluator.live.otlp import OtlpWriter
+
+    return [Figures(store, service.status, OtlpWriter(endpoint) if endpoint else None)]
+
+
+def address(text: str) -> tuple[str, int]:
+    """Parse a host and a port; a port alone is of this machine."""
+    found = host_and_port(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is no address; expected HOST:PORT, as 127.0.0.1:9464"
+        )
+    return found
+
+
+class Running:
+    """A consumer as its surroundings see it: its status, what systemd is told, and reloads on SIGHUP."""
+
+    def __init__(self, command: str, check: Callable[[], None]) -> None:
+        from evaltap.evaluator.live.reloading import Reload
+        from evaltap.evaluator.live.status import LiveStatus
+        from evaltap.evaluator.live.systemd import Systemd
+
+        self.status = LiveStatus()
+        self.reload = Reload(
+            check, lambda said: print(f"evaltap {command}: {said}", file=sys.stderr)
+        )
+        self._systemd = Systemd()
+
+    def beat(self) -> None:
+        """Note a step of the consumer; the first one says that it is ready."""
+        self.status.beat()
+        if not self.status.ready:
+            self.status.set_ready(ready=True)
+            self._systemd.ready()
+        self._systemd.alive()
+
+    def ending(self, stop: Callable[[], None]) -> Callable[[], None]:
+        """Return what ends the consumer by `stop`, and says so."""
+
+        def end() -> None:
+            self.status.set_ready(ready=False)
+            self._systemd.stopping()
+            stop()
+
+        return end
+
+    def again(self) -> bool:
+        """Tell whether the consumer ended in order to begin anew with new files."""
+        accepted, self.reload.accepted = self.reload.accepted, False
+        if accepted:
+            self.status.set_ready(ready=False)
+            self._systemd.reloading()
+        return accepted
+
+
+@contextmanager
+def running(
+    command: str, serve: tuple[str, int] | None, check: Callable[[], None]
+) -> Iterator[Running]:
+    """Serve and take SIGHUP for the block; a terminal that is closed still ends the command."""
+    found = Running(command, check)
+    before = None
+    if hasattr(signal, "SIGHUP") and not sys.stderr.isatty():
+        before = signal.signal(signal.SIGHUP, lambda *_: found.reload.ask())
+    try:
+        if serve is None:
+            yield found
+            return
+        from evaltap.evaluator.live.service import serving
+
+        with serving(found.status, *serve) as at:
+            print(f"evaltap {command}: {at}/metrics, /healthz, /readyz", file=sys.stderr)
+            yield found
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGHUP, before)
+
+
+def read_monitor(path: Path | None, scorer: "CaseScorer | None") -> "MonitorFile":
+    """Return the rules of `--monitor`, empty ones without it; raises InputError for what cannot hold."""
+    from evaltap.evaluator.monitoring.rules import read_rules
+    from evaltap.schemas.formats.monitor import MonitorFile
+
+    if path is None:
+        return MonitorFile()
+    rules = read_rules(path)
+    if scorer is not None:
+        check_metrics(rules, [one.metric_name for one in scorer.metrics], path)
+    elif rules.score:
+        raise InputError(f"{path}: `score` needs metrics; add --metrics")
+    return rules
+
+
+def watchers(
+    command: str, path: Path | None, rules: "MonitorFile", store: "Store", *, allow_code: bool
+) -> "list[Duty]":
+    """Return the duties that watch and tell; none without watches.
+
+    Raises InputError for receivers whose secrets are not set.
+    """
+    if path is None or not rules.watch:
+        return []
+    from evaltap.evaluator.alerting.outbox import AlertOutbox
+    from evaltap.evaluator.live.watcher import Watcher
+    from evaltap.evaluator.monitoring.wording import summary
+
+    outbox = AlertOutbox(
+        store, check_receivers(rules, path, allow_code=allow_code), _notices(rules, store)
+    )
+
+    def say(found: "Sequence[Alert]") -> None:
+        for alert in found:
+            event = alert.event
+            cases = f"evaltap cases {store.path} {shlex.quote(event.cases_filter)}"
+            shown = f"; {cases}" if event.cases_filter else ""
+            status = "ALERT" if alert.began else "resolved"
+            print(f"evaltap {command}: {status} {summary(event)}{shown}", file=sys.stderr)
+        outbox.add(found)
+
+    return [Watcher(store, rules, say), outbox]
+
+
+def check_receivers(
+    rules: "MonitorFile", path: Path | None, *, allow_code: bool
+) -> "list[Receiver]":
+    """Return the receivers of alerts; raises InputError for one that cannot be told."""
+    from evaltap.evaluator.alerting.receivers import make_receiver
+
+    found = []
+    for number, settings in enumerate(rules.alerts):
+        place = f"{path}: alerts[{number}] ({settings.type})"
+        if settings.type == "command" and not code_allowed(given=allow_code):
+            raise InputError(
+                f"{place}: runs a program; look at what it names, and allow it with --allow-code"
+            )
+        name = settings.name or f"{settings.type}-{number}"
+        found.append(make_receiver(settings, place, os.environ, name=name))
+    return found
+
+
+def _notices(rules: "MonitorFile", store: "Store") -> "Callable[[Alert, datetime, bool], Notice]":
+    from evaltap.evaluator.alerting.notice import Notice, evidence_page
+    from evaltap.schemas.formats.monitor import Watch
+
+    watches = {watch.name: watch for watch in rules.watch}
+
+    def notice_of(alert: "Alert", began_at: "datetime", repeated: bool) -> "Notice":
+        name = alert.event.watch
+        watch = watches.get(name) or Watch(name=name)  # gone from the rules: its alarm has ended
+        page = evidence_page(rules, watch, alert)
+        return Notice(alert, began_at, watch, page, store.path.name, repeated)
+
+    return notice_of
+
+
+def check_metrics(rules: "MonitorFile", metrics: Sequence[str], path: Path) -> None:
+    """Raise InputError for a watch or a rule on a metric that is not scored."""
+    named = [(f"watch {one.name!r}", one.metric) for one in rules.watch if one.metric]
+    for rule in rules.score:
+        named += [(f"score {rule.name!r}", metric) for metric in rule.metrics]
+        named += [(f"score {rule.name!r}", one.failed) for one in rule.always if one.failed]
+    for place, metric in named:
+        if metric not in metrics:
+            hint = did_you_mean(metric, metrics) or f"scored are {', '.join(metrics)}"
+            raise InputError(f"{path}: {place}: no metric {metric!r}; {hint}")

@@ -1,0 +1,83 @@
+"""The OTLP receiver as a part of a process: bound first, served from any thread, ended in order."""
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from evaltap.cli.listening import listening
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from evaltap.recorder import Recorder
+    from evaltap.recorder.sources.collector import CollectorAccess
+
+MOST_CONNECTIONS: Final = 500
+GRACE_SECONDS: Final = 5
+"""What requests under way have at the end; stalled ones are cut off."""
+_RECORDER_SECONDS: Final = 30.0
+
+
+def receiver_server(
+    recorder: "Recorder", access: "CollectorAccess", tls: dict[str, Any]
+) -> "uvicorn.Server":
+    """Return the server that records what it receives; raise OSError or ValueError for bad TLS files."""
+    import uvicorn
+
+    from evaltap.recorder.sources.collector import application
+    from evaltap.recorder.sources.patience import ImpatientProtocol
+
+    config = uvicorn.Config(
+        application(recorder, access=access),
+        log_level="error",
+        lifespan="off",
+        access_log=False,
+        http=ImpatientProtocol,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        **tls,
+    )
+    config.load()
+    return uvicorn.Server(config)
+
+
+def close_recorder(command: str, recorder: "Recorder") -> bool:
+    """Write out what is open and say what was recorded; True when all of it is on the log."""
+    complete = recorder.close(timeout_seconds=_RECORDER_SECONDS)
+    counters = recorder.counters()
+    print(
+        f"evaltap {command}: {counters.recorded:,} turns recorded, {counters.delivered:,} on the log,"
+        f" {sum(counters.dropped.values()):,} dropped",
+        file=sys.stderr,
+    )
+    return complete
+
+
+class Receiver:
+    """Receives OTLP from this machine on a thread of its own, until it is closed."""
+
+    def __init__(self, command: str, log: str, port: int) -> None:
+        from evaltap.recorder import Recorder
+        from evaltap.recorder.sources.collector import CollectorAccess
+
+        self._command = command
+        self._listener = listening("127.0.0.1", port)
+        self.port: int = self._listener.getsockname()[1]
+        self._recorder = Recorder(log)
+        self._server = receiver_server(self._recorder, CollectorAccess(local=True), {})
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._listener],), name="evaltap-receiver", daemon=True
+        )
+        self._thread.start()
+        self._lock = threading.Lock()
+        self._complete: bool | None = None
+
+    def close(self) -> bool:
+        """Answer the requests under way and write all out; True when it is on the log."""
+        with self._lock:
+            if self._complete is None:
+                self._server.should_exit = True
+                self._thread.join(GRACE_SECONDS + 2)
+                self._listener.close()
+                self._complete = close_recorder(self._command, self._recorder)
+            return self._complete

@@ -1,0 +1,86 @@
+"""`evaltap.toml` for the commands: what it says counts where neither argument nor variable does."""
+
+import argparse
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Final
+
+from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.files.settings import FILE_VARIABLE, Settings, find_settings, read_settings
+
+STORE: Final = "EVALTAP_STORE"
+
+
+@contextmanager
+def settings_in_effect() -> Iterator[None]:
+    """Set the variables of the project's file that the environment does not set, for one command.
+
+    Raises ConfigurationError for a file that cannot be used.
+    """
+    settings = project_settings()
+    added = {
+        name: value
+        for name, value in (settings.variables if settings else {}).items()
+        if not os.environ.get(name, "").strip()
+    }
+    if settings is not None:
+        _check_log(settings, added)
+    before = {name: os.environ.get(name) for name in added}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def project_settings() -> Settings | None:
+    """Return the settings of the folder that the command runs in, None without a file."""
+    path = find_settings(Path.cwd(), os.environ)
+    if path is None:
+        return None
+    # Not before: it brings all patterns of redaction, and most folders have no file.
+    from evaltap.recorder.config import RecorderConfig
+
+    return read_settings(path, [field.name for field in fields(RecorderConfig)])
+
+
+def _check_log(settings: Settings, added: Mapping[str, str]) -> None:
+    """Refuse to send a password to brokers that only a file names which was found, not chosen."""
+    secrets = [name for name in os.environ if name.startswith("EVALTAP_KAFKA_SASL")]
+    if "://" in added.get("EVALTAP_LOG", "") and secrets and not os.environ.get(FILE_VARIABLE):
+        raise ConfigurationError(
+            f"{settings.path}: log: the password in {secrets[0]} would go to the brokers that this file"
+            f" names; pass --log, or set EVALTAP_LOG or {FILE_VARIABLE}, to say that they may have it"
+        )
+
+
+def of_settings(action: argparse.Action, variable: str) -> None:
+    """Let an argument that is not given take the value of a variable; call `fill_in` before parsing."""
+    vars(action)["variable"] = variable
+
+
+def fill_in(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
+    """Give the arguments of a command that are not given the values of their variables.
+
+    A store is put in front of the others when no argument ends with `.duckdb`, for commands that begin
+    with one.
+    """
+    front: list[str] = []
+    for action in parser._actions:
+        text = os.environ.get(vars(action).get("variable", ""), "").strip()
+        if not text:
+            continue
+        if action.option_strings:
+            action.default, action.required = text, False
+        elif action.nargs == "*":
+            action.default = [Path(text)]
+        elif not any(word.endswith(".duckdb") for word in arguments):
+            front.append(text)
+    return [*front, *arguments]

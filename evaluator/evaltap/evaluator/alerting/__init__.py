@@ -1,0 +1,1 @@
+"""Tells receivers of alarms: at least once, in the background, and of an alarm's end too."""

@@ -1,0 +1,173 @@
+"""What a receiver is told, and in which shape: webhook, Alertmanager, Slack, PagerDuty.
+
+No shape holds content of traces: names of metrics, tools and slices, rates, times, ids of cases.
+"""
+
+import hashlib
+import json
+import shlex
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import quote
+
+from evaltap.evaluator.monitoring.history import Alert
+from evaltap.evaluator.monitoring.wording import explanation, summary
+from evaltap.schemas.formats.model import Json
+from evaltap.schemas.formats.monitor import MonitorFile, Watch
+
+NOT_ENDED: Final = "0001-01-01T00:00:00Z"
+"""What Alertmanager writes for the end of an alarm that is on."""
+_LONGEST_SLACK: Final = 3_000
+_SEVERITIES: Final = ("critical", "error", "warning", "info")
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """An alarm that began, goes on, or ended."""
+
+    alert: Alert
+    began_at: datetime
+    """UTC, without a zone; in the time of the traffic."""
+    watch: Watch
+    evidence_url: str = ""
+    """A page about one of its cases."""
+    database: str = ""
+    repeated: bool = False
+
+    @property
+    def status(self) -> str:
+        """firing or resolved."""
+        return self.alert.event.status
+
+    @property
+    def summary(self) -> str:
+        """A sentence."""
+        return summary(self.alert.event)
+
+    @property
+    def description(self) -> str:
+        """What changed, and the command that lists the cases."""
+        event = self.alert.event
+        lines = [explanation(one) for one in event.changed]
+        if event.cases_filter:
+            lines.append(f"evaltap cases {self.database} {shlex.quote(event.cases_filter)}")
+        return "\n".join(lines)
+
+    @property
+    def severity(self) -> str:
+        """critical, error, warning or info."""
+        return self.watch.severity if self.watch.severity in _SEVERITIES else "warning"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What tells its alarm from others."""
+        found = {
+            "alertname": f"evaltap_{self.watch.signal}",
+            "watch": self.watch.name,
+            "signal": self.watch.signal,
+            "metric": self.watch.metric,
+            "severity": self.severity,
+            **self.watch.where,
+            **self.alert.event.slice,
+        }
+        return {name: value for name, value in found.items() if value}
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the watch and slice, whenever the alarm began."""
+        return hashlib.sha256(json.dumps(self.labels, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def evidence_page(rules: MonitorFile, watch: Watch, alert: Alert) -> str:
+    """Return the address of the page about the first case of an alert; empty without one."""
+    if not rules.evidence_url or not alert.event.cases:
+        return ""
+    app = watch.where.get("app") or alert.event.slice.get("app") or "-"
+    return rules.evidence_url.format(
+        app=quote(app, safe=""), eval_id=quote(alert.event.cases[0], safe="")
+    )
+
+
+def alertmanager(notice: Notice) -> list[Json]:
+    """Return the body of Alertmanager's /api/v2/alerts."""
+    found = {
+        "labels": notice.labels,
+        "annotations": {"summary": notice.summary, "description": notice.description},
+        "startsAt": _rfc3339(notice.began_at),
+    }
+    if notice.status == "resolved":
+        found["endsAt"] = _rfc3339(datetime.now(UTC))
+    return [found | ({"generatorURL": notice.evidence_url} if notice.evidence_url else {})]
+
+
+def webhook(notice: Notice) -> Json:
+    """Return what Alertmanager sends to a webhook, with the row of `monitor alerts --json` beside it."""
+    event = notice.alert.event
+    ended = event.at if notice.status == "resolved" else None
+    annotations = {"summary": notice.summary, "description": notice.description}
+    one = {
+        "status": notice.status,
+        "labels": notice.labels,
+        "annotations": annotations,
+        "startsAt": _rfc3339(notice.began_at),
+        "endsAt": NOT_ENDED if ended is None else _rfc3339(ended),
+        "generatorURL": notice.evidence_url,
+        "fingerprint": notice.fingerprint,
+    }
+    return {
+        "version": "4",
+        "groupKey": f"{{}}:{{watch={json.dumps(notice.watch.name)}}}",
+        "status": notice.status,
+        "receiver": "evaltap",
+        "groupLabels": {"watch": notice.watch.name},
+        "commonLabels": notice.labels,
+        "commonAnnotations": annotations,
+        "externalURL": "",
+        "truncatedAlerts": 0,
+        "alerts": [one],
+        "evaltap": {**notice.alert.data(), "repeated": notice.repeated},
+    }
+
+
+def slack(notice: Notice) -> Json:
+    """Return a message for an incoming webhook of Slack."""
+    sign = "resolved" if notice.status == "resolved" else notice.severity.upper()
+    text = _slack_text(f"{sign}: {notice.summary}")
+    blocks: list[Json] = [{"type": "section", "text": {"type": "mrkdwn", "text": text}}]
+    if notice.description:
+        shown = f"```{_slack_text(notice.description)[: _LONGEST_SLACK - 6]}```"
+        blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": shown}})
+    return {"text": text, "blocks": blocks}
+
+
+def pagerduty(notice: Notice, routing_key: str) -> Json:
+    """Return an event of PagerDuty's Events API v2; one alarm is one incident."""
+    found: dict[str, Json] = {
+        "routing_key": routing_key,
+        "event_action": "resolve" if notice.status == "resolved" else "trigger",
+        "dedup_key": notice.alert.alert_id,
+        "client": "evaltap",
+    }
+    if notice.status != "resolved":
+        found["payload"] = {
+            "summary": notice.summary[:1024],
+            "source": "evaltap",
+            "severity": notice.severity,
+            "timestamp": _rfc3339(notice.began_at),
+            "component": notice.watch.name,
+            "class": notice.watch.signal,
+            "custom_details": {**notice.labels, "description": notice.description},
+        }
+        if notice.evidence_url:
+            found["links"] = [{"href": notice.evidence_url, "text": "a case"}]
+    return found
+
+
+def _slack_text(text: str) -> str:
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return escaped[:_LONGEST_SLACK]
+
+
+def _rfc3339(moment: datetime) -> str:
+    return moment.replace(tzinfo=UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,224 @@
+"""A duty of the consumer: deliver alerts to receivers, at least once, without holding anything up.
+
+The rows of `alerts` are the outbox, and `alert_deliveries` says what is done.  A consumer that was killed
+between delivery and row delivers again, under the same id.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from evaltap.evaluator.alerting.notice import Notice
+from evaltap.evaluator.alerting.receivers import NotDelivered, Receiver
+from evaltap.evaluator.cases.identity import ChangedCases
+from evaltap.evaluator.monitoring.history import Alert, read_alerts
+from evaltap.evaluator.store.database import Store, utc_now
+
+FIRST_PAUSE: Final = timedelta(seconds=1)
+LONGEST_PAUSE: Final = timedelta(minutes=15)
+GIVEN_UP_AFTER: Final = timedelta(hours=24)
+TRIES_BEFORE_IDLE: Final = 3
+"""A consumer that ends by itself has tried so often; the rest is delivered when it starts again."""
+log = logging.getLogger(__name__)
+
+Told = tuple[str, str]
+"""An alarm's id, and firing or resolved."""
+
+
+class AlertOutbox:
+    """Delivers to each receiver in its own time; `notice_of` says what it is told of an alert."""
+
+    def __init__(
+        self,
+        store: Store,
+        receivers: Sequence[Receiver],
+        notice_of: Callable[[Alert, datetime, bool], Notice],
+        *,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._store = store
+        self._now = now
+        self._channels = [_Channel(one, notice_of, now) for one in receivers]
+
+    def begin(self) -> None:
+        """Take up what the store says is still to be delivered."""
+        done: dict[str, dict[Told, datetime]] = {}
+        for receiver, alert_id, status, ended_at in self._store.rows(_DELIVERIES):
+            done.setdefault(receiver, {})[alert_id, status] = ended_at
+        alerts = read_alerts(self._store)
+        for channel in self._channels:
+            channel.load(alerts, done.get(channel.name, {}))
+
+    def add(self, alerts: Iterable[Alert]) -> None:
+        """Take alerts that were just stored."""
+        for channel in self._channels:
+            for alert in alerts:
+                channel.add(alert)
+
+    def step(self, changed: ChangedCases | None) -> bool:
+        """Keep what was delivered since the last step, and begin the next deliveries."""
+        rows = [row for channel in self._channels for row in channel.step()]
+        if rows:
+            with self._store.transaction():
+                self._store.append("alert_deliveries", rows)
+        return False
+
+    @property
+    def idle(self) -> bool:
+        """Whether all was delivered, or tried often enough for now."""
+        return all(channel.idle for channel in self._channels)
+
+    def close(self) -> None:
+        """Keep what was delivered; what is under way or waits is delivered with the next start."""
+        self.step(None)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A notice that is still to be delivered."""
+
+    alert: Alert
+    not_before: datetime
+    since: datetime
+    repeated: bool = False
+    attempts: int = 0
+
+    @property
+    def told(self) -> Told:
+        return self.alert.alert_id, self.alert.event.status
+
+
+class _Channel:
+    """What one receiver is still to be told, the oldest first, and the thread that tells it."""
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        notice_of: Callable[[Alert, datetime, bool], Notice],
+        now: Callable[[], datetime],
+    ) -> None:
+        self.name = receiver.name
+        self._receiver = receiver
+        self._notice_of = notice_of
+        self._now = now
+        self._waiting: list[_Waiting] = []
+        self._began: dict[str, datetime] = {}
+        """When alarms began, in the time of the traffic."""
+        self._on: dict[str, tuple[Alert, datetime]] = {}
+        """Alarms that are on, and when the receiver was last told."""
+        self._under_way: tuple[_Waiting, _Delivery] | None = None
+
+    @property
+    def idle(self) -> bool:
+        return self._under_way is None and all(
+            one.attempts >= TRIES_BEFORE_IDLE for one in self._waiting
+        )
+
+    def load(self, alerts: Sequence[Alert], done: Mapping[Told, datetime]) -> None:
+        """Take alerts of the store, without those that are done or too old to matter."""
+        ended = {one.alert_id for one in alerts if not one.began}
+        for alert in alerts:
+            told = (alert.alert_id, alert.event.status)
+            old = self._now() - alert.noted_at > GIVEN_UP_AFTER
+            if told in done:
+                self._note_state(alert, done[told])
+            elif not old or alert.alert_id not in ended:
+                self.add(alert)
+
+    def add(self, alert: Alert) -> None:
+        """Take an alert that the receiver was not told of."""
+        self._note_state(alert, None)
+        if alert.told:
+            self._waiting.append(_Waiting(alert, self._now(), self._now()))
+
+    def _note_state(self, alert: Alert, told: datetime | None) -> None:
+        if not alert.began:
+            self._on.pop(alert.alert_id, None)
+            return
+        self._began[alert.alert_id] = alert.event.at or alert.noted_at
+        if told is not None:
+            self._on[alert.alert_id] = alert, told
+
+    def step(self) -> list[tuple[object, ...]]:
+        """Return rows of what ended since the last step; begin what is due."""
+        rows = self._ended()
+        if self._under_way is None:
+            self._repeat()
+            self._begin()
+        return rows
+
+    def _ended(self) -> list[tuple[object, ...]]:
+        if self._under_way is None or not self._under_way[1].done:
+            return []
+        (one, delivery), self._under_way = self._under_way, None
+        one.attempts += 1
+        if delivery.problem is None:
+            return self._delivered(one)
+        log.warning("alert %s: %s %s", one.alert.event.watch, self.name, delivery.problem)
+        if self._now() - one.since > GIVEN_UP_AFTER:
+            self._waiting.remove(one)
+            log.error("alert %s: %s is not told; given up", one.alert.event.watch, self.name)
+            return [self._row(one, "gave_up", delivery.problem)]
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(one.attempts - 1, 20))
+        one.not_before = self._now() + pause
+        return []
+
+    def _delivered(self, one: _Waiting) -> list[tuple[object, ...]]:
+        self._waiting.remove(one)
+        if one.alert.began:
+            self._on[one.alert.alert_id] = one.alert, self._now()
+        kept = self._receiver.keeps_all or not one.repeated
+        return [self._row(one, "delivered", None)] if kept else []
+
+    def _row(self, one: _Waiting, outcome: str, detail: str | None) -> tuple[object, ...]:
+        return (*one.told, self.name, outcome, detail, one.attempts, self._now())
+
+    def _repeat(self) -> None:
+        """Queue alarms that go on since the receiver was last told."""
+        waiting = {one.alert.alert_id for one in self._waiting}
+        for alert_id, (alert, told) in self._on.items():
+            late = (self._now() - told).total_seconds() >= self._receiver.repeat_seconds
+            if late and alert_id not in waiting:
+                self._waiting.append(_Waiting(alert, self._now(), self._now(), repeated=True))
+
+    def _begin(self) -> None:
+        """Deliver the first notice that is due; the end of an alarm comes after its begin."""
+        before: set[str] = set()
+        for one in list(self._waiting):
+            blocked = one.alert.alert_id in before
+            before.add(one.alert.alert_id)
+            if blocked or one.not_before > self._now():
+                continue
+            began = self._began.get(one.alert.alert_id, one.alert.noted_at)
+            notice = self._notice_of(one.alert, began, one.repeated)
+            self._under_way = one, _Delivery(self._receiver, notice)
+            return
+
+
+class _Delivery(threading.Thread):
+    """One attempt; a thread that hangs keeps nobody from ending."""
+
+    def __init__(self, receiver: Receiver, notice: Notice) -> None:
+        super().__init__(name=f"evaltap-alert-{receiver.name}", daemon=True)
+        self._receiver = receiver
+        self._notice = notice
+        self.problem: str | None = None
+        self.done = False
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._receiver.deliver(self._notice)
+        except NotDelivered as problem:
+            self.problem = str(problem)
+        except Exception as error:  # a receiver's fault must not end in silence
+            self.problem = type(error).__name__
+        self.done = True
+
+
+_DELIVERIES: Final = """
+SELECT receiver, alert_id, status, max(ended_at) FROM alert_deliveries GROUP BY ALL
+"""

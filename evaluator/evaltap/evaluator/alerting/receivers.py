@@ -1,0 +1,184 @@
+"""Receivers: what delivers a notice to a web service or a program."""
+
+import ipaddress
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+from evaltap.evaluator.alerting.notice import Notice, alertmanager, pagerduty, slack, webhook
+from evaltap.evaluator.evaluators.external.command import PASSED_ON
+from evaltap.evaluator.evaluators.external.subprocess_runner import (
+    CommandError,
+    Limits,
+    run_command,
+)
+from evaltap.evaluator.judges.http import Broken, HttpClient, NotSent, TooLarge, TooSlow
+from evaltap.evaluator.monitoring.rules import PAGERDUTY
+from evaltap.schemas.errors import ConfigurationError, InputError
+from evaltap.schemas.formats.model import Json
+from evaltap.schemas.formats.monitor import AlertReceiver
+
+SECONDS: Final = 10.0
+COMMAND_SECONDS: Final = 30.0
+_COMMAND_MEMORY: Final = 1 << 30
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class NotDelivered(Exception):
+    """Report a notice that a receiver did not take; the message names no address and no key."""
+
+
+class Receiver(Protocol):
+    """Delivers notices; `deliver` is called from a thread of its own, one notice at a time."""
+
+    name: str
+    repeat_seconds: float
+    """How often it is told of an alarm that goes on."""
+    keeps_all: bool
+    """Whether repeats are kept as deliveries."""
+
+    def deliver(self, notice: Notice) -> None:
+        """Deliver a notice within some seconds; raises NotDelivered."""
+        ...
+
+
+class HttpReceiver:
+    """Posts JSON to one address, with headers; follows no redirects."""
+
+    def __init__(
+        self,
+        name: str,
+        client: HttpClient,
+        body: Callable[[Notice], Json],
+        repeat_seconds: float,
+        *,
+        keeps_all: bool = True,
+    ) -> None:
+        self.name = name
+        self.repeat_seconds = repeat_seconds
+        self.keeps_all = keeps_all
+        self._client = client
+        self._body = body
+
+    def deliver(self, notice: Notice) -> None:
+        """Post the notice; any answer but 2xx is none."""
+        try:
+            status = self._client.post(json.dumps(self._body(notice)).encode(), SECONDS).status
+        except TooSlow:
+            raise NotDelivered(f"no answer within {SECONDS:g} s") from None
+        except NotSent as error:
+            raise NotDelivered(f"no connection ({error})") from None
+        except (Broken, TooLarge) as error:
+            raise NotDelivered(f"no answer ({type(error).__name__})") from None
+        if 300 <= status < 400:
+            raise NotDelivered(
+                f"answered {status}; redirects are not followed: name the final address"
+            )
+        if not 200 <= status < 300:
+            raise NotDelivered(f"answered {status}")
+
+
+class CommandReceiver:
+    """Runs a program with the notice on its standard input, as the JSON of a webhook."""
+
+    keeps_all = True
+
+    def __init__(self, name: str, argv: Sequence[str], repeat_seconds: float) -> None:
+        self.name = name
+        self.repeat_seconds = repeat_seconds
+        self._argv = tuple(argv)
+
+    def deliver(self, notice: Notice) -> None:
+        """Run the program; any exit code but 0 is a failure."""
+        environ = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        given = json.dumps(webhook(notice)).encode()
+        try:
+            run_command(self._argv, given, Limits(COMMAND_SECONDS, _COMMAND_MEMORY), environ)
+        except (CommandError, OSError) as error:
+            raise NotDelivered(str(error)) from None
+
+
+def make_receiver(
+    settings: AlertReceiver, place: str, environ: Mapping[str, str], *, name: str
+) -> Receiver:
+    """Return the receiver of settings; raises InputError, which names `place` and never a secret."""
+    seconds = settings.repeat_hours * 3600
+    if settings.type == "command":
+        return CommandReceiver(name, settings.argv, seconds)
+    filled = _Secrets(environ, place)
+    url = filled(settings.url) if settings.url else PAGERDUTY
+    if settings.type == "alertmanager" and not url.rstrip("/").endswith("/api/v2/alerts"):
+        url = f"{url.rstrip('/')}/api/v2/alerts"
+    headers = {key: filled(value) for key, value in settings.headers.items()}
+    client = _client(url, headers, place, private=settings.allow_private)
+    if settings.type == "alertmanager":
+        return HttpReceiver(name, client, alertmanager, 60.0, keeps_all=False)
+    if settings.type == "pagerduty":
+        key = filled(settings.routing_key)
+        return HttpReceiver(name, client, lambda notice: pagerduty(notice, key), seconds)
+    return HttpReceiver(name, client, slack if settings.type == "slack" else webhook, seconds)
+
+
+class _Secrets:
+    """Puts the values of environment variables in the place of their names."""
+
+    def __init__(self, environ: Mapping[str, str], place: str) -> None:
+        self._environ = environ
+        self._place = place
+
+    def __call__(self, text: str) -> str:
+        def value(found: re.Match[str]) -> str:
+            given = self._environ.get(found[1], "").strip()
+            if not given:
+                raise InputError(
+                    f"{self._place}: the environment variable {found[1]} is not set; set it, or take the"
+                    " receiver out"
+                )
+            return given
+
+        return _VARIABLE.sub(value, text)
+
+
+def _client(url: str, headers: Mapping[str, str], place: str, *, private: bool) -> HttpClient:
+    """Return a client for an address: https, or http within this machine and allowed networks."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").rstrip(".")
+    local = host == "localhost" or _is(host, "is_loopback")
+    if not host or parts.scheme not in ("http", "https") or parts.username is not None:
+        raise InputError(
+            f"{place}: the address is none, or holds a password; expected https://host/path, and secrets in"
+            " `headers`, as ${NAME}"
+        )
+    if parts.scheme == "http" and not (local or private):
+        raise InputError(
+            f"{place}: the address is http, which anybody on the way reads; expected https, or `allowPrivate`"
+            " for a host in your own network"
+        )
+
+    def refuses(address: str) -> str:
+        near = not _is(address, "is_global")
+        if near and not (local or private):
+            return "its host is in a private network; `allowPrivate` lets it be told"
+        if not near and parts.scheme == "http":
+            return "its host is not in a private network; expected https"
+        return ""
+
+    given = {"Content-Type": "application/json", "User-Agent": "evaltap", **headers}
+    path = parts._replace(scheme="", netloc="", path=parts.path or "/", fragment="").geturl()
+    try:
+        return HttpClient(f"{parts.scheme}://{parts.netloc}", path, given, refuses=refuses)
+    except ConfigurationError:
+        raise InputError(f"{place}: the address or a header cannot be used in HTTP") from None
+
+
+def _is(address: str, what: str) -> bool:
+    """Return a property of an IP address; False for what is none."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return bool(getattr(mapped or found, what))

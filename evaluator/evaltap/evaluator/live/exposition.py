@@ -1,0 +1,103 @@
+"""Figures in the text format of Prometheus, with a bounded number of label values."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+OTHER: Final = "other"
+MOST_VALUES: Final[Mapping[str, int]] = {
+    "app": 50, "model": 50, "metric": 100, "slice": 20, "watch": 100, "reason": 50, "status": 10,
+    "window": 5, "le": 50, "version": 1,
+}  # fmt: skip
+"""Of each label; those with the largest figures keep their names, the rest is `other`."""
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+@dataclass(slots=True)
+class Family:
+    """A metric with its samples, by the values of its labels."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    samples: dict[tuple[str, ...], float] = field(default_factory=dict)
+    suffixes: bool = False
+    """The first label is a part of the name: `_bucket`, `_sum`, `_count` of histograms."""
+
+    def add(self, values: Sequence[str | None], figure: float | None) -> None:
+        """Add a sample; what is not known is left out."""
+        if figure is not None:
+            self.samples[tuple(value or "" for value in values)] = float(figure)
+
+
+def exposition(families: Iterable[Family]) -> str:
+    """Return the text that Prometheus reads."""
+    return "\n".join(line for family in bounded(families) for line in _lines(family)) + "\n"
+
+
+def bounded(families: Iterable[Family]) -> list[Family]:
+    """Return the families with few label values each, and one that counts what was capped."""
+    capped: Counter[str] = Counter()
+    found = [_bounded(family, capped) for family in families]
+    cap = Family(
+        "evaltap_label_values_capped_total",
+        "counter",
+        "Label values that are shown as other.",
+        ("label",),
+    )
+    cap.samples = {(label,): float(count) for label, count in capped.items()}
+    return [*found, cap]
+
+
+def _bounded(family: Family, capped: Counter[str]) -> Family:
+    """Return the family with its rare label values put together as `other`; gauges keep the largest only."""
+    samples = family.samples
+    for place, label in enumerate(family.labels):
+        most = MOST_VALUES.get(label, 0)
+        weights: Counter[str] = Counter()
+        for values, figure in samples.items():
+            weights[values[place]] += abs(figure)  # type: ignore[assignment]  # a Counter of floats
+        if len(weights) <= most or label in ("le", "part"):
+            continue
+        kept = {value for value, _ in weights.most_common(max(0, most - 1))}
+        capped[label] += len(weights) - len(kept)
+        bounded: dict[tuple[str, ...], float] = {}
+        for values, figure in samples.items():
+            value = values[place] if values[place] in kept else OTHER
+            if value == OTHER and family.kind == "gauge":
+                continue  # ratios do not add up
+            key = (*values[:place], value, *values[place + 1 :])
+            bounded[key] = bounded.get(key, 0.0) + figure
+        samples = bounded
+    return Family(family.name, family.kind, family.help, family.labels, samples, family.suffixes)
+
+
+def _lines(family: Family) -> list[str]:
+    lines = [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
+    for values, figure in sorted(
+        family.samples.items(), key=lambda sample: _series(family, sample[0])
+    ):
+        name, labels = family.name, dict(zip(family.labels, values, strict=True))
+        if family.suffixes:
+            name += labels.pop("part")
+        shown = ",".join(f'{label}="{_escaped(value)}"' for label, value in labels.items() if value)
+        lines.append(f"{name}{{{shown}}} {figure:.12g}" if shown else f"{name} {figure:.12g}")
+    return lines
+
+
+def _series(family: Family, values: Sequence[str]) -> list[str]:
+    """Return what the lines of one series have in common: parts and buckets keep their order."""
+    return [
+        value
+        for label, value in zip(family.labels, values, strict=True)
+        if label not in ("le", "part")
+    ]
+
+
+def _escaped(value: str) -> str:
+    text = value[:200].replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,213 @@
+"""A duty of the consumer: its figures, from stored rows, so that they survive a restart."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from typing import Final
+
+from evaltap.evaluator.cases.identity import ChangedCases
+from evaltap.evaluator.estimates.rates import estimate_rates
+from evaltap.evaluator.estimates.scope import Scope
+from evaltap.evaluator.live.exposition import Family, bounded, exposition
+from evaltap.evaluator.live.otlp import METRICS_SECONDS, EndpointAway, OtlpWriter
+from evaltap.evaluator.live.status import LiveStatus
+from evaltap.evaluator.live.watcher import MOST_OF_TIME
+from evaltap.evaluator.maintenance.lag import oldest_unscored
+from evaltap.evaluator.monitoring.history import read_alerts
+from evaltap.evaluator.store.database import Store, sql
+
+LOOK_SECONDS: Final = 5.0
+WINDOWS: Final = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
+BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+"""Seconds."""
+
+
+class Figures:
+    """Computes the figures at times and shows them in a status; a large store is read less often."""
+
+    def __init__(
+        self,
+        store: Store,
+        status: LiveStatus,
+        otlp: OtlpWriter | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._status = status
+        self._otlp = otlp
+        self._sent_at = 0.0
+        self._clock = clock
+        self._not_before = 0.0
+
+    def begin(self) -> None:
+        """Show what is stored already."""
+        self.step(None)
+
+    def step(self, changed: ChangedCases | None) -> bool:
+        """Compute the figures anew when they are old."""
+        began = self._clock()
+        if began < self._not_before:
+            return False
+        with self._store.unlimited_memory():
+            found = figures(self._store)
+        self._status.set_metrics(exposition(found))
+        self._send(found)
+        took = self._clock() - began
+        self._not_before = self._clock() + max(LOOK_SECONDS, MOST_OF_TIME * took)
+        return False
+
+    def _send(self, found: Sequence[Family]) -> None:
+        """Post the figures once a minute; those of a minute in which the endpoint is away are left out."""
+        if self._otlp is None or (
+            self._sent_at and self._clock() - self._sent_at < METRICS_SECONDS
+        ):
+            return
+        self._sent_at = self._clock()
+        with suppress(EndpointAway):
+            self._otlp.write_metrics(bounded(found))
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits for figures."""
+        return True
+
+    def close(self) -> None:
+        """Send the figures once more, as they are at the end."""
+        if self._otlp is not None:
+            self._sent_at = 0.0
+            with self._store.unlimited_memory():
+                self._send(figures(self._store))
+            self._otlp.close()
+
+
+def figures(store: Store, now: datetime | None = None) -> list[Family]:
+    """Return the figures of a store; `now` (aware) ends the windows of rates."""
+    return [
+        *_counts(store),
+        *_traffic(store),
+        *_rates(store, now or datetime.now(UTC)),
+        *_judges(store),
+        *_state(store),
+    ]
+
+
+def _counts(store: Store) -> list[Family]:
+    dropped = Family(
+        "evaltap_turns_dropped_total", "counter", "Turns that recorders left out.", ("reason",)
+    )
+    letters = Family(
+        "evaltap_dead_letters_total", "counter", "Records that could not be landed.", ("reason",)
+    )
+    scored = Family(
+        "evaltap_turns_scored_total", "counter", "Scores of turns, the latest of each.",
+        ("app", "metric", "status"),
+    )  # fmt: skip
+    for family, query in ((dropped, _DROPPED), (letters, _LETTERS), (scored, _SCORED)):
+        for *values, figure in store.rows(query):
+            family.add(values, figure)
+    return [dropped, letters, scored]
+
+
+def _traffic(store: Store) -> list[Family]:
+    landed = Family("evaltap_turns_landed_total", "counter", "Turns landed, as recorded.", ("app",))
+    cost = Family(
+        "evaltap_turn_cost_usd_total",
+        "counter",
+        "Cost of the traffic, estimated.",
+        ("app", "model"),
+    )
+    latency = Family(
+        "evaltap_turn_latency_seconds", "histogram", "Latency of the traffic's turns, estimated.",
+        ("part", "app", "model", "le"), suffixes=True,
+    )  # fmt: skip
+    weight = "1 / greatest(coalesce(inclusion_probability, 1), 1e-9)"
+    bounds = [f"latency_ms <= {bound * 1000}" for bound in BUCKETS] + ["latency_ms IS NOT NULL"]
+    buckets = ", ".join(f"coalesce(sum({weight}) FILTER ({one}), 0)" for one in bounds)
+    turns: dict[str, float] = {}
+    for app, model, count, dollars, seconds, *counted in store.rows(
+        sql(__name__, "turns").format(buckets=buckets)
+    ):
+        turns[app] = turns.get(app, 0.0) + count
+        cost.add((app, model), dollars)
+        for bound, figure in zip((*map(_bound, BUCKETS), "+Inf"), counted, strict=True):
+            latency.add(("_bucket", app, model, bound), figure)
+        latency.add(("_sum", app, model, ""), seconds or 0.0)
+        latency.add(("_count", app, model, ""), counted[-1])
+    for app, count in turns.items():
+        landed.add((app,), count)
+    return [landed, cost, latency]
+
+
+def _bound(seconds: float) -> str:
+    return f"{seconds:g}"
+
+
+def _rates(store: Store, now: datetime) -> list[Family]:
+    labels = ("app", "metric", "window")
+    found = {
+        "rate": Family("evaltap_pass_ratio", "gauge", "Pass rate of the traffic.", labels),
+        "low": Family("evaltap_pass_ratio_low", "gauge", "Lower end of its 95 % interval.", labels),
+        "high": Family("evaltap_pass_ratio_high", "gauge", "Upper end of its 95 % interval.", labels),
+        "effective_turns": Family(
+            "evaltap_effective_turns", "gauge", "Independent turns that a pass rate is worth.", labels
+        ),
+        "covered": Family(
+            "evaltap_covered_ratio", "gauge", "Share of the traffic that had a chance of being scored.",
+            labels,
+        ),
+    }  # fmt: skip
+    for window, length in WINDOWS.items():
+        for rate in estimate_rates(store, Scope(since=now - length), by=["app"], now=now).rates:
+            data = rate.data()
+            for name, family in found.items():
+                family.add((rate.slice["app"], rate.metric, window), data[name])
+    return [*found.values()]
+
+
+def _judges(store: Store) -> list[Family]:
+    cost = Family(
+        "evaltap_judge_cost_usd_total", "counter", "What judges have cost.", ("metric", "model")
+    )
+    calls = Family(
+        "evaltap_judge_calls_total", "counter", "Answers of judges.", ("metric", "model", "status")
+    )
+    for metric, model, status, count, dollars in store.rows(_CALLS):
+        calls.add((metric, model, status), count)
+        key = (metric, model or "")
+        cost.add(key, cost.samples.get(key, 0.0) + (dollars or 0.0))
+    return [cost, calls]
+
+
+def _state(store: Store) -> list[Family]:
+    lag = Family(
+        "evaltap_scoring_lag_seconds", "gauge", "Age of the oldest case that waits for its scores."
+    )
+    waiting = Family("evaltap_cases_unscored", "gauge", "Cases that wait for their scores.")
+    behind = oldest_unscored(store)
+    waiting.add((), behind.cases)
+    lag.add((), behind.seconds)
+    firing = Family("evaltap_alert_firing", "gauge", "1 while an alarm is on.", ("watch", "slice"))
+    for alert in read_alerts(store):
+        slice_ = " ".join(f"{name}={value}" for name, value in alert.event.slice.items())
+        firing.add((alert.event.watch, slice_), float(alert.began))
+    build = Family("evaltap_build_info", "gauge", "The running version.", ("version",))
+    build.add((version("evaltap"),), 1.0)
+    return [lag, waiting, firing, build]
+
+
+_DROPPED: Final = """
+SELECT reason, sum(turns) FROM (
+  SELECT m.producer_id, d.key AS reason, max(d.value::BIGINT) AS turns
+  FROM manifests m, json_each(m.drops) d GROUP BY ALL
+) GROUP BY ALL
+"""
+_LETTERS: Final = "SELECT reason, count(*) FROM dead_letters GROUP BY ALL"
+_SCORED: Final = (
+    "SELECT app_name, metric_name, status, count(*) FROM latest_turn_scores GROUP BY ALL"
+)
+_CALLS: Final = """
+SELECT metric_name, coalesce(model, ''), status, count(*), sum(cost_usd) FROM judge_calls GROUP BY ALL
+"""

@@ -1,0 +1,50 @@
+"""A duty of the consumer: read its files anew when it is asked to, if they are in order."""
+
+from collections.abc import Callable
+
+from evaltap.evaluator.cases.identity import ChangedCases
+from evaltap.schemas.errors import EvaltapError
+
+
+class Reload:
+    """Ends the consumer so that it begins anew with new files; with bad ones it goes on with the old.
+
+    `check` raises EvaltapError for files that are not in order.  `ask` may be called from a signal handler.
+    """
+
+    def __init__(self, check: Callable[[], None], tell: Callable[[str], None]) -> None:
+        self.stop: Callable[[], None] = lambda: None
+        """Ends the consumer; set by whoever has it."""
+        self.accepted = False
+        self._check = check
+        self._tell = tell
+        self._asked = False
+
+    def ask(self) -> None:
+        """Ask for a reload, at the next step."""
+        self._asked = True
+
+    def begin(self) -> None:
+        """Nothing: the files were just read."""
+
+    def step(self, changed: ChangedCases | None) -> bool:
+        """Look at the files when asked; end the consumer when they are in order."""
+        if self._asked:
+            self._asked = False
+            try:
+                self._check()
+            except EvaltapError as error:
+                self._tell(f"the new files are not taken, the old ones go on: {error}")
+            else:
+                self._tell("the files have changed; going on with the new ones")
+                self.accepted = True
+                self.stop()
+        return False
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits."""
+        return True
+
+    def close(self) -> None:
+        """Nothing: there is no connection."""

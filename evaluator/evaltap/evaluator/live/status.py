@@ -1,0 +1,49 @@
+"""What a running consumer shows of itself to other threads: whether it moves, is ready, and its figures."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+STUCK_SECONDS: Final = 300.0
+"""Without a step for so long it hangs: a judge is given up much sooner."""
+
+
+class LiveStatus:
+    """Written by the consumer's thread, read by others."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._beaten = clock()
+        self._ready = False
+        self._metrics = ""
+
+    def beat(self) -> None:
+        """Note a step of the consumer."""
+        self._beaten = self._clock()
+
+    def set_ready(self, *, ready: bool) -> None:
+        """Say whether records are read and landed."""
+        self._ready = ready
+
+    def set_metrics(self, text: str) -> None:
+        """Show figures, as Prometheus reads them."""
+        with self._lock:
+            self._metrics = text
+
+    @property
+    def moves(self) -> bool:
+        """Whether the consumer made a step lately."""
+        return self._clock() - self._beaten < STUCK_SECONDS
+
+    @property
+    def ready(self) -> bool:
+        """Whether records are read and landed."""
+        return self._ready and self.moves
+
+    @property
+    def metrics(self) -> str:
+        """The figures as they were last."""
+        with self._lock:
+            return self._metrics

@@ -1,0 +1,165 @@
+"""Alarms as rows: what a look found new, and what is stored of all alarms.
+
+A look computes every alarm anew from the stored turns, so nothing is kept between two looks but these
+rows, and a consumer that was killed goes on where it was.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from evaltap.evaluator.monitoring.model import Event, event_of
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.formats.model import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """An alarm that began or ended."""
+
+    alert_id: str
+    event: Event
+    told: bool
+    """Receivers are told; not of what was over when it was found."""
+    noted_at: datetime
+    """UTC, without a zone."""
+
+    @property
+    def began(self) -> bool:
+        """Whether the alarm begins with it."""
+        return self.event.status == "firing"
+
+    def data(self) -> dict[str, Json]:
+        """Return the alert as JSON data."""
+        return {"alert_id": self.alert_id, **self.event.data()}
+
+
+class Standing(NamedTuple):
+    """The newest row of a stream: the whole of a watch, or a slice."""
+
+    alert_id: str
+    firing: bool
+    at: datetime
+
+
+Key = tuple[str, str]
+
+
+def note_alerts(
+    store: Store, events: Iterable[Event], watches: Collection[str] = ()
+) -> list[Alert]:
+    """Store what a look found new, in one transaction, and return it in the order of time.
+
+    `watches` are the names of all that there are: an alarm of one that is gone has ended.
+    """
+    known = _standings(store)
+    streams: dict[Key, list[Event]] = {}
+    for event in events:
+        streams.setdefault(_key(event), []).append(event)
+    looked_at = {watch for watch, _ in streams}
+    for key, one in known.items():
+        gone = key[0] in looked_at or (watches and key[0] not in watches)
+        if one.firing and gone and key not in streams:
+            streams[key] = [Event(key[0], json.loads(key[1]), "ok", store.now())]
+    found = [
+        alert for key, many in streams.items() for alert in _new(key, known.get(key), many, store)
+    ]
+    found.sort(key=lambda one: (one.event.at or datetime.min, one.event.watch))
+    if found:
+        with store.transaction():
+            store.append("alerts", [_row(one) for one in found])
+            store.append(
+                "alert_cases",
+                [(one.alert_id, case, one.noted_at) for one in found for case in one.event.cases],
+            )
+    return found
+
+
+def read_alerts(store: StoreReader) -> list[Alert]:
+    """Return all alerts in the order in which they were found."""
+    return [
+        Alert(alert_id, event_of(json.loads(event), cases), told, noted_at)
+        for alert_id, event, told, noted_at, cases in store.rows(_ALERTS)
+    ]
+
+
+def firing(alerts: Iterable[Alert]) -> list[Alert]:
+    """Return the alarms that are on, of alerts in their order."""
+    last = {_key(one.event): one for one in alerts}
+    return [one for one in last.values() if one.began]
+
+
+def _new(
+    key: Key, known: Standing | None, events: Sequence[Event], store: Store
+) -> Sequence[Alert]:
+    """Return what is new in a stream.
+
+    An alarm that is on stays the same one when turns that came late move its begin.
+    """
+    rows: list[Alert] = []
+    on, alert_id = known is not None and known.firing, known.alert_id if known else ""
+    turned = [one for one in events if one.status in ("firing", "resolved")]
+    for event in turned:
+        late = known is not None and event.at is not None and event.at <= known.at
+        begins = event.status == "firing"
+        if late or begins == on:
+            continue
+        on = begins
+        alert_id = _alert_id(key, event) if begins else alert_id
+        rows.append(Alert(alert_id, event, True, store.now()))
+    now_on = bool(turned) and turned[-1].status == "firing"
+    if now_on != on:  # turns that came late, or went, say otherwise than what was stored
+        event = turned[-1] if now_on else replace(events[-1], status="resolved")
+        alert_id = _alert_id(key, event) if now_on else alert_id
+        rows.append(Alert(alert_id, event, True, store.now()))
+    return _without_past(rows)
+
+
+def _without_past(rows: Sequence[Alert]) -> Sequence[Alert]:
+    """Tell nobody of alarms that began and ended before anyone looked."""
+    ended = {one.alert_id for one in rows if one.began} & {
+        one.alert_id for one in rows if not one.began
+    }
+    return [replace(one, told=one.alert_id not in ended) for one in rows]
+
+
+def _key(event: Event) -> Key:
+    return event.watch, json.dumps(dict(event.slice), sort_keys=True)
+
+
+def _alert_id(key: Key, event: Event) -> str:
+    named = "\0".join((*key, "" if event.at is None else event.at.isoformat()))
+    return hashlib.sha256(named.encode()).hexdigest()[:16]
+
+
+def _row(alert: Alert) -> tuple[object, ...]:
+    event = {name: value for name, value in alert.event.data().items() if name != "cases"}
+    return (
+        alert.alert_id, alert.event.watch, json.dumps(dict(alert.event.slice), sort_keys=True),
+        alert.event.status, alert.event.at or alert.noted_at, json.dumps(event), alert.told, alert.noted_at,
+    )  # fmt: skip
+
+
+def _standings(store: StoreReader) -> Mapping[Key, Standing]:
+    return {
+        (watch, slice_): Standing(alert_id, status == "firing", at)
+        for watch, slice_, alert_id, status, at in store.rows(_STANDINGS)
+    }
+
+
+_STANDINGS: Final = """
+SELECT watch, slice, alert_id, status, turned_at FROM alerts
+QUALIFY row_number() OVER (PARTITION BY watch, slice ORDER BY noted_at DESC) = 1
+"""
+
+_ALERTS: Final = """
+SELECT a.alert_id, a.event, a.told, a.noted_at, if(a.status = 'firing', coalesce(c.cases, []), []) AS cases
+FROM alerts a
+LEFT JOIN (SELECT alert_id, list(eval_id ORDER BY noted_at, rowid) AS cases FROM alert_cases GROUP BY ALL) c
+  USING (alert_id)
+ORDER BY a.noted_at
+"""

@@ -1,0 +1,22 @@
+"""From when on the traffic of a watch counts: after a change that is to stay, the new level is usual."""
+
+from datetime import UTC, datetime
+
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
+
+
+def start_of(store: StoreReader, watch: str) -> datetime | None:
+    """Return the time, aware, before which turns do not count for a watch; None: all of them count."""
+    found = store.rows(
+        "SELECT since FROM watch_starts WHERE watch = $watch ORDER BY noted_at DESC LIMIT 1",
+        {"watch": watch},
+    )
+    return found[0][0].replace(tzinfo=UTC) if found else None
+
+
+def rebase(store: Store, watch: str, since: datetime) -> None:
+    """Let a watch learn anew what is usual, from an aware time on."""
+    moment = since.astimezone(UTC).replace(tzinfo=None)
+    with store.transaction():
+        store.append("watch_starts", [(watch, moment, store.now())])

@@ -1,0 +1,35 @@
+"""An alarm as a sentence: for a log, a terminal, a message.  It holds no content of traces."""
+
+from evaltap.evaluator.monitoring.model import Changed, Event
+
+
+def summary(event: Event) -> str:
+    """Return what became of a watch, in a sentence."""
+    name = event.watch + "".join(f" {by}={value}" for by, value in event.slice.items())
+    if event.rate_before is None or event.rate_after is None:
+        return f"{name}: {_of_silence(event)}"
+    before, after = event.rate_before, event.rate_after
+    if event.status == "resolved":
+        return f"{name} is back at {after:.1%} (usual: {before:.1%})"
+    verb = "fell" if after < before else "rose"
+    since = "" if event.since is None else f" since {event.since:%Y-%m-%d}"
+    said = f"{name} {verb} from {before:.1%} to {after:.1%}{since}"
+    if event.most is not None:
+        said += f" (a usual day reaches {event.most:.1%})"
+    return "; ".join([said, *(explanation(one) for one in event.changed[:1])])
+
+
+def explanation(one: Changed) -> str:
+    """Return what a slice has to do with it."""
+    if one.kind == "mix":
+        shares = f"{one.share_before:.1%} -> {one.share_after:.1%} of the turns"
+        return f"{one.by} {one.value}: {shares}; users changed, not the agent"
+    rates = f"{one.rate_before:.1%} -> {one.rate_after:.1%}"
+    return f"{one.by} {one.value}: {rates}, {100 * one.effect:.1f} points of all turns"
+
+
+def _of_silence(event: Event) -> str:
+    if event.status == "firing":
+        since = "" if event.since is None else f" since {event.since:%Y-%m-%d %H:%M} UTC"
+        return f"no turn{since}"
+    return "turns again" if event.status == "resolved" else event.status

@@ -1,0 +1,1 @@
+"""The web page: cases, runs and reviews in a browser, rendered on the server."""

@@ -1,0 +1,302 @@
+"""The application: one table of routes with the role that each needs, and what answers them."""
+
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import anyio.to_thread
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+)
+from starlette.routing import Route
+
+from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.page.asked import Asked, Shown
+from evaltap.evaluator.page.problems import not_for, problem, problem_of
+from evaltap.evaluator.page.rendering import THEMES, Frame, assets, product_version, render
+from evaltap.evaluator.page.routes import (
+    ACTIONS,
+    NAVIGATION,
+    PAGE_SECONDS,
+    PAGES,
+    ActionRoute,
+    PageRoute,
+)
+from evaltap.evaluator.page.security.access import Access, Person
+from evaltap.evaluator.page.security.guard import Guard
+from evaltap.evaluator.page.security.login import (
+    Attempts,
+    local_path,
+    session_of,
+    to_login,
+    with_cookie,
+    without_cookie,
+)
+from evaltap.evaluator.page.security.site import Site
+from evaltap.evaluator.page.statements import RecordedReader, Statement
+from evaltap.evaluator.page.ticks import Live, Ticker
+from evaltap.evaluator.page.twin import as_json
+from evaltap.evaluator.page.views import settings
+from evaltap.evaluator.page.writing import CursorWriter
+from evaltap.evaluator.store.readers import Readers
+from evaltap.schemas.errors import EvaltapError
+
+_YEAR: Final = 365 * 24 * 3600
+
+
+def create_app(
+    readers: Readers,
+    *,
+    store_path: Path,
+    access: Access,
+    site: Site,
+    live: Live | None = None,
+    references: References | None = None,
+    sets: tuple[Path, ...] = (),
+) -> Starlette:
+    """Return the application for one store; `live` tells of new turns where they are being landed.
+
+    `references` are expected turns that were given for scoring and did not land, `sets` what traffic is
+    compared with.
+    """
+    page = _Application(readers, store_path, access, site, live, references, sets)
+    routes = [
+        Route("/static/{name}", page.static),
+        Route("/healthz", page.health),
+        Route("/login", page.login, methods=["GET", "POST"]),
+        Route("/logout", page.logout, methods=["POST"]),
+        Route("/ticks", page.ticks),
+        Route("/settings", page.settings),
+        Route("/settings/{action}", page.settings, methods=["POST"]),
+        Route("/theme", page.theme, methods=["POST"]),
+        *(Route(one.path, partial(page.show, one)) for one in PAGES),
+        *(Route(one.path, partial(page.act, one), methods=["POST"]) for one in ACTIONS),
+    ]
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, site=site)],
+        exception_handlers={404: page.missing},
+    )
+    app.state.ends = lambda: False  # the server says when it ends
+    return app
+
+
+class _Application:
+    def __init__(
+        self,
+        readers: Readers,
+        store_path: Path,
+        access: Access,
+        site: Site,
+        live: Live | None,
+        references: References | None,
+        sets: tuple[Path, ...],
+    ) -> None:
+        self._references = references
+        self._sets = sets
+        self._readers = readers
+        self._store_path = store_path
+        self._access = access
+        self._site = site
+        self._live = live
+        self._ticker = Ticker(live) if live else None
+        self._attempts = Attempts()
+
+    async def show(self, route: PageRoute, request: Request) -> Response:
+        """Answer with a page, a part of it, or its data."""
+        started = time.perf_counter()
+        session = session_of(request, self._access, self._site)
+        if session is None:
+            return to_login(request)
+        asked = self._asked(request, session.person)
+        if not session.person.may(route.role):
+            return self._html(request, not_for(session.person, route.role), asked, started)
+        shown, statements = await anyio.to_thread.run_sync(self._read, route, asked)
+        if asked["format"] == "json":
+            return _json(shown, store_path=self._store_path)
+        return self._html(request, shown, asked, started, statements)
+
+    def _read(self, route: PageRoute, asked: Asked) -> tuple[Shown, tuple[Statement, ...]]:
+        recorded: RecordedReader | None = None
+        try:
+            with self._readers.reading(seconds=route.seconds) as reader:
+                recorded = RecordedReader(reader)
+                return route.view(recorded, asked), tuple(recorded.statements)
+        except EvaltapError as error:
+            return problem_of(error), tuple(recorded.statements if recorded else ())
+
+    async def act(self, route: ActionRoute, request: Request) -> Response:
+        """Write what a form asks for, and lead on."""
+        started = time.perf_counter()
+        session = session_of(request, self._access, self._site)
+        if session is None:
+            return to_login(request)
+        asked = Asked(
+            await _form(request), session.person, self._store_path, self._live is not None
+        )
+        if not session.person.may(route.role):
+            return self._html(request, not_for(session.person, route.role), asked, started)
+        try:
+            target = await anyio.to_thread.run_sync(self._write, route, asked)
+        except EvaltapError as error:
+            return self._html(request, problem_of(error), asked, started)
+        return RedirectResponse(target, 303)
+
+    def _write(self, route: ActionRoute, asked: Asked) -> str:
+        with self._readers.writing(seconds=PAGE_SECONDS) as cursor:
+            return route.act(CursorWriter(self._store_path, cursor), asked)
+
+    def _asked(self, request: Request, person: Person) -> Asked:
+        live = self._live is not None
+        parameters = dict(request.query_params)
+        return Asked(parameters, person, self._store_path, live, self._references, sets=self._sets)
+
+    def _html(
+        self,
+        request: Request,
+        shown: Shown,
+        asked: Asked | None,
+        started: float,
+        statements: tuple[Statement, ...] = (),
+    ) -> Response:
+        query = f"?{request.url.query}" if request.url.query else ""
+        frame = Frame(
+            request.state.nonce,
+            _theme(request),
+            request.url.path + query,
+            (time.perf_counter() - started) * 1e3,
+            statements,
+            NAVIGATION,
+        )
+        headers = {"Retry-After": "2"} if shown.status == 503 else None
+        return HTMLResponse(render(shown, asked, frame), shown.status, headers)
+
+    async def login(self, request: Request) -> Response:
+        """Show where the code goes; take it and open a session."""
+        if request.method != "POST":
+            shown = Shown(
+                "login.html.j2",
+                "Log in",
+                {"next": local_path(request.query_params.get("next", "/")), "wrong": ""},
+            )
+            return self._html(request, shown, None, time.perf_counter())
+        form = await _form(request)
+        onward = local_path(form.get("next", "/"))
+        client = request.client.host if request.client else ""
+        if not self._attempts.allow(client):
+            wrong, status = "Too many attempts; wait a minute and try again.", 429
+        else:
+            person = self._access.redeem(form.get("code", ""))
+            if person is not None:
+                if (before := session_of(request, self._access, self._site)) is not None:
+                    self._access.end(before.session_id)
+                response = RedirectResponse(onward, 303)
+                with_cookie(response, request, self._site, self._access.log_in(person))
+                return response
+            wrong, status = (
+                "This code is wrong, used or too old. `evaltap ui --link` prints a new link.",
+                403,
+            )
+        shown = Shown("login.html.j2", "Log in", {"next": onward, "wrong": wrong}, status)
+        return self._html(request, shown, None, time.perf_counter())
+
+    async def logout(self, request: Request) -> Response:
+        """End the session."""
+        if (session := session_of(request, self._access, self._site)) is not None:
+            self._access.end(session.session_id)
+        response = RedirectResponse("/login", 303)
+        without_cookie(response, self._site)
+        return response
+
+    async def settings(self, request: Request) -> Response:
+        """Show who is logged in; invite a colleague, or end a session."""
+        started = time.perf_counter()
+        session = session_of(request, self._access, self._site)
+        if session is None:
+            return to_login(request)
+        asked = self._asked(request, session.person)
+        if not session.person.may("admin"):
+            return self._html(request, not_for(session.person, "admin"), asked, started)
+        form = await _form(request) if request.method == "POST" else {}
+        link = wrong = ""
+        if request.path_params.get("action") == "end":
+            self._access.end(form.get("session", ""))
+            return RedirectResponse("/settings", 303)
+        if form:
+            try:
+                name, role = form.get("name", ""), form.get("role", "")
+                link = settings.invite(self._access, self._site.address, name, role)
+            except EvaltapError as error:
+                wrong = str(error)
+        page = settings.read(
+            self._access, session.session_id, link=link, invited=form.get("name", ""), problem=wrong
+        )
+        shown = Shown("settings.html.j2", "Settings", page, 400 if wrong else 200)
+        return self._html(request, shown, asked, started)
+
+    async def theme(self, request: Request) -> Response:
+        """Keep the reader's choice of light or dark."""
+        form = await _form(request)
+        response = RedirectResponse(local_path(form.get("next", "/")), 303)
+        chosen = form.get("theme", "")
+        response.set_cookie(
+            "evaltap-theme", chosen if chosen in THEMES else "system",
+            max_age=_YEAR, samesite="lax", httponly=True,
+        )  # fmt: skip
+        return response
+
+    async def static(self, request: Request) -> Response:
+        """Answer with a file of the page's own; its name holds a hash of its content."""
+        file = assets().get(f"/static/{request.path_params['name']}")
+        if file is None:
+            return PlainTextResponse("no such file", 404)
+        return FileResponse(file, headers={"Cache-Control": f"public, max-age={_YEAR}, immutable"})
+
+    async def ticks(self, request: Request) -> Response:
+        """Tell a browser that there is something new, as long as it listens."""
+        if session_of(request, self._access, self._site) is None:
+            return to_login(request)
+        if self._ticker is None:
+            return PlainTextResponse("nothing lands in this file while it is shown", 404)
+        return self._ticker.answer(request)
+
+    async def health(self, request: Request) -> Response:
+        """Tell that the page answers."""
+        return PlainTextResponse("ok")
+
+    async def missing(self, request: Request, error: Exception) -> Response:
+        """Answer for an address that there is not."""
+        session = session_of(request, self._access, self._site)
+        if session is None:
+            return (
+                to_login(request)
+                if request.method == "GET"
+                else PlainTextResponse("not found", 404)
+            )
+        shown = problem(404, "There is no page at this address.")
+        return self._html(request, shown, self._asked(request, session.person), time.perf_counter())
+
+
+def _json(shown: Shown, *, store_path: Path) -> Response:
+    data = {"evaltap": product_version(), "store": str(store_path), "data": shown.data}
+    return Response(as_json(data), shown.status, media_type="application/json")
+
+
+def _theme(request: Request) -> str:
+    chosen = request.cookies.get("evaltap-theme", "")
+    return chosen if chosen in THEMES else "system"
+
+
+async def _form(request: Request) -> Mapping[str, Any]:
+    body = (await request.body()).decode("utf-8", "replace")
+    return dict(parse_qsl(body, keep_blank_values=True, max_num_fields=200))

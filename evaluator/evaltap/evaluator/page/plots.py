@@ -1,0 +1,159 @@
+"""Charts as SVG shapes in a box of 640 by 120: bars, lines with a band, and their words for everybody."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+WIDTH: Final = 640
+HEIGHT: Final = 120
+_TOP: Final = 4
+
+Place = Callable[[Any], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One bucket of time; None where nothing is known."""
+
+    at: datetime
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    part: float = 0.0
+    """Of bars: how much of the value is stacked in another colour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bucket as a rectangle."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    part_y: float
+    part_height: float
+    title: str
+    incomplete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What a template draws, and the sentence that says the same."""
+
+    name: str
+    value: str
+    """The figure beside the name."""
+    sentence: str
+    top: str
+    """What the upper edge stands for."""
+    bottom: str
+    first: str
+    last: str
+    bars: tuple[Bar, ...] = ()
+    lines: tuple[tuple[str, str], ...] = ()
+    """Class and path of each line."""
+    band: str = ""
+    dashed: float | None = None
+    """Where a threshold is drawn."""
+    rows: tuple[tuple[str, ...], ...] = ()
+    """The same as a table: its head, and a row a bucket."""
+
+
+def bars(
+    name: str, points: Sequence[Point], *, words: str, say: str, part: str = "", value: str = ""
+) -> Chart:
+    """Draw counts; the last bucket is not over yet and is drawn so.  `words`: the unit."""
+    most = max((point.value or 0 for point in points), default=0) or 1
+    step = WIDTH / max(1, len(points))
+    drawn = []
+    for place, point in enumerate(points):
+        if not point.value:
+            continue
+        height = max(1.5, (HEIGHT - _TOP) * point.value / most)
+        below = min(height, (HEIGHT - _TOP) * point.part / most)
+        more = f", {point.part:,.0f} {part}" if part and point.part else ""
+        title = f"{_time(point.at)}: {point.value:,.6g} {words}{more}"
+        drawn.append(
+            Bar(
+                round(place * step + 0.5, 1), round(HEIGHT - height, 1), round(max(1.0, step - 1), 1),
+                round(height, 1), round(HEIGHT - below, 1), round(below, 1), title,
+                place == len(points) - 1,
+            )
+        )  # fmt: skip
+    head = ("time", words, part) if part else ("time", words)
+    rows = [(_time(p.at), f"{p.value:,.6g}", f"{p.part:,.0f}") for p in points if p.value]
+    return Chart(
+        name, value, say, f"{most:,.6g}", "0", _time(points[0].at) if points else "",
+        _time(points[-1].at) if points else "", tuple(drawn),
+        rows=(head, *(row[: len(head)] for row in rows)),
+    )  # fmt: skip
+
+
+def lines(
+    name: str,
+    series: Sequence[tuple[str, Sequence[Point]]],
+    *,
+    say: str,
+    value: str = "",
+    low: float | None = None,
+    high: float | None = None,
+    form: str = "{:,.3g}",
+    dashed: float | None = None,
+) -> Chart:
+    """Draw one line for each series; the first has a band where its points have ends of intervals."""
+    seen = [
+        v for _, points in series for p in points for v in (p.value, p.low, p.high) if v is not None
+    ]
+    bottom = min(seen, default=0.0) if low is None else low
+    top = max(seen, default=1.0) if high is None else high
+    if top <= bottom:
+        top = bottom + 1
+    points = series[0][1]
+
+    def y(one: float) -> float:
+        inside = min(max(one, bottom), top)
+        return round(_TOP + (HEIGHT - _TOP - 1) * (1 - (inside - bottom) / (top - bottom)), 1)
+
+    def x(place: int) -> float:
+        return round((place + 0.5) * WIDTH / max(1, len(points)), 1)
+
+    drawn = tuple((kind, _path(one, x, y)) for kind, one in series)
+    known = [(n, p) for n, p in enumerate(points) if p.low is not None and p.high is not None]
+    upper = [f"{x(n)} {y(p.high or 0)}" for n, p in known]
+    lower = [f"{x(n)} {y(p.low or 0)}" for n, p in reversed(known)]
+    names = [kind for kind, _ in series]
+    rows = tuple(
+        (_time(p.at), *(_said(one[n].value, form) for _, one in series))
+        for n, p in enumerate(points)
+        if p.value is not None
+    )
+    return Chart(
+        name, value, say, form.format(top), form.format(bottom),
+        _time(points[0].at) if points else "", _time(points[-1].at) if points else "",
+        lines=drawn, band=f"M{' L'.join([*upper, *lower])}Z" if len(known) > 1 else "",
+        dashed=None if dashed is None else y(dashed), rows=(("time", *names), *rows),
+    )  # fmt: skip
+
+
+def _said(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)
+
+
+def _path(points: Sequence[Point], x: Place, y: Place) -> str:
+    """Return a path with a gap where nothing is known."""
+    parts, drawing = [], False
+    for place, point in enumerate(points):
+        if point.value is None:
+            drawing = False
+            continue
+        parts.append(f"{'L' if drawing else 'M'}{x(place)} {y(point.value)}")
+        if not drawing:
+            parts.append("h.01")  # so that a lone point is seen
+        drawing = True
+    return "".join(parts)
+
+
+def _time(at: datetime) -> str:
+    return f"{at.day} {at:%b %H:%M}"

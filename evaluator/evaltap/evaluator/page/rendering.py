@@ -1,0 +1,125 @@
+"""From data to HTML: the templates, what they may call, and the frame around every page."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from jinja2 import Environment
+
+from evaltap.evaluator.page.asked import Asked, Shown, link
+from evaltap.evaluator.page.keys import KEYS
+from evaltap.evaluator.page.statements import Statement
+from evaltap.evaluator.reports.charts import STATUS_WORDS, amount, duration, money
+from evaltap.evaluator.reports.html import templates
+
+STATIC: Final = Path(__file__).parent / "static"
+SCRIPTS: Final = ("htmx.min.js", "hx-csp.min.js", "live.js", "page.js")
+THEMES: Final = ("system", "light", "dark")
+SIGNS: Final = {
+    "passed": "✓",
+    "failed": "✕",
+    "crashed": "↯",
+    "error": "!",
+    "not_evaluated": "–",
+    "unscored": "·",
+}
+WORDS: Final = {**STATUS_WORDS, "unscored": "not scored"}
+
+
+class NavigationItem(NamedTuple):
+    """One word of the bar."""
+
+    path: str
+    name: str
+    key: str
+    """Of `g` and this key."""
+    role: str = "viewer"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What is around a page."""
+
+    nonce: str
+    theme: str
+    path: str
+    """Of this page, with its parameters."""
+    milliseconds: float
+    statements: tuple[Statement, ...]
+    navigation: tuple[NavigationItem, ...]
+
+
+@cache
+def asset(name: str) -> str:
+    """Return the address of a static file; it changes with its content, so it may be kept for ever."""
+    digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+    stem, _, ending = name.rpartition(".")
+    return f"/static/{stem}.{digest}.{ending}"
+
+
+@cache
+def assets() -> Mapping[str, Path]:
+    """Return the static files by their addresses."""
+    endings = (".js", ".css", ".svg")
+    return {asset(file.name): file for file in STATIC.iterdir() if file.suffix in endings}
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates with what they may call."""
+    made = templates("evaltap.evaluator.page", "templates")
+    made.filters.update(
+        amount=amount, duration=duration, money=money, number=number, percent=percent, when=when,
+        day_time=day_time,
+    )  # fmt: skip
+    made.globals.update(
+        asset=asset, link=link, signs=SIGNS, words=WORDS, scripts=SCRIPTS, keys=KEYS,
+        product_version=product_version(),
+    )  # fmt: skip
+    return made
+
+
+def render(shown: Shown, asked: Asked | None, frame: Frame) -> str:
+    """Return the HTML of a page, or of a part of one."""
+    template = environment().get_template(shown.template)
+    context: dict[str, Any] = {
+        "data": shown.data,
+        "asked": asked,
+        "frame": frame,
+        "title": shown.title,
+    }
+    return template.render(context)
+
+
+@cache
+def product_version() -> str:
+    """Return the version of evaltap."""
+    try:
+        return version("evaltap")
+    except PackageNotFoundError:  # read from its folder, not installed
+        return ""
+
+
+def number(value: float | None) -> str:
+    """Return a score with at most three decimals."""
+    return "–" if value is None else f"{value:.3f}".rstrip("0").rstrip(".") or "0"
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """Return a share in per cent."""
+    return "–" if value is None else f"{100 * value:.{digits}f} %"
+
+
+def when(at: datetime | None) -> str:
+    """Return a time in UTC as `23 Nov 14:02:11`."""
+    return "" if at is None else f"{at.day} {at:%b %H:%M:%S}"
+
+
+def day_time(at: datetime | None) -> str:
+    """Return a time in UTC as `23 Nov 14:02`."""
+    return "" if at is None else f"{at.day} {at:%b %H:%M}"

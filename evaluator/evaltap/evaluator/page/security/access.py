@@ -1,0 +1,188 @@
+"""Who may use the page: one-time codes, sessions and their roles, kept in the user's state folder.
+
+Codes and sessions are files named by the SHA-256 of their secret, which is nowhere on disk.  A code is
+used up by deleting its file, so it opens one session only, whoever comes first.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.private import private_file
+
+ROLES: Final = ("viewer", "reviewer", "admin")
+"""What people may do, each more than the one before: read; also review and export; also invite."""
+TOKEN_FILE_VARIABLE: Final = "EVALTAP_UI_TOKEN_FILE"
+FIRST_LINK_SECONDS: Final = 600.0
+INVITATION_SECONDS: Final = 72 * 3600.0
+IDLE_SECONDS: Final = 12 * 3600.0
+SESSION_SECONDS: Final = 7 * 24 * 3600.0
+_TOUCH_SECONDS: Final = 60.0
+_SHORTEST_TOKEN: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody who is logged in."""
+
+    name: str
+    role: str
+
+    def may(self, role: str) -> bool:
+        """Tell whether this person has a role, or one that includes it."""
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A browser that is logged in."""
+
+    session_id: str
+    """Names it in the settings; it does not log in."""
+    person: Person
+    opened_at: float
+    seen_at: float
+
+
+def state_folder(store: Path) -> Path:
+    """Return where the page of a DuckDB file keeps who may use it, in the user's state folder."""
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    name = hashlib.sha256(str(store.resolve()).encode()).hexdigest()[:16]
+    return Path(state) / "evaltap" / "ui" / name
+
+
+class Access:
+    """The codes and sessions of one page."""
+
+    def __init__(self, folder: Path, *, now: Callable[[], float] = time.time) -> None:
+        self._codes, self._sessions = folder / "codes", folder / "sessions"
+        self._folder = folder
+        self._now = now
+        for one in (folder, self._codes, self._sessions):
+            one.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def own_name(self) -> str:
+        """Return the page's name below `localhost`: the same at every start."""
+        file = self._folder / "name.json"
+        found = _read(file)
+        if found is None:
+            found = {"name": f"evaltap-{secrets.token_hex(4)}"}
+            _write(file, found)
+        return f"{found['name']}.localhost"
+
+    def invite(self, person: Person, seconds: float = FIRST_LINK_SECONDS) -> str:
+        """Return a code that logs a person in once, within so many seconds."""
+        if person.role not in ROLES:
+            raise InputError(f"no role {person.role!r}; expected one of {', '.join(ROLES)}")
+        if not person.name.strip() or len(person.name) > 100:
+            raise InputError("whom to invite? give --name NAME, 1 to 100 characters")
+        self._forget_old()
+        code = secrets.token_urlsafe(24)
+        _write(self._codes / _digest(code), {**asdict(person), "until": self._now() + seconds})
+        return code
+
+    def redeem(self, code: str) -> Person | None:
+        """Use up a code; return whom it was for, None for one that is wrong, used or too old."""
+        if (person := self._by_token_file(code)) is not None:
+            return person
+        file = self._codes / _digest(code.strip())
+        found = _read(file)
+        if found is None:
+            return None
+        try:
+            file.unlink()
+        except FileNotFoundError:  # another request was quicker
+            return None
+        return Person(found["name"], found["role"]) if self._now() < found["until"] else None
+
+    def _by_token_file(self, code: str) -> Person | None:
+        path = os.environ.get(TOKEN_FILE_VARIABLE)
+        if not path:
+            return None
+        try:
+            token = Path(path).read_text("utf-8").strip()
+        except (OSError, ValueError):
+            return None
+        if len(token) < _SHORTEST_TOKEN:
+            return None
+        equal = hmac.compare_digest(token.encode(), code.strip().encode("utf-8", "replace"))
+        return Person("token", "admin") if equal else None
+
+    def log_in(self, person: Person) -> str:
+        """Return the secret of a new session, for a cookie."""
+        secret = secrets.token_urlsafe(32)
+        now = self._now()
+        _write(self._sessions / _digest(secret), {**asdict(person), "opened": now, "seen": now})
+        return secret
+
+    def session(self, secret: str) -> Session | None:
+        """Return the session of a cookie and note that it is used; None when it has ended."""
+        file = self._sessions / _digest(secret)
+        found = _read(file)
+        session = None if found is None else _session(file.name, found)
+        if session is None or self._is_over(session):
+            return None
+        if self._now() - session.seen_at >= _TOUCH_SECONDS:
+            session = replace(session, seen_at=self._now())
+            _write(file, {**(found or {}), "seen": session.seen_at})
+        return session
+
+    def sessions(self) -> list[Session]:
+        """Return who is logged in, the latest use first."""
+        found = (
+            _session(file.name, data) for file in _files(self._sessions) if (data := _read(file))
+        )
+        open_ones = [one for one in found if not self._is_over(one)]
+        return sorted(open_ones, key=lambda one: -one.seen_at)
+
+    def end(self, session_id: str) -> None:
+        """End a session."""
+        for file in _files(self._sessions):
+            if file.name.startswith(session_id) and len(session_id) >= 12:
+                file.unlink(missing_ok=True)
+
+    def _is_over(self, session: Session) -> bool:
+        now = self._now()
+        idle, age = now - session.seen_at, now - session.opened_at
+        return idle > IDLE_SECONDS or age > SESSION_SECONDS
+
+    def _forget_old(self) -> None:
+        for file in _files(self._codes):
+            if (found := _read(file)) is not None and found["until"] <= self._now():
+                file.unlink(missing_ok=True)
+        for file in _files(self._sessions):
+            if (found := _read(file)) is not None and self._is_over(_session(file.name, found)):
+                file.unlink(missing_ok=True)
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+def _session(name: str, found: dict[str, Any]) -> Session:
+    return Session(name[:16], Person(found["name"], found["role"]), found["opened"], found["seen"])
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (file for file in folder.iterdir() if not file.name.startswith("."))
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    with suppress(OSError, ValueError):
+        found = json.loads(file.read_text("utf-8"))
+        return found if isinstance(found, dict) else None
+    return None
+
+
+def _write(file: Path, data: dict[str, Any]) -> None:
+    with private_file(file) as written:
+        written.write(json.dumps(data).encode())

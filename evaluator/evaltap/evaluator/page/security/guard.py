@@ -1,0 +1,110 @@
+"""What every request meets first, and every response carries: names, origins, limits and the policy."""
+
+import logging
+import secrets
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from evaltap.evaluator.page.security.site import Site, refusal
+
+MOST_BODY: Final = 1_000_000
+_LOG = logging.getLogger("evaltap.page")
+_FIXED: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Guard:
+    """ASGI middleware: refuses what other sites send, limits bodies, sets the policy.
+
+    The nonce of a response is in `request.state.nonce`.
+    """
+
+    def __init__(self, app: ASGIApp, *, site: Site) -> None:
+        self._app = app
+        self._site = site
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        nonce = secrets.token_urlsafe(16)
+        scope.setdefault("state", {})["nonce"] = nonce
+        started = False
+
+        async def send_with_policy(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                headers["Content-Security-Policy"] = policy(nonce)
+                headers.setdefault("Cache-Control", "no-store")
+                for name, value in _FIXED.items():
+                    headers[name] = value
+            await send(message)
+
+        if (answer := self._refused(scope)) is not None:
+            await answer(scope, receive, send_with_policy)
+            return
+        try:
+            await self._app(scope, _limited(receive), send_with_policy)
+        except TooLargeError:
+            answer = PlainTextResponse("The request is larger than 1 MB.", 413)
+            await answer(scope, receive, send_with_policy)
+        except Exception:
+            # A programming fault: the reader gets no details of it, the log does.
+            _LOG.exception("a page failed")
+            if not started:
+                answer = PlainTextResponse("This page failed; the log of evaltap says why.", 500)
+                await answer(scope, receive, send_with_policy)
+
+    def _refused(self, scope: Scope) -> PlainTextResponse | None:
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not self._site.serves(hosts[0]):
+            return PlainTextResponse(
+                f"This page is at {self._site.address}; other names need --allow-host.", 421
+            )
+        if why := refusal(scope["method"], headers, self._site):
+            _LOG.warning("refused: %s", why)
+            return PlainTextResponse(f"Refused: {why}.", 403)
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > MOST_BODY:
+            return PlainTextResponse("The request is larger than 1 MB.", 413)
+        return None
+
+
+class TooLargeError(Exception):
+    """Report a body that is larger than it said."""
+
+
+def _limited(receive: Receive) -> Receive:
+    seen = 0
+
+    async def limited() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > MOST_BODY:
+            raise TooLargeError
+        return message
+
+    return limited
+
+
+def policy(nonce: str) -> str:
+    """Return the content security policy of a response: its own files, and scripts that it names."""
+    return (
+        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'self'; img-src 'self' data:;"
+        " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none';"
+        " require-trusted-types-for 'script'; trusted-types htmx"
+    )

@@ -1,0 +1,94 @@
+"""Logging in with a one-time code, and out again."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from evaltap.evaluator.page.security.access import IDLE_SECONDS, Access, Session
+from evaltap.evaluator.page.security.site import Site, is_loopback, split_host
+
+_EACH: Final = 5
+_ALL: Final = 30
+_WINDOW_SECONDS: Final = 60.0
+
+
+class Attempts:
+    """Counts attempts to log in: five a minute from an address, thirty in all."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._made: deque[tuple[float, str]] = deque()
+
+    def allow(self, address: str) -> bool:
+        """Count an attempt; tell whether it may be made."""
+        now = self._clock()
+        while self._made and now - self._made[0][0] > _WINDOW_SECONDS:
+            self._made.popleft()
+        if len(self._made) >= _ALL or sum(one == address for _, one in self._made) >= _EACH:
+            return False
+        self._made.append((now, address))
+        return True
+
+
+def local_path(written: str) -> str:
+    """Return a path of this page to go on to; `/` for anything else."""
+    parts = urlsplit(written)
+    strange = parts.scheme or parts.netloc or "\\" in written or not written.isprintable()
+    if strange or not written.startswith("/") or written.startswith("//"):
+        return "/"
+    return written
+
+
+def session_of(request: Request, access: Access, site: Site) -> Session | None:
+    """Return the session that a request's cookie names."""
+    for name in (f"__Host-evaltap-{site.port}", f"evaltap-{site.port}"):
+        if (secret := request.cookies.get(name)) and (found := access.session(secret)):
+            return found
+    return None
+
+
+def with_cookie(response: Response, request: Request, site: Site, secret: str) -> None:
+    """Give the browser the secret of its session."""
+    secure = keeps_secure_cookies(request, site)
+    response.set_cookie(
+        f"{'__Host-' if secure else ''}evaltap-{site.port}",
+        secret, max_age=int(IDLE_SECONDS), path="/", secure=secure, httponly=True, samesite="lax",
+    )  # fmt: skip
+
+
+def without_cookie(response: Response, site: Site) -> None:
+    """Have the browser forget its session."""
+    for prefix, secure in (("__Host-", True), ("", False)):
+        response.delete_cookie(
+            f"{prefix}evaltap-{site.port}", path="/", secure=secure, httponly=True, samesite="lax"
+        )
+
+
+def keeps_secure_cookies(request: Request, site: Site) -> bool:
+    """Tell whether the browser keeps a Secure cookie of this address.
+
+    Without TLS most do on this machine's own addresses; Safari does not.
+    """
+    if site.scheme == "https":
+        return True
+    name, _ = split_host(request.headers.get("host", ""))
+    agent = request.headers.get("user-agent", "")
+    safari = "Safari/" in agent and "Chrome/" not in agent and "Chromium/" not in agent
+    return is_loopback(name or "") and not safari
+
+
+def to_login(request: Request) -> Response:
+    """Send a reader who is not logged in to the login; a script or a fragment gets the status only."""
+    if request.query_params.get("format") == "json" or request.query_params.get("part"):
+        return Response("Log in first.", 401, media_type="text/plain")
+    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    address = request.url.replace(path="/login", query="", fragment="")
+    target = "/login" if path == "/" else str(address.include_query_params(next=path))
+    if path != "/":  # a path, not an address: what name the reader used stays
+        target = f"/login?{target.partition('?')[2]}"
+    return RedirectResponse(target, 303)

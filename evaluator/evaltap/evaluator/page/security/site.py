@@ -1,0 +1,88 @@
+"""Where the page is: its names, its port, and the requests that are meant for it."""
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
+_LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine reaches an address."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The address that the page is served at."""
+
+    host: str
+    port: int
+    name: str = ""
+    """A name of its own below `localhost`: cookies of a name do not reach other pages of this machine."""
+    names: frozenset[str] = frozenset()
+    """More names that people may use, as that of the machine."""
+    scheme: str = "http"
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
+
+    @property
+    def address(self) -> str:
+        """The address to open."""
+        host = self.name or (f"[{self.host}]" if ":" in self.host else self.host)
+        return f"{self.scheme}://{host}:{self.port}"
+
+    def serves(self, host: str) -> bool:
+        """Tell whether a Host header names this page, with or without the port."""
+        name, port = split_host(host)
+        if name is None or port not in (None, self.port):
+            return False
+        known = {self.host.lower(), self.name.lower(), *self.names} - {""}
+        return name in (known | _LOCAL_NAMES if self.local else known)
+
+
+def split_host(written: str) -> tuple[str | None, int | None]:
+    """Return the name in lower case without a trailing dot, and the port; no name for what is no host."""
+    text = written.strip().lower()
+    if text.startswith("["):
+        name, bracket, rest = text[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            return None, None
+    else:
+        name, colon, rest = text.partition(":")
+        rest = colon + rest
+    if rest and not rest[1:].isdecimal():
+        return None, None
+    name = name.removesuffix(".")
+    return (name or None), (int(rest[1:]) if rest else None)
+
+
+def refusal(method: str, headers: Mapping[str, str], site: Site) -> str:
+    """Return why a request of another site is refused; empty for one that may go on.
+
+    Browsers say with Sec-Fetch-Site who asks; other ports of this machine count as `same-site` and are
+    strangers, too.  Without it the origin must be ours.
+    """
+    fetch_site = headers.get("sec-fetch-site", "")
+    if method in SAFE_METHODS:
+        foreign = fetch_site in ("cross-site", "same-site")
+        if foreign and headers.get("sec-fetch-mode") != "navigate":
+            return f"a {fetch_site} request that is no navigation"
+        return ""
+    if fetch_site:
+        return "" if fetch_site == "same-origin" else f"a {fetch_site} request"
+    origin = headers.get("origin", "")
+    if not origin:
+        return "a request without Sec-Fetch-Site and Origin"
+    own = f"{site.scheme}://{headers.get('host', '').strip().lower()}"
+    return "" if origin.lower() == own else f"a request of {origin[:100]}"

@@ -1,0 +1,93 @@
+"""The SQL that a page ran, to be shown and copied into `duckdb`."""
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from evaltap.evaluator.store.queries import Row, Rows, StoreReader
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement with its values written into it."""
+
+    sql: str
+    milliseconds: float
+
+
+class RecordedReader(StoreReader):
+    """Reads through another reader and keeps what was asked."""
+
+    def __init__(self, reader: StoreReader) -> None:
+        self.path = reader.path
+        self._reader = reader
+        self.statements: list[Statement] = []
+
+    def rows(self, query: str, parameters: Any = None) -> Rows:
+        """Return all rows of a query."""
+        return self._kept(query, parameters, self._reader.rows)
+
+    def records(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
+        """Return all rows of a query as dicts by column name."""
+        return self._kept(query, parameters, self._reader.records)
+
+    def stream(self, query: str, parameters: Any = None, *, size: int = 500) -> Iterator[Rows]:
+        """Yield the rows of a query in chunks."""
+        self.statements.append(Statement(written_out(query, parameters), 0.0))
+        return self._reader.stream(query, parameters, size=size)
+
+    def execute(self, statement: str, parameters: Any = None) -> None:
+        """Run statements whose result is of no interest."""
+        self._kept(statement, parameters, self._reader.execute)
+
+    def append(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> None:
+        """Append rows to a temporary table."""
+        self._reader.append(table, rows)
+
+    def close(self) -> None:
+        """Do nothing: the reader belongs to whoever gave it."""
+
+    def unlimited_memory(self) -> AbstractContextManager[None]:
+        """Let the block read rows that may be large."""
+        return self._reader.unlimited_memory()
+
+    def _kept(self, query: str, parameters: Any, ask: Callable[[str, Any], Found]) -> Found:
+        started = time.perf_counter()
+        found = ask(query, parameters)
+        taken = (time.perf_counter() - started) * 1e3
+        self.statements.append(Statement(written_out(query, parameters), taken))
+        return found
+
+
+def written_out(query: str, parameters: Any) -> str:
+    """Return a statement with its values as literals, for people; the page itself binds them."""
+    text = re.sub(r"\n\s*\n", "\n", query.strip())
+    if isinstance(parameters, Mapping):
+        named = re.compile(r"\$([A-Za-z_]\w*)")
+        return named.sub(
+            lambda found: _literal(parameters[found[1]]) if found[1] in parameters else found[0],
+            text,
+        )
+    values = iter(parameters or ())
+    return re.sub(r"\?", lambda found: _literal(next(values, "?")), text) if parameters else text
+
+
+def _literal(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool | int | float):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_literal, value))}]"
+    if isinstance(value, datetime | date):
+        return f"TIMESTAMP '{value}'"
+    escaped = str(value).replace("'", "''")
+    return f"'{escaped}'"

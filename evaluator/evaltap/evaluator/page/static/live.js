@@ -1,0 +1,46 @@
+"use strict";
+// New numbers as turns land.  One tab of the browser listens, for all of them: a host has six connections.
+(() => {
+  const state = document.getElementById("live-state");
+  if (!state) return;
+  const words = state.querySelector("span");
+  const channel = new BroadcastChannel("evaltap-ticks");
+  let paused = false;
+  let shown = null;
+  let heard = Date.now();
+  const say = (kind, text) => { state.className = "live " + kind; words.textContent = text; };
+  function tick(version) {
+    heard = Date.now();
+    if (paused) return;
+    say("", "live");
+    if (version === shown || document.visibilityState !== "visible") return;
+    shown = version;
+    document.body.dispatchEvent(new CustomEvent("tick"));
+  }
+  channel.addEventListener("message", (event) => tick(event.data));
+  if (navigator.locks) {
+    navigator.locks.request("evaltap-live", () => new Promise(() => {
+      const source = new EventSource("/ticks");
+      source.addEventListener("message", (event) => {
+        channel.postMessage(event.data);
+        tick(event.data);
+      });
+    }));
+  }
+  setInterval(() => {
+    if (paused || Date.now() - heard < 15000) return;
+    say("off", "not live: asking every 5 s");
+    if (document.visibilityState === "visible") document.body.dispatchEvent(new CustomEvent("tick"));
+  }, 5000);
+  document.addEventListener("visibilitychange", () => { shown = null; });
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest('[data-action="pause"]');
+    if (!button) return;
+    paused = !paused;
+    shown = null;
+    button.setAttribute("aria-pressed", String(paused));
+    button.textContent = paused ? "Go on" : "Pause";
+    if (paused) say("paused", "paused at " + new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }));
+    else say("", "live");
+  });
+})();

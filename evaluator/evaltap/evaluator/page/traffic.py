@@ -1,0 +1,211 @@
+"""What summaries say of a span of time: turns, rates with their intervals, quantiles, tools."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from evaltap.evaluator.reports.model import SEVERITY
+from evaltap.evaluator.stats.difference import Rate, difference
+from evaltap.evaluator.stats.intervals import Interval, wilson_of
+from evaltap.evaluator.store.queries import StoreReader
+
+SPANS: Final = {
+    "1h": (timedelta(hours=1), timedelta(minutes=1)),
+    "6h": (timedelta(hours=6), timedelta(minutes=5)),
+    "24h": (timedelta(hours=24), timedelta(minutes=15)),
+    "7d": (timedelta(days=7), timedelta(hours=2)),
+    "30d": (timedelta(days=30), timedelta(hours=6)),
+}
+"""The spans that one can choose, with the buckets that they are drawn in."""
+_COUNTED: Final = ("passed", "failed", "crashed")
+_BIN: Final = 1.05
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From when to when, in buckets of a width; times in UTC without a zone, as in the tables."""
+
+    name: str
+    start: datetime
+    end: datetime
+    width: timedelta
+
+    @property
+    def unit(self) -> str:
+        """Which summaries to read."""
+        return "hour" if self.width >= timedelta(hours=1) else "minute"
+
+    @property
+    def buckets(self) -> int:
+        """How many buckets there are."""
+        return -(-(self.end - self.start) // self.width)
+
+    @property
+    def before(self) -> "Span":
+        """The span of the same length before it."""
+        length = self.end - self.start
+        return Span(self.name, self.start - length, self.start, self.width)
+
+    def place(self, at: datetime) -> int:
+        """Return the bucket of a time."""
+        return min(self.buckets - 1, max(0, (at - self.start) // self.width))
+
+    def times(self) -> list[datetime]:
+        """Return when each bucket begins."""
+        return [self.start + number * self.width for number in range(self.buckets)]
+
+    def parameters(self, app: str) -> dict[str, Any]:
+        """Return what the statements of this module bind."""
+        return {"start": self.start, "until": self.end, "app": app}
+
+
+def span_of(name: str, end: datetime) -> Span:
+    """Return the span of a name that ends with the bucket of a time."""
+    length, width = SPANS.get(name, SPANS["24h"])
+    day = datetime(end.year, end.month, end.day)
+    start_of_next = day + (-(-(end - day) // width)) * width
+    last = start_of_next if start_of_next > end else start_of_next + width
+    return Span(name if name in SPANS else "24h", last - length, last, width)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRate:
+    """The verdicts of a metric, of turns, and what of all traffic passes."""
+
+    metric: str
+    digest: str
+    counts: Mapping[str, int]
+    """Turns by status."""
+    rate: Rate | None
+    effective: float
+    """How many unweighted turns would say as much (Kish)."""
+    mean: float | None
+
+
+_WHERE: Final = "bucket >= $start AND bucket < $until AND ($app::VARCHAR = '' OR app_name = $app)"
+
+
+def turn_rows(reader: StoreReader, span: Span, app: str) -> list[dict[str, Any]]:
+    """Return turns, errors, weights, costs and tokens by bucket of the summaries."""
+    return reader.records(
+        f"""SELECT bucket, sum(turns)::BIGINT AS turns, sum(errors + incomplete)::BIGINT AS errors,
+                   sum(weight) AS weight, sum(cost_usd) AS cost_usd,
+                   sum(coalesce(input_tokens, 0) + coalesce(output_tokens, 0))::DOUBLE AS tokens
+            FROM turns_by_{span.unit} WHERE {_WHERE} GROUP BY bucket ORDER BY bucket""",
+        span.parameters(app),
+    )
+
+
+def score_rows(reader: StoreReader, span: Span, app: str) -> list[dict[str, Any]]:
+    """Return verdicts by bucket, metric, version of the metric and status."""
+    return reader.records(
+        f"""SELECT bucket, metric_name, metric_digest, status, sum(n)::BIGINT AS n, sum(w) AS w,
+                   sum(w2) AS w2, sum(score_sum) AS score_sum, sum(scored_w) AS scored_w
+            FROM scores_by_{span.unit} WHERE {_WHERE} GROUP BY ALL ORDER BY bucket""",
+        span.parameters(app),
+    )
+
+
+def newest_versions(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the rows of each metric's newest version: verdicts of two rubrics do not mix."""
+    newest = {row["metric_name"]: row["metric_digest"] for row in rows}
+    return [row for row in rows if newest[row["metric_name"]] == row["metric_digest"]]
+
+
+def rates(rows: Sequence[Mapping[str, Any]]) -> list[MetricRate]:
+    """Return each metric's rate over the rows."""
+    names = sorted({(row["metric_name"], row["metric_digest"]) for row in rows})
+    return [
+        _rate(*key, [row for row in rows if (row["metric_name"], row["metric_digest"]) == key])
+        for key in names
+    ]
+
+
+def _rate(name: str, digest: str, rows: Sequence[Mapping[str, Any]]) -> MetricRate:
+    counts: dict[str, int] = {status: 0 for status in SEVERITY}
+    for row in rows:
+        counts[row["status"]] += row["n"]
+    found, effective = share(rows)
+    weight = sum(row["scored_w"] for row in rows)
+    scores = sum(row["score_sum"] or 0 for row in rows)
+    return MetricRate(name, digest, counts, found, effective, scores / weight if weight else None)
+
+
+def share(rows: Sequence[Mapping[str, Any]]) -> tuple[Rate | None, float]:
+    """Return the weighted share that passed with Wilson's interval, and the effective n."""
+    counted = [row for row in rows if row["status"] in _COUNTED]
+    weight, squares = sum(row["w"] for row in counted), sum(row["w2"] for row in counted)
+    if not weight:
+        return None, 0.0
+    passed = sum(row["w"] for row in counted if row["status"] == "passed")
+    effective = weight * weight / squares
+    value = min(1.0, passed / weight)
+    return Rate(value, wilson_of(value, effective)), effective
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How a rate changed against the period before; positive: it rose."""
+
+    value: float
+    interval: Interval
+    word: str
+    """better, worse or no change."""
+
+
+def change(before: Rate | None, now: Rate | None) -> Change | None:
+    """Compare two rates; None where one is not known."""
+    if before is None or now is None:
+        return None
+    found = difference(before, now)
+    interval = Interval(-found.interval.high, -found.interval.low)
+    word = "better" if interval.low > 0 else "worse" if interval.high < 0 else "no change"
+    return Change(-found.value, interval, word)
+
+
+def latency_rows(reader: StoreReader, span: Span, app: str) -> list[dict[str, Any]]:
+    """Return how many turns took how long, by bucket and bin."""
+    return reader.records(
+        f"""SELECT bucket, bin, sum(w) AS w FROM latency_by_{span.unit} WHERE {_WHERE}
+            GROUP BY ALL ORDER BY bin""",
+        span.parameters(app),
+    )
+
+
+def quantile(rows: Sequence[Mapping[str, Any]], of: float) -> float | None:
+    """Return a quantile in milliseconds, to within 2.5 %, from rows sorted by bin."""
+    total = sum(row["w"] for row in rows)
+    seen = 0.0
+    for row in rows:
+        seen += row["w"]
+        if seen >= of * total:
+            return float(_BIN ** (row["bin"] + 0.5))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """The calls of a tool."""
+
+    tool: str
+    calls: int
+    errors: int
+    p95_ms: float | None
+
+
+def tools(reader: StoreReader, span: Span, app: str) -> list[ToolUse]:
+    """Return the tools that were called, the one with most errors first."""
+    rows = reader.records(
+        f"""SELECT coalesce(tool_name, '') AS tool, bin, sum(calls)::BIGINT AS calls,
+                   sum(errors)::BIGINT AS errors
+            FROM tools_by_{span.unit} WHERE {_WHERE} GROUP BY ALL ORDER BY bin NULLS FIRST""",
+        span.parameters(app),
+    )
+    found = []
+    for name in {row["tool"] for row in rows}:
+        own = [row for row in rows if row["tool"] == name]
+        timed = [{"bin": row["bin"], "w": row["calls"]} for row in own if row["bin"] is not None]
+        calls, errors = sum(row["calls"] for row in own), sum(row["errors"] for row in own)
+        found.append(ToolUse(name, calls, errors, quantile(timed, 0.95)))
+    return sorted(found, key=lambda one: (-one.errors, -one.calls, one.tool))

@@ -1,0 +1,133 @@
+"""The trajectory difference as its template shows it: rows with what differs, and what is folded."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from evaltap.evaluator.reports.model import ArgumentDifference, Call, Step, StepKind
+
+SIGNS: Final[Mapping[StepKind, str]] = {
+    "same": "=", "changed": "≠", "moved": "↕", "missing": "−", "extra": "+", "made": "·",
+    "left_out": "×",
+}  # fmt: skip
+WORDS: Final[Mapping[StepKind, str]] = {
+    "same": "as expected",
+    "changed": "other arguments",
+    "moved": "out of order",
+    "missing": "not made",
+    "extra": "not expected",
+    "made": "made",
+    "left_out": "failed, not counted",
+}
+_FIRST_KEY: Final = re.compile(r"[^.\[]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a call, by its name at the top, with its value as JSON text."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """One path in both calls; empty texts where a side has none."""
+
+    path: str
+    expected: str
+    actual: str
+    distance: str
+    """How far two numbers are apart, as `+90`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    """One row of the difference."""
+
+    kind: StepKind
+    sign: str
+    word: str
+    name: str
+    expected: Call | None
+    actual: Call | None
+    expected_place: int | None
+    actual_place: int | None
+    arguments: tuple[Argument, ...]
+    """Those that are equal on both sides, or all of a call that is on one side only."""
+    differing: tuple[Differing, ...]
+    sentence: str
+    """The row for a screen reader."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether the row is a difference, so that one jumps to it."""
+        return self.kind in ("changed", "moved", "missing", "extra")
+
+
+def lines_of(steps: Sequence[Step]) -> tuple[DiffLine, ...]:
+    """Return the rows for the steps of a turn."""
+    return tuple(map(_line, steps))
+
+
+def _line(step: Step) -> DiffLine:
+    call = step.actual or step.expected
+    name = call.name if call else ""
+    differing = tuple(map(_differing, step.differences))
+    touched = {found[0] for one in step.differences if (found := _FIRST_KEY.match(one.path))}
+    whole = any(not one.path for one in step.differences)
+    arguments = () if call is None or whole else _arguments(call.arguments)
+    return DiffLine(
+        step.kind, SIGNS[step.kind], WORDS[step.kind], name, step.expected, step.actual,
+        step.expected_place, step.actual_place,
+        tuple(one for one in arguments if one.name not in touched),
+        differing, _sentence(step, name, differing),
+    )  # fmt: skip
+
+
+def _arguments(text: str) -> tuple[Argument, ...]:
+    """Return the arguments of a call; one without a name where they are no object, or were cut."""
+    if not text:
+        return ()
+    try:
+        found = orjson.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        return (Argument("", text),)
+    return tuple(Argument(name, _json(value)) for name, value in found.items())
+
+
+def _json(value: object) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _differing(one: ArgumentDifference) -> Differing:
+    return Differing(one.path, one.expected or "", one.actual or "", _distance(one))
+
+
+def _distance(one: ArgumentDifference) -> str:
+    try:
+        values = orjson.loads(one.expected or ""), orjson.loads(one.actual or "")
+    except ValueError:
+        return ""
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return ""
+    return f"{values[1] - values[0]:+g}"
+
+
+def _sentence(step: Step, name: str, differing: Sequence[Differing]) -> str:
+    expected = f"expected call {step.expected_place}, {name}"
+    made = f"call {step.actual_place} as made"
+    if step.kind == "missing":
+        return f"{expected}, was not made"
+    if step.kind in ("extra", "made", "left_out"):
+        return f"{made}, {name}: {WORDS[step.kind]}"
+    details = "; ".join(
+        f"{one.path or 'value'}: expected {one.expected or 'nothing'}, found {one.actual or 'nothing'}"
+        for one in differing
+    )
+    return f"{expected}, is {made}" + (f"; {details}" if details else "")

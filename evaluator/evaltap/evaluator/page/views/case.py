@@ -1,0 +1,231 @@
+"""One case: the conversation with its trajectory difference, and the verdicts beside it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.maintenance.why import MetricAnswer, why
+from evaltap.evaluator.page.asked import Asked, Shown, link
+from evaltap.evaluator.page.problems import problem
+from evaltap.evaluator.page.trajectory import DiffLine, lines_of
+from evaltap.evaluator.page.views.neighbours import Neighbours, neighbours
+from evaltap.evaluator.reports.model import (
+    SEVERITY,
+    CaseReport,
+    Cell,
+    Limits,
+    TurnEvidence,
+    VoteCell,
+)
+from evaltap.evaluator.reports.one_case import read_case
+from evaltap.evaluator.reports.reader import landed_data
+from evaltap.evaluator.store.queries import StoreReader
+
+LIMITS: Final = Limits(cases=1, turns=30, calls=200, text=20_000)
+
+_TURNS: Final = """
+SELECT invocation_id, turn_revision, started_at, status, version, environment, agent_name, tags, trace_id,
+       producer_id, seq, landed_at, sampling_reason, inclusion_probability, close_reason,
+       (SELECT count(*) FROM turns o WHERE o.app_name = t.app_name AND o.eval_set_id = t.eval_set_id
+          AND o.eval_id = t.eval_id AND o.invocation_id = t.invocation_id) AS revisions
+FROM latest_turns t
+WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id
+ORDER BY started_at NULLS FIRST, first_landed_seq
+"""
+_HEADER: Final = """
+SELECT app_name, eval_set_id, eval_id, user_id, service, framework, convention, recorder_version, revision,
+       landed_at
+FROM latest_cases WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id
+"""
+_RUNS: Final = """
+SELECT DISTINCT s.run_id, r.kind, r.started_at
+FROM scores s LEFT JOIN runs r USING (run_id)
+WHERE s.app_name = $app AND s.eval_set_id = $eval_set AND s.eval_id = $eval_id
+ORDER BY r.started_at DESC LIMIT 20
+"""
+_QUEUED: Final = """
+SELECT 1 FROM review_items
+WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id LIMIT 1
+"""
+_FEEDBACK: Final = """
+SELECT invocation_id, name, positive, score, comment, correction, given_by, given_at
+FROM v_feedback
+WHERE app_name IN ('', $app) AND eval_set_id = $eval_set AND eval_id = $eval_id ORDER BY given_at
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RubricVotes:
+    """What the samples of a judge said of one rubric in one turn."""
+
+    rubric_id: str
+    turn: int | None
+    """From 1, where several turns were judged."""
+    votes: tuple[VoteCell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictView:
+    """A metric's verdict of the case, the turns it is about, and the votes behind it."""
+
+    cell: Cell
+    turns: tuple[int, ...]
+    """The turns that did not pass, from 1."""
+    rubrics: tuple[RubricVotes, ...]
+    compare_href: str
+    """The page with calls compared as this metric does; empty where it compares none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnView:
+    """A turn: what was said, the difference of its calls, and the verdicts that are about it."""
+
+    place: int
+    evidence: TurnEvidence
+    started_at: datetime | None
+    revisions: int
+    lines: tuple[DiffLine, ...]
+    verdicts: tuple[tuple[str, str, str], ...]
+    """Metric, status and reason of those that did not pass in this turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class CasePage:
+    """What the page of a case shows."""
+
+    key: CaseKey
+    report: CaseReport
+    started_at: datetime | None
+    turns: tuple[TurnView, ...]
+    verdicts: tuple[VerdictView, ...]
+    pending: tuple[MetricAnswer, ...]
+    """Metrics without a verdict, and why."""
+    notes: tuple[str, ...]
+    differences: int
+    provenance: tuple[tuple[str, str], ...]
+    turn_provenance: tuple[Mapping[str, Any], ...]
+    feedback: tuple[Mapping[str, Any], ...]
+    runs: tuple[Mapping[str, Any], ...]
+    neighbours: Neighbours
+    queued: bool
+    """Whether turns of it are queued for review."""
+    view: str
+    raw: str
+    """The case as JSON, where it was asked for."""
+    raw_href: str
+    self_href: str
+
+
+def view(reader: StoreReader, asked: Asked) -> Shown:
+    """Read a case; 404 where there is none."""
+    key = asked["app"], asked["set"], asked["id"]
+    found = read(reader, asked, key)
+    if found is None:
+        return problem(404, f"There is no case {asked['id']!r} in {asked.store_path}.")
+    return Shown("case.html.j2", asked["id"], found)
+
+
+def read(reader: StoreReader, asked: Asked, key: CaseKey) -> CasePage | None:
+    """Return the page of a case; None where it neither landed nor was scored."""
+    named = {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
+    report = read_case(
+        reader, key, run_id=asked["run"], metric=asked["metric"], references=asked.references,
+        limits=LIMITS,
+    )  # fmt: skip
+    headers = reader.records(_HEADER, named)
+    if not headers and not report.cells:
+        return None
+    rows = reader.records(_TURNS, named)
+    turns = _turns(report, rows)
+    answer = why(reader, f"{key[1]}/{key[2]}")
+    self_href = link("/case", set=key[1], id=key[2], app=key[0])
+    return CasePage(
+        key,
+        report,
+        rows[0]["started_at"] if rows else None,
+        turns,
+        tuple(_verdict(cell, self_href) for cell in _worst_first(report.cells)),
+        tuple(one for one in answer.metrics if one.status in ("pending", "not_evaluated", "error")),
+        (*answer.notes, *filter(None, [report.evidence_note])),
+        sum(line.differs for turn in turns for line in turn.lines),
+        _provenance(headers[0] if headers else {}),
+        tuple(rows),
+        tuple(reader.records(_FEEDBACK, named)),
+        tuple(reader.records(_RUNS, named)),
+        neighbours(reader, asked, key),
+        bool(reader.rows(_QUEUED, named)),
+        asked["view"],
+        _raw(reader) if asked["view"] == "raw" else "",
+        link("/case", set=key[1], id=key[2], app=key[0], view="raw"),
+        self_href,
+    )
+
+
+def _worst_first(cells: Sequence[Cell]) -> list[Cell]:
+    return sorted(cells, key=lambda cell: SEVERITY.index(cell.status))
+
+
+def _verdict(cell: Cell, self_href: str) -> VerdictView:
+    places = {turn.invocation_id: turn.turn for turn in cell.turns}
+    judged = {vote.invocation_id for vote in cell.votes}
+    rubrics: dict[tuple[int, str], list[VoteCell]] = {}
+    for vote in cell.votes:
+        at = places.get(vote.invocation_id, 0), vote.rubric_id
+        rubrics.setdefault(at, []).append(vote)
+    compares = "traj" in cell.metric_name or "tool" in cell.metric_name
+    return VerdictView(
+        cell,
+        tuple(turn.turn for turn in cell.turns if turn.status != "passed"),
+        tuple(
+            RubricVotes(name, turn if len(judged) > 1 else None, tuple(votes))
+            for (turn, name), votes in sorted(rubrics.items())
+        ),
+        f"{self_href}&{link('', metric=cell.metric_name)[1:]}" if compares else "",
+    )
+
+
+def _turns(report: CaseReport, rows: Sequence[Mapping[str, Any]]) -> tuple[TurnView, ...]:
+    by_id = {row["invocation_id"]: row for row in rows}
+    made = []
+    for place, evidence in enumerate(report.evidence, 1):
+        row = by_id.get(evidence.invocation_id, {})
+        verdicts = tuple(
+            (cell.metric_name, turn.status, turn.reason or cell.reason)
+            for cell in _worst_first(report.cells)
+            for turn in cell.turns
+            if turn.turn == place and turn.status in ("failed", "crashed", "error")
+        )
+        made.append(
+            TurnView(
+                place, evidence, row.get("started_at"), row.get("revisions", 1),
+                lines_of(evidence.steps), verdicts,
+            )
+        )  # fmt: skip
+    return tuple(made)
+
+
+def _provenance(header: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    names = (
+        "user_id",
+        "service",
+        "framework",
+        "convention",
+        "recorder_version",
+        "revision",
+        "landed_at",
+    )
+    return tuple(
+        (name.replace("_", " "), str(header[name]))
+        for name in names
+        if header.get(name) is not None
+    )
+
+
+def _raw(reader: StoreReader) -> str:
+    """Return the landed case as JSON; `report_cases` names it."""
+    data = [*landed_data(reader).values()]
+    return orjson.dumps(data[0], option=orjson.OPT_INDENT_2).decode() if data else ""

@@ -1,0 +1,157 @@
+"""The list of cases: a filter as chips, a page of rows by keyset, and what to do when nothing fits."""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+from evaltap.evaluator.filters.choice import Choice, chosen_query
+from evaltap.evaluator.filters.language import FIELDS, NO_FILTER, SORTS, Filter, parse_filter
+from evaltap.evaluator.filters.listing import ListedCase
+from evaltap.evaluator.page.asked import Asked, Shown, link
+from evaltap.evaluator.page.paging import list_page
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.errors import InputError
+
+PER_PAGE: Final = 50
+MOST_COUNTED: Final = 10_000
+_WORD: Final = re.compile(r'\s*(?P<word>-?(?:[A-Za-z_]+:)?(?:"[^"]*"?|[^\s"])+)')
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """One term of the filter, and the list without it."""
+
+    text: str
+    without: str
+    """The filter that is left when the chip is dropped."""
+    href: str
+    matched: int | None = None
+    """How many cases fit without it; looked up where nothing fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRow:
+    """A case in the list, with its link."""
+
+    case: ListedCase
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class CasesPage:
+    """What the list shows."""
+
+    query: str
+    problems: tuple[str, ...]
+    """What of the filter was not understood; the rest of it holds."""
+    chips: tuple[Chip, ...]
+    sort: str
+    sorts: tuple[tuple[str, str], ...]
+    """Each order with its link."""
+    rows: tuple[CaseRow, ...]
+    matched: int
+    """How many cases fit."""
+    next_href: str
+    previous_href: str
+    landed: bool
+    """Whether any case has landed at all."""
+    fields: tuple[tuple[str, str], ...]
+
+
+def view(reader: StoreReader, asked: Asked) -> Shown:
+    """Read a page of the list."""
+    return Shown("cases.html.j2", "Cases", read(reader, asked))
+
+
+def read(reader: StoreReader, asked: Asked) -> CasesPage:
+    """Return the page of cases that the parameters `q`, `sort` and `after` ask for."""
+    written = asked["q"]
+    found, problems = chosen(asked)
+    page = list_page(
+        reader, Choice(found), PER_PAGE, after=asked["after"], before=asked["before"], now=asked.now
+    )
+    rows = [_row(case, written, asked) for case in page.cases]
+    chips = _chips(written)
+    if not rows and chips:
+        chips = [_counted(reader, chip, asked) for chip in chips]
+
+    def at(**place: str) -> str:
+        return link("/cases", q=written, sort=asked["sort"], **place)
+
+    return CasesPage(
+        written,
+        tuple(problems),
+        tuple(chips),
+        found.sort,
+        tuple((name, link("/cases", q=written, sort=name)) for name in SORTS),
+        tuple(rows),
+        page.matched,
+        at(after=page.next) if page.next else "",
+        at(before=page.previous) if page.previous else "",
+        bool(rows) or bool(reader.rows("SELECT 1 FROM cases LIMIT 1")),
+        tuple(FIELDS.items()),
+    )
+
+
+def chosen(asked: Asked) -> tuple[Filter, list[str]]:
+    """Return the filter of a list by its parameters `q` and `sort`, and what of it makes no sense."""
+    found, problems = understood(asked["q"])
+    if asked["sort"] in SORTS:
+        found = replace(found, sort=asked["sort"])
+    return found, problems
+
+
+def understood(written: str) -> tuple[Filter, list[str]]:
+    """Return the filter of what can be understood, and what is wrong with the rest."""
+    if not written:
+        return NO_FILTER, []
+    try:
+        return parse_filter(written), []
+    except InputError:
+        pass
+    problems, kept = [], []
+    for word in words_of(written):
+        try:
+            parse_filter(word)
+        except InputError as error:
+            problems.append(str(error).partition(": ")[2] or str(error))
+        else:
+            kept.append(word)
+    try:
+        return parse_filter(" ".join(kept)), problems
+    except InputError as error:
+        return NO_FILTER, [*problems, str(error)]
+
+
+def words_of(written: str) -> list[str]:
+    """Return the terms of a filter as they were written."""
+    return [found["word"] for found in _WORD.finditer(written)]
+
+
+def _chips(written: str) -> list[Chip]:
+    words = words_of(written)
+    made = []
+    for place, word in enumerate(words):
+        rest = " ".join([*words[:place], *words[place + 1 :]])
+        text = f"not {word[1:]}" if word.startswith("-") and len(word) > 1 else word
+        made.append(
+            Chip(text.replace(":", " ", 1) if ":" in text else text, rest, link("/cases", q=rest))
+        )
+    return made
+
+
+def _counted(reader: StoreReader, chip: Chip, asked: Asked) -> Chip:
+    """Return a chip with how many cases would fit without it."""
+    found, problems = understood(chip.without)
+    if problems:
+        return chip
+    query = chosen_query(reader, Choice(found), columns="1", limit=MOST_COUNTED, now=asked.now)
+    counted = f"SELECT count(*) FROM ({query.statement})"
+    return replace(chip, matched=reader.rows(counted, query.parameters)[0][0])
+
+
+def _row(case: ListedCase, written: str, asked: Asked) -> CaseRow:
+    href = link(
+        "/case", set=case.eval_set_id, id=case.eval_id, app=case.app, q=written, sort=asked["sort"]
+    )
+    return CaseRow(case, href)

@@ -1,0 +1,302 @@
+"""Two runs side by side: what changed under each metric, how sure that is, and which cases it was."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.compare import wording
+from evaltap.evaluator.compare.comparison import compare
+from evaltap.evaluator.compare.metrics import improved, regressed
+from evaltap.evaluator.compare.model import CaseChange, Comparison, MetricChange, Rules
+from evaltap.evaluator.compare.sides import Side, no_turns
+from evaltap.evaluator.compare.stores import side_of
+from evaltap.evaluator.page.asked import Asked, Shown, link
+from evaltap.evaluator.page.trajectory import DiffLine, lines_of
+from evaltap.evaluator.page.views.runs import RunLine, newest_first, whole
+from evaltap.evaluator.reports.model import Cell, Limits, TurnEvidence
+from evaltap.evaluator.reports.one_case import read_case
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.errors import InputError
+
+PER_PAGE: Final = 50
+MOST_SCORES: Final = 50_000
+"""Of both runs together; more are for `evaltap compare`."""
+_LIMITS: Final = Limits(cases=1, turns=10, calls=50)
+_TABS: Final = {
+    "broken": ("newly_failing",),
+    "fixed": ("newly_passing",),
+    "flaky": ("flaky",),
+    "failing": ("still_failing",),
+    "all": ("newly_failing", "still_failing", "flaky", "newly_passing", "unknown", "passing"),
+}
+_OUTCOMES: Final = {
+    "newly_failing": ("✕", "broken", "failed"),
+    "still_failing": ("✕", "still failing", "failed"),
+    "newly_passing": ("✓", "fixed", "passed"),
+    "flaky": ("≈", "flaky", "error"),
+    "passing": ("=", "passes", "passed"),
+    "unknown": ("–", "no verdict on a side", "not_evaluated"),
+}
+"""Sign, word and colour of an outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricLine:
+    """A metric in the summary."""
+
+    metric: MetricChange
+    rates: tuple[str, str]
+    difference: str
+    certainty: str
+    evidence: str
+    verdict: str
+    """better, worse, no significant change or undecided."""
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """Cases of one outcome."""
+
+    name: str
+    count: int
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class CaseLine:
+    """A case under the metric that is shown."""
+
+    case: CaseChange
+    sign: str
+    word: str
+    status: str
+    figures: str
+    href: str
+    opened: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TurnLines:
+    """A turn of one side: what was said and the difference of its calls to what was expected."""
+
+    evidence: TurnEvidence
+    lines: tuple[DiffLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseSide:
+    """The case that is open, as one run scored it."""
+
+    name: str
+    cell: Cell | None
+    turns: tuple[TurnLines, ...]
+    note: str
+    """What of its turns is not shown, or not as it was scored."""
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComparePage:
+    """What the page shows."""
+
+    runs: tuple[RunLine, ...]
+    a: RunLine | None
+    b: RunLine | None
+    problem: str
+    """Why nothing is compared; empty when something is."""
+    across_href: str
+    """The comparison across versions of the metrics, where that is what keeps the runs apart."""
+    swap_href: str
+    verdict: str
+    headline: str
+    metrics: tuple[MetricLine, ...]
+    metric: str
+    usage: tuple[tuple[str, str], ...]
+    paired: int
+    left_out: tuple[tuple[str, tuple[str, ...]], ...]
+    notes: tuple[str, ...]
+    show: str
+    tabs: tuple[Tab, ...]
+    rows: tuple[CaseLine, ...]
+    matched: int
+    next_href: str
+    previous_href: str
+    opened: tuple[CaseSide, ...]
+    """Both sides of the case that is open."""
+    closed_href: str
+
+
+def view(reader: StoreReader, asked: Asked) -> Shown:
+    """Read the comparison of the runs `a` and `b`."""
+    return Shown("compare.html.j2", "Compare", read(reader, asked))
+
+
+def read(reader: StoreReader, asked: Asked) -> ComparePage:
+    """Return the comparison; without `a` and `b` of the two newest runs."""
+    lines = [line for line in newest_first(reader) if line.run.cases]
+    by_id = {line.run.run_id: line for line in lines}
+    a = by_id.get(asked["a"] or (lines[1].run.run_id if len(lines) > 1 else ""))
+    b = by_id.get(asked["b"] or (lines[0].run.run_id if lines else ""))
+    if a is None or b is None:
+        wrong = next((asked[side] for side in "ab" if asked[side] and asked[side] not in by_id), "")
+        why = f"There is no run {wrong!r} with scores." if wrong else "A comparison needs two runs."
+        return _nothing(lines, a, b, why, "")
+    address = _Address(a.run.run_id, b.run.run_id, asked)
+    ((scores,),) = reader.rows(
+        "SELECT count(*) FROM scores WHERE run_id IN ($a, $b)", {"a": address.a, "b": address.b}
+    )
+    if scores > MOST_SCORES:
+        command = f"evaltap compare {reader.path}#{address.a} {reader.path}#{address.b}"
+        why = (
+            f"These runs have {scores:,} scores; the page compares {MOST_SCORES:,}. Run: {command}"
+        )
+        return _nothing(lines, a, b, why, "")
+    try:
+        sides = _side(reader, address.a), _side(reader, address.b)
+        found = compare(*sides, Rules(across_metrics=bool(asked["across"])))
+    except InputError as error:
+        across = "" if asked["across"] else address.to(across="1")
+        return _nothing(lines, a, b, str(error), across)
+    return _page(reader, found, sides, (a, b), lines, address)
+
+
+def _side(reader: StoreReader, run_id: str) -> Side:
+    """Return the scores of a run; the turns of one case are read when it is opened."""
+    return replace(side_of(reader, [run_id]), turns=no_turns)
+
+
+class _Address:
+    """The links of a comparison: they keep what it is of."""
+
+    def __init__(self, a: str, b: str, asked: Asked) -> None:
+        self.a, self.b = a, b
+        self.asked = asked
+        self.show = asked["show"] if asked["show"] in _TABS else "broken"
+        self.at = whole(asked["at"])
+
+    def to(self, **changed: str | int | None) -> str:
+        """Return the address of this comparison with other parameters."""
+        kept: dict[str, str | int | None] = {
+            "a": self.a, "b": self.b, "metric": self.asked["metric"], "across": self.asked["across"],
+            "show": "" if self.show == "broken" else self.show,
+        }  # fmt: skip
+        return link("/compare", **(kept | changed))
+
+
+def _nothing(
+    lines: Sequence[RunLine], a: RunLine | None, b: RunLine | None, why: str, across: str
+) -> ComparePage:
+    return ComparePage(
+        tuple(lines), a, b, why, across, "", "", "", (), "", (), 0, (), (), "broken", (), (), 0, "", "",
+        (), "",
+    )  # fmt: skip
+
+
+def _page(
+    reader: StoreReader,
+    found: Comparison,
+    sides: tuple[Side, Side],
+    runs: tuple[RunLine, RunLine],
+    lines: Sequence[RunLine],
+    address: _Address,
+) -> ComparePage:
+    named = {one.metric: one for one in found.metrics}
+    metric = named.get(address.asked["metric"], found.leading)
+    by_tab = {name: _of(metric, outcomes) for name, outcomes in _TABS.items()}
+    chosen = by_tab[address.show]
+    at = min(address.at, len(chosen))
+    shown = chosen[at : at + PER_PAGE]
+    key = tuple(address.asked[name] for name in ("app", "set", "id"))
+    opened = next((one for one in shown if one.key == key), None)
+    until = at + PER_PAGE
+    return ComparePage(
+        tuple(lines), *runs, "", "", address.to(a=address.b, b=address.a),
+        found.verdict, wording.headline(found),
+        tuple(_metric_line(one, found.rules, address) for one in found.metrics), metric.metric,
+        tuple((one.name, wording.usage(one)) for one in found.usage),
+        metric.base.cases,
+        tuple((title, tuple(names)) for title, names in wording.listed(found)),
+        found.notes, address.show,
+        tuple(Tab(name, len(many), address.to(show=name)) for name, many in by_tab.items()),
+        tuple(_case_line(one, address, one is opened) for one in shown), len(chosen),
+        address.to(at=until) if until < len(chosen) else "",
+        address.to(at=max(at - PER_PAGE, 0) or None) if at else "",
+        tuple(_opened(reader, opened, sides, runs, metric.metric)) if opened else (),
+        address.to(at=at or None),
+    )  # fmt: skip
+
+
+def _of(metric: MetricChange, outcomes: Sequence[str]) -> list[CaseChange]:
+    """Return the cases with some outcomes, in their order, what is certain first."""
+    rank = {name: place for place, name in enumerate(outcomes)}
+    cases = [one for one in metric.cases if one.outcome in rank]
+    return sorted(
+        cases,
+        key=lambda one: (rank[one.outcome], 1.0 if one.p_value is None else one.p_value, one.name),
+    )
+
+
+def _metric_line(metric: MetricChange, rules: Rules, address: _Address) -> MetricLine:
+    if metric.undecided or metric.p_value is None:
+        verdict = "undecided"
+    elif regressed(metric, rules):
+        verdict = "worse"
+    else:
+        verdict = "better" if improved(metric, rules) else "no significant change"
+    return MetricLine(
+        metric, (wording.rate(metric, metric.base), wording.rate(metric, metric.head)),
+        wording.difference(metric), wording.certainty(metric), wording.evidence(metric), verdict,
+        address.to(metric=metric.metric),
+    )  # fmt: skip
+
+
+def _case_line(case: CaseChange, address: _Address, opened: bool) -> CaseLine:
+    sign, word, status = _OUTCOMES[case.outcome]
+    app, eval_set, eval_id = case.key
+    href = address.to(app=app, set=eval_set, id=eval_id, at=address.at or None)
+    return CaseLine(case, sign, word, status, wording.figures(case), f"{href}#opened", opened)
+
+
+def _opened(
+    reader: StoreReader,
+    case: CaseChange,
+    sides: Iterable[Side],
+    runs: Iterable[RunLine],
+    metric: str,
+) -> Iterable[CaseSide]:
+    for name, side, line in zip("AB", sides, runs, strict=True):
+        key = _own_key(side, case.key)
+        if key is not None:
+            yield _case_side(reader, name, key, line, metric)
+
+
+def _own_key(side: Side, key: CaseKey) -> CaseKey | None:
+    """Return the key that a case has on a side; a comparison may have left out app or eval set."""
+    if key in side.cases:
+        return key
+    return next((one for one in side.cases if one[2] == key[2]), None)
+
+
+def _case_side(
+    reader: StoreReader, name: str, key: CaseKey, line: RunLine, metric: str
+) -> CaseSide:
+    run_id = line.run.run_id
+    report = read_case(reader, key, run_id=run_id, metric=metric, limits=_LIMITS)
+    turns, note = report.evidence, report.evidence_note
+    if line.run.kind == "files":
+        turns, note = (), "It was scored from a file: its turns are not in this store."
+    ((revision,),) = reader.rows(
+        "SELECT max(revision) FROM cases WHERE app_name = ? AND eval_set_id = ? AND eval_id = ?",
+        list(key),
+    )
+    if turns and revision != report.revision:
+        note = f"Revision {report.revision} was scored; the turns are of revision {revision}."
+    return CaseSide(
+        name,
+        next((cell for cell in report.cells if cell.metric_name == metric), None),
+        tuple(TurnLines(one, lines_of(one.steps)) for one in turns),
+        note,
+        link("/case", set=key[1], id=key[2], app=key[0], run=run_id, metric=metric),
+    )

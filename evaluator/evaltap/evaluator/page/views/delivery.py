@@ -1,0 +1,114 @@
+"""Where every turn went: producers and their accounts, dead letters, alarms, and why a case has no score."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+
+from evaltap.evaluator.landing.dead_letters import letters
+from evaltap.evaluator.landing.seq_ranges import Ranges, size
+from evaltap.evaluator.maintenance.completeness import landed_accounts
+from evaltap.evaluator.maintenance.why import Answer, why
+from evaltap.evaluator.page.asked import Asked, Shown, link
+from evaltap.evaluator.store.queries import StoreReader
+
+SHOWN_LETTERS: Final = 50
+_OLDEST: Final = """
+SELECT min(landed_at) FROM cases ANTI JOIN scores USING (app_name, eval_set_id, eval_id)
+"""
+_ALERTS: Final = """
+SELECT alert_id, watch, slice, status, turned_at, event
+FROM alerts QUALIFY row_number() OVER (PARTITION BY alert_id ORDER BY noted_at DESC) = 1
+ORDER BY turned_at DESC LIMIT 100
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """A producer's account."""
+
+    producer_id: str
+    recorded: int
+    landed: int
+    dropped: Mapping[str, int]
+    dead: int
+    erased: int
+    gaps: Ranges
+    missing: int
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A record that could not be landed."""
+
+    number: int
+    place: str
+    reason: str
+    detail: str
+    parked: bool
+    landed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryPage:
+    """What the page shows."""
+
+    producers: tuple[Producer, ...]
+    letters: tuple[Letter, ...]
+    oldest_unscored: datetime | None
+    why: Answer | None
+    case: str
+
+
+def view(reader: StoreReader, asked: Asked) -> Shown:
+    """Read the accounts, and why the case `id` has no score where one is asked for."""
+    producers = tuple(
+        Producer(
+            one.producer_id, one.recorded, one.landed, one.dropped, size(one.dead), size(one.erased),
+            one.lost, size(one.lost), one.closed,
+        )
+        for one in landed_accounts(reader)
+    )  # fmt: skip
+    found = tuple(
+        Letter(
+            one.number, f"{one.topic} {one.partition} @ {one.offset}", one.reason, one.detail, one.parked,
+            one.landed_at,
+        )
+        for one in letters(reader, limit=SHOWN_LETTERS)
+    )  # fmt: skip
+    ((oldest,),) = reader.rows(_OLDEST)
+    answer = why(reader, asked["id"]) if asked["id"] else None
+    data = DeliveryPage(producers, found, oldest, answer, asked["id"])
+    return Shown("delivery.html.j2", "Delivery", data)
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """An alarm as it is now."""
+
+    alert_id: str
+    watch: str
+    slice: Mapping[str, str]
+    status: str
+    turned_at: datetime
+    event: Mapping[str, Any]
+    href: str
+    """The cases to look at."""
+
+
+def view_alerts(reader: StoreReader, asked: Asked) -> Shown:
+    """Read the alarms, newest first."""
+    found = []
+    for row in reader.records(_ALERTS):
+        event = orjson.loads(row["event"])
+        q = event.get("cases_filter") or ""
+        found.append(
+            Alert(
+                row["alert_id"], row["watch"], orjson.loads(row["slice"]), row["status"],
+                row["turned_at"], event, link("/cases", q=q) if q else "",
+            )
+        )  # fmt: skip
+    return Shown("alerts.html.j2", "Alerts", tuple(found))

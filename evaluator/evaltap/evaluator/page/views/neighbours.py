@@ -1,0 +1,33 @@
+"""The cases before and after one in the list that the reader came from."""
+
+from dataclasses import dataclass
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.filters.choice import Choice
+from evaltap.evaluator.page.asked import Asked, link
+from evaltap.evaluator.page.paging import around
+from evaltap.evaluator.page.views.cases import chosen
+from evaltap.evaluator.store.queries import StoreReader
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Links to the list and to the cases beside this one; empty where there is none."""
+
+    list_href: str
+    text: str
+    """The filter of the list."""
+    previous_href: str = ""
+    next_href: str = ""
+
+
+def neighbours(reader: StoreReader, asked: Asked, key: CaseKey) -> Neighbours:
+    """Return what is beside a case in the list of the parameters `q` and `sort`."""
+    found, _ = chosen(asked)
+    before, after = around(reader, Choice(found), key, now=asked.now)
+    parameters = {"q": asked["q"], "sort": asked["sort"]}
+
+    def href(one: CaseKey | None) -> str:
+        return link("/case", set=one[1], id=one[2], app=one[0], **parameters) if one else ""
+
+    return Neighbours(link("/cases", **parameters), asked["q"], href(before), href(after))

@@ -1,0 +1,314 @@
+"""The overview: what happened in a span of time, how sure that is, and what went wrong most often."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from evaltap.evaluator.cases.text import one_line
+from evaltap.evaluator.landing.seq_ranges import size
+from evaltap.evaluator.maintenance.completeness import landed_accounts
+from evaltap.evaluator.page import plots, traffic
+from evaltap.evaluator.page.asked import Asked, Shown, link
+from evaltap.evaluator.page.traffic import Change, MetricRate, Span, ToolUse
+from evaltap.evaluator.reports.charts import duration, money
+from evaltap.evaluator.reports.grouping import pattern
+from evaltap.evaluator.reports.wording import readable
+from evaltap.evaluator.store.queries import StoreReader
+
+_REASONS: Final = """
+SELECT metric_name, status, reason, scored_at FROM (
+  SELECT t.metric_name, t.status, coalesce(t.reason, '') AS reason, t.scored_at
+  FROM turn_scores t SEMI JOIN (
+    SELECT app_name, eval_set_id, eval_id FROM case_index
+    WHERE severity >= 3 AND last_at >= $start AND first_at < $until
+      AND ($app::VARCHAR = '' OR app_name = $app)
+  ) USING (app_name, eval_set_id, eval_id)
+  WHERE t.status IN ('failed', 'crashed', 'error')
+  ORDER BY t.scored_at DESC LIMIT 1000
+)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A figure, what it is of, and the cases behind it."""
+
+    name: str
+    value: str
+    remark: str = ""
+    href: str = ""
+    status: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricLine:
+    """A metric in the table."""
+
+    rate: MetricRate
+    change: Change | None
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Failures of one kind among the last ones."""
+
+    metric: str
+    status: str
+    text: str
+    count: int
+    since: datetime
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Where the recorded turns went."""
+
+    recorded: int
+    landed: int
+    dropped: int
+    missing: int
+    dead: int
+    unscored: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What the page shows."""
+
+    made: bool
+    """Whether the summaries are made; without them there is nothing to show yet."""
+    landed: bool
+    span: Span | None
+    spans: tuple[tuple[str, str], ...]
+    apps: tuple[str, ...]
+    app: str
+    metric: str
+    sampled: bool
+    effective: float
+    tiles: tuple[Tile, ...]
+    charts: tuple[plots.Chart, ...]
+    metrics: tuple[MetricLine, ...]
+    reasons: tuple[Reason, ...]
+    tools: tuple[ToolUse, ...]
+    delivery: Delivery | None
+    turns: int
+
+
+def view(reader: StoreReader, asked: Asked) -> Shown:
+    """Read the overview; its part `live` is what changes as turns land."""
+    data = read(reader, asked)
+    part = asked["part"] == "live" and data.span is not None
+    return Shown("_overview.html.j2" if part else "overview.html.j2", "Overview", data)
+
+
+def read(reader: StoreReader, asked: Asked) -> Overview:
+    """Return the overview of the span, application and metric that are asked for."""
+    app, name = asked["app"], asked["range"] or "24h"
+    spans = tuple((one, link("/", range=one, app=app)) for one in traffic.SPANS)
+    ((made, landed, last),) = reader.rows(
+        "SELECT (SELECT count(*) > 0 FROM page_marks), (SELECT count(*) > 0 FROM cases),"
+        " (SELECT max(bucket) FROM turns_by_hour)"
+    )
+    if not made or last is None:
+        return Overview(
+            made, landed, None, spans, (), app, "", False, 0, (), (), (), (), (), None, 0
+        )
+    span = traffic.span_of(name, _end(reader, asked, last))
+    rows = traffic.turn_rows(reader, span, app)
+    scores = traffic.newest_versions(traffic.score_rows(reader, span, app))
+    before = traffic.rates(traffic.newest_versions(traffic.score_rows(reader, span.before, app)))
+    found = traffic.rates(scores)
+    chosen = _chosen(found, asked["metric"])
+    latencies = traffic.latency_rows(reader, span, app)
+    tools = traffic.tools(reader, span, app)
+    turns, weight = sum(row["turns"] for row in rows), sum(row["weight"] for row in rows)
+    apps = tuple(
+        one for (one,) in reader.rows("SELECT DISTINCT app_name FROM turns_by_hour ORDER BY 1")
+    )
+    delivery = _delivery(reader)
+    return Overview(
+        True, landed, span, spans, apps, app, chosen.metric if chosen else "",
+        weight > turns * 1.001, chosen.effective if chosen else 0.0,
+        _tiles(asked, span, rows, chosen, latencies, tools, delivery),
+        _charts(span, rows, scores, chosen, latencies),
+        tuple(
+            MetricLine(
+                one,
+                traffic.change(next((b.rate for b in before if b.digest == one.digest), None), one.rate),
+                _cases(asked, f"metric:{one.metric}=failed", span),
+            )
+            for one in found
+        ),
+        _reasons(reader, asked, span), tuple(tools), delivery, turns,
+    )  # fmt: skip
+
+
+def _end(reader: StoreReader, asked: Asked, last: datetime) -> datetime:
+    """Return until when the page looks: now, or the last turn of a file that nobody writes."""
+    now = asked.now.astimezone(UTC).replace(tzinfo=None)
+    if asked.live:
+        return now
+    ((latest,),) = reader.rows(
+        "SELECT max(bucket) FROM turns_by_minute WHERE bucket >= $hour", {"hour": last}
+    )
+    return min(now, (latest or last) + timedelta(minutes=1))
+
+
+def _chosen(found: Sequence[MetricRate], wanted: str) -> MetricRate | None:
+    """Return the metric that is asked for, else the one that fails most."""
+    by_name = {one.metric: one for one in found}
+    failing = sorted(found, key=lambda one: one.rate.value if one.rate else 2.0)
+    return by_name.get(wanted) or next(iter(failing), None)
+
+
+def _cases(asked: Asked, q: str, span: Span) -> str:
+    more = f" app:{asked['app']}" if asked["app"] else ""
+    return link("/cases", q=f"{q} from:{span.start:%Y-%m-%dT%H:%M}{more}", sort="worst")
+
+
+def _tiles(
+    asked: Asked,
+    span: Span,
+    rows: Sequence[Mapping[str, Any]],
+    chosen: MetricRate | None,
+    latencies: Sequence[Mapping[str, Any]],
+    tools: Sequence[ToolUse],
+    delivery: Delivery,
+) -> tuple[Tile, ...]:
+    turns, errors = sum(row["turns"] for row in rows), sum(row["errors"] for row in rows)
+    costs = [row["cost_usd"] for row in rows if row["cost_usd"] is not None]
+    remark = f"{errors:,} crashed" if errors else "none crashed"
+    tiles = [Tile("turns", f"{turns:,}", remark, _cases(asked, "", span))]
+    if chosen and chosen.rate:
+        ends = f"{100 * chosen.rate.interval.low:.1f} to {100 * chosen.rate.interval.high:.1f} %"
+        tiles.append(
+            Tile(
+                f"pass rate · {chosen.metric}", f"{100 * chosen.rate.value:.1f} %", ends,
+                _cases(asked, f"metric:{chosen.metric}=failed", span),
+            )
+        )  # fmt: skip
+    p95, median = traffic.quantile(latencies, 0.95), traffic.quantile(latencies, 0.5)
+    if p95 is not None and median is not None:
+        slow = _cases(asked, f"latency:>{p95 / 1000:.2g}s", span)
+        tiles.append(Tile("latency, p95", duration(p95), f"median {duration(median)}", slow))
+    if costs:
+        known = f"{money(sum(costs) / turns)} a turn" if turns else ""
+        tiles.append(Tile("cost", money(sum(costs)), known, _cases(asked, "cost:>0", span)))
+    calls, failed = sum(one.calls for one in tools), sum(one.errors for one in tools)
+    if calls:
+        remark = f"{failed:,} of {calls:,} calls"
+        tiles.append(Tile("tool errors", f"{100 * failed / calls:.1f} %", remark))
+    href = _cases(asked, "status:unscored", span) if delivery.unscored else ""
+    tiles.append(Tile("not scored", f"{delivery.unscored:,}", "cases of all time", href))
+    return tuple(tiles)
+
+
+def _charts(
+    span: Span,
+    rows: Sequence[Mapping[str, Any]],
+    scores: Sequence[Mapping[str, Any]],
+    chosen: MetricRate | None,
+    latencies: Sequence[Mapping[str, Any]],
+) -> tuple[plots.Chart, ...]:
+    turns, errors, costs = ([0.0] * span.buckets for _ in range(3))
+    for row in rows:
+        place = span.place(row["bucket"])
+        turns[place] += row["turns"]
+        errors[place] += row["errors"]
+        costs[place] += row["cost_usd"] or 0
+    times = span.times()
+    made = [
+        plots.bars(
+            "Turns", [plots.Point(at, n, part=e) for at, n, e in zip(times, turns, errors, strict=True)],
+            words="turns", part="crashed", say=f"{sum(turns):,.0f} turns, {sum(errors):,.0f} of them crashed",
+        )
+    ]  # fmt: skip
+    if chosen:
+        made.append(_pass_rate(span, scores, chosen))
+    if any(costs):
+        points = [plots.Point(at, round(one, 6)) for at, one in zip(times, costs, strict=True)]
+        made.append(
+            plots.bars("Cost", points, words="US dollars", say=f"{money(sum(costs))} in all")
+        )
+    if latencies:
+        made.append(_latency(span, latencies))
+    return tuple(made)
+
+
+def _pass_rate(span: Span, scores: Sequence[Mapping[str, Any]], chosen: MetricRate) -> plots.Chart:
+    by_place: dict[int, list[Mapping[str, Any]]] = {}
+    for row in scores:
+        if row["metric_digest"] == chosen.digest and row["metric_name"] == chosen.metric:
+            by_place.setdefault(span.place(row["bucket"]), []).append(row)
+    points = []
+    for place, at in enumerate(span.times()):
+        rate, _ = traffic.share(by_place.get(place, []))
+        points.append(
+            plots.Point(at, rate.value, rate.interval.low, rate.interval.high)
+            if rate
+            else plots.Point(at, None)
+        )
+    rate = chosen.rate
+    say = (
+        f"{chosen.metric}: {100 * rate.value:.1f} % passed"
+        if rate
+        else f"{chosen.metric}: not evaluated"
+    )
+    return plots.lines(
+        f"Pass rate · {chosen.metric}", [("pass rate", points)], say=f"{say}; the band is the 95 % interval",
+        low=0.0, high=1.0, form="{:.0%}", value="band: 95 % interval",
+    )  # fmt: skip
+
+
+def _latency(span: Span, rows: Sequence[Mapping[str, Any]]) -> plots.Chart:
+    by_place: dict[int, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_place.setdefault(span.place(row["bucket"]), []).append(row)
+
+    def points(of: float) -> list[plots.Point]:
+        return [
+            plots.Point(at, _seconds(traffic.quantile(by_place.get(place, []), of)))
+            for place, at in enumerate(span.times())
+        ]
+
+    return plots.lines(
+        "Latency", [("p95", points(0.95)), ("median", points(0.5))], low=0.0, form="{:.2g} s",
+        say="median and 95th percentile of a turn's latency", value="p95 and median",
+    )  # fmt: skip
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
+
+
+def _reasons(reader: StoreReader, asked: Asked, span: Span) -> tuple[Reason, ...]:
+    groups: dict[tuple[str, str, str], list[tuple[str, datetime]]] = {}
+    for metric, status, reason, at in reader.rows(_REASONS, span.parameters(asked["app"])):
+        text = readable(reason)
+        groups.setdefault((metric, status, pattern(text)), []).append((text, at))
+    ranked = sorted(groups.items(), key=lambda one: -len(one[1]))
+    return tuple(
+        Reason(
+            metric, status, one_line(members[0][0], 200) or "no reason given", len(members),
+            min(at for _, at in members), _cases(asked, f"metric:{metric}={status}", span),
+        )
+        for (metric, status, _), members in ranked[:8]
+    )  # fmt: skip
+
+
+def _delivery(reader: StoreReader) -> Delivery:
+    found = landed_accounts(reader)
+    ((unscored,),) = reader.rows(
+        "SELECT count(*) FROM case_index WHERE severity = 1 AND first_seq IS NOT NULL"
+    )
+    return Delivery(
+        sum(one.recorded for one in found),
+        sum(one.landed for one in found),
+        sum(sum(one.dropped.values()) for one in found),
+        sum(size(one.lost) for one in found),
+        sum(size(one.dead) for one in found),
+        unscored,
+    )

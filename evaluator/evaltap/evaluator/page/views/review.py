@@ -1,0 +1,214 @@
+"""The review queue: one turn at a time, decided by keys; the judge's verdict is hidden until then."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from evaltap.evaluator.filters.choice import Choice
+from evaltap.evaluator.page.asked import Asked, Shown, link
+from evaltap.evaluator.page.paging import list_page
+from evaltap.evaluator.page.security.login import local_path
+from evaltap.evaluator.page.trajectory import DiffLine, lines_of
+from evaltap.evaluator.page.views.case import LIMITS
+from evaltap.evaluator.page.views.cases import understood
+from evaltap.evaluator.page.writing import CursorWriter
+from evaltap.evaluator.reports.model import TurnEvidence
+from evaltap.evaluator.reports.one_case import read_case
+from evaltap.evaluator.review.queue import (
+    DECIDED,
+    DEFAULT_QUEUE,
+    Item,
+    Wanted,
+    add_items,
+    decide,
+    edited,
+    item,
+    next_item,
+    undo,
+)
+from evaltap.evaluator.review.results import agreement_of
+from evaltap.evaluator.stats.agreement import Agreement
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.errors import InputError
+
+MOST_QUEUED: Final = 50
+_QUEUES: Final = """
+SELECT queue, count(*) FILTER (state IN ('open', 'skipped', 'disagreed') OR decisions < needed) AS waiting,
+       count(*) AS items
+FROM v_review_items GROUP BY queue ORDER BY queue
+"""
+_SAID: Final = """
+SELECT metric_name, status, score, reason FROM latest_turn_scores
+WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id AND invocation_id = $turn
+ORDER BY metric_name
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The item that was decided last, and what judges had said of it."""
+
+    item: Item
+    action: str
+    verdicts: tuple[Mapping[str, Any], ...]
+    case_href: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewPage:
+    """What the review shows: the queues, or one item of them."""
+
+    queues: tuple[Mapping[str, Any], ...]
+    queue: str
+    mine: int
+    agreement: Agreement
+    item: Item | None
+    before: tuple[tuple[str, str], ...]
+    """What was said before in the session: who and what."""
+    evidence: TurnEvidence | None
+    lines: tuple[DiffLine, ...]
+    tools_json: str
+    answer: str
+    decided: Decided | None
+    case_href: str
+
+
+def view(reader: StoreReader, asked: Asked) -> Shown:
+    """Read the queue, or the item `at`."""
+    return Shown("review.html.j2", "Review", read(reader, asked))
+
+
+def read(reader: StoreReader, asked: Asked) -> ReviewPage:
+    """Return the page of the item `at`, or of the queues."""
+    ((mine,),) = reader.rows(
+        "SELECT count(*) FROM v_review_decisions WHERE reviewer = $who", {"who": asked.person.name}
+    )
+    found = item(reader, asked["at"]) if asked["at"] else None
+    evidence = _evidence(reader, asked, found) if found else None
+    turn = (found.after or found.turn) if found else {}
+    return ReviewPage(
+        tuple(reader.records(_QUEUES)), asked["queue"], mine, agreement_of(reader)[0], found,
+        _before(found), evidence, lines_of(evidence.steps) if evidence else (),
+        orjson.dumps(turn.get("tools") or [], option=orjson.OPT_INDENT_2).decode(),
+        _content(turn.get("finalResponse")), _decided(reader, asked),
+        _case_href(found) if found else "",
+    )  # fmt: skip
+
+
+def _evidence(reader: StoreReader, asked: Asked, one: Item) -> TurnEvidence | None:
+    key = one.app, one.eval_set_id, one.eval_id
+    report = read_case(reader, key, references=asked.references, limits=LIMITS)
+    turns = (turn for turn in report.evidence if turn.invocation_id == one.invocation_id)
+    return next(turns, None)
+
+
+def _before(one: Item | None) -> tuple[tuple[str, str], ...]:
+    said = []
+    for turn in one.before if one else ():
+        said.append(("User", _content(turn.get("userContent"))))
+        said.append(("Answer", _content(turn.get("finalResponse")) or "no answer"))
+    return tuple(said)
+
+
+def _content(message: Any) -> str:
+    content = message.get("content") if isinstance(message, Mapping) else None
+    return content if isinstance(content, str) else ""
+
+
+def _decided(reader: StoreReader, asked: Asked) -> Decided | None:
+    if not asked["done"]:
+        return None
+    try:
+        one = item(reader, asked["done"])
+    except InputError:  # it was erased meanwhile
+        return None
+    key = {
+        "app": one.app, "eval_set": one.eval_set_id, "eval_id": one.eval_id, "turn": one.invocation_id,
+    }  # fmt: skip
+    rows = reader.rows(
+        "SELECT action FROM v_review_decisions WHERE item_id = $item AND reviewer = $who",
+        {"item": one.item_id, "who": asked.person.name},
+    )
+    if not rows:
+        return None
+    return Decided(one, rows[0][0], tuple(reader.records(_SAID, key)), _case_href(one))
+
+
+def _case_href(one: Item) -> str:
+    return link("/case", set=one.eval_set_id, id=one.eval_id, app=one.app)
+
+
+# -- what reviewers do --------------------------------------------------------------------------
+
+
+def start(writer: CursorWriter, asked: Asked) -> str:
+    """Claim the next item; return where to go."""
+    return _next(writer, asked, "")
+
+
+def act(writer: CursorWriter, asked: Asked) -> str:
+    """Write a decision and claim the next item; return where to go."""
+    one = item(writer, asked["item"])
+    action = asked["action"]
+    if action not in DECIDED:
+        raise InputError(f"no decision {action!r}; expected one of {', '.join(DECIDED)}")
+    labels = [label.strip() for label in asked["labels"].split(",") if label.strip()]
+    decide(
+        writer, one, asked.person.name, action, after=_after(asked, one) if action == "edit" else None,
+        labels=labels, comment=asked["comment"],
+    )  # fmt: skip
+    return _next(writer, asked, one.item_id)
+
+
+def _after(asked: Asked, one: Item) -> Any:
+    try:
+        tools = orjson.loads(asked["tools"]) if asked["tools"] else None
+    except ValueError as error:
+        raise InputError(f"tools: no JSON ({error}); expected a list of calls") from None
+    return edited(one, answer=asked["answer"] or None, tools=tools)
+
+
+def take_back(writer: CursorWriter, asked: Asked) -> str:
+    """Undo this person's last decision; return to its item."""
+    one = undo(writer, asked.person.name)
+    return link("/review", queue=asked["queue"], at=one.item_id)
+
+
+def add(writer: CursorWriter, asked: Asked) -> str:
+    """Queue the turns of one case that did not pass, else its last; or the cases of a filter."""
+    if asked["id"]:
+        keys = [(asked["app"], asked["set"], asked["id"])]
+    else:
+        found, problems = understood(asked["q"])
+        if problems:
+            raise InputError(problems[0])
+        page = list_page(writer, Choice(found), MOST_QUEUED, now=asked.now)
+        keys = [(one.app, one.eval_set_id, one.eval_id) for one in page.cases]
+    wanted = [one for key in keys for one in _wanted(writer, key, asked)]
+    add_items(writer, wanted, asked["queue"] or DEFAULT_QUEUE)
+    if asked["next"]:
+        return local_path(asked["next"])
+    return link("/review", queue=asked["queue"])
+
+
+_TURNS: Final = """
+SELECT invocation_id, bool_or(s.status IN ('failed', 'crashed', 'error')) AS bad
+FROM latest_turns t LEFT JOIN latest_turn_scores s
+  USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
+WHERE t.app_name = $app AND t.eval_set_id = $eval_set AND t.eval_id = $eval_id
+GROUP BY invocation_id, t.started_at, t.first_landed_seq
+ORDER BY t.started_at NULLS FIRST, t.first_landed_seq
+"""
+
+
+def _wanted(writer: CursorWriter, key: tuple[str, str, str], asked: Asked) -> list[Wanted]:
+    rows = writer.rows(_TURNS, {"app": key[0], "eval_set": key[1], "eval_id": key[2]})
+    bad = [turn for turn, failed in rows if failed] or [turn for turn, _ in rows[-1:]]
+    return [Wanted(*key, turn, f"picked by {asked.person.name}") for turn in bad]
+
+
+def _next(writer: CursorWriter, asked: Asked, done: str) -> str:
+    one = next_item(writer, asked.person.name, asked["queue"])
+    return link("/review", queue=asked["queue"], at=one.item_id if one else None, done=done)

@@ -1,0 +1,158 @@
+"""The scoring runs of a store, and one of them with its metrics and its worst cases."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from evaltap.evaluator.page.asked import Asked, Shown, link
+from evaltap.evaluator.page.problems import problem
+from evaltap.evaluator.reports.summary import CaseRow, Summary, summarise
+from evaltap.evaluator.results.runs import listed_runs
+from evaltap.evaluator.store.queries import StoreReader
+
+PER_PAGE: Final = 50
+WORST: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringRun:
+    """A run; counts are of scores: one for each case and metric."""
+
+    run_id: str
+    kind: str
+    source: str
+    started_at: datetime
+    """UTC, without a zone."""
+    ended_at: datetime | None
+    cases: int
+    passed: int
+    failed: int
+    crashed: int
+    not_evaluated: int
+    errors: int
+    state: str
+    """ended, running or not finished."""
+    pass_rate: float | None
+    """Of the scores with a verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    """A run in the list."""
+
+    run: ScoringRun
+    href: str
+    role: str
+    """In the comparison that the form offers: `a`, `b` or neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunsPage:
+    """What the list shows, newest first."""
+
+    runs: tuple[RunLine, ...]
+    total: int
+    older_href: str
+    newer_href: str
+    landed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorstCase:
+    """A case that did not pass, with its link."""
+
+    case: CaseRow
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    """What the page of a run shows."""
+
+    run: ScoringRun
+    summary: Summary
+    worst: tuple[WorstCase, ...]
+    cases_href: str
+    others: tuple[RunLine, ...]
+    """Runs to compare it with, newest first."""
+
+
+def view(reader: StoreReader, asked: Asked) -> Shown:
+    """Read the list."""
+    return Shown("runs.html.j2", "Runs", read(reader, asked))
+
+
+def read(reader: StoreReader, asked: Asked) -> RunsPage:
+    """Return the runs that the parameter `at` begins with."""
+    lines = newest_first(reader)
+    at = min(whole(asked["at"]), len(lines))
+    shown = lines[at : at + PER_PAGE]
+    with_scores = [line.run.run_id for line in shown if line.run.cases][:2]
+    if len(with_scores) == 2:
+        roles = dict(zip(with_scores, "ba", strict=True))
+        shown = [replace(one, role=roles.get(one.run.run_id, "")) for one in shown]
+    return RunsPage(
+        tuple(shown),
+        len(lines),
+        link("/runs", at=at + PER_PAGE) if at + PER_PAGE < len(lines) else "",
+        link("/runs", at=max(at - PER_PAGE, 0) or None) if at else "",
+        bool(reader.rows("SELECT 1 FROM cases LIMIT 1")),
+    )
+
+
+def newest_first(reader: StoreReader) -> list[RunLine]:
+    """Return the runs with their links."""
+    return [
+        RunLine(_run(row), link("/run", id=row["run_id"]), "")
+        for row in reversed(listed_runs(reader))
+    ]
+
+
+def _run(row: Mapping[str, Any]) -> ScoringRun:
+    started, ended = datetime.fromisoformat(row["started_at"]), row["ended_at"]
+    known = row["passed"] + row["failed"] + row["crashed"]
+    return ScoringRun(
+        **{
+            **row, "started_at": started, "ended_at": datetime.fromisoformat(ended) if ended else None,
+            "state": "ended" if ended else "running" if row["kind"] == "live" else "not finished",
+            "pass_rate": row["passed"] / known if known else None,
+        }
+    )  # fmt: skip
+
+
+def whole(text: str) -> int:
+    """Return a parameter as a count, 0 for what is none."""
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
+def view_one(reader: StoreReader, asked: Asked) -> Shown:
+    """Read a run; 404 where there is none."""
+    found = read_one(reader, asked["id"])
+    if found is None:
+        return problem(404, f"There is no run {asked['id']!r} in {asked.store_path}.")
+    return Shown("run.html.j2", asked["id"], found)
+
+
+def read_one(reader: StoreReader, run_id: str) -> RunPage | None:
+    """Return the page of a run; None where there is none."""
+    lines = newest_first(reader)
+    this = next((line for line in lines if line.run.run_id == run_id), None)
+    if this is None:
+        return None
+    summary = summarise(reader, run_id=run_id, worst=WORST)
+    return RunPage(
+        this.run,
+        summary,
+        tuple(WorstCase(one, case_href(one, run_id)) for one in summary.worst),
+        link("/cases", q=f'run:"{run_id}"'),
+        tuple(line for line in lines if line is not this and line.run.cases)[:PER_PAGE],
+    )
+
+
+def case_href(case: CaseRow, run_id: str) -> str:
+    """Return the link to a case under the scores of a run."""
+    return link(
+        "/case", set=case.eval_set_id, id=case.eval_id, app=case.app_name, run=run_id,
+        metric=case.metric_name,
+    )  # fmt: skip

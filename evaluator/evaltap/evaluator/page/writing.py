@@ -1,0 +1,44 @@
+"""Writing the few rows that people make: through a cursor, beside the transactions of the store's thread."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from evaltap.evaluator.store.damage import translated
+from evaltap.evaluator.store.queries import ConnectedReader, Rows, StoreWriter
+
+
+class CursorWriter(ConnectedReader, StoreWriter):
+    """Reads and appends through a cursor; what is written is there at once, or with `transaction` as one."""
+
+    def __init__(self, path: Path, cursor: duckdb.DuckDBPyConnection) -> None:
+        super().__init__(path)
+        self._cursor = cursor
+
+    def stream(self, query: str, parameters: Any = None, *, size: int = 500) -> Iterator[Rows]:
+        """Yield the rows of a query in chunks; they are read whole, as another statement may follow."""
+        rows = self.rows(query, parameters)
+        return (rows[place : place + size] for place in range(0, len(rows), size))
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit what the block writes as one, or nothing of it."""
+        self._cursor.begin()
+        try:
+            yield
+        except BaseException:
+            self._cursor.rollback()
+            raise
+        with translated(self.path):
+            self._cursor.commit()
+
+    @contextmanager
+    def _asking(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        with translated(self.path):
+            yield self._cursor
+
+    def close(self) -> None:
+        """Do nothing: the cursor belongs to whoever lent it."""

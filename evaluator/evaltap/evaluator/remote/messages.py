@@ -1,0 +1,167 @@
+"""What goes over the socket: requests and answers as msgpack, each behind its length."""
+
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+import msgspec
+from msgspec.msgpack import Ext
+
+from evaltap.evaluator.store.database import SCHEMA_VERSION
+from evaltap.evaluator.store.errors import StoreError
+
+PROTOCOL: Final = f"evaltap-1-{SCHEMA_VERSION}"
+"""Both ends have to say the same: statements and tables are those of one layout."""
+STATEMENT_SECONDS: Final = 600.0
+"""What a statement may take, at most."""
+MOST_BYTES: Final = 1 << 30
+_LENGTH: Final = struct.Struct("!I")
+
+
+class Hello(msgspec.Struct, tag="hello", array_like=True):
+    """The first message, from both ends."""
+
+    protocol: str
+
+
+class Run(msgspec.Struct, tag="run", array_like=True):
+    """Run a statement for so many seconds at most, and answer with its first rows."""
+
+    statement: str
+    values: Any
+    size: int
+    seconds: float
+
+
+class More(msgspec.Struct, tag="more", array_like=True):
+    """Answer with more rows of the statement before."""
+
+    size: int
+
+
+class Append(msgspec.Struct, tag="append", array_like=True):
+    """Append rows to a temporary table."""
+
+    table: str
+    rows: list[Any]
+
+
+class Rows(msgspec.Struct, tag="rows", array_like=True):
+    """Some rows; `more`: there may be others."""
+
+    names: list[str]
+    rows: list[Any]
+    more: bool
+
+
+class Failed(msgspec.Struct, tag="failed", array_like=True):
+    """What the statement raised."""
+
+    kind: str
+    message: str
+
+
+Request: TypeAlias = Hello | Run | More | Append
+Answer: TypeAlias = Hello | Rows | Failed
+
+
+class Channel:
+    """One end of a connection; for one thread."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def send(self, message: Request | Answer) -> None:
+        """Send a message; raise OSError when the other end is gone."""
+        body = msgspec.msgpack.encode(message)
+        self._connection.sendall(_LENGTH.pack(len(body)) + body)
+
+    def request(self) -> Request | None:
+        """Return the next request; None at the end."""
+        return msgspec.msgpack.decode(body, type=Request) if (body := self._read()) else None
+
+    def answer(self) -> Answer | None:
+        """Return the next answer; None at the end."""
+        return msgspec.msgpack.decode(body, type=Answer) if (body := self._read()) else None
+
+    def _read(self) -> bytes:
+        length = self._exactly(_LENGTH.size)
+        if not length:
+            return b""
+        (size,) = _LENGTH.unpack(length)
+        if size > MOST_BYTES:
+            raise StoreError(f"a message of {size:,} bytes; expected at most {MOST_BYTES:,}")
+        return self._exactly(size)
+
+    def _exactly(self, size: int) -> bytes:
+        """Return so many bytes; nothing when the connection ended before."""
+        parts: list[bytes] = []
+        while size:
+            part = self._connection.recv(min(size, 1 << 20))
+            if not part:
+                return b""
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """End the connection, for the other end as well."""
+        with suppress(OSError):  # it has ended
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._connection.close()
+
+
+_AS_THEY_ARE: Final = frozenset({str, int, float, bool, bytes, type(None)})
+_LARGEST: Final = 1 << 63
+
+
+def packed(value: Any) -> Any:
+    """Return a value of DuckDB's as msgpack can hold it; `unpacked` returns it."""
+    kind = type(value)
+    if kind in _AS_THEY_ARE and (kind is not int or -_LARGEST <= value < _LARGEST):
+        return value
+    if kind in (list, tuple):
+        items = [packed(one) for one in value]
+        return items if kind is list else _ext("tuple", items)
+    if kind is dict:
+        return _ext("dict", [[packed(key), packed(one)] for key, one in value.items()])
+    if kind is timedelta:
+        return _ext("timedelta", [value.days, value.seconds, value.microseconds])
+    if kind in (datetime, date, time):
+        return _ext(kind.__name__, value.isoformat())
+    if kind in (int, Decimal, UUID):
+        return _ext(kind.__name__, str(value))
+    raise TypeError(f"a {kind.__name__} cannot be sent")
+
+
+def _ext(name: str, value: Any) -> Ext:
+    return Ext(_NAMES.index(name), msgspec.msgpack.encode(value))
+
+
+def unpacked(value: Any) -> Any:
+    """Return the value that was packed."""
+    if isinstance(value, list):
+        return [unpacked(one) for one in value]
+    if isinstance(value, Ext):
+        name, content = _NAMES[value.code], msgspec.msgpack.decode(value.data)
+        return _READ[name](content)
+    return value
+
+
+_READ: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "tuple": lambda items: tuple(map(unpacked, items)),
+    "dict": lambda items: {unpacked(key): unpacked(one) for key, one in items},
+    "timedelta": lambda parts: timedelta(*parts),
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "int": int,
+    "Decimal": Decimal,
+    "UUID": UUID,
+}
+_NAMES: Final = [*_READ]

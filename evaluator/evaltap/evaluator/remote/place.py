@@ -1,0 +1,38 @@
+"""Where the socket of a database file is."""
+
+import hashlib
+import os
+import socket
+import tempfile
+from pathlib import Path
+from typing import Final
+
+LONGEST: Final = 100
+"""Bytes of a path that every system takes for a socket (Linux 107, macOS 103)."""
+
+
+def can_serve() -> bool:
+    """Tell whether this system has Unix sockets."""
+    return hasattr(socket, "AF_UNIX") and os.name == "posix"
+
+
+def socket_path(database: Path) -> Path:
+    """Return the path of a file's socket: beside it, or in a folder of the user's where that is too long."""
+    file = database.resolve()
+    beside = file.with_name(file.name + ".sock")
+    if len(os.fsencode(beside)) <= LONGEST:
+        return beside
+    digest = hashlib.sha256(os.fsencode(file)).hexdigest()[:32]
+    return _folder() / f"{digest}.sock"
+
+
+def _folder() -> Path:
+    """Return a folder that only this user can look into."""
+    folder = (
+        Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"evaltap-{os.getuid()}"
+    )
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise OSError(f"{folder}: is not this user's alone")
+    return folder

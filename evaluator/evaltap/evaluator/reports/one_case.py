@@ -1,0 +1,66 @@
+"""One case with all that is known of it: its latest scores, what happened, what was expected."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.reports.details import JudgeCalls, with_details
+from evaltap.evaluator.reports.evidence import Comparison, evidence_of
+from evaltap.evaluator.reports.model import CaseReport, Limits
+from evaltap.evaluator.reports.reader import choose_cases, landed_data, scored_cases
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.formats.metric import EvalMetric
+
+_LATEST: Final = """
+CREATE OR REPLACE TEMP TABLE report_scores AS
+SELECT * FROM scores
+WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id
+  AND ($run::VARCHAR = '' OR run_id = $run)
+QUALIFY row_number() OVER (PARTITION BY metric_name ORDER BY revision DESC, scored_at DESC) = 1
+"""
+
+_METRICS: Final = """
+SELECT metric_name, metric_json FROM run_metrics
+WHERE metric_digest IN (SELECT metric_digest FROM report_scores)
+GROUP BY ALL ORDER BY min(metric_index), metric_json
+"""
+
+
+def read_case(
+    store: StoreReader,
+    key: CaseKey,
+    *,
+    run_id: str = "",
+    metric: str = "",
+    references: References | None = None,
+    limits: Limits | None = None,
+) -> CaseReport:
+    """Read a case under its latest scores, or those of one run; without cells when it has none.
+
+    Tool calls are compared as `metric` does, or the first trajectory metric.  A case that was scored from a
+    file has no evidence here, and its note says so.  `references` are expected turns for landed cases, as
+    they were given for scoring.
+    """
+    limits = limits or Limits()
+    app, eval_set, eval_id = key
+    asked = {"app": app, "eval_set": eval_set, "eval_id": eval_id, "run": run_id}
+    store.execute(_LATEST, asked)
+    choose_cases(store, [key])
+    scored = scored_cases(store, limits)
+    one = scored[0] if scored else CaseReport(*key, 0, "not_evaluated", ())
+    calls = JudgeCalls(store, {key}, limits)
+    (one,) = with_details(store, [one], calls, limits)
+    data = landed_data(store, references).get(key)
+    if data is None:
+        return replace(
+            one, evidence_note="its turns have not landed here: it was scored from a file"
+        )
+    evidence, note = evidence_of(data, Comparison(_metrics(store, metric)), limits)
+    return replace(one, evidence=evidence, evidence_note=note)
+
+
+def _metrics(store: StoreReader, first: str) -> Sequence[EvalMetric]:
+    rows = sorted(store.rows(_METRICS), key=lambda row: row[0] != first)
+    return [EvalMetric.model_validate_json(text) for _, text in rows]

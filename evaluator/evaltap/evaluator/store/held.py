@@ -1,0 +1,60 @@
+"""Which database files this process has open.
+
+The lock that keeps other processes out of a file ends when this process closes *any* descriptor of it,
+whoever opened that one and for what.  So a file that is held here is not opened a second time: not to
+look at its first bytes, and not by another `Store`.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from evaltap.evaluator.store.errors import StoreHeldError
+
+FileId: TypeAlias = tuple[int, int]
+
+_held: set[FileId] = set()
+_lock = threading.RLock()
+
+
+def is_held_here(path: Path) -> bool:
+    """Tell whether this process has a database file open, by whatever path."""
+    with _lock:
+        return _id(path) in _held
+
+
+@contextmanager
+def not_held_here(path: Path) -> Iterator[None]:
+    """Raise StoreHeldError for a file that this process has open; nobody else opens one in the block."""
+    with _lock:
+        if is_held_here(path):
+            raise StoreHeldError(
+                f"{path}: this process has it open already; close that store first, or read through it"
+            )
+        yield
+
+
+def hold(path: Path, before: FileId | None = None) -> FileId | None:
+    """Note that a file is open, in the place of the one that it was before."""
+    with _lock:
+        let_go(before)
+        if (file := _id(path)) is not None:
+            _held.add(file)
+        return file
+
+
+def let_go(file: FileId | None) -> None:
+    """Note that a file is closed."""
+    with _lock:
+        if file is not None:
+            _held.discard(file)
+
+
+def _id(path: Path) -> FileId | None:
+    try:
+        status = path.stat()
+    except OSError:  # there is none yet, or it is ":memory:"
+        return None
+    return status.st_dev, status.st_ino

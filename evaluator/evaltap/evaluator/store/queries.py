@@ -1,0 +1,155 @@
+"""Asking a store: what reads it takes a `StoreReader`, whoever holds the file.
+
+The store itself is one, and so are a cursor of it and a connection to the process that holds it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self, TypeAlias
+
+import duckdb
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from evaltap.evaluator.store.arrow import ArrowTable, ColumnKind, ColumnKinds, to_columns
+
+Row: TypeAlias = Sequence[Any]
+Rows: TypeAlias = list[tuple[Any, ...]]
+
+_KINDS: Mapping[str, ColumnKind] = {
+    "VARCHAR": "text",
+    "JSON": "text",
+    "INTEGER": "whole",
+    "BIGINT": "whole",
+    "DOUBLE": "real",
+    "TIMESTAMP": "time",
+    "VARCHAR[]": "texts",
+}
+
+
+class StoreReader(ABC):
+    """Reads a store, for one thread; it may fill temporary tables, which nobody else sees.
+
+    Every method raises StorageError where disk or memory is at fault, and duckdb.Error for a statement
+    that makes no sense.
+    """
+
+    path: Path
+
+    @abstractmethod
+    def rows(self, query: str, parameters: Any = None) -> Rows:
+        """Return all rows of a query."""
+
+    @abstractmethod
+    def records(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
+        """Return all rows of a query as dicts by column name."""
+
+    @abstractmethod
+    def stream(self, query: str, parameters: Any = None, *, size: int = 500) -> Iterator[Rows]:
+        """Yield the rows of a query in chunks, as they were when it was asked."""
+
+    @abstractmethod
+    def execute(self, statement: str, parameters: Any = None) -> None:
+        """Run statements whose result is of no interest."""
+
+    @abstractmethod
+    def append(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> None:
+        """Append rows, their values in the order of the table's columns."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the store."""
+
+    def unlimited_memory(self) -> AbstractContextManager[None]:
+        """Let the block read rows that may be large, whatever a block around it allows."""
+        return nullcontext()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class StoreWriter(StoreReader):
+    """Reads a store and appends the few rows that people make."""
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[None]:
+        """Commit what the block writes as one, or nothing of it."""
+
+
+class ConnectedReader(StoreReader):
+    """Reads a store through a connection to its database."""
+
+    FEWEST_AS_COLUMNS: ClassVar = 200
+    """Fewer rows are appended one by one: that costs no statement, but needs the interpreter throughout."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._table_kinds: dict[str, ColumnKinds | None] = {}
+
+    @abstractmethod
+    def _asking(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+        """Return the connection, ready for a statement; it explains errors in the block."""
+
+    def rows(self, query: str, parameters: Any = None) -> Rows:
+        """Return all rows of a query, seeing what an open transaction has written."""
+        with self._asking() as connection:
+            return connection.execute(query, parameters).fetchall()
+
+    def records(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
+        """Return all rows of a query as dicts by column name."""
+        with self._asking() as connection:
+            result = connection.execute(query, parameters)
+            names = [column[0] for column in result.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+    def execute(self, statement: str, parameters: Any = None) -> None:
+        """Run statements whose result is of no interest."""
+        with self._asking() as connection:
+            # An unread result would block the appender on this connection.
+            connection.execute(statement, parameters).fetchall()
+
+    def append(self, table: str, rows: Sequence[Row] | Sequence[Struct]) -> None:
+        """Append rows, their values in the order of the table's columns."""
+        if len(rows) >= self.FEWEST_AS_COLUMNS and (kinds := self._kinds(table)):
+            with self.registered("appended", ArrowTable(kinds, [to_columns(kinds, rows)])):
+                self.execute(f"INSERT INTO {table} FROM appended")
+            return
+        with self._asking() as connection:
+            appender = connection.appender(table)
+            appender.append_rows([astuple(row) if isinstance(row, Struct) else row for row in rows])
+            appender.flush()
+
+    @contextmanager
+    def registered(self, name: str, table: object) -> Iterator[None]:
+        """Let the block's statements read `table`, an Arrow table, under a name."""
+        with self._asking() as connection:
+            connection.register(name, table)
+        try:
+            yield
+        except BaseException:
+            # In a transaction that failed this fails too, and would hide why.
+            with suppress(duckdb.Error):
+                connection.unregister(name)
+            raise
+        connection.unregister(name)
+
+    def _kinds(self, table: str) -> ColumnKinds | None:
+        """Return what the columns of a table hold; None when one of them has no such kind."""
+        if table not in self._table_kinds:
+            described = self.rows(f"DESCRIBE {table}")
+            kinds: dict[str, ColumnKind] = {
+                name: _KINDS[kind] for name, kind, *_ in described if kind in _KINDS
+            }
+            self._table_kinds[table] = kinds if len(kinds) == len(described) else None
+        return self._table_kinds[table]

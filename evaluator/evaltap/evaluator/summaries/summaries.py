@@ -1,0 +1,387 @@
+"""Making the summaries and keeping them true: what has changed is computed anew from the rows.
+
+Nothing is added up step by step, so a row of a summary is what a query over the rows gives, whatever came
+late, grew or was scored again.
+"""
+
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from evaltap.evaluator.store.database import STORE, Store, sql, utc_now
+
+CASE_KEY: Final = "md5_number_lower(concat_ws(chr(31), app_name, eval_set_id, eval_id))"
+"""The `case_key` of a row that names a case."""
+
+_KEYS: Final = "app_name, eval_set_id, eval_id"
+_UNITS: Final = ("turns", "scores", "latency", "tools")
+_NEVER: Final = datetime(1, 1, 1)
+_CLOCKS_APART: Final = timedelta(seconds=10)
+"""Reviews are written by others, whose clocks may be behind what was summarised."""
+
+
+class Marks(NamedTuple):
+    """How far the summaries go, by what tells new rows of a table from others."""
+
+    landed_seq: int = 0
+    scored_at: datetime = _NEVER
+    feedback_at: datetime = _NEVER
+    reviewed_at: datetime = _NEVER
+    decided_at: datetime = _NEVER
+
+
+class Refreshed(NamedTuple):
+    """What a step did; `behind`: there is more to do."""
+
+    cases: int = 0
+    minutes: int = 0
+    behind: bool = False
+
+
+class Bounds(NamedTuple):
+    """No row of interest is older, so that the others need not be read."""
+
+    landed_seq: int = 0
+    landed_at: datetime = _NEVER
+    scored_at: datetime = _NEVER
+
+
+class Summaries:
+    """The summaries of a store, for the store's thread."""
+
+    def __init__(self, store: Store, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._clock = clock
+        self._calls = _CallPlaces(store)
+        self._at_once = 0
+
+    def marks(self) -> Marks | None:
+        """Return how far they go; None before they are made."""
+        rows = self._store.rows(
+            "SELECT landed_seq, scored_at, feedback_at, reviewed_at, decided_at FROM page_marks"
+            " WHERE name = 'summaries'"
+        )
+        return Marks(*rows[0]) if rows else None
+
+    def make(self, progress: Callable[[str], None] = lambda _: None) -> None:
+        """Make them anew, from all rows: half a minute for a million turns.  `progress` gets each step."""
+        self._calls.forget()
+        whole = {name: name for name in (*_TABLES, "turn_scores")} | {
+            "decisions": "sampling_decisions",
+            "reviews": "v_review_decisions",
+        }
+        with self._store.transaction():
+            newest = self._newest()
+            for table in ("case_index", *_tables("minute"), *_tables("hour"), "page_marks"):
+                self._store.execute(f"DELETE FROM {table}")
+            progress("cases")
+            self._write_cases(whole)
+            progress("minutes")
+            self._write_minutes(_ALL_TURNS, {}, whole)
+            progress("hours")
+            self._store.execute(sql(__name__, "hours").format(minutes="TRUE"))
+            self._mark(newest)
+            self._calls.note(newest.landed_seq)
+
+    def refresh(self, *, most_cases: int = 2_000, most_seconds: float = 0.15) -> Refreshed:
+        """Bring them up to date by one step: about so many cases, fewer when that took too long.
+
+        Makes them anew when they are not made, or when more than a fifth of all turns are new.
+        """
+        marks, newest = self.marks(), self._newest()
+        if marks is None or newest.landed_seq - marks.landed_seq > max(
+            newest.landed_seq // 5, most_cases
+        ):
+            self.make()
+            return Refreshed()
+        if marks == newest:
+            return Refreshed()
+        began = self._clock()
+        self._at_once = min(self._at_once or most_cases, most_cases)
+        until = self._until(marks, newest, self._at_once)
+        self._find_new(marks, until)
+        done = self.rewrite(marks, until)
+        if (took := self._clock() - began) > most_seconds:
+            # Most of a step's time does not depend on how much it takes.
+            self._at_once = max(int(self._at_once * most_seconds / took), most_cases // 4, 1)
+        else:
+            self._at_once *= 2
+        return done._replace(behind=until != newest)
+
+    # -- what is new ---------------------------------------------------------------------------
+
+    def _newest(self) -> Marks:
+        (row,) = self._store.rows(_NEWEST, {"never": _NEVER})
+        return Marks(*row)
+
+    def _until(self, marks: Marks, newest: Marks, most: int) -> Marks:
+        """Return how far a step goes that takes so many new rows of a table."""
+        scored = [newest.scored_at]
+        for table in ("scores", "turn_scores"):
+            ((count, last),) = self._store.rows(
+                _NEXT_SCORED.format(table=table), {"since": marks.scored_at, "most": most}
+            )
+            if count == most:
+                scored.append(last)
+        landed = min(newest.landed_seq, marks.landed_seq + most)
+        return newest._replace(landed_seq=landed, scored_at=min(scored))
+
+    def _find_new(self, marks: Marks, until: Marks) -> None:
+        """Write the cases that have new rows as dirty_cases, and the new turns' minutes as dirty_minutes."""
+        given = {
+            "seq": marks.landed_seq, "until_seq": until.landed_seq,
+            "scored": marks.scored_at, "until_scored": until.scored_at,
+        }  # fmt: skip
+        self._store.execute(_NEW_TURNS, given | {"decided": marks.decided_at})
+        self._store.execute(
+            _NEW_CASES,
+            given
+            | {
+                "feedback": marks.feedback_at,
+                "reviewed": _before(marks.reviewed_at, _CLOCKS_APART),
+            },
+        )
+        self._find_minutes("SEMI JOIN new_turns USING (app_name, eval_set_id, eval_id, invocation_id)",
+                           self._bounds(marks).landed_seq)  # fmt: skip
+
+    def find(self, cases: str, parameters: Mapping[str, Any]) -> bool:
+        """Note the cases of a query, of which rows are about to be deleted; False: there are no summaries.
+
+        Followed by `rewrite` within the same transaction.
+        """
+        if self.marks() is None:
+            return False
+        self._store.execute(_THESE_CASES.format(cases=cases), parameters or None)
+        self._find_minutes(f"SEMI JOIN dirty_cases USING ({_KEYS})", 0)
+        return True
+
+    def _find_minutes(self, of: str, since: int) -> None:
+        self._store.execute(_MINUTES.format(of=of), {"since": since})
+
+    # -- writing what is dirty -------------------------------------------------------------------
+
+    def rewrite(self, marks: Marks | None = None, until: Marks | None = None) -> Refreshed:
+        """Write the rows of dirty cases and minutes anew; they are as new as `until`.
+
+        Without marks nothing is taken for granted, as rows may have been deleted.
+        """
+        if marks is None:
+            self._calls.forget()
+        bounds = self._bounds(marks) if marks else Bounds()
+        with self._store.transaction():
+            self._store.execute(_DELETE_CASES)
+            self._write_cases(self._of_cases(bounds))
+            self._rewrite_minutes()
+            newest = self._newest()
+            self._mark(_earlier(until or self.marks() or Marks(), newest))
+            self._calls.note(newest.landed_seq)
+        ((cases, minutes),) = self._store.rows(
+            "SELECT (SELECT count(*) FROM dirty_cases), (SELECT count(*) FROM dirty_minutes)"
+        )
+        return Refreshed(cases, minutes)
+
+    def _bounds(self, marks: Marks) -> Bounds:
+        """Return what is older than all rows of the dirty cases."""
+        ((seq, scored),) = self._store.rows(
+            "SELECT min(first_seq), min(first_scored_at) FROM case_index"
+            " WHERE case_key IN (SELECT case_key FROM dirty_cases)"
+        )
+        seq = marks.landed_seq + 1 if seq is None else min(seq, marks.landed_seq + 1)
+        ((landed,),) = self._store.rows(
+            f"SELECT min(landed_at) FROM turns SEMI JOIN dirty_cases USING ({_KEYS})"
+            " WHERE landed_seq >= $seq",
+            {"seq": seq},
+        )
+        return Bounds(seq, landed or _NEVER, min(scored or marks.scored_at, marks.scored_at))
+
+    def _of_cases(self, bounds: Bounds) -> dict[str, str]:
+        """Return the rows of the dirty cases, for each table."""
+        since = {
+            "turns": f"landed_seq >= {bounds.landed_seq}",
+            "cases": f"landed_at >= TIMESTAMP '{bounds.landed_at}'",
+            "calls": self._calls.condition(bounds.landed_seq),
+            "scores": f"scored_at >= TIMESTAMP '{bounds.scored_at}'",
+            "turn_scores": f"scored_at >= TIMESTAMP '{bounds.scored_at}'",
+        }
+        tables = {
+            name: f"(FROM {_TABLES.get(name, name)} SEMI JOIN dirty_cases USING ({_KEYS}) WHERE {when})"
+            for name, when in since.items()
+        }
+        reviews = f"(FROM v_review_decisions SEMI JOIN dirty_cases USING ({_KEYS}))"
+        return tables | {"feedback": "feedback", "reviews": reviews}
+
+    def _write_cases(self, tables: Mapping[str, str]) -> None:
+        query = sql(__name__, "case_index").format(newest=sql(STORE, "newest"), **_named(tables))
+        self._store.execute(f"INSERT INTO case_index BY NAME {query}")
+
+    def _rewrite_minutes(self) -> None:
+        ((first, last),) = self._store.rows(
+            "SELECT min(bucket), max(bucket) + INTERVAL 1 MINUTE FROM dirty_minutes"
+        )
+        if first is None:
+            return
+        for table in _tables("minute"):
+            self._store.execute(
+                f"DELETE FROM {table} WHERE bucket >= $first AND bucket < $last"
+                " AND bucket IN (SELECT bucket FROM dirty_minutes)",
+                {"first": first, "last": last},
+            )
+        self._write_minutes(_TURNS_OF_MINUTES, {"first": first, "last": last}, None)
+        hours = "(SELECT date_trunc('hour', bucket) FROM dirty_minutes)"
+        # Told as constants, so that older rows are not read.
+        since, until = first.replace(minute=0), last + timedelta(hours=1)
+        near = f"bucket >= TIMESTAMP '{since}' AND bucket < TIMESTAMP '{until}'"
+        for table in _tables("hour"):
+            self._store.execute(f"DELETE FROM {table} WHERE {near} AND bucket IN {hours}")
+        minutes = f"{near} AND date_trunc('hour', bucket) IN {hours}"
+        self._store.execute(sql(__name__, "hours").format(minutes=minutes))
+
+    def _write_minutes(
+        self, turns: str, given: Mapping[str, Any], tables: Mapping[str, str] | None
+    ) -> None:
+        self._store.execute(sql(__name__, "minute_turns").format(turns=turns), given or None)
+        if tables is None:
+            ((seq, scored),) = self._store.rows(_MINUTE_BOUNDS)
+            turn = f"{_KEYS}, invocation_id"
+            tables = {
+                "decisions": f"(FROM sampling_decisions SEMI JOIN minute_turns USING ({turn}))",
+                "calls": f"(FROM tool_calls WHERE {self._calls.condition(seq or 0)})",
+                "turn_scores": f"(FROM turn_scores SEMI JOIN minute_turns USING ({turn})"
+                f" WHERE scored_at >= TIMESTAMP '{scored or _NEVER}')",
+            }
+        self._store.execute(sql(__name__, "minutes").format(**_named(tables)))
+
+    def _mark(self, marks: Marks) -> None:
+        self._store.execute("DELETE FROM page_marks")
+        self._store.append("page_marks", [("summaries", *marks, utc_now())])
+
+
+class _CallPlaces:
+    """From which row of tool_calls on the calls of newer turns are; known of what landed since the start.
+
+    A table of calls has no order of landing of its own, but its rows are written with their turns'.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._seqs: list[int] = []
+        self._places: list[int] = []
+
+    def forget(self) -> None:
+        """Know nothing, as rows were deleted."""
+        self._seqs, self._places = [], []
+
+    def note(self, seq: int) -> None:
+        """Note that all turns up to a landed_seq are there now, and no others."""
+        ((count, last),) = self._store.rows("SELECT count(*), max(rowid) FROM tool_calls")
+        if count != (last + 1 if count else 0):
+            self.forget()  # rows were deleted, so that the others may move
+        elif not self._seqs or seq > self._seqs[-1]:
+            self._seqs.append(seq)
+            self._places.append(count)
+
+    def condition(self, seq: int) -> str:
+        """Return a condition that holds for all calls of turns from a landed_seq on."""
+        known = bisect_right(self._seqs, seq - 1)
+        return f"rowid >= {self._places[known - 1]}" if known else "TRUE"
+
+
+def _named(tables: Mapping[str, str]) -> dict[str, str]:
+    return {name: _TABLES.get(table, table) for name, table in tables.items()}
+
+
+def _tables(bucket: str) -> list[str]:
+    return [f"{unit}_by_{bucket}" for unit in _UNITS]
+
+
+def _before(moment: datetime, margin: timedelta) -> datetime:
+    return moment if moment == _NEVER else moment - margin
+
+
+def _earlier(one: Marks, other: Marks) -> Marks:
+    """Return marks that neither is behind: deleted rows may have been the newest."""
+    return Marks(
+        min(one.landed_seq, other.landed_seq),
+        min(one.scored_at, other.scored_at),
+        min(one.feedback_at, other.feedback_at),
+        min(one.reviewed_at, other.reviewed_at),
+        min(one.decided_at, other.decided_at),
+    )
+
+
+_TABLES: Final[Mapping[str, str]] = {
+    "turns": "turns", "cases": "cases", "calls": "tool_calls", "scores": "scores", "feedback": "feedback",
+}  # fmt: skip
+
+_NEWEST: Final = """
+SELECT coalesce((SELECT max(landed_seq) FROM turns), 0),
+       greatest($never, (SELECT max(scored_at) FROM scores), (SELECT max(scored_at) FROM turn_scores)),
+       greatest($never, (SELECT max(landed_at) FROM feedback)),
+       greatest($never, (SELECT max(reviewed_at) FROM reviews)),
+       greatest($never, (SELECT max(decided_at) FROM sampling_decisions))
+"""
+
+_NEXT_SCORED: Final = """
+SELECT count(*), max(scored_at) FROM (
+  SELECT scored_at FROM {table} WHERE scored_at > $since ORDER BY scored_at LIMIT $most
+)
+"""
+
+_NEW_TURNS: Final = """
+CREATE OR REPLACE TEMP TABLE new_turns AS
+SELECT app_name, eval_set_id, eval_id, invocation_id FROM turns
+WHERE landed_seq > $seq AND landed_seq <= $until_seq
+UNION SELECT app_name, eval_set_id, eval_id, invocation_id FROM turn_scores
+WHERE scored_at > $scored AND scored_at <= $until_scored
+UNION SELECT app_name, eval_set_id, eval_id, invocation_id FROM sampling_decisions
+WHERE decided_at > $decided
+"""
+
+_NEW_CASES: Final = f"""
+CREATE OR REPLACE TEMP TABLE dirty_cases AS
+SELECT {CASE_KEY} AS case_key, {_KEYS} FROM (
+  SELECT {_KEYS} FROM new_turns WHERE $seq IS NOT NULL AND $until_seq IS NOT NULL
+  UNION SELECT {_KEYS} FROM scores WHERE scored_at > $scored AND scored_at <= $until_scored
+  UNION SELECT c.app_name, c.eval_set_id, c.eval_id FROM case_index c JOIN feedback f
+    ON f.eval_set_id = c.eval_set_id AND f.eval_id = c.eval_id AND f.app_name IN ('', c.app_name)
+  WHERE f.landed_at > $feedback
+  UNION SELECT {_KEYS} FROM reviews WHERE reviewed_at > $reviewed
+)
+"""
+
+_THESE_CASES: Final = f"""
+CREATE OR REPLACE TEMP TABLE dirty_cases AS
+SELECT DISTINCT {CASE_KEY} AS case_key, {_KEYS} FROM ({{cases}})
+"""
+
+_MINUTES: Final = """
+CREATE OR REPLACE TEMP TABLE dirty_minutes AS
+SELECT DISTINCT date_trunc('minute', coalesce(started_at, landed_at)) AS bucket
+FROM turns {of} WHERE landed_seq >= $since
+"""
+
+_DELETE_CASES: Final = """
+DELETE FROM case_index WHERE case_key IN (SELECT case_key FROM dirty_cases)
+"""
+
+# All scores of a case are within what the index says, which is written first.
+_MINUTE_BOUNDS: Final = f"""
+SELECT min(landed_seq), (
+  SELECT min(first_scored_at) FROM case_index
+  WHERE case_key IN (SELECT {CASE_KEY} FROM minute_turns)
+) FROM minute_turns
+"""
+
+_ALL_TURNS: Final = "SELECT *, coalesce(started_at, landed_at) AS turn_at FROM turns"
+
+_TURNS_OF_MINUTES: Final = """
+SELECT *, started_at AS turn_at FROM turns
+WHERE started_at >= $first AND started_at < $last
+  AND date_trunc('minute', started_at) IN (SELECT bucket FROM dirty_minutes)
+UNION ALL
+SELECT *, landed_at AS turn_at FROM turns
+WHERE started_at IS NULL AND landed_at >= $first AND landed_at < $last
+  AND date_trunc('minute', landed_at) IN (SELECT bucket FROM dirty_minutes)
+"""

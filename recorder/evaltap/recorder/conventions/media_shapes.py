@@ -1,0 +1,134 @@
+"""Pictures, recordings and files as frameworks and providers write them in messages, read into one shape.
+
+Understood: OpenTelemetry's blob, uri and file parts, content of OpenAI's chat and responses, blocks of
+Anthropic, Bedrock and LangChain, parts of Google GenAI, pydantic-ai and the AI SDK.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from evaltap.recorder.conventions.evidence import WITHHELD
+from evaltap.recorder.media import Kind, MediaPart, media
+
+TYPES: Final[Mapping[str, Kind | None]] = {
+    "blob": None,
+    "uri": None,
+    "file": None,
+    "media": None,
+    "binary": None,
+    "image": "image",
+    "image_url": "image",
+    "image-url": "image",
+    "input_image": "image",
+    "audio": "audio",
+    "audio_url": "audio",
+    "audio-url": "audio",
+    "input_audio": "audio",
+    "output_audio": "audio",
+    "video": "video",
+    "video_url": "video",
+    "video-url": "video",
+    "document": "file",
+    "document-url": "file",
+    "input_file": "file",
+}
+"""What `type` says of a part; None where the MIME type has to."""
+BLOCKS: Final[Mapping[str, Kind | None]] = {
+    "inline_data": None,
+    "inlineData": None,
+    "file_data": None,
+    "fileData": None,
+    "image": "image",
+    "audio": "audio",
+    "video": "video",
+    "document": "file",
+}
+"""The keys of a part without a type that hold what it is."""
+_NESTED: Final = (
+    *BLOCKS,
+    "image_url",
+    "audio_url",
+    "video_url",
+    "input_audio",
+    "file",
+    "source",
+    "location",
+    "s3Location",
+)
+_URLS: Final = (
+    "url",
+    "uri",
+    "file_uri",
+    "fileUri",
+    "file_url",
+    "image_url",
+    "audio_url",
+    "video_url",
+)
+_DATA: Final = ("data", "base64", "bytes", "content", "file_data", "image", "audio")
+_MIME_TYPES: Final = ("mime_type", "mimeType", "media_type", "mediaType")
+_NAMES: Final = ("filename", "display_name", "displayName", "name", "title")
+_IDS: Final = ("file_id", "fileId")
+_KINDS: Final[Mapping[object, Kind]] = {"image": "image", "audio": "audio", "video": "video"}
+_DEPTH: Final = 3
+
+
+def media_in(item: Mapping[str, object]) -> MediaPart | None:
+    """Return what a part of a message holds that is no text, None when it holds no such thing."""
+    stated = item.get("type")
+    if isinstance(stated, str):
+        if stated not in TYPES:
+            return None
+        kind = TYPES[stated]
+    else:
+        held = next((key for key in BLOCKS if isinstance(item.get(key), Mapping)), None)
+        if held is None:
+            return None
+        kind = BLOCKS[held]
+    levels = list(_levels(item, _DEPTH))
+    url = _first(levels, _URLS)
+    data = _content(levels)
+    if url is None and isinstance(data, str) and data.startswith(("http://", "https://", "data:")):
+        url, data = data, None
+    return media(
+        kind=kind or _KINDS.get(item.get("modality")),
+        mime_type=_first(levels, _MIME_TYPES) or _by_format(kind, levels),
+        url=None if url in WITHHELD else url,
+        data=data,
+        filename=_first(levels, _NAMES),
+        file_id=_first(levels, _IDS),
+    )
+
+
+def _levels(item: Mapping[str, object], depth: int) -> Iterator[Mapping[str, object]]:
+    yield item
+    for key in _NESTED if depth else ():
+        inner = item.get(key)
+        if type(inner) is dict:
+            yield from _levels(inner, depth - 1)
+
+
+def _first(levels: list[Mapping[str, object]], keys: tuple[str, ...]) -> str | None:
+    found = (level[key] for level in levels for key in keys if key in level)
+    return next((value for value in found if isinstance(value, str) and value), None)
+
+
+def _content(levels: list[Mapping[str, object]]) -> object:
+    found = (level[key] for level in levels for key in _DATA if key in level)
+    return next(
+        (
+            value
+            for value in found
+            if isinstance(value, bytes | bytearray | memoryview)
+            or (isinstance(value, str) and value and value not in WITHHELD)
+        ),
+        None,
+    )
+
+
+def _by_format(kind: Kind | None, levels: list[Mapping[str, object]]) -> str | None:
+    """Return the MIME type of a `format` (`png`), where the kind of the part completes it."""
+    written = _first(levels, ("format",))
+    if written is None or "/" in written:
+        return written
+    return f"{kind}/{written}" if kind in _KINDS else None

@@ -1,0 +1,172 @@
+"""Parts of a message that are no text: what a picture, a recording or a file is, never its bytes.
+
+A part keeps a reference to its bytes (or their base64 text) until the background thread has measured
+them: `digested` leaves the size and the SHA-256.  Neither changes, so nothing is copied.
+"""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+from urllib.parse import unquote_to_bytes
+
+from evaltap.recorder.payload import name, text
+from evaltap.schemas.data import JsonObject
+
+Kind = Literal["image", "audio", "video", "file"]
+
+MAX_PARTS: Final = 32
+"""Parts of one message that are kept; more are left out and the message is marked as truncated."""
+MAX_DIGESTED_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of one message that wait to be digested; of what is larger only the size is known."""
+_MAX_URL: Final = 4_096
+_MAX_HEADER: Final = 256
+_DATA_URL: Final = "data:"
+_BUFFERS: Final = (bytearray, memoryview)
+
+
+@dataclass(frozen=True, slots=True)
+class MediaPart:
+    """A part of a message that is no text; None is *not seen*."""
+
+    kind: Kind = "file"
+    mime_type: str | None = None
+    url: str | None = None
+    filename: str | None = None
+    file_id: str | None = None
+    """The file's id at the provider."""
+    data: object = None
+    """Bytes, text in base64 or a `data:` URL, which are never recorded."""
+    size_bytes: int | None = None
+    sha256: str | None = None
+    """Of the bytes, in hexadecimal."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether what is kept leads to the bytes: a URL, or an id at the provider."""
+        return bool(self.url or self.file_id)
+
+
+def media(
+    *,
+    kind: Kind | None = None,
+    mime_type: str | None = None,
+    url: str | None = None,
+    data: object = None,
+    filename: str | None = None,
+    file_id: str | None = None,
+) -> MediaPart:
+    """Return a part; a `data:` URL is taken for the bytes that it holds.
+
+    Without a `kind` the MIME type says whether it is an image, audio or video; else it is a file.
+    """
+    if url is not None and url[:5].lower() == _DATA_URL:
+        header = url[5:_MAX_HEADER].partition(",")[0]
+        mime_type = mime_type or header.partition(";")[0] or None
+        url, data = None, url
+    return MediaPart(kind or _kind_of(mime_type), mime_type, url, filename, file_id, data)
+
+
+def kept(parts: Sequence[MediaPart]) -> tuple[tuple[MediaPart, ...], int, bool]:
+    """Return the parts as the queue takes them, what they weigh, and whether any was left out.
+
+    Runs on the agent's thread: ids and URLs are cut to size, bytes are only referred to.
+    """
+    room = MAX_DIGESTED_BYTES
+    weight = 0
+    found = []
+    for part in parts[:MAX_PARTS]:
+        data, size = _measured(part.data, room)
+        held = len(data) if data is not None else 0
+        room -= held
+        url, was_cut = text(part.url, _MAX_URL)
+        found.append(
+            MediaPart(
+                part.kind,
+                name(part.mime_type),
+                None if was_cut else url,
+                name(part.filename),
+                name(part.file_id),
+                data,
+                part.size_bytes if size is None else size,
+                part.sha256,
+            )
+        )
+        weight += 200 + held + len(url or "")
+    return tuple(found), weight, len(parts) > MAX_PARTS
+
+
+def digested(parts: Iterable[MediaPart]) -> tuple[MediaPart, ...]:
+    """Return the parts without their bytes, whose size and digest take their place."""
+    return tuple(_digested(part) if part.data is not None else part for part in parts)
+
+
+def written(parts: Iterable[MediaPart]) -> list[JsonObject]:
+    """Return the parts as `content_parts` of a message."""
+    return [_written(part) for part in digested(parts)]
+
+
+def _measured(data: object, room: int) -> tuple[bytes | str | None, int | None]:
+    """Return the bytes if there is room for them, and their size as far as it is known at a glance."""
+    kind = type(data)
+    if kind is bytes or kind is str:
+        held: bytes | str = data  # type: ignore[assignment]  # by its type
+        size = len(held) if kind is bytes else len(held) * 3 // 4
+        return (held, None) if len(held) <= room else (None, size)
+    if kind in _BUFFERS:
+        # They may change while they wait.
+        return None, data.nbytes if type(data) is memoryview else len(data)  # type: ignore[arg-type]
+    return None, None
+
+
+def _digested(part: MediaPart) -> MediaPart:
+    data = part.data
+    content = data if isinstance(data, bytes) else _decoded(data) if isinstance(data, str) else None
+    if content is None:
+        return replace(part, data=None)
+    return replace(
+        part, data=None, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest()
+    )
+
+
+def _decoded(data: str) -> bytes:
+    """Return the bytes of base64 in either alphabet, or of a `data:` URL; other text is a file's own."""
+    if data[:5].lower() == _DATA_URL:
+        header, _, data = data.partition(",")
+        if not header.endswith(";base64"):
+            return unquote_to_bytes(data)
+    plain = "".join(data.split()).replace("-", "+").replace("_", "/")
+    try:
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return data.encode("utf-8", "replace")
+
+
+def _written(part: MediaPart) -> JsonObject:
+    place = {"url": part.url} if part.url else {}
+    named = {"filename": part.filename, "file_id": part.file_id}
+    held: dict[str, Mapping[str, object]] = {
+        "file": {key: value for key, value in named.items() if value},
+    }
+    held[part.kind] = {**held.get(part.kind, {}), **place}
+    fields: JsonObject = {
+        "type": part.kind,
+        **{key: value for key, value in held.items() if value},
+        "mime_type": part.mime_type,
+        "size_bytes": part.size_bytes,
+        "sha256": part.sha256,
+    }
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _kind_of(mime_type: str | None) -> Kind:
+    major = (mime_type or "").partition("/")[0]
+    for kind in _MAJORS:
+        if kind == major:
+            return kind
+    return "file"
+
+
+_MAJORS: tuple[Kind, ...] = ("image", "audio", "video")

@@ -1,0 +1,71 @@
+"""A web server that receives alerts, and answers as it is told: for tests of receivers."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class Received:
+    """What came: path, headers and JSON body of each request, in order."""
+
+    url: str = ""
+    requests: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
+    answers: list[int] = field(default_factory=list)
+    """Statuses of the next answers; then 200.  0: none within the time that clients wait."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Of the answers."""
+
+    @property
+    def bodies(self) -> list[Any]:
+        """The JSON bodies."""
+        return [body for _, _, body in self.requests]
+
+
+@contextmanager
+def alert_server() -> Iterator[Received]:
+    """Serve on this machine for the block."""
+    received = Received()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            headers = {key.lower(): value for key, value in self.headers.items()}
+            received.requests.append((self.path, headers, json.loads(body)))
+            status = received.answers.pop(0) if received.answers else 200
+            if status == 0:
+                time.sleep(1.0)
+                return
+            self.send_response(status)
+            for name, value in received.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    received.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield received
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def wait_for(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait until something holds; fail when it does not in time."""
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, "it did not come to hold in time"
+        time.sleep(0.01)

@@ -1,0 +1,159 @@
+"""The list of cases and the page of one, read without a server."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.filters.choice import Choice
+from evaltap.evaluator.filters.language import SORTS, parse_filter
+from evaltap.evaluator.filters.listing import list_cases
+from evaltap.evaluator.page.asked import Asked
+from evaltap.evaluator.page.paging import around, list_page
+from evaltap.evaluator.page.security.access import Person
+from evaltap.evaluator.page.statements import written_out
+from evaltap.evaluator.page.views import case, cases
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.readers import Readers
+from evaltap.evaluator.summaries.summaries import Summaries
+from page_store import GENEROUS, NOON, support_cases, support_store
+from reports import write_cases
+
+
+@pytest.fixture(scope="module", params=["rows", "summaries"])
+def reader(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StoreReader]:
+    """A reader of a store with 31 cases, with and without summaries."""
+    path = support_store(tmp_path_factory.mktemp("page"), count=30)
+    with Store(path) as store:
+        if request.param == "summaries":
+            Summaries(store).refresh()
+        with Readers(store).reading(seconds=120) as found:
+            yield found
+
+
+def asked(**parameters: str) -> Asked:
+    return Asked(parameters, Person("ann", "admin"), Path("x.duckdb"), now=NOON)
+
+
+@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("size", [1, 7, 31, 50])
+def test_pages_hold_every_case_once_forwards_and_backwards(
+    reader: StoreReader, sort: str, size: int
+) -> None:
+    choice = Choice(parse_filter(f"sort:{sort}"))
+    all_ids = [one.eval_id for one in list_cases(reader, choice, 100).cases]
+
+    pages = [list_page(reader, choice, size)]
+    while pages[-1].next:
+        pages.append(list_page(reader, choice, size, after=pages[-1].next))
+    back = [pages[-1]]
+    while back[-1].previous:
+        back.append(list_page(reader, choice, size, before=back[-1].previous))
+
+    assert [one.eval_id for page in pages for one in page.cases] == all_ids
+    assert all(page.matched == 31 for page in pages)
+    assert [page.cases for page in reversed(back)] == [page.cases for page in pages]
+
+
+@pytest.mark.parametrize("mark", ["x", "e30", "WzEsMl0", "WyJhIiwiYiIsImMiLCJkIl0", "🙂"])
+def test_a_mark_that_makes_no_sense_begins_anew(reader: StoreReader, mark: str) -> None:
+    assert len(cases.read(reader, asked(after=mark)).rows) == 31
+
+
+def test_the_list_goes_on_from_a_case(reader: StoreReader) -> None:
+    choice = Choice(parse_filter("status:failed sort:worst"))
+    ids = list_page(reader, choice, 50).cases
+    for place, one in enumerate(ids):
+        before, after = around(reader, choice, (one.app, one.eval_set_id, one.eval_id))
+        assert (before and before[2]) == (ids[place - 1].eval_id if place else None)
+        assert (after and after[2]) == (ids[place + 1].eval_id if place + 1 < len(ids) else None)
+
+
+def test_what_is_understood_of_a_filter_stays(reader: StoreReader) -> None:
+    page = cases.read(reader, asked(q='stats:failed tool:refund "late'))
+
+    assert len(page.problems) == 2
+    assert "did you mean 'status'?" in page.problems[0]
+    assert [row.case.eval_id for row in page.rows] == [GENEROUS]
+    assert page.chips[0].without == 'tool:refund "late'
+
+
+def test_chips_tell_which_term_to_drop(reader: StoreReader) -> None:
+    page = cases.read(reader, asked(q="tool:refund -status:failed"))
+
+    assert not page.rows
+    assert [(chip.text, chip.without, chip.matched) for chip in page.chips] == [
+        ("tool refund", "-status:failed", 23),
+        ("not status failed", "tool:refund", 1),
+    ]
+
+
+def test_the_step_that_went_wrong_is_on_the_page(reader: StoreReader) -> None:
+    page = case.read(reader, asked(), ("shop", "live", GENEROUS))
+
+    assert page is not None
+    second = page.turns[1]
+    assert [(line.kind, line.name, line.expected_place, line.actual_place) for line in second.lines] == [
+        ("same", "get_order", 1, 1),
+        ("left_out", "search", None, 2),
+        ("changed", "refund", 2, 3),
+        ("missing", "notify_user", 3, None),
+    ]  # fmt: skip
+    refund = second.lines[2]
+    assert [(one.path, one.expected, one.actual, one.distance) for one in refund.differing] == [
+        ("amount", "10", "100", "+90")
+    ]
+    assert [one.name for one in refund.arguments] == ["currency", "order_id"]
+    assert refund.sentence == (
+        "expected call 2, refund, is call 3 as made; amount: expected 10, found 100"
+    )
+    assert second.verdicts[0][0] == "trajectory_f1"
+    assert page.differences == 2
+    assert page.feedback[0]["comment"] == "I got far too much."
+
+
+def test_votes_are_by_rubric_and_turn(reader: StoreReader) -> None:
+    page = case.read(reader, asked(), ("shop", "live", GENEROUS))
+
+    assert page is not None
+    (judged,) = [one for one in page.verdicts if one.cell.metric_name == "llm_rubric_response"]
+    assert [(one.rubric_id, one.turn, len(one.votes)) for one in judged.rubrics] == [
+        ("names-order", 1, 5),
+        ("no-promise", 1, 5),
+        ("names-order", 2, 5),
+        ("no-promise", 2, 5),
+    ]
+
+
+def test_a_case_that_there_is_not(reader: StoreReader) -> None:
+    assert case.read(reader, asked(), ("shop", "live", "nobody")) is None
+    shown = case.view(reader, asked(id="nobody"))
+    assert shown.status == 404
+
+
+def test_a_query_is_shown_with_its_values() -> None:
+    assert written_out("SELECT $a, $b, $c", {"a": "it's", "b": None, "c": [1, "x"]}) == (
+        "SELECT 'it''s', NULL, [1, 'x']"
+    )
+    assert written_out("SELECT ?, ?", [1, "?"]) == "SELECT 1, '?'"
+
+
+def test_references_that_did_not_land_are_compared_with(tmp_path: Path) -> None:
+    cases_ = [one for one in support_cases(3) if one["evalId"] == "s-000"]
+    landed = [one | {"conversation": [None]} for one in cases_]
+    expected = write_cases(tmp_path, cases_, "references.jsonl")
+    path = support_store(tmp_path / "store", cases=landed)
+    key = ("shop", "live", "s-000")
+    given = replace(asked(), references=References(expected, "eval_id"))
+    with Store(path) as store, Readers(store).reading() as found:
+        alone, compared = case.read(found, asked(), key), case.read(found, given, key)
+
+    assert alone is not None
+    assert compared is not None
+    assert [line.kind for line in alone.turns[0].lines] == ["made"]
+    assert [line.kind for line in compared.turns[0].lines] == ["same", "missing"]

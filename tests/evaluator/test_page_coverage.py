@@ -1,0 +1,65 @@
+"""Coverage on the page says what `evaltap coverage` says."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from evaltap.evaluator.page.asked import Asked
+from evaltap.evaluator.page.security.access import Person
+from evaltap.evaluator.page.views import coverage
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.readers import Readers
+from page_server import served
+from page_store import GENEROUS, NOON, support_cases, support_store
+from reports import write_cases
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return support_store(tmp_path_factory.mktemp("page"), count=14)
+
+
+@pytest.fixture
+def reader(path: Path) -> Iterator[StoreReader]:
+    with Store(path) as store, Readers(store).reading(seconds=120) as found:
+        yield found
+
+
+def asked(*sets: Path, **parameters: str) -> Asked:
+    person = Person("ann", "viewer")
+    return Asked(parameters, person, Path("x.duckdb"), now=NOON, sets=sets)
+
+
+def test_what_no_set_has_is_listed_with_its_share(reader: StoreReader, tmp_path: Path) -> None:
+    golden = write_cases(tmp_path, support_cases(14)[1:2], "golden.jsonl")
+
+    page = coverage.read(reader, asked(golden, by="tool"))
+
+    assert page.turns == 16
+    assert page.found is not None
+    assert {gap.value: gap.turns for gap in page.gaps} == {"refund": 1, "search": 1}
+    assert page.gaps[0].href.startswith("/cases?q=tool%3A%22")
+    paths = coverage.read(reader, asked(golden))
+    assert "get_order > search > refund" in {gap.value for gap in paths.gaps}
+    intents = coverage.read(reader, asked(golden, by="language"))
+    assert intents.found is not None
+
+
+def test_without_a_set_the_page_says_how_to_name_one(path: Path, tmp_path: Path) -> None:
+    with served(path, tmp_path) as site:
+        answer = site.ask("/coverage")
+
+    assert answer.status == 200
+    assert "ui support.duckdb --set golden.evalset.json" in answer.text
+
+
+def test_sets_that_cannot_be_read_are_said(path: Path, tmp_path: Path) -> None:
+    missing = (tmp_path / "none.json",)
+    with served(path, tmp_path, sets=missing) as site:
+        answer = site.ask("/coverage")
+
+    assert answer.status == 400
+    assert "none.json" in answer.text
+    assert GENEROUS not in answer.text

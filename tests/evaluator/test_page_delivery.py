@@ -1,0 +1,58 @@
+"""Delivery and alerts on the page say what the commands say."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from evaltap.evaluator.page.asked import Asked
+from evaltap.evaluator.page.security.access import Person
+from evaltap.evaluator.page.views import delivery
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.readers import Readers
+from page_store import GENEROUS, support_store
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
+    path = support_store(tmp_path_factory.mktemp("page"), count=30)
+    with Store(path) as store, Readers(store).reading(seconds=120) as found:
+        yield found
+
+
+def asked(**parameters: str) -> Asked:
+    return Asked(parameters, Person("ann", "admin"), Path("x.duckdb"))
+
+
+def test_delivery_accounts_for_every_record(reader: StoreReader) -> None:
+    page = delivery.view(reader, asked(id=GENEROUS)).data
+
+    (one,) = page.producers
+    assert (one.recorded, one.landed, one.missing, one.dead) == (32, 32, 0, 0)
+    assert page.letters == ()
+    assert page.why is not None
+    assert {metric.metric_name: metric.status for metric in page.why.metrics}[
+        "trajectory_f1"
+    ] == "failed"
+
+
+def test_no_alarm_is_no_error(reader: StoreReader) -> None:
+    assert delivery.view_alerts(reader, asked()).data == ()
+
+
+def test_alarms_are_shown_as_they_are_now(tmp_path: Path) -> None:
+    event = '{"rate_before": 0.02, "rate_after": 0.2, "most": 0.05, "cases_filter": "status:failed",' \
+            ' "since": "2026-11-20T00:00:00Z", "changed": []}'  # fmt: skip
+    with Store(tmp_path / "x.duckdb") as store:
+        for status, day in (("firing", 20), ("resolved", 22)):
+            store.execute(
+                "INSERT INTO alerts VALUES ('1', 'failures', '{\"tool\": \"refund\"}', $status,"
+                " make_timestamp(2026, 11, $day, 0, 0, 0), $event, true,"
+                " make_timestamp(2026, 11, $day, 1, 0, 0))",
+                {"status": status, "day": day, "event": event},
+            )
+        with Readers(store).reading() as reader:
+            (alert,) = delivery.view_alerts(reader, asked()).data
+    assert (alert.status, alert.slice) == ("resolved", {"tool": "refund"})
+    assert alert.href == "/cases?q=status%3Afailed"

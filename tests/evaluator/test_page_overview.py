@@ -1,0 +1,113 @@
+"""The overview says what the rows say."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from evaltap.evaluator.page import traffic
+from evaltap.evaluator.page.asked import Asked
+from evaltap.evaluator.page.plots import Point, bars, lines
+from evaltap.evaluator.page.security.access import Person
+from evaltap.evaluator.page.views import overview
+from evaltap.evaluator.stats.difference import Rate
+from evaltap.evaluator.stats.intervals import Interval, wilson
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.readers import Readers
+from evaltap.evaluator.summaries.summaries import Summaries
+from page_store import NOON, support_store
+
+ASKED = Asked({}, Person("ann", "admin"), Path("x.duckdb"), now=NOON + timedelta(days=2))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A store with its summaries."""
+    with Store(support_store(tmp_path_factory.mktemp("page"), count=40)) as found:
+        Summaries(found).refresh()
+        yield found
+
+
+def test_the_overview_of_a_file_ends_with_its_last_turn(store: Store) -> None:
+    with Readers(store).reading() as reader:
+        page = overview.read(reader, ASKED)
+
+    assert page.turns == 42
+    assert page.span is not None
+    assert page.span.end - NOON.replace(tzinfo=None) <= timedelta(minutes=15)
+    rates = {line.rate.metric: line.rate for line in page.metrics}
+    counts: dict[str, int] = dict(store.rows(
+        "SELECT status, count(*) FROM latest_turn_scores WHERE metric_name = 'trajectory_f1'"
+        " AND eval_set_id = 'live' GROUP BY 1"
+    ))  # fmt: skip
+    assert {name: n for name, n in rates["trajectory_f1"].counts.items() if n} == counts
+    found = rates["trajectory_f1"].rate
+    assert found is not None
+    assert found.interval == pytest.approx(wilson(counts["passed"], 42))
+    assert page.delivery is not None
+    assert (page.delivery.recorded, page.delivery.landed, page.delivery.missing) == (42, 42, 0)
+    assert page.reasons[0].count == max(one.count for one in page.reasons)
+    assert page.tools[0].tool == "search"
+    assert (page.tools[0].calls, page.tools[0].errors) == (1, 1)
+
+
+def test_nothing_in_a_span_is_no_zero(store: Store) -> None:
+    later = Asked({"range": "1h"}, ASKED.person, ASKED.store_path, live=True, now=ASKED.now)
+    with Readers(store).reading() as reader:
+        page = overview.read(reader, later)
+
+    assert page.turns == 0
+    assert page.metrics == ()
+    assert [tile.name for tile in page.tiles] == ["turns", "not scored"]
+
+
+def test_without_summaries_nothing_is_claimed(tmp_path: Path) -> None:
+    with Store(tmp_path / "x.duckdb") as empty, Readers(empty).reading() as reader:
+        page = overview.read(reader, ASKED)
+
+    assert (page.made, page.landed, page.span) == (False, False, None)
+
+
+@pytest.mark.parametrize("name", traffic.SPANS)
+@pytest.mark.parametrize("minute", [0, 1, 59])
+def test_a_span_holds_its_end_in_its_last_bucket(name: str, minute: int) -> None:
+    end = datetime(2026, 3, 29, 23, minute, 30)
+    span = traffic.span_of(name, end)
+
+    assert span.end - span.width <= end < span.end
+    assert span.place(end) == span.buckets - 1
+    assert span.place(span.start) == 0
+    assert span.times()[0] == span.start
+    assert span.before.end == span.start
+
+
+def test_quantiles_are_within_a_bin() -> None:
+    rows = [{"bin": 50, "w": 90.0}, {"bin": 100, "w": 10.0}]
+    assert traffic.quantile(rows, 0.5) == pytest.approx(1.05**50.5)
+    assert traffic.quantile(rows, 0.95) == pytest.approx(1.05**100.5)
+    assert traffic.quantile([], 0.5) is None
+
+
+def test_a_change_is_named_only_when_its_interval_says_so() -> None:
+    def rate(value: float, spread: float) -> Rate:
+        return Rate(value, Interval(value - spread, value + spread))
+
+    better = traffic.change(rate(0.5, 0.01), rate(0.6, 0.01))
+    unsure = traffic.change(rate(0.5, 0.2), rate(0.6, 0.2))
+    worse = traffic.change(rate(0.6, 0.01), rate(0.5, 0.01))
+    assert [one and one.word for one in (better, unsure, worse)] == ["better", "no change", "worse"]
+    assert better is not None
+    assert better.value == pytest.approx(0.1)
+    assert traffic.change(None, rate(0.5, 0.1)) is None
+
+
+def test_a_line_has_a_gap_where_nothing_is_known() -> None:
+    at = datetime(2026, 1, 1)
+    chart = lines("x", [("a", [Point(at, 1.0), Point(at, None), Point(at, 2.0)])], say="")
+    assert chart.lines[0][1].count("M") == 2
+    drawn = bars(
+        "x", [Point(at, 3.0, part=1.0), Point(at, 0.0), Point(at, 1.0)], words="turns", say=""
+    )
+    assert [bar.incomplete for bar in drawn.bars] == [False, True]
+    assert drawn.bars[0].part_height == pytest.approx(drawn.bars[0].height / 3, abs=0.1)

@@ -1,0 +1,96 @@
+"""Recorded text is written by strangers: it is shown as text, wherever it comes from."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from page_attacks import BODIES, MANY, attack_cases
+from page_server import SAME, Served, served
+from page_store import support_store
+
+
+class Found(HTMLParser):
+    """What a browser would make of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.wrong: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note what no template of ours writes."""
+        self.tags.append(tag)
+        for name, value in attrs:
+            scheme = name in ("href", "src", "action") and not (value or "").startswith(("/", "#"))
+            if name.startswith(("on", "hx-")) or name in ("style", "srcdoc") or scheme:
+                self.wrong.append(f"{tag} {name}={value}")
+
+
+STRANGE = {"iframe", "math", "mi", "base", "style", "img", "x", "object", "embed"}
+
+
+def check(page: Served, path: str) -> str:
+    answer = page.ask(path, role="admin")
+    assert answer.status in (200, 400, 404)
+    found = Found()
+    found.feed(answer.text)
+    assert found.wrong == []
+    assert not STRANGE & {*found.tags}
+    assert found.tags.count("script") == 4
+    assert found.tags.count("meta") == 4
+    assert "\u202e" not in answer.text
+    assert "\x00" not in answer.text
+    return answer.text
+
+
+def visit(page: Served, payloads: list[str]) -> None:
+    """Ask for every page with payloads in what it shows and in what it is asked for."""
+    rows = json.loads(page.ask("/cases?format=json&sort=oldest").body)["data"]["rows"]
+    assert rows
+    for path in ("/", "/cases", "/runs", "/delivery", "/alerts", "/review"):
+        check(page, path)
+    keys = {
+        (case["app"], case["eval_set_id"], case["eval_id"])
+        for case in (row["case"] for row in rows)
+    }
+    for app, name, eval_id in keys:
+        query = urlencode({"set": name, "id": eval_id, "app": app})
+        assert "hacked=1" in check(page, f"/case?{query}") or "hacked" not in eval_id
+    for text in payloads:
+        given = urlencode({"q": text, "id": text, "set": text, "app": text, "metric": text, "sort": text,
+                           "after": text, "a": text, "b": text, "range": text, "at": text, "run": text,
+                           "queue": text, "next": text, "view": text})  # fmt: skip
+        for path in ("/", "/cases", "/case", "/compare", "/delivery", "/review"):
+            check(page, f"{path}?{given}")
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Iterator[Served]:
+    file = support_store(tmp_path, cases=attack_cases(MANY[:: len(MANY) // 24]))
+    with served(file, tmp_path) as page:
+        yield page
+
+
+def test_nothing_recorded_becomes_markup(few: Served) -> None:
+    few.ask("/review/add", "POST", headers=SAME, form={"q": "sort:newest"})
+    visit(few, MANY[:: len(MANY) // 16])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+def test_thousands_of_payloads_become_no_markup(tmp_path: Path) -> None:
+    payloads = [f"{one}{other}" for one, other in itertools.product(MANY, BODIES)][:5_000]
+    file = support_store(tmp_path, cases=attack_cases(payloads))
+    with served(file, tmp_path) as page:
+        for start in range(0, len(payloads), 1_000):
+            visit(page, payloads[start : start + 20])
+        for number, text in list(enumerate(payloads))[::5]:  # each takes a tenth of a second
+            query = urlencode(
+                {"set": f"set{text}", "id": f"{number:05d}{text}", "app": f"app{text}"}
+            )
+            check(page, f"/case?{query}")

@@ -1,0 +1,314 @@
+"""Reading a store from other threads while its own thread writes, closes and opens it."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.errors import (
+    BusyError,
+    NotReadingError,
+    StoreError,
+    StoreHeldError,
+    TooSlowError,
+)
+from evaltap.evaluator.store.file_type import is_database
+from evaltap.evaluator.store.readers import Readers
+from evaltap.evaluator.store.shards import ShardedStore
+
+COUNT = "SELECT count(*) FROM meta"
+ENDLESS = "SELECT count(*) FROM range(1_000_000_000) a, range(1_000_000_000) b WHERE a.range + b.range = 5"
+OPEN_ELSEWHERE = """
+import sys
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.errors import StoreHeldError
+try:
+    Store(sys.argv[1])
+except StoreHeldError:
+    sys.exit(3)
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "x.duckdb") as opened:
+        yield opened
+
+
+def is_refused_elsewhere(path: Path) -> bool:
+    """Tell whether another process finds the file held."""
+    ended = subprocess.run(
+        [sys.executable, "-c", OPEN_ELSEWHERE, str(path)], check=False, capture_output=True
+    )
+    assert ended.returncode in (0, 3), ended.stderr
+    return ended.returncode == 3
+
+
+def test_a_file_that_is_held_here_stays_held_whatever_else_is_tried(store: Store) -> None:
+    link = store.path.with_name("link.duckdb")
+    link.symlink_to(store.path)
+
+    for path in (store.path, link):
+        assert is_database(path)
+        with pytest.raises(StoreHeldError, match="this process has it open already"):
+            Store(path)
+        with pytest.raises(StoreError, match="this process has it open already"):
+            ShardedStore([path])
+    store.reopen()
+    with pytest.raises(StoreHeldError):
+        Store(store.path)
+
+    assert is_refused_elsewhere(store.path)
+
+
+def test_a_file_that_was_closed_can_be_opened_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        Store(tmp_path / "x.duckdb").close()
+
+    with pytest.raises(StoreError, match="not evaltap's"):
+        make_other(tmp_path / "other.duckdb")
+    with pytest.raises(StoreError, match="not evaltap's"):
+        Store(tmp_path / "other.duckdb")
+
+
+def make_other(path: Path) -> None:
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE other (value INTEGER)")
+    Store(path)
+
+
+def test_a_reader_sees_one_state_of_the_store_and_the_next_one_the_newest(store: Store) -> None:
+    readers = Readers(store)
+    with readers.reading() as first:
+        before = first.rows(COUNT)
+        store.append("meta", [("step", "1")])
+        assert first.rows(COUNT) == before
+    with readers.cursor() as cursor:
+        assert cursor.execute(COUNT).fetchall() == [(before[0][0] + 1,)]
+
+
+def test_a_reader_fills_temporary_tables_of_its_own(store: Store) -> None:
+    readers = Readers(store)
+    for _ in range(2):
+        with readers.reading() as reader:
+            reader.execute("CREATE TEMP TABLE chosen (name VARCHAR, number BIGINT)")
+            reader.append("chosen", [("a", 1)])
+            reader.append("chosen", [(f"n{number}", number) for number in range(500)])
+
+            assert reader.rows("SELECT count(*), sum(number) FROM chosen") == [(501, 124_751)]
+            assert reader.records("FROM chosen LIMIT 1") == [{"name": "a", "number": 1}]
+
+
+def test_a_stream_goes_on_beside_other_statements(store: Store) -> None:
+    with Readers(store).reading() as reader:
+        seen: list[int] = []
+        for chunk in reader.stream("SELECT range FROM range(5_000)", size=1_000):
+            seen += [number for (number,) in chunk]
+            assert reader.rows("SELECT 1") == [(1,)]
+        assert seen == [*range(5_000)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO meta VALUES ('a', 'b')",
+        "DELETE FROM meta",
+        "CREATE TABLE other (value INTEGER)",
+        "CREATE VIEW other AS FROM meta",
+        "DROP VIEW latest_turns",
+        "EXPLAIN ANALYZE DELETE FROM meta",
+    ],
+)
+def test_a_reader_cannot_write(store: Store, statement: str) -> None:
+    before = store.rows("FROM meta")
+    readers = Readers(store)
+    with readers.reading() as reader:
+        with pytest.raises(duckdb.Error, match="read-only"):
+            reader.rows(statement)
+        assert reader.rows("FROM meta") == before
+    with pytest.raises(duckdb.Error, match="read-only"), readers.cursor() as cursor:
+        cursor.execute(statement)
+    assert store.rows("FROM meta") == before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SET threads = 8",
+        "RESET memory_limit",
+        "USE memory",
+        "COMMIT",
+        "SELECT 1; COMMIT; DELETE FROM meta",
+        "ATTACH ':memory:' AS other",
+        "COPY meta TO 'x.csv'",
+        "PRAGMA memory_limit = '1GB'",
+        "CALL enable_logging()",
+        "CHECKPOINT",
+        "PREPARE p AS DELETE FROM meta",
+        "LOAD json",
+        "EXPORT DATABASE 'x'",
+    ],
+)
+def test_a_reader_changes_no_setting(store: Store, statement: str) -> None:
+    with Readers(store).reading() as reader:
+        for run in (reader.execute, reader.rows, reader.records, reader.stream):
+            with pytest.raises(NotReadingError, match="expected one that reads"):
+                run(statement)
+
+
+def test_who_takes_too_long_is_interrupted_and_others_go_on(store: Store) -> None:
+    readers = Readers(store)
+
+    def read_for_ever() -> None:
+        with readers.cursor(seconds=0.2) as cursor:
+            cursor.execute(ENDLESS).fetchall()
+
+    with readers.reading(seconds=10) as other:
+        before = other.rows(COUNT)
+        began = time.monotonic()
+        with pytest.raises(TooSlowError, match=r"not read within 0\.2 s"):
+            read_for_ever()
+        assert time.monotonic() - began < 2
+        assert other.rows(COUNT) == before
+
+
+def test_who_comes_when_too_many_wait_is_turned_away(store: Store) -> None:
+    readers = Readers(store, most_waiting=1, at_once=1)
+    turned_away: list[str] = []
+
+    def read() -> None:
+        try:
+            with readers.reading(seconds=10) as reader:
+                reader.rows(COUNT)
+        except BusyError as error:
+            turned_away.append(str(error))
+
+    with readers.reading(seconds=10):
+        others = [threading.Thread(target=read) for _ in range(4)]
+        for other in others:
+            other.start()
+        while len(turned_away) < 3:
+            time.sleep(0.001)
+    for other in others:
+        other.join()
+
+    assert len(turned_away) == 3
+    assert "1 readers wait already" in turned_away[0]
+
+
+def test_who_gets_no_place_in_time_is_turned_away(store: Store) -> None:
+    readers = Readers(store, at_once=1)
+    with (
+        readers.reading(),
+        pytest.raises(BusyError, match="other readers took longer"),
+        readers.reading(seconds=0.05),
+    ):
+        pass
+
+
+def test_opening_anew_waits_for_readers_and_readers_for_it(store: Store) -> None:
+    readers = Readers(store)
+    failed: list[BaseException] = []
+    over = threading.Event()
+
+    def read() -> None:
+        try:
+            while not over.is_set():
+                with readers.reading() as reader:
+                    ((before,),) = reader.rows(COUNT)
+                    assert reader.rows(COUNT) == [(before,)]
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(20):
+        store.append("meta", [("step", str(number))])
+        store.reopen()
+    over.set()
+    for thread in threads:
+        thread.join()
+
+    assert failed == []
+    assert store.rows("SELECT count(*) FROM meta WHERE key = 'step'") == [(20,)]
+
+
+def test_opening_anew_ends_a_reader_that_does_not_end(store: Store) -> None:
+    readers = Readers(store)
+    began = threading.Event()
+    ended: list[str] = []
+
+    def read() -> None:
+        try:
+            with readers.cursor(seconds=60) as cursor:
+                began.set()
+                cursor.execute(ENDLESS).fetchall()
+        except BusyError as error:
+            ended.append(str(error))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    began.wait()
+    store.reopen()
+    thread.join(5)
+
+    assert ended == [f"{store.path}: was closed by the process that holds it; ask again"]
+    assert store.rows(COUNT)
+
+
+def test_opening_anew_takes_the_cursor_of_one_that_never_lets_go(store: Store) -> None:
+    def read() -> None:
+        with Readers(store).reading(seconds=60) as reader:
+            reader.rows(COUNT)
+            store.reopen()
+            reader.rows(COUNT)
+
+    with pytest.raises(BusyError, match="was closed"):
+        read()
+
+
+def test_nobody_reads_a_closed_store(tmp_path: Path) -> None:
+    store = Store(tmp_path / "x.duckdb")
+    readers = Readers(store)
+    store.close()
+
+    with pytest.raises(BusyError, match="is closed"), readers.reading():
+        pass
+
+
+def test_a_store_with_readers_has_memory_for_them(store: Store) -> None:
+    def limits() -> list[tuple[object, ...]]:
+        return store.rows("SELECT current_setting('memory_limit'), current_setting('threads')")
+
+    with store.limited_memory("64MB"):
+        Readers(store)
+        shared = limits()
+        store.limit_memory("256MB")
+        assert limits() == shared == [("488.2 MiB", 2)]
+        store.reopen()
+        assert limits() == shared
+        with store.unlimited_memory():
+            assert limits() != shared
+        assert limits() == shared
+
+
+def test_rows_of_people_are_written_beside_the_stores_transaction(store: Store) -> None:
+    with store.transaction():
+        store.append("meta", [("step", "1")])
+        with Readers(store).writing() as cursor:
+            cursor.execute(
+                "INSERT INTO outbox VALUES ('page', now()::TIMESTAMP, 'x', now()::TIMESTAMP)"
+            )
+    with suppress(StoreError):
+        store.reopen()
+
+    assert store.rows("SELECT name FROM outbox") == [("page",)]
+    assert store.rows("SELECT value FROM meta WHERE key = 'step'") == [("1",)]

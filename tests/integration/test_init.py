@@ -1,0 +1,136 @@
+"""`evaltap init` and what the commands make of its file."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from commands import Evaltap, runner
+from evaltap.recorder import Recorder
+
+
+@pytest.fixture
+def evaltap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Evaltap:
+    monkeypatch.chdir(tmp_path)
+    return runner(capsys)
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Callable[[int], None]:
+    def record(turns: int) -> None:
+        recorder = Recorder(str(tmp_path / "agent.log.db"))
+        for number in range(turns):
+            with recorder.turn(session_id=f"s-{number}", user="Where is order A-100?") as turn:
+                for call in range(1 + number % 4):
+                    turn.tool(
+                        "get_order", {"order_id": f"{number}-{call}"}, result={"status": "shipped"}
+                    )
+                turn.model("a-model-of-our-own", input_tokens=1000, output_tokens=234)
+                turn.respond("It is on its way.")
+        recorder.close()
+
+    return record
+
+
+def test_four_commands_without_arguments_go_from_init_to_a_report(
+    evaltap: Evaltap, record: Callable[[int], None], tmp_path: Path
+) -> None:
+    record(30)
+    code, said, _ = evaltap("init", "--yes")
+    assert code == 0
+    assert (
+        "wrote evaltap.toml\nwrote metrics.json\nits bounds fit the 30 turns in agent.log.db"
+        in said
+    )
+    assert evaltap("consume", "--until-idle")[0] == 0
+    below = tmp_path / "below"
+    below.mkdir()
+    os.chdir(below)
+    assert "30 cases" in evaltap("cases")[1]
+    code, said, _ = evaltap("report")
+    assert code == 0
+    for metric in ("run_succeeded", "trajectory_no_loop", "trajectory_max_calls", "tokens_within"):
+        assert metric in said
+    assert evaltap("show", "s-3")[0] == 0
+
+
+def test_the_starter_metrics_bound_what_was_recorded_and_leave_out_what_was_not(
+    evaltap: Evaltap, record: Callable[[int], None]
+) -> None:
+    record(30)
+    evaltap("init", "--yes", "--judge-model", "gpt-4o-mini")
+    metrics = {one["metricName"]: one for one in json.loads(Path("metrics.json").read_text())}
+    assert metrics["trajectory_max_calls"]["criterion"]["trajectory"] == {"maxCalls": 6}
+    assert metrics["tokens_within"]["criterion"]["operations"] == {"maxTokens": 1900}
+    assert "cost_within" not in metrics
+    assert (
+        metrics["llm_rubric_response"]["criterion"]["llmJudge"]["judgeModel"]["modelName"]
+        == "gpt-4o-mini"
+    )
+
+
+def test_without_a_log_the_starter_metrics_have_no_bounds(evaltap: Evaltap) -> None:
+    said = evaltap("init", "--yes", "--json")[1]
+    assert json.loads(said) == {"written": ["evaltap.toml", "metrics.json"], "turns": 0}
+    metrics = [one["metricName"] for one in json.loads(Path("metrics.json").read_text())]
+    assert metrics == ["run_succeeded", "trajectory_no_loop"]
+
+
+def test_init_writes_over_nothing_that_is_there(evaltap: Evaltap) -> None:
+    Path("metrics.json").write_text("[]")
+    assert "kept metrics.json" in evaltap("init", "--yes")[1]
+    code, _, errors = evaltap("init", "--yes")
+    assert code == 2
+    assert "evaltap.toml is there; change it, or write over it with --force" in errors
+    assert evaltap("init", "--yes", "--force")[0] == 0
+    assert Path("metrics.json").read_text() == "[]"
+
+
+def test_arguments_win_over_variables_and_variables_over_the_file(
+    evaltap: Evaltap, record: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(1)
+    Path("evaltap.toml").write_text('log = "agent.log.db"\nstore = "of-file.duckdb"\n')
+    monkeypatch.setenv("EVALTAP_STORE", "of-variable.duckdb")
+    evaltap("consume", "--until-idle", "--db", "of-argument.duckdb")
+    assert Path("of-argument.duckdb").exists()
+    evaltap("consume", "--until-idle")
+    assert Path("of-variable.duckdb").exists()
+    assert not Path("of-file.duckdb").exists()
+    assert os.environ["EVALTAP_STORE"] == "of-variable.duckdb"
+    assert "EVALTAP_LOG" not in os.environ
+
+
+def test_a_store_that_is_named_wins_over_that_of_the_file(
+    evaltap: Evaltap, record: Callable[[int], None]
+) -> None:
+    record(2)
+    Path("evaltap.toml").write_text('log = "agent.log.db"\nstore = "missing.duckdb"\n')
+    evaltap("consume", "--until-idle", "--db", "here.duckdb")
+    assert "2 cases" in evaltap("cases", "here.duckdb")[1]
+    code, _, errors = evaltap("cases")
+    assert code == 2
+    assert "missing.duckdb: no such file" in errors
+
+
+def test_a_misspelt_setting_stops_every_command_with_one_line(evaltap: Evaltap) -> None:
+    Path("evaltap.toml").write_text('metric = "metrics.json"\n')
+    code, said, errors = evaltap("cases", "x.duckdb")
+    assert (code, said) == (2, "")
+    assert errors.endswith("metric: no such setting; did you mean 'metrics'?\n")
+    assert errors.count("\n") == 1
+
+
+def test_a_password_goes_to_no_brokers_that_only_a_found_file_names(
+    evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("evaltap.toml").write_text('log = "kafka://somewhere:9092/cases"\nstore = "x.duckdb"\n')
+    monkeypatch.setenv("EVALTAP_KAFKA_SASL_PLAIN_PASSWORD", "secret")
+    code, _, errors = evaltap("consume", "--until-idle")
+    assert code == 2
+    assert "the password in EVALTAP_KAFKA_SASL_PLAIN_PASSWORD would go to the brokers" in errors
+    assert "secret" not in errors

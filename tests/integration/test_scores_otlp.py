@@ -1,0 +1,206 @@
+"""Scores as OpenTelemetry events: within the judged span, each once, valid OTLP, and never traffic again."""
+
+import base64
+import copy
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import ParseDict
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+
+from alert_server import Received, alert_server, wait_for
+from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_turn, write_log
+from commands import Evaltap, runner
+from evaltap.evaluator.store.database import Store
+from evaltap.recorder.telemetry.otlp_json import decode_request
+from evaltap.recorder.telemetry.spans import EVALUATION_EVENT, OWN_SCOPE, is_evaluation
+from evaltap.schemas.log.local import open_log
+from program import Program
+
+TRACE, ROOT, CHAT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "00f067aa0ba902b7"
+
+
+@pytest.fixture
+def server() -> Iterator[Received]:
+    with alert_server() as received:
+        yield received
+
+
+@pytest.fixture
+def evaltap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Evaltap:
+    monkeypatch.chdir(tmp_path)
+    Path("m.json").write_text(json.dumps([RESPONSE, TRAJECTORY]))
+    telemetry = {"traceId": TRACE, "rootSpanId": ROOT, "lastChatSpanId": CHAT}
+    cases = [
+        make_case(
+            f"s-{number}",
+            [make_turn(answer=answer, telemetry=telemetry)],
+            conversation=[make_turn()],
+        )
+        for number, answer in enumerate(("done", "no", "done"))
+    ]
+    cases.append(make_case("s-3", [make_turn()], conversation=[make_turn()]))
+    write_log(Path("t.log.db"), make_records(cases))
+    return runner(capsys)
+
+
+def consume(evaltap: Evaltap, url: str, *more: str) -> tuple[int, str, str]:
+    return evaltap("consume", "--log", "t.log.db", "--db", "t.duckdb", "--metrics", "m.json",
+                   "--until-idle", "--scores-otlp", url, *more)  # fmt: skip
+
+
+def records(server: Received) -> list[dict[str, Any]]:
+    """Return the log records that came, with their attributes by name and their scope."""
+    return [
+        record | {"attributes": values(record["attributes"]), "scope": scope["scope"]["name"]}
+        for path, _, body in server.requests
+        if path == "/v1/logs"
+        for resource in body["resourceLogs"]
+        for scope in resource["scopeLogs"]
+        for record in scope["logRecords"]
+    ]
+
+
+def values(attributes: list[dict[str, Any]]) -> dict[str, Any]:
+    return {one["key"]: next(iter(one["value"].values())) for one in attributes}
+
+
+def test_each_score_is_an_event_within_the_span_that_it_judges(
+    evaltap: Evaltap, server: Received, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b,other=c")
+    consume(evaltap, server.url)
+
+    found = records(server)
+    assert len(found) == 8
+    one = next(
+        record for record in found
+        if record["attributes"]["gen_ai.conversation.id"] == "s-1"
+        and record["attributes"]["gen_ai.evaluation.name"] == "final_response_avg_score"
+    )  # fmt: skip
+    assert (one["eventName"], one["scope"]) == (EVALUATION_EVENT, OWN_SCOPE)
+    assert (one["traceId"], one["spanId"], one["flags"]) == (TRACE, CHAT, 1)
+    said = one["attributes"]
+    assert (said["gen_ai.evaluation.score.value"], said["gen_ai.evaluation.score.label"]) == (
+        0,
+        "fail",
+    )
+    assert said["evaltap.inclusion_probability"] == 1
+    assert said["evaltap.evaluator.id"] == "final_response_avg_score"
+    assert not any("explanation" in name for name in said), "content is not sent"
+    spans = {
+        record["attributes"]["gen_ai.evaluation.name"]: record.get("spanId")
+        for record in found if record["attributes"]["gen_ai.conversation.id"] == "s-0"
+    }  # fmt: skip
+    assert spans == {"final_response_avg_score": CHAT, "tool_trajectory_avg_score": ROOT}
+    untraced = [one for one in found if one["attributes"]["gen_ai.conversation.id"] == "s-3"]
+    assert not any("spanId" in one or "traceId" in one for one in untraced)
+    with Store("t.duckdb") as store:
+        ids = {name for (name,) in store.rows("SELECT score_id FROM turn_scores")}
+    assert {one["attributes"]["evaltap.score.id"] for one in found} == ids
+    assert {headers["x-key"] for _, headers, _ in server.requests} == {"a b"}
+
+    before = len(server.requests)
+    consume(evaltap, server.url)
+    assert not [path for path, _, _ in server.requests[before:] if path == "/v1/logs"]
+
+
+def test_a_score_that_could_not_be_had_is_an_error_without_a_value(
+    evaltap: Evaltap, server: Received
+) -> None:
+    metric = {**RESPONSE, "metricName": "broken", "evaluatorName": "external_command",
+              "criterion": {"command": {"argv": ["false"]}}}  # fmt: skip
+    Path("m.json").write_text(json.dumps([metric]))
+    consume(evaltap, server.url, "--allow-code")
+
+    found = records(server)
+    assert all(one["severityText"] == "WARN" for one in found)
+    assert all(one["attributes"]["error.type"] for one in found)
+    assert not any("gen_ai.evaluation.score.value" in one["attributes"] for one in found)
+
+
+def test_what_is_sent_is_otlp(evaltap: Evaltap, server: Received) -> None:
+    consume(evaltap, server.url)
+
+    paths = {path for path, _, _ in server.requests}
+    assert paths == {"/v1/logs", "/v1/metrics"}
+    for path, _, body in server.requests:
+        kind = ExportLogsServiceRequest if path == "/v1/logs" else ExportMetricsServiceRequest
+        text = re.sub(
+            r'"(traceId|spanId)": "([0-9a-f]+)"',
+            lambda found: f'"{found[1]}": "{base64.b64encode(bytes.fromhex(found[2])).decode()}"',
+            json.dumps(body),
+        )
+        assert ParseDict(json.loads(text), kind()).ByteSize() > 100
+    metrics = [
+        one["name"]
+        for path, _, body in server.requests if path == "/v1/metrics"
+        for one in body["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
+    ]  # fmt: skip
+    assert "evaltap.turns_scored" in metrics
+
+
+def test_an_endpoint_that_was_away_gets_everything_later(
+    evaltap: Evaltap, server: Received, tmp_path: Path
+) -> None:
+    server.answers = [503] * 1_000
+    program = Program(
+        ["consume", "--log", "t.log.db", "--db", "t.duckdb", "--metrics", "m.json",
+         "--scores-otlp", server.url], tmp_path / "said",
+    )  # fmt: skip
+    wait_for(lambda: len([1 for path, _, _ in server.requests if path == "/v1/logs"]) >= 1, 60)
+    program.process.kill()
+    program.process.wait()
+    server.answers = []
+    server.requests.clear()
+
+    consume(evaltap, server.url)
+
+    assert len({one["attributes"]["evaltap.score.id"] for one in records(server)}) == 8
+
+
+def test_scores_that_come_back_are_no_traffic(
+    evaltap: Evaltap, server: Received, tmp_path: Path
+) -> None:
+    consume(evaltap, server.url)
+    bodies = [body for path, _, body in server.requests if path == "/v1/logs"]
+    assert all(is_evaluation(one) for body in bodies for one in decode_request(copy.deepcopy(body)))
+
+    collector = Program(["collect", "--log", "back.log.db", "--port", "0"], tmp_path / "said")
+    wait_for(lambda: "http://" in collector.output, 60)
+    port = re.search(r":(\d+)/v1", collector.output)
+    assert port is not None
+    with Store("t.duckdb") as store:
+        store.execute("DELETE FROM outbox")
+    consume(evaltap, f"http://127.0.0.1:{port[1]}")
+    assert collector.stop() == 0
+    assert "0 turns recorded" in collector.output
+
+    assert not Path("back.log.db").exists() or not landed("back.log.db")
+
+
+def landed(log: str) -> list[bytes | None]:
+    """Return the cases on a log."""
+    opened = open_log(Path(log), mode="read")
+    try:
+        return [one.value for _, one in opened.records() if b"invocationId" in (one.value or b"")]
+    finally:
+        opened.close()
+
+
+@pytest.mark.parametrize("url", ["collector:4318", "ftp://h", "http://user:pw@h:4318"])
+def test_an_endpoint_that_is_none_is_refused(evaltap: Evaltap, url: str) -> None:
+    code, _, said = consume(evaltap, url)
+
+    assert code == 2
+    assert "--scores-otlp" in said
+    assert "pw" not in said

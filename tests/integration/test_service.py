@@ -1,0 +1,248 @@
+"""A consumer as a service: probes, figures for Prometheus, reloads, and what systemd is told."""
+
+import json
+import re
+import signal
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from alert_server import wait_for
+from cases import RESPONSE, write_log
+from commands import runner
+from evaltap.evaluator.live import status as status_module
+from evaltap.evaluator.live.exposition import MOST_VALUES, Family, exposition
+from evaltap.evaluator.live.figures import figures
+from evaltap.evaluator.live.service import serving
+from evaltap.evaluator.live.status import STUCK_SECONDS, LiveStatus
+from evaltap.evaluator.live.systemd import Systemd
+from evaltap.evaluator.store.database import Store
+from program import Program
+from watched_traffic import traffic, write_metrics
+
+SAMPLE = re.compile(
+    r'[a-z_]+(\{[a-z_]+="(\\.|[^"\\\n])*"(,[a-z_]+="(\\.|[^"\\\n])*")*\})? [-+0-9.e]+(inf|nan)?'
+)
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_metrics()
+    write_log(Path("t.log.db"), traffic(lambda tool, day: 0.2, days=2, first=datetime.now(UTC)))
+    return tmp_path
+
+
+@pytest.fixture
+def consumer(folder: Path) -> Iterator[Program]:
+    rules = {"watch": [{"name": "helpful", "signal": "pass_rate", "metric": "helpful"}]}
+    Path("monitor.json").write_text(json.dumps(rules))
+    started = Program(
+        ["consume", "--log", "t.log.db", "--db", "t.duckdb", "--metrics", "m.json",
+         "--monitor", "monitor.json", "--serve", "0"], folder / "said",
+    )  # fmt: skip
+    yield started
+    started.process.kill()
+    started.process.wait()
+
+
+def served(consumer: Program) -> str:
+    wait_for(lambda: "http://" in consumer.output, 60)
+    found = re.search(r"http://127\.0\.0\.1:\d+", consumer.output)
+    assert found is not None
+    return found[0]
+
+
+def figure(url: str, name: str) -> float:
+    lines = [one for one in get(f"{url}/metrics")[1].splitlines() if one.startswith(name)]
+    return sum(float(one.rpartition(" ")[2]) for one in lines)
+
+
+def test_probes_and_figures_of_a_running_consumer(consumer: Program) -> None:
+    url = served(consumer)
+    wait_for(lambda: figure(url, "evaltap_turns_scored_total") == 80, 60)
+
+    assert get(f"{url}/healthz") == (200, "ok\n")
+    assert get(f"{url}/readyz") == (200, "ready\n")
+    assert get(f"{url}/nothing")[0] == 404
+    text = get(f"{url}/metrics")[1]
+    for line in text.splitlines():
+        assert line.startswith("# ") or SAMPLE.fullmatch(line), line
+    assert figure(url, "evaltap_turns_landed_total") == 80
+    assert 'evaltap_turns_landed_total{app="shop"}' in text
+    assert 'evaltap_turn_latency_seconds_bucket{app="shop",le="+Inf"}' in text
+    assert "s-0-1" not in text, "no ids of cases"
+    assert consumer.stop() == 0
+
+
+def test_a_reload_takes_new_files_and_keeps_the_old_ones_when_they_are_bad(
+    consumer: Program,
+) -> None:
+    url = served(consumer)
+    wait_for(lambda: figure(url, "evaltap_turns_scored_total") == 80, 60)
+
+    Path("m.json").write_text("[{")
+    consumer.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: "the old ones go on" in consumer.output)
+    assert get(f"{url}/readyz")[0] == 200
+
+    rules = {"watch": [{"name": "x", "signal": "pass_rate", "metric": "nothing"}]}
+    old = Path("monitor.json").read_text()
+    write_metrics()
+    Path("monitor.json").write_text(json.dumps(rules))
+    consumer.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: "no metric 'nothing'" in consumer.output)
+
+    Path("monitor.json").write_text(old)
+    metrics = json.loads(Path("m.json").read_text())
+    Path("m.json").write_text(json.dumps([*metrics, {**RESPONSE, "metricName": "more",
+                              "evaluatorName": "final_response_avg_score"}]))  # fmt: skip
+    consumer.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: figure(url, "evaltap_turns_scored_total") == 160, 60)
+    assert get(f"{url}/readyz")[0] == 200
+    assert "going on with the new ones" in consumer.output
+    assert consumer.stop() == 0
+
+
+def test_systemd_is_told_when_it_is_ready_alive_reloading_and_stopping(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind("notify")
+        listener.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(folder / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "200000")
+        started = Program(["consume", "--log", "t.log.db", "--db", "t.duckdb"], folder / "said")
+        said = [listener.recv(256).decode() for _ in range(4)]
+        started.process.send_signal(signal.SIGHUP)
+        while "RELOADING" not in said[-1]:
+            said.append(listener.recv(256).decode())
+        while "READY" not in said[-1]:
+            said.append(listener.recv(256).decode())
+        assert started.stop() == 0
+        while "STOPPING" not in said[-1]:
+            said.append(listener.recv(256).decode())
+
+    assert said[0] == "READY=1"
+    assert said[1:4] == ["WATCHDOG=1"] * 3
+
+
+def test_without_systemd_nothing_is_sent_and_a_socket_that_is_gone_stops_nothing(
+    tmp_path: Path,
+) -> None:
+    Systemd({}).ready()
+    gone = Systemd({"NOTIFY_SOCKET": str(tmp_path / "gone"), "WATCHDOG_USEC": "1000"})
+    gone.ready()
+    gone.alive()
+
+
+def test_a_consumer_that_hangs_is_not_healthy() -> None:
+    now = [0.0]
+    shown = LiveStatus(clock=lambda: now[0])
+    shown.beat()
+    shown.set_ready(ready=True)
+    with serving(shown, "127.0.0.1", 0) as url:
+        assert (get(f"{url}/healthz")[0], get(f"{url}/readyz")[0]) == (200, 200)
+        now[0] = STUCK_SECONDS + 1
+        assert (get(f"{url}/healthz")[0], get(f"{url}/readyz")[0]) == (503, 503)
+        shown.beat()
+        shown.set_ready(ready=False)
+        assert (get(f"{url}/healthz")[0], get(f"{url}/readyz")[0]) == (200, 503)
+    assert status_module.STUCK_SECONDS > 60
+
+
+def test_slow_clients_hold_up_no_probe() -> None:
+    with serving(LiveStatus(), "127.0.0.1", 0) as url:
+        host, port = url.removeprefix("http://").split(":")
+        slow = [socket.create_connection((host, int(port))) for _ in range(10)]
+        try:
+            for one in slow:
+                one.sendall(b"GET /he")
+            began = time.monotonic()
+            assert get(f"{url}/healthz")[0] == 200
+            assert time.monotonic() - began < 3
+        finally:
+            for one in slow:
+                one.close()
+
+
+def test_a_port_that_is_taken_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, _, said = runner(capsys)(
+            "consume", "--log", "t.log.db", "--db", "t.duckdb", "--until-idle", "--serve", str(port)
+        )
+
+    assert code == 2
+    assert "cannot listen there" in said
+
+
+def test_label_values_are_bounded_and_what_is_capped_is_counted() -> None:
+    many = Family("evaltap_turns_landed_total", "counter", "Turns.", ("app",))
+    for number in range(200):
+        many.add((f'app "{number}"\n\\',), number)
+
+    lines = exposition([many]).splitlines()
+
+    samples = [one for one in lines if one.startswith("evaltap_turns_landed_total{")]
+    assert len(samples) == MOST_VALUES["app"]
+    assert all(SAMPLE.fullmatch(one) for one in samples)
+    assert sum(float(one.rpartition(" ")[2]) for one in samples) == sum(range(200))
+    assert 'evaltap_turns_landed_total{app="other"} 11325' in lines
+    assert 'evaltap_label_values_capped_total{label="app"} 151' in lines
+
+
+def test_figures_are_of_stored_rows_and_the_estimates_own(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = runner(capsys)
+    run("consume", "--log", "t.log.db", "--db", "t.duckdb", "--metrics", "m.json", "--until-idle")
+    rate = json.loads(run("estimate", "t.duckdb", "--by", "app", "--json")[1])[0]
+
+    with Store("t.duckdb") as store:
+        found = {one.name: one for one in figures(store, datetime(2026, 12, 24, tzinfo=UTC))}
+        again = exposition(figures(store, datetime(2026, 12, 24, tzinfo=UTC)))
+
+    assert again == exposition(found.values())
+    assert not found["evaltap_pass_ratio"].samples
+    with Store("t.duckdb") as store:
+        ends = store.rows("SELECT max(started_at) FROM turns")[0][0].replace(tzinfo=UTC)
+        found = {one.name: one for one in figures(store, ends)}
+    key = (rate["slice"]["app"], "helpful", "7d")
+    assert found["evaltap_pass_ratio"].samples[key] == pytest.approx(rate["rate"], abs=0.05)
+    assert found["evaltap_cases_unscored"].samples[()] == 0
+
+
+def test_doctor_sees_what_waits_for_scores(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = runner(capsys)
+    run("consume", "--log", "t.log.db", "--db", "t.duckdb", "--metrics", "m.json", "--until-idle")
+    assert json.loads(run("doctor", "--db", "t.duckdb", "--json")[1])["unscored"]["cases"] == 0
+    with Store("t.duckdb") as store:
+        store.execute("DELETE FROM scores WHERE eval_id = 's-0-1'")
+        store.execute("UPDATE cases SET landed_at = now()::TIMESTAMP - INTERVAL 1 HOUR"
+                      " WHERE eval_id = 's-0-1'")  # fmt: skip
+
+    said = json.loads(run("doctor", "--db", "t.duckdb", "--json")[1])["unscored"]
+
+    assert said["cases"] == 1
+    assert said["oldest_seconds"] >= 3_500
+    assert "1 case without scores" in run("doctor", "--db", "t.duckdb")[1]

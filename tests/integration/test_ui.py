@@ -1,0 +1,59 @@
+"""`evaltap ui` as a process: its link, and links for the page that runs."""
+
+import json
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evaltap.cli.main import main
+from evaltap.evaluator.store.database import Store
+
+_MAIN = "from evaltap.cli.main import main; raise SystemExit(main())"
+
+
+def test_a_new_link_is_for_the_page_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    path = tmp_path / "x.duckdb"
+    Store(path).close()
+    command = [sys.executable, "-c", _MAIN, "ui", str(path), "--port", "0", "--no-open", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        first, _, _ = json.loads(process.stdout.readline())["link"].partition("/login#")
+        beside = tmp_path / "x.duckdb.page.json"
+
+        assert main(["ui", str(path), "--link", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["link"].startswith(f"{first}/login#")
+        assert json.loads(beside.read_text("utf-8"))["address"] == first
+        assert stat.S_IMODE(beside.stat().st_mode) == 0o600
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+    assert process.returncode == 0
+    assert not beside.exists()
+    assert main(["ui", str(path), "--link", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["link"].partition("/login#")[0].endswith(":4710")
+    assert "no page of" in said.err
+
+
+def test_the_file_of_a_process_that_was_killed_names_no_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    path = tmp_path / "x.duckdb"
+    Store(path).close()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    left = {"address": "http://127.0.0.1:9", "process": ended.pid}
+    (tmp_path / "x.duckdb.page.json").write_text(json.dumps(left))
+
+    assert main(["ui", str(path), "--link"]) == 0
+    assert ":9/" not in capsys.readouterr().out

@@ -1,0 +1,192 @@
+"""Context messages: written with the first turn of a session that has any, and again when they differ."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from evaltap.recorder import MemorySink, Recorder
+from evaltap.recorder.assembly.contexts import ContextMemory
+from evaltap.recorder.observation import MAX_CONTEXT
+from evaltap.recorder.privacy.redactor import RedactionReport
+from evaltap.recorder.sources.otlp_files import eval_set_of, read_cases
+from span_builders import TraceBuilder
+
+
+def recorded(*turns: tuple[str, list[str]], **settings: Any) -> list[dict[str, Any]]:
+    """Return the turns of these sessions, each told these texts."""
+    sink = MemorySink()
+    recorder = Recorder(sink=sink, **settings)
+    for session, texts in turns:
+        with recorder.turn(session_id=session, user="Hi") as turn:
+            for text in texts:
+                turn.context(text)
+            turn.respond("Ho.")
+        assert recorder.flush()
+    assert recorder.close()
+    return [case["actualConversation"][0] for case in sink.cases]
+
+
+def context(turn: dict[str, Any]) -> list[str]:
+    return [message["content"] for message in turn.get("contextMessages", ())]
+
+
+def test_a_context_is_on_the_first_turn_of_a_session_and_again_when_it_differs() -> None:
+    told = [
+        ("a", []),
+        ("a", ["Be kind."]),
+        ("a", ["Be kind."]),
+        ("b", ["Be kind."]),
+        ("a", ["Be brief."]),
+        ("a", ["Be brief."]),
+        ("a", ["Be kind.", "Be brief."]),
+    ]
+
+    turns = recorded(*told)
+
+    assert [context(turn) for turn in turns] == [
+        [],
+        ["Be kind."],
+        [],
+        ["Be kind."],
+        ["Be brief."],
+        [],
+        ["Be kind.", "Be brief."],
+    ]
+    assert turns[1]["contextMessages"] == [{"role": "system", "content": "Be kind."}]
+    assert list(turns[1])[:3] == ["invocationId", "contextMessages", "userContent"]
+
+
+def test_what_was_not_kept_does_not_count_as_written() -> None:
+    sink = MemorySink()
+    dropped: list[str] = []
+
+    def redactor(case: Any) -> Any:
+        if not dropped:
+            dropped.append(case["evalId"])
+            return None
+        return case, RedactionReport()
+
+    recorder = Recorder(sink=sink, redactor=redactor)
+    for _ in range(3):
+        with recorder.turn(session_id="a", user="Hi") as turn:
+            turn.context("Be kind.")
+        recorder.flush()
+    recorder.close()
+
+    turns = [case["actualConversation"][0] for case in sink.cases]
+    assert [context(turn) for turn in turns] == [["Be kind."], []]
+
+
+def test_each_text_is_told_once_in_a_turn_and_only_some_of_many() -> None:
+    many = [f"It is {second} s past." for second in range(MAX_CONTEXT + 3)]
+
+    twice, cut, odd = recorded(
+        ("a", ["Be kind.", "Be kind."]), ("b", many), ("c", ["", None, b"x", "So."])  # type: ignore[list-item]
+    )  # fmt: skip
+
+    assert context(twice) == ["Be kind."]
+    assert context(cut) == many[:MAX_CONTEXT]
+    assert cut["capture"] == {"contextMessages": "truncated"}
+    assert context(odd) == ["So."]
+
+
+def test_a_context_is_redacted_cut_to_size_and_withheld_with_the_content() -> None:
+    told = ("a", ["Write to ann@example.com. " + "x" * 5_000])
+
+    (seen,) = recorded(told, field_max_bytes=1_000)
+    (withheld,) = recorded(told, capture_content=False)
+    (dropped,) = recorded(told, redaction_policy="contextMessages=drop")
+
+    assert "ann@example.com" not in context(seen)[0]
+    assert len(context(seen)[0]) < 1_200
+    assert seen["capture"] == {"contextMessages": "truncated"}
+    assert "contextMessages" not in {**withheld, **dropped}
+    assert withheld["capture"]["contextMessages"] == "redacted"
+    assert dropped["capture"] == {"contextMessages": "redacted"}
+
+
+def test_a_revision_of_the_turn_that_has_the_context_keeps_it() -> None:
+    memory = ContextMemory()
+    turn = {"invocationId": "t1", "contextMessages": [{"role": "system", "content": "x"}]}
+    case = {"evalId": "a", "actualConversation": [turn]}
+    later = {"evalId": "a", "actualConversation": [{**turn, "invocationId": "t2"}]}
+
+    memory.note(case)
+
+    assert memory.trimmed(case) == case
+    assert memory.trimmed(later) == {"evalId": "a", "actualConversation": [{"invocationId": "t2"}]}
+
+
+def test_of_too_many_sessions_the_one_idle_for_longest_is_forgotten() -> None:
+    memory = ContextMemory(2)
+    turn = {"invocationId": "t", "contextMessages": [{"role": "system", "content": "x"}]}
+    cases = [{"evalId": name, "actualConversation": [turn]} for name in "aba"]
+    for case in [*cases, {"evalId": "c", "actualConversation": [turn]}]:
+        memory.note(case)
+
+    def known(session: str) -> bool:
+        case = {"evalId": session, "actualConversation": [{**turn, "invocationId": "u"}]}
+        return memory.trimmed(case) != case
+
+    assert [known(session) for session in "abc"] == [True, False, True]
+
+
+def chat(trace: TraceBuilder, **attributes: Any) -> dict[str, Any]:
+    run = trace.span(
+        "invoke_agent a",
+        None,
+        {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": "s"},
+    )
+    trace.span("chat m", run, {"gen_ai.operation.name": "chat", **attributes})
+    return trace.turn()
+
+
+def test_instructions_of_otel_spans_and_system_messages_among_others() -> None:
+    asked = [
+        {"role": "system", "parts": [{"type": "text", "content": "Be brief."}]},
+        {"role": "user", "parts": [{"type": "text", "content": "Where?"}]},
+    ]
+    stated = [{"type": "text", "content": "Be kind."}]
+
+    turn = chat(
+        TraceBuilder(),
+        **{
+            "gen_ai.system_instructions": json.dumps(stated),
+            "gen_ai.input.messages": json.dumps(asked),
+        },
+    )
+
+    assert context(turn) == ["Be kind.", "Be brief."]
+    assert turn["userContent"]["content"] == "Where?"
+
+
+def test_a_placeholder_of_instructions_is_marked_and_no_context() -> None:
+    stated = json.dumps([{"type": "text", "content": "__REDACTED__"}])
+
+    turn = chat(TraceBuilder(), **{"gen_ai.system_instructions": stated})
+
+    assert "contextMessages" not in turn
+    assert turn["capture"]["contextMessages"] == "redacted"
+
+
+def otlp_chat(number: int, *attributes: tuple[str, str]) -> dict[str, Any]:
+    given = [("gen_ai.operation.name", "chat"), ("gen_ai.conversation.id", "s"), *attributes]
+    return {
+        "traceId": f"{number:032x}",
+        "spanId": f"{number:016x}",
+        "name": "chat m",
+        "startTimeUnixNano": str(number * 10**9),
+        "endTimeUnixNano": str(number * 10**9 + 1),
+        "attributes": [{"key": key, "value": {"stringValue": value}} for key, value in given],
+    }
+
+
+def test_a_file_of_spans_has_the_context_once_a_session(tmp_path: Path) -> None:
+    told = ("gen_ai.system_instructions", json.dumps([{"type": "text", "content": "Be kind."}]))
+    spans = [otlp_chat(number, told) for number in (3, 1, 2)]
+    file = tmp_path / "traces.otlp.json"
+    file.write_text(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}))
+
+    (session,) = eval_set_of(read_cases([file]), "x")["evalCases"]
+
+    assert [context(turn) for turn in session["actualConversation"]] == [["Be kind."], [], []]
