@@ -117,6 +117,35 @@ def test_nothing_is_raised_once_the_work_has_ended() -> None:
     time.sleep(0.3)
 
 
+def test_threads_that_begin_while_the_watch_looks_do_not_end_it() -> None:
+    attack("""
+import sys, threading
+from evaltap.evaluator.scoring.time_limit import Watch
+
+sys.setswitchinterval(1e-6)
+watch, enough = Watch(), threading.Event()
+
+def hold():
+    watch.begin(60)
+    enough.wait()
+
+def come_and_go():
+    for _ in range(1_500):
+        passing = threading.Thread(target=lambda: watch.end(watch.begin(0.004)))
+        passing.start()
+        passing.join()
+
+holding = [threading.Thread(target=hold) for _ in range(300)]
+coming = [threading.Thread(target=come_and_go) for _ in range(3)]
+for thread in holding + coming:
+    thread.start()
+for thread in coming:
+    thread.join()
+enough.set()
+assert "evaltap-time-limit" in [thread.name for thread in threading.enumerate()]
+""")
+
+
 FUNCTION = """
 import time
 def endless(actual, expected):

@@ -101,7 +101,7 @@ class Watch:
             time.sleep(min(1.0, self._shortest / _LOOKS))
             now, stuck = time.monotonic(), False
             with self._lock:
-                for work in self._under_way.values():
+                for work in self._works():
                     taken = now - work.since
                     if taken > work.seconds and not work.interrupted:
                         work.interrupted = True
@@ -110,10 +110,14 @@ class Watch:
                 if not stuck:
                     self._put_off()
 
+    def _works(self) -> list[Work]:
+        """What is under way now: a copy, as `begin` adds to it without the lock."""
+        return list(self._under_way.copy().values())
+
     def _put_off(self) -> None:
         """Put the end of the process off: this thread moves, so no case holds the interpreter."""
         if self._exits and sys.__stderr__ is not None:
-            limits = [work.seconds for work in self._under_way.values()]
+            limits = [work.seconds for work in self._works()]
             seconds = max(max(limits, default=DEFAULT_SECONDS) * STUCK, LEAST_PATIENCE)
             with suppress(ValueError, OSError):  # stderr may be no file
                 faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
