@@ -11,12 +11,11 @@ from collections.abc import Iterator, Sequence
 from evaltap.recorder.privacy.text.secret_names import (
     Name,
     is_address,
-    is_code,
-    is_placeholder,
     is_word_for_keyword,
     kind_of_name,
 )
 from evaltap.recorder.privacy.text.spelling import listed
+from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder
 from evaltap.recorder.privacy.text.values import (
     Span,
     inside,

@@ -7,8 +7,8 @@ are names like any other.
 import re
 from collections.abc import Iterator, Sequence
 
-from evaltap.recorder.privacy.text.secret_names import is_code, is_placeholder
 from evaltap.recorder.privacy.text.spelling import listed
+from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder
 
 Span = tuple[int, int]
 
