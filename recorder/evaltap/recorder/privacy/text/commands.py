@@ -30,7 +30,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "useradd": ("-p",), "usermod": ("-p",), "adduser": ("-p",), "impacket": ("-p",), "crackmapexec": ("-p",),
     "netexec": ("-p",), "nxc": ("-p",), "evil-winrm": ("-p",), "mosquitto_pub": ("-P",), "mosquitto_sub": ("-P",),
     "snmpwalk": ("-A", "-X", "-c"), "snmpget": ("-A", "-X", "-c"), "ssh-keygen": ("-N", "-P"), "ipmitool": ("-P",),
-    "vault": (), "psexec": ("-p",),
+    "vault": (), "psexec": ("-p",), "snowsql": ("-p",),
     "keytool": ("-storepass", "-keypass"), "openssl": ("-passin", "-passout", "-k", "-K"), "curlftpfs": ("-o",),
     "wpa_passphrase": (), "net": (), "htpasswd": (), "rabbitmqctl": (), "chpasswd": (), "smbclient": (), "rclone": (),
     "curl": ("-b", "--cookie"), "http": (), "https": (), "wget": (), "npm": (), "git": (), "aws": (), "vncpasswd": (), "smbmap": ("-p",),

@@ -10,7 +10,7 @@ secrets cookie setcookie mnemonic apikey xapikey authtoken xauthtoken phpsessid 
 connectsid csrf xsrf bearer socialsecuritynumber socialsecurity connectionstring connstr cardnumber
 creditcardnumber creditcard cardno cardcvc cardpin ccnumber ccnum cccvv userpass requirepass masterauth
 identifiedby accountkey sharedaccesskey sharedaccesssignature storagekey idtoken csrftoken xsrftoken
-csrfmiddlewaretoken securitytoken clienttoken devicetoken
+csrfmiddlewaretoken totpseed otpseed recoverycodes backupcodes securitytoken clienttoken devicetoken
 """)
 )
 
@@ -172,7 +172,7 @@ cache queue
 FOREIGN = listed("""
 contrasen motdepasse motsdepasse mdpass passwort kennwort zugangscode geheimnis palavrapasse
 wachtwoord toegangscode losenord adgangskode kodeord passord salasana tunnusluku jelszo
-lozinka zaporka slaptazod fjalekalim katasandi matkhau codicesegreto
+lozinka zaporka nenosiri wagwoord lykilord lykilorð jelszav slaptazod fjalekalim katasandi matkhau codicesegreto
 codigosecreto codesecret codigoseguridad codigodeseguridad codigoverificacion codigodeverificacion
 clavesecreta claveapi clavedeapi clavedeacceso claveprivada cleapi clesecrete cleprivee cledapi chaveapi
 chiaveapi chiaveprivata chiavesegreta chavesecreta chavedeapi chaveprivada chavedeacesso schlusselapi
@@ -189,6 +189,7 @@ FOREIGN_RAW = (
     "كلمة المرور",
     "كلمةالمرور",
     "كلمة السر",
+    "الرقم السري",
     "كلمةالسر",
     "كلمه المرور",
     "رمز عبور",
@@ -210,7 +211,7 @@ FOREIGN_RAW = (
 FOREIGN_WORDS = frozenset(
     listed("""
 clave claves senha senhas mdp heslo hesla haslo hasla geslo sifre sifrem sifresi sifreniz parola parool
-sandi losen segredo kodikos contrasenya sifra
+sandi losen segredo kodikos contrasenya sifra parole parolata паролата
 """)
 )
 
