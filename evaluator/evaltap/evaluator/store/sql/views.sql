@@ -58,6 +58,30 @@ QUALIFY row_number() OVER (
   ORDER BY turn_revision DESC, scored_at DESC
 ) = 1;
 
+-- Answers that `revise` had mended: the verdict on the last attempt of a trial is the one that counts.
+CREATE OR REPLACE VIEW mended_attempts AS
+SELECT run_id, app_name, eval_set_id, eval_id, revision
+FROM gate_results
+QUALIFY attempt < max(attempt) OVER (PARTITION BY run_id, app_name, eval_set_id, eval_id, trial);
+
+-- What gates say of each case now.
+CREATE OR REPLACE VIEW latest_gate_results AS
+SELECT * FROM gate_results
+QUALIFY row_number() OVER (PARTITION BY app_name, eval_set_id, eval_id ORDER BY revision DESC) = 1;
+
+-- The gates' verdicts by run.
+CREATE OR REPLACE VIEW v_gate AS
+SELECT run_id,
+       count(*)                                AS results,
+       count(*) FILTER (status = 'passed')     AS passed,
+       count(*) FILTER (status = 'failed')     AS failed,
+       count(*) FILTER (status = 'incomplete') AS incomplete,
+       avg(attempt)                            AS mean_attempts,
+       max(judged_at)                          AS judged_at
+FROM gate_results ANTI JOIN mended_attempts USING (run_id, app_name, eval_set_id, eval_id, revision)
+GROUP BY run_id
+ORDER BY judged_at;
+
 -- Which turns a rule of the monitoring file lets a metric score: the newest decision of each.
 CREATE OR REPLACE VIEW latest_decisions AS
 SELECT * FROM sampling_decisions
