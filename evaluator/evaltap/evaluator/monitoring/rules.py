@@ -118,6 +118,8 @@ def _rule_problem(rule: ScoreRule, names: Mapping[str, int], where: str) -> str:
         return f"`unit` is {rule.unit!r}; {did_you_mean(rule.unit, UNITS) or 'expected turn or session'}"
     if rule.budget is not None and (rule.budget.usd_per_day or rule.budget.calls_per_day) is None:
         return "`budget` limits nothing; give `usdPerDay` or `callsPerDay`"
+    if "language" in rule.where:
+        return "`where`: a turn is scored before its language is known; use another slice"
     for number, one in enumerate(rule.always):
         if not one.model_fields_set or one == Condition():
             return f"`always[{number}]` holds nothing; name a condition"
