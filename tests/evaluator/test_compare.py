@@ -644,3 +644,63 @@ def test_names_are_never_cut_on_the_console(evaltap: Evaltap) -> None:
     _, out, _ = evaltap("compare", base, head)
 
     assert name in out
+
+
+# Slices.
+
+
+def test_slices_of_the_cases_are_compared_for_information_by_holm(
+    evaltap: Evaltap, stores: tuple[str, str]
+) -> None:
+    code, plain = compared(evaltap, *stores)
+    again, found = compared(evaltap, *stores, "--by", "tool,tool_path,language,eval_set")
+
+    assert (again, found["verdict"], found["p_value"]) == (code, plain["verdict"], plain["p_value"])
+    assert plain["strata"] == []
+    trajectory = [one for one in found["strata"] if one["metric"].startswith("tool")]
+    slices = {(one["by"], one["value"]): one for one in trajectory}
+    assert {value for by, value in slices if by == "tool"} == {"get_order", "refund"}
+    assert slices["eval_set", "golden"]["drop"] == found["metrics"][0]["drop"]
+    assert slices["tool_path", "get_order > refund"]["base"]["cases"] == 12
+    assert slices["tool_path", "refund"]["base"]["cases"] == 7
+    assert slices["tool_path", "refund"]["drop"] == 1.0
+    assert all(one["adjusted_p"] >= one["p_value"] and not one["decides"] for one in trajectory)
+    assert found["strata"] == sorted(found["strata"], key=lambda one: one["adjusted_p"])
+
+
+def test_slices_are_in_every_report_of_a_comparison(
+    evaltap: Evaltap, stores: tuple[str, str]
+) -> None:
+    reports = ("x.md", "x.html", "x.json", "x.xml")
+    asked = [word for name in reports for word in ("--report", name)]
+    out = evaltap("compare", *stores, "--by", "tool_path", *asked)[1]
+
+    assert "tool_path get_order > refund" in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "tool_path refund" in Path("x.html").read_text()
+    assert "tool\\_path refund" in Path("x.md").read_text().replace("tool_path", "tool\\_path")
+    assert json.loads(Path("x.json").read_text())["strata"]
+
+
+def test_slices_of_traffic_are_compared_by_their_rates(evaltap: Evaltap, traffic: str) -> None:
+    _, found = compared(evaltap, traffic + FIRST, traffic + SECOND, "--by", "app,language")
+
+    slices = {(one["by"], one["value"]): one for one in found["strata"]}
+    assert set(slices) == {("app", "shop"), ("app", "desk"), ("language", "und")}
+    assert slices["app", "shop"]["base"]["cases"] == 60
+    assert slices["language", "und"]["drop"] == pytest.approx(found["drop"])
+
+
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [
+        ("tol", "did you mean 'tool'?"),
+        ("day", "expected of app, eval_set"),
+        ("tool", "holds recorded turns"),
+    ],
+)
+def test_a_slice_that_cannot_be_compared_says_why(evaltap: Evaltap, by: str, message: str) -> None:
+    code, _, error = evaltap("compare", *write_runs(BROKEN), "--by", by)
+
+    assert code == 2
+    assert message in error

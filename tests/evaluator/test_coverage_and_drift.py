@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from evaltap.cli.main import main
+from evaltap.evaluator.cases.language import language_of
 from evaltap.evaluator.curation import drift as drift_module
 from evaltap.evaluator.curation.coverage import coverage
 from evaltap.evaluator.curation.drift import drift
-from evaltap.evaluator.curation.languages import language_of
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.values import Seen
 from shop import Asked, landed

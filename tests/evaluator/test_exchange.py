@@ -43,9 +43,17 @@ def statistics(pairs: Sequence[Pair]) -> tuple[float, float, float]:
     values = [float(stats.hypergeom.cdf(*_hypergeometric(one))) for one in pairs]
     return (
         sum(one.base.passes / one.base.trials - one.head.passes / one.head.trials for one in pairs),
-        -sum(map(math.log, values)),
+        sum(map(_falls_much, pairs)),
         sum(value**-0.5 for value in values),
     )
+
+
+def _falls_much(one: Pair) -> float:
+    """Return ln(1 + r), r the likelihood ratio of odds of passing that fell to a twentieth."""
+    count, *law = _hypergeometric(one)
+    same = float(stats.hypergeom.pmf(count, *law))
+    fell = float(stats.nchypergeom_fisher.pmf(count, *law, 0.05))
+    return math.log1p(fell / same)
 
 
 def _hypergeometric(one: Pair) -> tuple[int, int, int, int]:

@@ -218,3 +218,18 @@ def test_the_options_that_the_how_to_names_exist(evaltap: Evaltap) -> None:
 
     for option in set(re.findall(r"`(--[a-z-]+)", HOW_TO.read_text("utf-8"))):
         assert option in text, option
+
+
+def test_slices_inform_beside_the_verdict_of_the_gate(evaltap: Evaltap) -> None:
+    b = baseline(evaltap, *rounds("main"))
+    code, out, _ = evaltap("gate", *rounds("pr", broken=[3]), *GATE, "--baseline", b,
+                           "--fail-on", "regressed", "--by", "tool,language",
+                           "--report", "x.json")  # fmt: skip
+
+    found = json.loads(Path("x.json").read_text())
+    assert code == 1
+    assert {(one["by"], one["base"]["cases"]) for one in found["strata"]} == {
+        ("tool", 12),
+        ("language", 12),
+    }
+    assert "slices, for information" in out

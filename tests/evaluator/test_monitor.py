@@ -300,7 +300,82 @@ def test_the_chance_of_a_false_alarm_is_shared(evaltap: Evaltap) -> None:
     code, out, _ = evaltap("monitor", "check", "--rules", rules, "--json")
 
     assert code == 0
-    assert [one["falseAlarmsPerMonth"] for one in json.loads(out)] == [0.05, 0.05, 0.01]
+    assert [one["false_alarms_per_month"] for one in json.loads(out)["watch"]] == [
+        0.05,
+        0.05,
+        0.01,
+        None,
+    ]
+
+
+def test_the_rules_are_priced_by_the_turns_of_the_last_days(evaltap: Evaltap) -> None:
+    store = store_of(evaltap, lambda tool, day: 0.05, days=10)
+    rule = {
+        "name": "part", "metrics": ["helpful"], "rate": 0.1, "where": {"app": "shop"},
+        "always": [{"slowerThanMs": 134}],
+    }  # fmt: skip
+    rules = write_rules(score=[rule, rule | {"name": "new", "metrics": ["kind"], "always": []}])
+
+    code, out, _ = evaltap("monitor", "check", rules, store, "--json")
+
+    part, new = json.loads(out)["score"]
+    assert code == 0
+    # All landed today: of 40 turns of each of ten days 26 are of the app, and three of these are slow.
+    assert (part["turns_per_day"], part["always_per_day"]) == (260, 30)
+    assert part["scored_per_day"] == pytest.approx(30 + 0.1 * 230)
+    assert (part["calls_per_day"], part["usd_per_day"]) == (0, 0)
+    assert new["scored_per_day"] == 26
+    assert (new["calls_per_day"], new["usd_per_day"]) == (None, None)
+    said = evaltap("monitor", "check", rules, store)[1]
+    assert "part: a day 53.0 of 260.0 turns, 0.0 judge calls" in said
+    assert "new: a day 26.0 of 260.0 turns, calls of judges are not known" in said
+    assert "add a DuckDB file" in evaltap("monitor", "check", rules)[1]
+
+
+def test_a_fixed_limit_fires_when_the_interval_is_beyond_it_and_not_the_point(
+    evaltap: Evaltap,
+) -> None:
+    store = store_of(evaltap, lambda tool, day: 0.6 if day in (5, 6) else 0.03, days=10)
+    floor = {**HELPFUL, "name": "floor", "below": 0.85}
+
+    code, out, _ = evaltap("monitor", "replay", store, "--rules", write_rules(floor), "--json")
+
+    events = json.loads(out)
+    fired, resolved = events
+    assert (code, [one["status"] for one in events]) == (0, ["firing", "resolved"])
+    assert fired["at"].startswith("2026-11-06")
+    assert fired["high"] < 0.85 == fired["most"]
+    assert fired["low"] < fired["rate_after"] < fired["high"]
+    assert resolved["rate_after"] >= 0.85
+    assert fired["cases"]
+    replayed = evaltap("monitor", "replay", store, "--rules", "monitor.json")[1]
+    assert "limit 85.0%" in replayed
+    # Five misses of forty are below 90 %, and may be chance.
+    point = {**HELPFUL, "name": "point", "below": 0.97}
+    few = {**HELPFUL, "name": "few", "below": 0.97, "hours": 4}
+    _, out, _ = evaltap("monitor", "replay", store, "--rules", write_rules(point, few), "--json")
+    assert {one["watch"]: one["status"] for one in json.loads(out)} == {
+        "point": "resolved",
+        "few": "learning",
+    }
+
+
+@pytest.mark.parametrize(
+    ("watch", "message"),
+    [
+        ({"below": 0.9, "baselineDays": 9}, "`baselineDays` does not go with a fixed limit"),
+        ({"hours": 3}, "`hours` goes with `below` or `above`"),
+        ({"below": 1.5}, "below"),
+        ({"signal": "silence", "metric": "", "above": 0.5}, "do not go with `silence`"),
+    ],
+)
+def test_a_fixed_limit_that_makes_no_sense_is_refused(
+    evaltap: Evaltap, watch: Mapping[str, Any], message: str
+) -> None:
+    code, _, error = evaltap("monitor", "check", write_rules({**HELPFUL, **watch}))
+
+    assert code == 2
+    assert message in error
 
 
 def test_a_replay_without_a_file_and_a_metric_that_is_not_there_are_refused(
@@ -308,7 +383,7 @@ def test_a_replay_without_a_file_and_a_metric_that_is_not_there_are_refused(
 ) -> None:
     rules = write_rules(HELPFUL)
     assert evaltap("monitor", "replay", "--rules", rules)[0] == 2
-    assert evaltap("monitor", "check", "x.duckdb", "--rules", rules)[0] == 2
+    assert evaltap("monitor", "check", rules, "--rules", rules)[0] == 2
     assert evaltap("monitor", "check", rules)[0] == 0
     assert evaltap("monitor", "check", "--rules", "none.json")[0] == 2
 

@@ -654,3 +654,29 @@ def test_the_drops_of_a_process_without_a_kept_turn_are_missing_from_the_whole(
 
     assert whole["covered"] == pytest.approx(30 / 40)
     assert by_app["covered"] == 1.0
+
+
+def test_the_language_of_the_user_is_a_slice_and_a_condition(
+    tmp_path: Path, estimate: Estimate
+) -> None:
+    said = {
+        "en": "I would like to return the shoes that I have ordered last week, please.",
+        "de": "Ich möchte bitte die Schuhe zurückgeben, die ich letzte Woche bestellt habe.",
+        "ja": "先週注文した靴を返品したいのですが。",
+        "und": "A-100?",
+    }
+    cases = []
+    for number in range(24):
+        language = list(said)[number % 4]
+        turn = make_turn(
+            answer="no" if language == "de" and number > 8 else "yes",
+            userContent={"role": "user", "content": said[language]},
+        )
+        cases.append(make_case(f"s-{number}", [turn]))
+    land(tmp_path, Traffic(cases=cases))
+
+    rates = {one["slice"]["language"]: one["rate"] for one in estimate("--by", "language")}
+
+    assert rates == {"en": 1, "ja": 1, "und": 1, "de": pytest.approx(1 / 3)}
+    (german,) = estimate("--where", "language = 'de'")
+    assert (german["turns"], german["rate"]) == (6, pytest.approx(1 / 3))

@@ -54,7 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=names,
         default=[],
         metavar="NAME,...",
-        help="slices: app, tool, tool_path, model, service, hour, day, week",
+        help="slices: app, tool, tool_path, model, service, agent, version, language, environment, tag, run,"
+        " hour, day, week",
     )
     add(
         "--since",

@@ -70,10 +70,6 @@ SELECT DISTINCT app_name, eval_set_id, eval_id FROM (
   SELECT app_name, eval_set_id, eval_id FROM cases
   UNION SELECT app_name, eval_set_id, eval_id FROM scores
 )"""
-NEAREST = """
-SELECT eval_id FROM (SELECT eval_id FROM scores UNION SELECT eval_id FROM cases)
-ORDER BY jaro_winkler_similarity(eval_id, $case) DESC, eval_id LIMIT 5
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +89,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "case",
         metavar="CASE",
-        help="the eval id; EVAL_SET/EVAL_ID where two eval sets have the same",
+        help="the eval id, its beginning, or cut as `evaltap cases` prints it; EVAL_SET/EVAL_ID\n"
+        "where two eval sets have the same",
     )
     parser.add_argument(
         "--app", metavar="NAME", help="of the cases of that name, this application's"
@@ -118,11 +115,12 @@ def run(options: ShowOptions) -> int:
 
 
 def _key(store: "StoreReader", case: str, app: str | None) -> dict[str, Any]:
-    from evaltap.evaluator.maintenance.why import IS_CASE
+    from evaltap.evaluator.filters.case_names import IS_CASE, full_name, nearest
 
+    case = full_name(store, case)
     found = store.records(f"{NAMES} WHERE {IS_CASE}", {"case": case})
     if not found:
-        near = ", ".join(name for (name,) in store.rows(NEAREST, {"case": case})) or "none"
+        near = nearest(store, case)
         raise InputError(f"no case {case!r} in {store.path}; the nearest are: {near}")
     if app is not None:
         apps = ", ".join(sorted({row["app_name"] for row in found}))

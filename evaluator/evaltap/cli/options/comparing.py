@@ -24,6 +24,7 @@ class RuleOptions:
     max_latency_ratio: float | None
     fail_on_metrics: tuple[str, ...]
     across_metrics: bool
+    by: tuple[str, ...]
     pair_by_id: bool
 
     def rules(self) -> "Rules":
@@ -39,6 +40,7 @@ class RuleOptions:
             self.max_latency_ratio,
             self.fail_on_metrics,
             self.across_metrics,
+            self.by,
             self.pair_by_id,
         )
 
@@ -78,6 +80,11 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
     add(
         "--across-metrics", action="store_true",
         help="compare a metric although its definition or its evaluator's version changed",
+    )  # fmt: skip
+    add(
+        "--by", type=names, default=[], metavar="NAME,...",
+        help="also compare within slices, for information: app, eval_set, tool, tool_path, language; of"
+        " traffic what `evaltap estimate --by` knows, without times",
     )  # fmt: skip
     add(
         "--pair-by-id", action="store_true",

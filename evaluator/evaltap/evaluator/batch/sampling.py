@@ -185,12 +185,7 @@ class ScoreSampling:
         return found
 
     def _facts(self, cases: Sequence[PendingCase]) -> Mapping[TurnKey, _Facts]:
-        columns = []
-        for rule in self._rules:
-            where = [condition(name, value, where="score") for name, value in rule.where.items()]
-            columns += [" AND ".join(where) or "TRUE", *(_held(one) for one in rule.always)]
-        selected = "".join(f", coalesce({one}, false)" for one in columns)
-        query = sql(__name__, "turn_facts").format(conditions=selected)
+        query, _ = facts_query(self._rules)
         found: dict[TurnKey, _Facts] = {}
         for app, name, eval_id, turn, *held in self._store.rows(
             query, {"ids": [one.identity.eval_id for one in cases]}
@@ -203,6 +198,19 @@ class ScoreSampling:
                 always.append(first[1:])
             found[app, name, eval_id, turn] = _Facts(wheres, always)
         return found
+
+
+def facts_query(rules: Sequence[ScoreRule]) -> tuple[str, int]:
+    """Return a query over the turns of the sessions $ids, and how many columns of truth it ends with.
+
+    Of each rule they are whether its `where` holds, then each condition of its `always`.
+    """
+    columns = []
+    for rule in rules:
+        where = [condition(name, value, where="score") for name, value in rule.where.items()]
+        columns += [" AND ".join(where) or "TRUE", *(_held(one) for one in rule.always)]
+    selected = "".join(f", coalesce({one}, false)" for one in columns)
+    return sql(__name__, "turn_facts").format(conditions=selected), len(columns)
 
 
 def _held(given: Condition) -> str:

@@ -5,7 +5,7 @@ from typing import Final
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.compare.differences import differences
-from evaltap.evaluator.compare.metrics import metric_changes
+from evaltap.evaluator.compare.metrics import metric_changes, stratified
 from evaltap.evaluator.compare.model import Comparison, MetricChange, Rules
 from evaltap.evaluator.compare.pairing import (
     PairedCases,
@@ -18,6 +18,7 @@ from evaltap.evaluator.compare.pairing import (
 )
 from evaltap.evaluator.compare.recordings import Recording
 from evaltap.evaluator.compare.sides import Side
+from evaltap.evaluator.compare.strata import slices_of
 from evaltap.evaluator.compare.usage import usage_changes
 from evaltap.evaluator.compare.verdict import verdict_of
 from evaltap.evaluator.compare.wording import p_value, points
@@ -57,6 +58,7 @@ def compare(base: Side, head: Side, rules: Rules | None = None) -> Comparison:
         _named(cases.changed, names),
         (*renamed, *_notes(base, head, cases, pairs, metrics, rules)),
         differences(base, head, metrics),
+        stratified(pairs, slices_of(base, head, cases.both, rules.by), rules),
     )
 
 

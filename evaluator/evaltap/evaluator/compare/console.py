@@ -47,6 +47,12 @@ def _lines(found: Comparison) -> Iterator[str]:
     for use in found.usage:
         yield f"{use.name}, {use.cases:,} cases"
         yield f"  {wording.usage(use)}"
+    if found.strata:
+        yield ""
+        yield f"{wording.STRATA} ({len(found.strata):,})"
+        for one in found.strata[:_ROWS]:
+            yield from _row(wording.stratum_name(found, one), wording.stratum(one))
+        yield from _more(len(found.strata) - _ROWS)
     for group in wording.groups(found):
         yield ""
         yield f"{group.title} ({len(group.rows):,})"

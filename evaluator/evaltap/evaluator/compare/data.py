@@ -40,6 +40,9 @@ def comparison_data(found: Comparison) -> dict[str, Json]:
             }
             for one in found.usage
         ],
+        "strata": [
+            {"by": one.by, "value": one.value, **_metric(one.metric)} for one in found.strata
+        ],
         "added": list(found.added),
         "removed": list(found.removed),
         "changed": list(found.changed),

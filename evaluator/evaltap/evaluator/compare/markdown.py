@@ -51,6 +51,13 @@ def _head(found: Comparison) -> Iterator[str]:
     yield "\n".join(f"- {escape(reason)}" for reason in found.reasons)
     yield "\n".join([*_TABLE, *_metrics(found)])
     yield "\n".join(f"- **{use.name}**: {escape(wording.usage(use))}" for use in found.usage)
+    if found.strata:
+        yield f"### {wording.STRATA.capitalize()} ({len(found.strata):,})"
+        slices = [
+            f"- **{escape(wording.stratum_name(found, one))}**: {escape(wording.stratum(one))}"
+            for one in found.strata[:_ROWS]
+        ]
+        yield "\n".join([*slices, *_more(len(found.strata) - _ROWS)])
     for group in wording.groups(found):
         rows = [
             f"- **{escape(row.case.name)}** ({escape(row.metric)}): {escape(row.figures)}"

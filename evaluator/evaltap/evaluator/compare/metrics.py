@@ -8,9 +8,10 @@ from typing import Final
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.compare.cases import case_changes
-from evaltap.evaluator.compare.model import MetricChange, Rules, Totals
+from evaltap.evaluator.compare.model import MetricChange, Rules, Stratum, Totals
 from evaltap.evaluator.compare.pairing import PairedMetric
 from evaltap.evaluator.compare.sides import Counts
+from evaltap.evaluator.compare.strata import Members, with_holm
 from evaltap.evaluator.stats.drop import detectable_drop, drop_of, mean_rate
 from evaltap.evaluator.stats.exchange import (
     Pair,
@@ -39,6 +40,20 @@ def metric_changes(
     deciding_names = {*wanted} or {one.name for one in pairs}
     found = [_metric(pair, pair.name in deciding_names, rules) for pair in pairs]
     return tuple(_with_cases(one, pairs, names, rules) for one in with_adjusted_p(found))
+
+
+def stratified(
+    pairs: Sequence[PairedMetric], slices: Mapping[str, Members], rules: Rules
+) -> tuple[Stratum, ...]:
+    """Compare metrics within slices of the cases."""
+    return with_holm(
+        [
+            Stratum(by, value, _metric(_within(pair, keys), False, rules))
+            for by, members in slices.items()
+            for value, keys in members.items()
+            for pair in pairs
+        ]
+    )
 
 
 def with_adjusted_p(found: Sequence[MetricChange]) -> tuple[MetricChange, ...]:

@@ -45,6 +45,8 @@ class Rules:
     """Those that decide; empty: all that pass or fail."""
     across_metrics: bool = False
     """Compare scores of different versions of a metric."""
+    by: tuple[str, ...] = ()
+    """Also compare within these slices, which decides nothing."""
     pair_by_id: bool = False
     """Pair cases by their eval ids alone: trials lie in eval sets, or apps, of different names."""
 
@@ -118,6 +120,16 @@ class MetricChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Stratum:
+    """A metric within a slice of the cases or of the traffic."""
+
+    by: str
+    value: str
+    metric: MetricChange
+    """Its adjusted p-value allows for all slices (Holm)."""
+
+
+@dataclass(frozen=True, slots=True)
 class UsageChange:
     """Cost or latency over the cases that both sides recorded it of."""
 
@@ -167,6 +179,8 @@ class Comparison:
     """Cases whose input or expectation differs; they are not compared."""
     notes: tuple[str, ...] = ()
     differences: Sequence[Difference] = field(default_factory=tuple)
+    strata: tuple[Stratum, ...] = ()
+    """The surest first."""
 
     @property
     def exit_code(self) -> int:

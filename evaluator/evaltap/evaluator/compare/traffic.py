@@ -4,14 +4,18 @@ Rates are estimates of all traffic from what was kept, and their intervals know 
 (`estimates`).  That two periods differ says nothing about why.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from evaltap.evaluator.compare.metrics import with_adjusted_p
-from evaltap.evaluator.compare.model import Comparison, MetricChange, Rules, Totals
+from evaltap.evaluator.compare.model import Comparison, MetricChange, Rules, Stratum, Totals
 from evaltap.evaluator.compare.selections import Selection
+from evaltap.evaluator.compare.strata import MOST_VALUES, check_by, with_holm
 from evaltap.evaluator.compare.verdict import verdict_of
 from evaltap.evaluator.estimates.rates import Rate, estimate_rates
+from evaltap.evaluator.estimates.slices import SLICES
 from evaltap.evaluator.remote.client import open_to_read
 from evaltap.evaluator.stats import difference as stats
 from evaltap.evaluator.stats.difference import detectable_difference, difference
@@ -43,12 +47,56 @@ def compare_traffic(base: Selection, head: Selection, rules: Rules) -> Compariso
     ]
     metrics = with_adjusted_p(changes)
     verdict, reasons = verdict_of(metrics, (), rules)
+    strata = _strata(base, head, names, rules)
     said = tuple(
         dict.fromkeys([*notes, *more, *_flags(base.name, ones), *_flags(head.name, others)])
     )
     return Comparison(
-        verdict, tuple(reasons), rules, base.name, head.name, 1, 1, metrics, notes=said
+        verdict, tuple(reasons), rules, base.name, head.name, 1, 1, metrics, notes=said, strata=strata
     )  # fmt: skip
+
+
+def _strata(
+    base: Selection, head: Selection, names: Sequence[str], rules: Rules
+) -> tuple[Stratum, ...]:
+    check_by(rules.by, SLICES)
+    found = []
+    for by in rules.by:
+        ones, others = (_by_slice(side, by) for side in (base, head))
+        for value in sorted(set(ones) & set(others)):
+            found += [
+                Stratum(
+                    by,
+                    value,
+                    replace(
+                        _change(
+                            name,
+                            *_versions(name, ones[value][name], others[value][name], rules),
+                            rules,
+                        ),
+                        decides=False,
+                    ),
+                )
+                for name in names
+                if name in ones[value] and name in others[value]
+            ]
+    return with_holm(found)
+
+
+def _by_slice(side: Selection, by: str) -> Mapping[str, Mapping[str, Mapping[str, Rate]]]:
+    """Return rates by the most frequent values of a slice, then metric and digest."""
+    found: dict[str, dict[str, dict[str, Rate]]] = {}
+    with open_to_read(side.path) as store:
+        rates = estimate_rates(store, side.scope, by=[by]).rates
+    turns: Counter[str] = Counter()
+    for rate in rates:
+        value = rate.slice[by]
+        if value is not None and rate.rate is not None:
+            turns[value] += rate.turns
+            found.setdefault(value, {}).setdefault(rate.metric or "", {})[
+                rate.metric_digest or ""
+            ] = rate
+    return {value: found[value] for value, _ in turns.most_common(MOST_VALUES)}
 
 
 def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, Rate]], list[str]]:

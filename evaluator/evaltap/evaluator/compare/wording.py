@@ -8,6 +8,7 @@ from evaltap.evaluator.compare.model import (
     Comparison,
     MetricChange,
     Outcome,
+    Stratum,
     Totals,
     UsageChange,
 )
@@ -21,6 +22,7 @@ HEADLINES: Final = {
     "improvement": "better",
     "pass": "no significant change",
 }
+STRATA: Final = "slices, for information, the surest first"
 _GROUPS: Final[Sequence[tuple[Outcome, str]]] = (
     ("newly_failing", "newly failing"),
     ("still_failing", "still failing"),
@@ -104,6 +106,21 @@ def evidence(metric: MetricChange) -> str:
         f"{found}; a drop of {points(metric.detectable)} is found in 4 of 5, half of that with"
         f" {4 * base.trials:,} and {4 * head.trials:,}"
     )
+
+
+def stratum(one: Stratum) -> str:
+    """Return how a metric changed within a slice, with a p-value that allows for all slices."""
+    metric = one.metric
+    if metric.adjusted_p is None or metric.p_value is None:
+        return f"{change(metric)}, not tested"
+    size = counted(metric.base.cases, metric.unit)
+    return f"{change(metric)}, {p_value(metric.adjusted_p)}, {size}"
+
+
+def stratum_name(found: Comparison, one: Stratum) -> str:
+    """Return the slice, with the metric where there are several."""
+    several = len(found.metrics) > 1
+    return f"{one.by} {one.value or '(none)'}" + (f", {one.metric.metric}" if several else "")
 
 
 def usage(one: UsageChange) -> str:

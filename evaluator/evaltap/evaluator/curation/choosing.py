@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evaltap.evaluator.cases.language import language_of
 from evaltap.evaluator.curation.grouping import Block, Likeness, Said, TurnGroup, turn_groups
-from evaltap.evaluator.curation.languages import language_of
 from evaltap.evaluator.curation.picks import Offer, TurnKey, offered
 from evaltap.evaluator.curation.recipe import Pick, Recipe
 from evaltap.evaluator.curation.said import said_by, said_in

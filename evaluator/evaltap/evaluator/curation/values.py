@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from evaltap.evaluator.cases.language import language_of
 from evaltap.evaluator.curation.grouping import Block, Likeness, Said, turn_groups
-from evaltap.evaluator.curation.languages import language_of
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.texts import SimilarTexts, normal
 from evaltap.evaluator.evalsets.content import expected_turns, message_text

@@ -15,6 +15,7 @@ class Join(StrEnum):
     CASES = "cases"
     CALLS = "calls"
     FEEDBACK = "feedback"
+    LANGUAGES = "languages"
 
 
 class Dimension(NamedTuple):
@@ -37,6 +38,7 @@ DIMENSIONS: Final[Mapping[str, Dimension]] = {
     "service": Dimension("service", Join.CASES),
     "agent": Dimension("agent_name", whole_cases=False),
     "version": Dimension("version", whole_cases=False),
+    "language": Dimension("coalesce(language, 'und')", Join.LANGUAGES, whole_cases=False),
     "environment": Dimension("environment", whole_cases=False),
     "tag": Dimension("list_sort(list_distinct(tags))", many=True, whole_cases=False),
     "run": Dimension("run", whole_cases=False),

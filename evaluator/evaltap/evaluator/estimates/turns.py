@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import duckdb
 
+from evaltap.evaluator.estimates import languages
 from evaltap.evaluator.estimates.scope import DIMENSIONS, Join, Scope, Signal, Unit
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
@@ -15,7 +16,7 @@ COLUMNS: Final = (
     "user_text", "final_text", "tool_count", "models", "input_tokens", "output_tokens", "cost_usd",
     "latency_ms", "error_type", "error_message", "trace_id", "sampling_reason", "inclusion_probability",
     "agent_name", "version", "environment", "tags", "run",
-    "service", "framework", "tools", "failed_calls", "complaints",
+    "service", "framework", "tools", "failed_calls", "complaints", "language",
 )  # fmt: skip
 """What a condition may name."""
 
@@ -40,6 +41,7 @@ _JOINED: Final[Mapping[Join, tuple[str, str]]] = {
           FROM v_feedback WHERE NOT positive GROUP BY ALL
         ) f USING (app_name, eval_set_id, eval_id, invocation_id)""",
     ),
+    Join.LANGUAGES: ("g.language", languages.JOIN),
 }
 
 _SCORES: Final[Mapping[Unit, str]] = {
@@ -110,7 +112,10 @@ def choose_turns(
     a hash), eval_set_id, eval_id, invocation_id, producer_id, started_at, probability, has, counts,
     uncovered (a rule left the metric no chance to score it).
     """
-    chosen = _chosen(scope, {DIMENSIONS[name].join for name in by} | {signal.join}, unit)
+    joins = _joins(scope, by, signal)
+    if Join.LANGUAGES in joins:
+        languages.write_languages(store, scope)
+    chosen = _chosen(scope, joins, unit)
     parameters: dict[str, Any] = {**scope.window, "metric": scope.metric}
     parameters |= {"digests": list(scope.digests), "run_id": scope.run_id}
     if limit is not None:
@@ -147,8 +152,16 @@ def choose_turns(
         ) from None
 
 
+def _joins(scope: Scope, by: Sequence[str], signal: Signal) -> set[Join | None]:
+    """Return what slices and the signal look at, and what a condition may look at."""
+    found = {DIMENSIONS[name].join for name in by} | {signal.join}
+    if scope.where:
+        found |= {Join.CASES, Join.CALLS, Join.FEEDBACK}
+    return found | {Join.LANGUAGES} if languages.names_language(scope.where) else found
+
+
 def _chosen(scope: Scope, joins: set[Join | None], unit: Unit) -> str:
-    wanted = [one for one in Join if one in joins or scope.where]
+    wanted = [one for one in Join if one in joins]
     if unit is Unit.CASE:
         wanted = [one for one in wanted if one is Join.CASES]
     columns = "".join(f", {_JOINED[one][0]}" for one in wanted)

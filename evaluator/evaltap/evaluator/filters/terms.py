@@ -149,7 +149,13 @@ def _reason(term: Term, bound: Bound) -> str:
 
 
 def _scored(condition: str) -> str:
-    return f"SELECT {KEYS} FROM latest_scores WHERE {condition}"
+    """Return a query over `latest_scores` that compares only what once met the condition."""
+    return f"""SELECT {KEYS} FROM (
+        FROM scores SEMI JOIN (SELECT {KEYS}, metric_name FROM scores WHERE {condition})
+          USING ({KEYS}, metric_name)
+        QUALIFY row_number() OVER (
+          PARTITION BY {KEYS}, metric_name ORDER BY revision DESC, scored_at DESC
+        ) = 1) WHERE {condition}"""
 
 
 def _run(term: Term, bound: Bound) -> str:

@@ -40,7 +40,7 @@ class Event:
     rate_before: float | None = None
     rate_after: float | None = None
     most: float | None = None
-    """What a usual day may have; of a pass rate, the least."""
+    """What a usual day may have; of a pass rate, the least.  Of a fixed limit, the limit."""
     evidence: float | None = None
     """What speaks for a change, over what raises the alarm."""
     changed: tuple[Changed, ...] = ()
@@ -48,6 +48,9 @@ class Event:
     """Eval ids to look at."""
     cases_filter: str = ""
     """What `evaltap cases` is asked for them."""
+    low: float | None = None
+    """Of a fixed limit: the 95 % interval of `rate_after`."""
+    high: float | None = None
 
     def data(self) -> dict[str, Json]:
         """Return the event as JSON data."""

@@ -12,6 +12,7 @@ from evaltap.evaluator.estimates.turns import choose_turns
 from evaltap.evaluator.monitoring.alarms import Alarms
 from evaltap.evaluator.monitoring.changed import Candidate, changed_slices, explaining
 from evaltap.evaluator.monitoring.evidence import filter_of
+from evaltap.evaluator.monitoring.limits import limit_events
 from evaltap.evaluator.monitoring.model import Event, Status
 from evaltap.evaluator.monitoring.rules import SILENCE, chance_of, where_of
 from evaltap.evaluator.monitoring.starts import start_of
@@ -45,6 +46,8 @@ def replay(store: StoreReader, rules: MonitorFile, *, now: datetime | None = Non
     for watch in rules.watch:
         if watch.signal == SILENCE:
             found += _silences(store, watch, until)
+        elif watch.has_limit:
+            found += _limited(store, watch, until)
         else:
             found += _watched(store, watch, chance_of(watch, rules), until)
     return sorted(found, key=lambda event: (event.at or datetime.min, event.watch))
@@ -71,6 +74,20 @@ def _silences(store: StoreReader, watch: Watch, until: datetime | None) -> Itera
         yield Event(watch.name, {}, "firing", times[-1] + longest, times[-1])
     elif not silent:
         yield Event(watch.name, {}, "ok", times[-1])
+
+
+def _limited(store: StoreReader, watch: Watch, until: datetime | None) -> Iterator[Event]:
+    turns = read_turns(store, watch)
+    if not turns:
+        yield Event(watch.name, {}, "no_data", None)
+        return
+    streams: list[tuple[Mapping[str, str], Sequence[WatchedTurn]]] = [({}, turns)]
+    for by in watch.by:
+        sliced = by_value(read_turns(store, watch, by), date.max)
+        streams += [({by: value}, found) for value, found in sorted(sliced.items())]
+    for slice_, found in streams:
+        if sessions := [one for one in sessions_of(found) if _has_ended(one, until)]:
+            yield from limit_events(watch, slice_, sessions, until)
 
 
 def _watched(

@@ -71,10 +71,12 @@ def chance_of(watch: Watch, rules: MonitorFile) -> float:
     """Return a watch's chance of a false alarm a month: its own, or an equal part of the file's."""
     if watch.false_alarms_per_month is not None:
         return watch.false_alarms_per_month
-    sharing = sum(
-        one.false_alarms_per_month is None and one.signal != SILENCE for one in rules.watch
-    )
+    sharing = sum(one.false_alarms_per_month is None and _learns(one) for one in rules.watch)
     return rules.false_alarms_per_month / sharing
+
+
+def _learns(watch: Watch) -> bool:
+    return watch.signal != SILENCE and not watch.has_limit
 
 
 def where_of(watch: Watch, within: Mapping[str, str]) -> str:
@@ -100,12 +102,26 @@ def _problem(watch: Watch, where: str) -> str:
         return f"no severity {watch.severity!r}; {hint}"
     if watch.signal == SILENCE and watch.by:
         return "`by` does not go with `silence`; leave it out"
+    if problem := _limit_problem(watch):
+        return problem
     for name in watch.by:
         if name not in SLICES:
             hint = did_you_mean(name, SLICES) or f"expected of {', '.join(SLICES)}"
             return f"`by`: no slice {name!r}; {hint}"
     for name, value in watch.where.items():
         condition(name, value, where=where)
+    return ""
+
+
+def _limit_problem(watch: Watch) -> str:
+    given = watch.model_fields_set
+    if not watch.has_limit:
+        return "`hours` goes with `below` or `above`; add one" if "hours" in given else ""
+    if watch.signal == SILENCE:
+        return "`below` and `above` do not go with `silence`; `minutes` is its limit"
+    for key in ("smallest_change", "baseline_days", "false_alarms_per_month"):
+        if key in given:
+            return f"`{to_camel(key)}` does not go with a fixed limit; leave one of them out"
     return ""
 
 
@@ -118,6 +134,8 @@ def _rule_problem(rule: ScoreRule, names: Mapping[str, int], where: str) -> str:
         return f"`unit` is {rule.unit!r}; {did_you_mean(rule.unit, UNITS) or 'expected turn or session'}"
     if rule.budget is not None and (rule.budget.usd_per_day or rule.budget.calls_per_day) is None:
         return "`budget` limits nothing; give `usdPerDay` or `callsPerDay`"
+    if "language" in rule.where:
+        return "`where`: a turn is scored before its language is known; use another slice"
     for number, one in enumerate(rule.always):
         if not one.model_fields_set or one == Condition():
             return f"`always[{number}]` holds nothing; name a condition"

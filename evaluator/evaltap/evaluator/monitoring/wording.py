@@ -6,6 +6,8 @@ from evaltap.evaluator.monitoring.model import Changed, Event
 def summary(event: Event) -> str:
     """Return what became of a watch, in a sentence."""
     name = event.watch + "".join(f" {by}={value}" for by, value in event.slice.items())
+    if event.low is not None and event.rate_after is not None:
+        return f"{name} is {'back ' if event.status == 'resolved' else ''}at {of_limit(event)}"
     if event.rate_before is None or event.rate_after is None:
         return f"{name}: {_of_silence(event)}"
     before, after = event.rate_before, event.rate_after
@@ -17,6 +19,13 @@ def summary(event: Event) -> str:
     if event.most is not None:
         said += f" (a usual day reaches {event.most:.1%})"
     return "; ".join([said, *(explanation(one) for one in event.changed[:1])])
+
+
+def of_limit(event: Event) -> str:
+    """Return the rate of a window beside its fixed limit."""
+    low, high, limit = event.low or 0.0, event.high or 0.0, event.most or 0.0
+    rate = event.rate_after or 0.0
+    return f"{rate:.1%} (95 %: {low:.1%} to {high:.1%}), limit {limit:.1%}"
 
 
 def explanation(one: Changed) -> str:

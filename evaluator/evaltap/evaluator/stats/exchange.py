@@ -28,8 +28,10 @@ _ALIKE: Final = 10**3
 """Sums of roundings that differ by less are equal."""
 _BITS: Final = 64
 _LANES: Final = 3
+_FALLEN: Final = math.log(0.05)
+"""By what the odds of passing are multiplied where a case fell much: the logarithm."""
 _LEAST: Final = 1e-300
-"""Smaller p-values are taken for this one, so that they have logarithms."""
+"""Smaller p-values are taken for this one, so that they have roots."""
 
 Name = TypeVar("Name", bound=Hashable)
 Law: TypeAlias = Mapping[int, float]
@@ -83,8 +85,9 @@ def drop_p_value(pairs: Iterable[Pair], *, level: float) -> float:
     """Return the p-value of "head is no worse than base", exact or as often as such outcomes were drawn.
 
     The least p-value of three statistics is compared with the least in every outcome (Westfall and Young
-    1993), so that three tests cost no power: the sum of drops, which sees all cases fall a little;
-    Σ -ln p, which sees some fall much; Σ p^(-1/2), which sees one break.  1 where no outcome could differ.
+    1993), so that three tests cost no power: the sum of drops, which sees all cases fall a little; the
+    likelihood ratio of half the cases falling much; Σ p^(-1/2), which sees one break.  1 where no outcome
+    could differ.
     """
     observed, laws = 0, []
     for pair, number in sorted(Counter(pairs).items()):
@@ -168,13 +171,23 @@ def _outcomes(pair: Pair) -> Mapping[int, tuple[int, float]]:
     """
     (base_passes, base), (head_passes, head) = pair
     found, value = {}, 0.0
-    for passes, chance in head_law(pair):
+    law = head_law(pair)
+    for (passes, chance), fell in zip(law, _falls(law), strict=True):
         value = min(1.0, max(value + chance, _LEAST))
         drop = 1 + (base_passes + head_passes - passes) / base - passes / head
-        lanes = (drop, -math.log(value), value**-0.5)
+        lanes = (drop, fell, value**-0.5)
         packed = sum(_whole(one) << (_BITS * place) for place, one in enumerate(lanes))
         found[passes] = (packed, chance)
     return found
+
+
+def _falls(law: Sequence[tuple[int, float]]) -> Sequence[float]:
+    """Return ln(1 + r) for each outcome, r the likelihood of it if the odds fell over that if they did not."""
+    known = [passes * _FALLEN + math.log(chance) for passes, chance in law if chance > 0]
+    largest = max(known)
+    every = largest + math.log(math.fsum(math.exp(one - largest) for one in known))
+    ratios = [passes * _FALLEN - every for passes, _ in law]
+    return [max(one, 0.0) + math.log1p(math.exp(-abs(one))) for one in ratios]
 
 
 def _whole(value: float) -> int:

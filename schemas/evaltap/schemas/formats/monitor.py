@@ -33,10 +33,21 @@ class Watch(StrictModel):
     baseline_days: Annotated[int, Always, Field(ge=7, le=366)] = 14
     false_alarms_per_month: Annotated[Chance | None, Keep] = None
     """None: its part of the file's."""
+    below: Annotated[float | None, Keep, Field(ge=0, le=1)] = None
+    """A fixed limit in place of what is usual: the share may not be below it."""
+    above: Annotated[float | None, Keep, Field(ge=0, le=1)] = None
+    """A fixed limit in place of what is usual: the share may not be above it."""
+    hours: Annotated[int, Keep, Field(ge=1, le=8784)] = 24
+    """Of a fixed limit: the window."""
     minutes: Annotated[int, Keep, Field(ge=1)] = 30
     """Of `silence`: so long without a turn."""
     severity: str = ""
     """A label of its alerts: critical, error, warning (when empty) or info."""
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether it has a fixed limit, and learns nothing."""
+        return self.below is not None or self.above is not None
 
 
 class Condition(StrictModel):

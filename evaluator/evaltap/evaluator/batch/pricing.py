@@ -1,0 +1,108 @@
+"""What the rules of a monitoring file would score and spend a day, from the turns of the last days."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from evaltap.evaluator.batch.sampling import facts_query
+from evaltap.evaluator.store.database import utc_now
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.formats.model import Json
+from evaltap.schemas.formats.monitor import MonitorFile, ScoreRule
+
+DAYS: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """One rule; figures are by day, None where nothing stored tells."""
+
+    rule: str
+    metrics: tuple[str, ...]
+    rate: float
+    """The share of its turns that would be scored: what `always` holds of, and the rate of the rest."""
+    turns: float
+    """That its `where` holds of."""
+    always: float
+    """Of these, with a condition of `always`."""
+    scored: float
+    calls: float | None
+    """Requests to judges; None: the metrics scored nothing in these days."""
+    usd: float | None
+    over_budget: bool
+    """The budget would lower the rate."""
+
+    def data(self) -> dict[str, Json]:
+        """Return the price as JSON data."""
+        return {
+            "name": self.rule,
+            "metrics": list(self.metrics),
+            "rate": self.rate,
+            "turns_per_day": self.turns,
+            "always_per_day": self.always,
+            "scored_per_day": self.scored,
+            "calls_per_day": self.calls,
+            "usd_per_day": self.usd,
+            "over_budget": self.over_budget,
+        }
+
+
+def price_rules(store: StoreReader, rules: MonitorFile, now: datetime | None = None) -> list[Price]:
+    """Return what each rule would have scored and spent a day, had it applied in the last days."""
+    since = (now or utc_now()) - timedelta(days=DAYS)
+    landed = store.rows(_LANDED, {"since": since})
+    ids, days = [one for one, _ in landed], len({day for _, of in landed for day in of})
+    if not days:
+        return []
+    return [_price(store, rule, ids, days, since) for rule in rules.score]
+
+
+def _price(
+    store: StoreReader, rule: ScoreRule, ids: Sequence[str], days: int, since: datetime
+) -> Price:
+    query, columns = facts_query([rule])
+    held = store.rows(query, {"ids": ids})
+    inside = [row[-columns:] for row in held if row[-columns]]
+    turns, always = len(inside) / days, sum(any(row[1:]) for row in inside) / days
+    given = {"metrics": rule.metrics, "since": since}
+    ((known, calls, usd, unpriced),) = store.rows(_SPENT, given)
+    scored = always + (turns - always) * rule.rate
+    calls_each = calls / known if known else None
+    usd_each = usd / known if known and not unpriced else None
+    found = Price(
+        rule.name,
+        tuple(rule.metrics),
+        scored / turns if turns else rule.rate,
+        turns,
+        always,
+        scored,
+        None if calls_each is None else scored * calls_each,
+        None if usd_each is None else scored * usd_each,
+        over_budget=False,
+    )
+    budget = rule.budget
+    over = budget is not None and (
+        _more(found.usd, budget.usd_per_day) or _more(found.calls, budget.calls_per_day)
+    )
+    return Price(**{**asdict(found), "over_budget": over})
+
+
+def _more(spent: float | None, limit: float | None) -> bool:
+    return spent is not None and limit is not None and spent > limit
+
+
+_LANDED: Final = """
+SELECT eval_id, list(DISTINCT landed_at::DATE) FROM turns WHERE landed_at >= $since GROUP BY 1 ORDER BY 1
+"""
+
+# Turns are those that any of the metrics scored; a cached answer was paid for when it was given.
+_SPENT: Final = """
+WITH scored AS (
+  SELECT DISTINCT app_name, eval_set_id, eval_id, invocation_id, turn_revision
+  FROM turn_scores WHERE metric_name IN $metrics::VARCHAR[] AND scored_at >= $since
+)
+SELECT (SELECT count(*) FROM scored), count(*), coalesce(sum(if(cached, saved_usd, cost_usd)), 0),
+       count(*) FILTER (model IS NOT NULL AND if(cached, saved_usd, cost_usd) IS NULL)
+FROM judge_calls WHERE metric_name IN $metrics::VARCHAR[] AND scored_at >= $since
+"""

@@ -1,0 +1,108 @@
+"""The same comparison within slices of the cases: by tool, path, language, app or eval set.
+
+They inform and decide nothing.  A case is in the slice of every tool that any trial of either side called, so
+that the choice of cases does not favour a side.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.language import language_of
+from evaltap.evaluator.cases.turn import Case, Turn
+from evaltap.evaluator.compare.model import MetricChange, Stratum
+from evaltap.evaluator.compare.sides import Side
+from evaltap.evaluator.stats.several import holm
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import did_you_mean
+
+CASE_SLICES: Final = ("app", "eval_set", "tool", "tool_path", "language")
+MOST_VALUES: Final = 20
+OTHER: Final = "other"
+
+Members = Mapping[str, Collection[CaseKey]]
+"""The cases of each value of a slice."""
+
+
+def check_by(by: Sequence[str], known: Collection[str]) -> None:
+    """Raise InputError for a slice that there is not."""
+    for name in by:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"expected of {', '.join(known)}"
+            raise InputError(f"--by {name}: no slice; {hint}")
+
+
+def slices_of(
+    base: Side, head: Side, cases: Sequence[CaseKey], by: Sequence[str]
+) -> dict[str, Members]:
+    """Return the cases by the values of each slice, the most frequent values and the rest as `other`.
+
+    Raises InputError where neither side holds recorded turns and a slice looks at them.
+    """
+    check_by(by, CASE_SLICES)
+    turns: Mapping[CaseKey, Sequence[Case]] = {}
+    if not {"app", "eval_set"}.issuperset(by):
+        turns = _turns(base, head, cases)
+        if not turns:
+            raise InputError(
+                f"--by {','.join(by)}: neither {base.name} nor {head.name} holds recorded turns; expected a"
+                " DuckDB file or a result file on one side"
+            )
+    found: dict[str, Members] = {}
+    for name in by:
+        values: defaultdict[str, list[CaseKey]] = defaultdict(list)
+        for key in cases:
+            for value in _values(name, key, turns.get(key, ())):
+                values[value].append(key)
+        found[name] = most_frequent(values)
+    return found
+
+
+def most_frequent(values: Mapping[str, Sequence[CaseKey]]) -> Members:
+    """Return the largest slices by name, and the cases of the others as one."""
+    sizes = Counter({value: len(keys) for value, keys in values.items()})
+    kept = [value for value, _ in sizes.most_common(MOST_VALUES)]
+    found: dict[str, Collection[CaseKey]] = {value: values[value] for value in sorted(kept)}
+    if rest := {key for value, keys in values.items() if value not in kept for key in keys}:
+        found[OTHER] = rest
+    return found
+
+
+def with_holm(found: Sequence[Stratum]) -> tuple[Stratum, ...]:
+    """Return the slices with p-values that allow for how many they are, the surest first."""
+    values = [one.metric.p_value for one in found]
+    adjusted = holm([1.0 if value is None else value for value in values])
+    ordered = [
+        replace(one, metric=_with_p(one.metric, p)) for one, p in zip(found, adjusted, strict=True)
+    ]
+    return tuple(sorted(ordered, key=lambda one: (one.metric.adjusted_p or 0.0, one.by, one.value)))
+
+
+def _with_p(metric: MetricChange, p: float) -> MetricChange:
+    return replace(metric, adjusted_p=p, q_value=None, cases=())
+
+
+def _turns(base: Side, head: Side, cases: Sequence[CaseKey]) -> Mapping[CaseKey, Sequence[Case]]:
+    found: defaultdict[CaseKey, list[Case]] = defaultdict(list)
+    for side in (base, head):
+        for key, trials in side.turns(cases).items():
+            found[key] += [turn for turns in trials.values() for turn in turns]
+    return found
+
+
+def _values(name: str, key: CaseKey, turns: Sequence[Case]) -> Collection[str]:
+    if name in ("app", "eval_set"):
+        return [key[0 if name == "app" else 1]]
+    if name == "language":
+        said = {turn.user_text or "": None for turn in map(Turn, turns)}
+        return [language_of(" ".join(said))]
+    paths = [list(_calls(turn)) for turn in turns]
+    if name == "tool":
+        return {tool for path in paths for tool in path}
+    return {" > ".join(path) for path in paths}
+
+
+def _calls(turn: Case) -> Iterator[str]:
+    yield from (str(call.get("name") or "") for call in Turn(turn).calls if call)

@@ -1,0 +1,35 @@
+"""The languages of what users said, as a temporary table that estimates join."""
+
+import re
+from typing import Final
+
+from evaltap.evaluator.cases.language import language_of
+from evaltap.evaluator.estimates.scope import Scope
+from evaltap.evaluator.store.queries import StoreReader
+
+JOIN: Final = "LEFT JOIN estimate_languages g ON g.text = hash(t.user_text)"
+_LONGEST: Final = 1_000
+"""Characters of a text that are looked at."""
+_NEW: Final = """
+SELECT hash(user_text), any_value(left(user_text, {longest})) FROM {turns} t
+WHERE user_text IS NOT NULL
+  AND ($since::TIMESTAMP IS NULL OR t.started_at >= $since)
+  AND ($until::TIMESTAMP IS NULL OR t.started_at < $until)
+  AND hash(user_text) NOT IN (SELECT text FROM estimate_languages)
+GROUP BY 1
+"""
+
+
+def names_language(where: str) -> bool:
+    """Tell whether an SQL condition may look at the language of a turn."""
+    return re.search(r"\blanguage\b", where, re.IGNORECASE) is not None
+
+
+def write_languages(store: StoreReader, scope: Scope) -> None:
+    """Add the texts of a scope to the temporary table `estimate_languages`; each is looked at once."""
+    store.execute(
+        "CREATE TEMP TABLE IF NOT EXISTS estimate_languages (text UBIGINT, language VARCHAR)"
+    )
+    turns = "latest_turns" if scope.run_id is None else "turns"
+    found = store.rows(_NEW.format(turns=turns, longest=_LONGEST), scope.window)
+    store.append("estimate_languages", [(text, language_of(said)) for text, said in found])
