@@ -7,9 +7,13 @@ two metrics, one complaint in a hundred turns; the last turn began just now, the
 """
 
 import argparse
+import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from evaltap.cli.main import main as evaltap
 from evaltap.evaluator.store.database import Store
+from evaltap.schemas.log.local import open_log
 
 _MADE = """
 SELECT setseed(0.4);
@@ -23,6 +27,8 @@ SELECT i, 's-' || left(md5('session ' || (i // 74 * 37 + i % 37)), 12) AS sessio
        'I have looked at order A-' || i || ': it left the warehouse and is on its way. Answer '
          || (i * 7919) % 30 || '. Is there anything else that I can do for you today?' AS answered
 FROM range({turns}) t(i);
+CREATE TEMP TABLE metrics AS
+SELECT run_id, metric_name AS metric, metric_digest AS digest FROM run_metrics;
 CREATE TEMP TABLE calls AS
 SELECT i, k, 'tool_' || ((intent + k) % 25) AS tool_name,
        '{{"order": "A-' || i || '", "topic": ' || intent || '}}' AS arguments,
@@ -65,41 +71,61 @@ SELECT 'shop' AS app_name, 'live' AS eval_set_id, session AS eval_id, turn AS in
        result::JSON AS result, error_type, duration_ms
 FROM calls JOIN made USING (i) ORDER BY i, k;
 INSERT INTO turn_scores BY NAME
-SELECT md5(turn || metric) AS score_id, 'run' AS run_id, 'shop' AS app_name, 'live' AS eval_set_id,
+SELECT md5(turn || metric) AS score_id, run_id, 'shop' AS app_name, 'live' AS eval_set_id,
        session AS eval_id, turn AS invocation_id, place AS turn_index, 1 AS turn_revision,
-       metric AS metric_name, if(r < 0.05, 0, 1) AS score, if(r < 0.05, 'failed', 'passed') AS status,
+       metric AS metric_name, if(r < 0.05, 0, 1) AS score, {status_of_r} AS status,
        1 AS threshold, if(r < 0.05, 'tool_' || intent || ' was not called', NULL) AS reason,
-       metric AS metric_digest, began + INTERVAL 4 SECOND AS scored_at
-FROM made, (VALUES ('f1'), ('helpful')) v(metric) ORDER BY i;
+       digest AS metric_digest, began + INTERVAL 4 SECOND AS scored_at
+FROM made, metrics ORDER BY i;
 INSERT INTO scores BY NAME
-SELECT md5(session || metric || place) AS score_id, 'run' AS run_id, 'shop' AS app_name,
+SELECT md5(session || metric || place) AS score_id, run_id, 'shop' AS app_name,
        'live' AS eval_set_id, session AS eval_id, place + 1 AS revision, metric AS metric_name,
-       if(lowest < 0.05, 0, 1) AS score, if(lowest < 0.05, 'failed', 'passed') AS status,
+       if(lowest < 0.05, 0, 1) AS score, {status_of_lowest} AS status,
        1 AS threshold, if(lowest < 0.05, 'a call is missing', NULL) AS reason, 'e' AS evaluator_name,
-       '1' AS evaluator_version, metric AS metric_digest, place + 1 AS turn_count,
+       '1' AS evaluator_version, digest AS metric_digest, place + 1 AS turn_count,
        began + INTERVAL 4 SECOND AS scored_at
 FROM (SELECT *, min(r) OVER (PARTITION BY session ORDER BY place) AS lowest FROM made),
-     (VALUES ('f1'), ('helpful')) v(metric) ORDER BY i;
+     metrics ORDER BY i;
 INSERT INTO feedback BY NAME
 SELECT 'shop' AS app_name, 'live' AS eval_set_id, session AS eval_id, turn AS invocation_id,
        'f-' || i AS feedback_id, 'thumbs' AS name, r > 0.5 AS positive, 'p' AS producer_id,
        began AS given_at, began + INTERVAL 3 SECOND AS landed_at
 FROM made WHERE i % 50 = 0;
-INSERT INTO runs BY NAME
-SELECT 'run' AS run_id, 'live' AS kind, 'log.db' AS source, '0' AS evaltap_version,
-       now()::TIMESTAMP - INTERVAL 30 DAY AS started_at;
 INSERT INTO consumed_ranges BY NAME
 SELECT 'p' AS producer_id, 1 AS first_seq, {turns} AS last_seq, now()::TIMESTAMP AS landed_at;
-DROP TABLE texts; DROP TABLE tools; DROP TABLE calls; DROP TABLE made;
+DROP TABLE metrics; DROP TABLE texts; DROP TABLE tools; DROP TABLE calls; DROP TABLE made;
 CHECKPOINT;
 """
 
 
+METRICS = [
+    {"metricName": "trajectory_no_loop", "threshold": 1, "criterion": {"trajectory": {}}},
+    {
+        "metricName": "trajectory_max_calls",
+        "threshold": 1,
+        "criterion": {"trajectory": {"maxCalls": 9}},
+    },
+]
+_STATUS = "if({value} < 0.01, 'crashed', if({value} < 0.05, 'failed', 'passed'))"
+
+
 def make_store(path: Path, turns: int) -> Path:
-    """Make the store, unless it is there."""
-    if not path.exists():
-        with Store(path) as store:
-            store.execute((_MADE + _LANDED).format(turns=turns))
+    """Make the store, unless it is there; `consume` with METRICS has nothing to score in it."""
+    if path.exists():
+        return path
+    with TemporaryDirectory() as folder:
+        open_log(Path(folder) / "log.db", mode="append").close()
+        metrics = Path(folder) / "metrics.json"
+        metrics.write_text(json.dumps(METRICS))
+        evaltap(["consume", "--log", f"{folder}/log.db", "--db", str(path), "--metrics", str(metrics),
+                 "--until-idle", "--json"])  # fmt: skip
+    statuses = {name: _STATUS.format(value=name) for name in ("r", "lowest")}
+    with Store(path) as store:
+        store.execute(
+            (_MADE + _LANDED).format(
+                turns=turns, status_of_r=statuses["r"], status_of_lowest=statuses["lowest"]
+            )
+        )
     return path
 
 

@@ -64,9 +64,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: CasesOptions) -> int:
     """List the cases."""
     from evaltap.evaluator.filters.listing import list_cases
+    from evaltap.evaluator.summaries.summaries import catch_up
 
     choice = options.chosen.choice()
     with open_stores([options.db]) as store:
+        catch_up(store)
         found = list_cases(store, choice, options.limit)
     if options.json:
         print(json.dumps([case.data() for case in found.cases], ensure_ascii=False))

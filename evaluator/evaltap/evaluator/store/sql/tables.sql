@@ -450,7 +450,7 @@ CREATE TABLE IF NOT EXISTS case_index (
   gaps                  VARCHAR[],           -- fields that are not simply captured
   feedback              TINYINT,             -- 1 up, -1 down, 0 both
   inclusion_probability DOUBLE NOT NULL,     -- the largest of its turns; 1 without sampling
-  reviewed              VARCHAR,             -- the newest decision: approve | edit | reject | skip
+  reviewed              VARCHAR,             -- the newest decision: approve | edit | reject; skip: all skipped it
   labels                VARCHAR[]            -- of all decisions
 );
 
