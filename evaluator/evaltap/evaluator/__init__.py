@@ -66,9 +66,12 @@ if TYPE_CHECKING:
         Question as Question,
         TurnView as TurnView,
     )
-    from evaltap.evaluator.gates.gate import Gate as Gate, GateResult as GateResult
-    from evaltap.evaluator.gates.revision import (
+    from evaltap.evaluator.gates.gate import (
         Attempt as Attempt,
+        Gate as Gate,
+        GateResult as GateResult,
+    )
+    from evaltap.evaluator.gates.revision import (
         Revision as Revision,
         revise as revise,
         revise_async as revise_async,
@@ -100,8 +103,8 @@ _HOMES: Final = {
     "evaluators.judged.answers": "Verdict read_boolean read_category read_single_score",
     "evaluators.judged.delimiters": "delimited fresh_nonce",
     "evaluators.judged.evaluator": "Judged Question TurnView",
-    "gates.gate": "Gate GateResult",
-    "gates.revision": "Attempt Revision revise revise_async",
+    "gates.gate": "Attempt Gate GateResult",
+    "gates.revision": "Revision revise revise_async",
     "judges.openai": "OpenAIJudge",
     "judges.provider": "judge_from",
     "scoring.evaluate": "evaluate_case evaluate_case_async",
