@@ -576,7 +576,7 @@ def test_a_wrong_command_line_is_one_line_with_the_nearest_word(
         (("score", "c.jsonl", "--metrics", "wrongpart.json"), "finalResponse: is empty; give text"),
         (
             ("score", "c.jsonl", "--metrics", "unknown.json"),
-            "no evaluator named 'made_up'; installed:",
+            "no evaluator named 'made_up'; correct the name or install its package;",
         ),
         (("score", "cut.evalset.json", "--metrics", "m.json"), "ends too early"),
         (("score", "c.jsonl", "--metrics", "m.json", "--db", "c.jsonl"), "not a DuckDB file"),

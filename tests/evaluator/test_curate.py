@@ -510,3 +510,25 @@ def test_the_provenance_of_a_case_says_that_its_session_was_erased(tmp_path: Pat
     origins = {case["evalId"]: case["source"]["curation"]["from"] for case in cases}
     assert origins["s-0"]["gone"] is True
     assert "gone" not in origins["s-1"]
+
+
+def test_a_session_with_earlier_turns_that_were_not_recorded_is_not_whole(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    holed = tmp_path / "holed.duckdb"
+    shutil.copy(database, holed)
+    with Store(holed) as store:
+        store.execute(
+            "UPDATE turns SET actual_json = json_merge_patch(actual_json, $hole)"
+            " WHERE user_text LIKE 'Track my parcel%'",
+            {"hole": json.dumps({"capture": {"earlierTurns": "missing"}})},
+        )
+    pick = [{"label": "errors"}]
+
+    whole = recipe(tmp_path, pick=pick, unit="session", whole=True, limit=5)
+    code = main(["curate", str(holed), "--recipe", whole, "--out", str(tmp_path / "s.json")])
+    said = capsys.readouterr()
+
+    assert "turns before it were not recorded" in said.err + said.out, code
+    cases = curate(database, tmp_path / "t.evalset.json", "--recipe", whole)
+    assert len(cases) == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from evaltap.evaluator import CaseScorer, Evaluator, Registry
+from evaltap.evaluator.evaluators.catalogue import described
 from evaltap.schemas import EvalMetric
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -50,6 +51,16 @@ def test_each_installed_evaluator_has_a_section() -> None:
     sections = re.findall(r"^#{2,3} (\w+_\w+)$", REFERENCE, re.MULTILINE)
 
     assert sorted(sections) == Registry().names()
+
+
+def test_metrics_prints_the_example_of_the_section() -> None:
+    sections = re.split(r"^#{2,3} (\w+_\w+)$", REFERENCE, flags=re.MULTILINE)[1:]
+    examples = {
+        name: json.loads(blocks(text, "json")[0])
+        for name, text in zip(sections[::2], sections[1::2], strict=True)
+    }
+
+    assert {one.name: one.example for one in described()} == examples
 
 
 def test_each_section_has_an_example_that_keeps_the_protocol() -> None:

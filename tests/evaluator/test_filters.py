@@ -15,6 +15,7 @@ from evaltap.evaluator.filters.choice import Choice, chosen_keys, chosen_query
 from evaltap.evaluator.filters.language import FIELDS, SORTS, Filter, Term, parse_filter
 from evaltap.evaluator.filters.listing import list_cases
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.summaries.summaries import Summaries
 from evaltap.schemas.errors import InputError
 from shop import Asked, landed
 
@@ -36,6 +37,15 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def store(database: Path) -> Iterator[Store]:
     with Store(database) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def summarised(database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    path = tmp_path_factory.mktemp("summarised") / "x.duckdb"
+    shutil.copy(database, path)
+    with Store(path) as opened:
+        Summaries(opened).make()
         yield opened
 
 
@@ -77,6 +87,8 @@ CHOSEN = [
     ("to:2026-11-22", "0 1"),
     ("since:24h", "0 2 3 4"),
     ("reason:please", "0 1"),
+    ("reviewed:no", "0 1 2 3 4"),
+    ("label:*", ""),
     ("A-100 in:all", "0 1 2 4"),
 ]
 
@@ -87,6 +99,18 @@ def test_each_term_chooses_the_cases_it_says(store: Store, text: str, expected: 
 
     found = sorted(eval_id for _, _, eval_id in store.rows(*query))
 
+    assert found == [f"s-{number}" for number in expected.split()]
+
+
+@pytest.mark.parametrize(("text", "expected"), CHOSEN)
+def test_summaries_choose_the_cases_that_the_rows_choose(
+    summarised: Store, text: str, expected: str
+) -> None:
+    query = chosen_query(summarised, Choice(parse_filter(text)), now=NOON.replace(day=22, hour=18))
+
+    found = sorted(eval_id for _, _, eval_id in summarised.rows(*query))
+
+    assert "case_index" in query.statement
     assert found == [f"s-{number}" for number in expected.split()]
 
 
@@ -111,6 +135,7 @@ def test_what_is_excluded_and_what_is_not_make_the_whole(store: Store) -> None:
 
 def test_every_sort_and_every_field_is_a_statement_that_the_store_takes(store: Store) -> None:
     values = {"metric": "m=failed", "score": "m<1", "status": "error", "feedback": "any"}
+    values |= {"reviewed": "no"}
     values |= dict.fromkeys(("cost", "latency", "turns", "calls", "tokens"), ">1")
     values |= dict.fromkeys(("since", "from", "to"), "7d")
     values |= {"in": "all", "sort": "score"}
@@ -133,6 +158,8 @@ def test_every_sort_and_every_field_is_a_statement_that_the_store_takes(store: S
         ('"no end', "quotation mark"),
         ("tool:a,,b", "without a value"),
         ("sort:size", "expected newest"),
+        ("reviewd:no", "did you mean 'reviewed'?"),
+        ("reviewed:maybe", "expected no, yes"),
         ("https://x", "no field 'https'"),
     ],
 )

@@ -312,23 +312,78 @@ def test_what_cannot_be_judged_is_refused(answer: Any, given: dict[str, Any], to
     assert told in str(caught.value)
 
 
-def test_attempts_may_go_into_a_store(tmp_path: Path) -> None:
-    agent, _ = scripted("A-100 comes.", GOOD)
-    checked = gate(CORRECT)
+def test_attempts_are_stored_with_their_feedback_and_the_last_one_counts(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checked = gate(CORRECT, SAFE)
+    base = {"evalId": "order", "conversation": [make_turn()]}
 
-    with Store(tmp_path / "x.duckdb") as store, attempts_into(store, checked) as record:
-        revise(agent, checked, record=record)
+    with Store("x.duckdb") as store, attempts_into(store, checked) as record:
+        revise(scripted("A-100 comes.", GOOD)[0], checked, case=base, record=record)
 
-    with duckdb.connect(str(tmp_path / "x.duckdb"), read_only=True) as store_:
-        rows = store_.execute(
-            "SELECT revision, metric_name, score FROM scores ORDER BY ALL"
+    with duckdb.connect("x.duckdb", read_only=True) as file:
+        results = file.execute(
+            "SELECT trial, attempt, status, feedback_given, feedback <> '' FROM gate_results ORDER BY ALL"
         ).fetchall()
-        runs = store_.execute("FROM runs JOIN run_ends USING (run_id) SELECT kind, case_count")
-        ended = runs.fetchall()
-    assert rows == [
-        (1, "names day", 0), (1, "names order", 1), (2, "names day", 1), (2, "names order", 1)
+        answers = file.execute(
+            "SELECT case_json->>'$.actualConversation[0].finalResponse.content' FROM gate_results"
+            " ORDER BY attempt"
+        ).fetchall()
+        dimensions = file.execute(
+            "SELECT attempt, name, status, score, threshold FROM gate_dimensions ORDER BY ALL"
+        ).fetchall()
+        ended = file.execute(
+            "FROM runs JOIN run_ends USING (run_id) SELECT kind, case_count"
+        ).fetchall()
+    told = f"The answer was not accepted.\n- correctness: {{}}{MISSING_DAY}"
+    assert results == [
+        (1, 1, "failed", None, True), (1, 2, "passed", told.format("0.50, needed 0.80. "), False)
+    ]  # fmt: skip
+    assert answers == [("A-100 comes.",), (GOOD,)]
+    assert dimensions == [
+        (1, "correctness", "failed", 0.5, 0.8), (1, "safety", "passed", 1, 1),
+        (2, "correctness", "passed", 1, 0.8), (2, "safety", "passed", 1, 1),
     ]  # fmt: skip
     assert ended == [("gate", 1)]
+    (run,) = said(capsys, "runs", "x.duckdb", "--json")
+    assert (run["passed"], run["failed"]) == (2, 0)
+    for more in ((), ("--run", run["run_id"])):
+        report = said(capsys, "report", "x.duckdb", "--json", *more)
+        assert report["exit_code"] == 0
+        assert report["gate"] == {"results": 1, "passed": 1, "failed": 0, "incomplete": 0}
+
+
+MISSING_DAY = "names day: 1: contains 0 of 1; missing: 'Monday'"
+
+
+def test_loops_do_not_run_together(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checked = gate(CORRECT)
+
+    with Store("x.duckdb") as store, attempts_into(store, checked) as record:
+        for _ in range(2):
+            revise(scripted("A-100 comes.", GOOD)[0], checked, record=record)
+        for answers in (("no", GOOD), ("no", "no", "no")):
+            revise(scripted(*answers)[0], checked, case=case() | {"evalId": "s"}, record=record)
+
+    report = said(capsys, "report", "x.duckdb", "--json")
+    assert (report["cases"], report["gate"]["passed"], report["gate"]["failed"]) == (3, 2, 1)
+    (run,) = said(capsys, "runs", "x.duckdb", "--json")
+    assert run["gate"] == {"results": 4, "passed": 3, "failed": 1, "incomplete": 0}
+    attempts = said(capsys, "show", "x.duckdb", "s", "--json")["attempts"]
+    assert [(one["trial"], one["attempt"], one["status"]) for one in attempts] == [
+        (1, 1, "failed"), (1, 2, "passed"), (2, 1, "failed"), (2, 2, "failed"), (2, 3, "failed")
+    ]  # fmt: skip
+    assert main(["show", "x.duckdb", "s"]) == 0
+    shown = capsys.readouterr().out
+    assert "gate, trial 1, attempt 2: passed" in shown
+    assert "told       The answer was not accepted. - correctness: 0.00" in shown
+    assert f"answer     {GOOD}" in shown
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    capsys.readouterr()
+    main([*arguments])
+    return json.loads(capsys.readouterr().out)
 
 
 def test_a_real_agent_mends_its_answer_and_its_calls_by_the_feedback() -> None:
@@ -431,7 +486,93 @@ def test_the_verdicts_are_there_as_json_and_in_the_store(
     assert said["cases"][0]["dimensions"][0]["threshold"] == 0.4
     assert [one["score"] for one in said["cases"][0]["dimensions"][0]["metrics"]] == [1, 0]
     with duckdb.connect("x.duckdb", read_only=True) as store:
-        assert store.execute("SELECT count(*) FROM latest_scores").fetchone() == (2,)
+        rows = store.execute("SELECT metric_name, status, threshold FROM latest_scores").fetchall()
+    assert rows == [("correctness", "passed", 0.4)]
+
+
+def test_no_report_contradicts_the_gate(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lenient = [CORRECT | {"threshold": 0.4}, SAFE | {"threshold": 0}]
+    cases = [
+        case("A-100 comes tomorrow.") | {"evalId": "a"},
+        case("A-100, a refund") | {"evalId": "b"},
+    ]
+
+    assert run(*cases, dimensions=lenient, more=("--db", "x.duckdb")) == 0
+
+    capsys.readouterr()
+    for form in ("console", "markdown", "junit", "html"):
+        assert main(["report", "x.duckdb", "--format", form]) == 0
+        text = capsys.readouterr().out
+        assert form == "junit" or "2 of 2 cases passed the gate" in text
+        assert form != "junit" or text.count('failures="0" errors="0"') == 4
+    report = said(capsys, "report", "x.duckdb", "--format", "json")
+    assert report["exit_code"] == 0
+    assert {one["status"] for one in report["cases"]} == {"passed"}
+    assert report["cases"][0]["evidence"][0]["user"] == "Where is order A-100?"
+    assert report["cases"][0]["opening"] == "Where is order A-100?"
+
+
+def test_what_a_gate_could_not_check_is_not_shown_as_passed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blind = case(capture={"tools": "missing"})
+
+    assert run(blind, dimensions=[CORRECT, CHANGES], more=("--db", "x.duckdb")) == 3
+
+    report = said(capsys, "report", "x.duckdb", "--format", "json")
+    assert (report["exit_code"], report["cases"][0]["status"]) == (3, "not_evaluated")
+    assert report["cases"][0]["gate"]["status"] == "incomplete"
+    assert main(["report", "x.duckdb", "--format", "junit"]) == 3
+    assert 'name="gate" ' in (text := capsys.readouterr().out)
+    assert 'type="error"' in text
+
+
+def test_of_the_trials_of_a_case_the_worst_is_how_it_stands(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = case("no")
+
+    assert run(case(), bad, case(), dimensions=[CORRECT], more=("--db", "x.duckdb")) == 1
+    report = said(capsys, "report", "x.duckdb", "--json")
+    assert (report["exit_code"], report["gate"]["failed"]) == (1, 1)
+
+    assert run(case(), dimensions=[CORRECT], more=("--db", "x.duckdb")) == 0
+    assert said(capsys, "report", "x.duckdb", "--json")["exit_code"] == 0
+
+
+def test_a_gate_is_stored_without_keys(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "sk-" + "q" * 40
+    with judge_server(lambda body: Answer(grades(5, "pass"))) as server:
+        model = {"modelName": "m", "baseURL": server.url, "apiKey": secret}
+        spec = {"judgeModel": model, "dimensions": [QUALITY]}
+        Path("c.jsonl").write_text(json.dumps(case()) + "\n")
+        Path("gate.json").write_text(json.dumps(spec))
+        assert main(["gate", "c.jsonl", "--gate", "gate.json", "--db", "x.duckdb"]) == 0
+
+    with duckdb.connect("x.duckdb", read_only=True) as store:
+        ((text,),) = store.execute("SELECT gate_json FROM gate_runs").fetchall()
+        votes = store.execute("SELECT DISTINCT metric_name FROM rubric_votes").fetchall()
+    assert (json.loads(text)["dimensions"][0]["threshold"], votes) == (0.7, [("quality",)])
+    assert secret.encode() not in Path("x.duckdb").read_bytes()
+
+
+def test_erasing_and_pruning_know_what_gates_keep(folder: Path) -> None:
+    theirs = case() | {"sessionInput": {"appName": "shop", "userId": "jane"}, "evalId": "hers"}
+    assert run(theirs, case(), dimensions=[CORRECT], more=("--db", "x.duckdb")) == 0
+
+    assert main(["erase", "--subject", "jane", "--db", "x.duckdb"]) == 0
+
+    def left() -> list[tuple[int, ...]]:
+        with duckdb.connect("x.duckdb", read_only=True) as store:
+            return store.execute(
+                "SELECT (SELECT count(*) FROM gate_results), (SELECT count(*) FROM gate_dimensions),"
+                " (SELECT count(*) FROM gate_runs)"
+            ).fetchall()
+
+    assert left() == [(1, 1, 1)]
+    assert b"jane" not in Path("x.duckdb").read_bytes()
+    assert main(["prune", "x.duckdb", "--older-than", "0d"]) == 0
+    assert left() == [(0, 0, 0)]
 
 
 def test_criteria_are_answered_by_the_judge_of_the_environment(

@@ -45,7 +45,7 @@ def test_the_eval_id_comes_first(tmp_path: Path) -> None:
     case = recorded("a", "Hi")
 
     assert joined(tmp_path, case, reference("b", "Hi"), reference("a", "Other")) == (
-        True,
+        "eval_id",
         ["Other"],
     )
 
@@ -53,14 +53,17 @@ def test_the_eval_id_comes_first(tmp_path: Path) -> None:
 def test_without_it_the_users_words_decide_whatever_their_case_and_spaces(tmp_path: Path) -> None:
     case = recorded("6e2f", "list  RELEASES\n")
 
-    assert joined(tmp_path, case, reference("g1", "List releases")) == (True, ["List releases"])
+    assert joined(tmp_path, case, reference("g1", "List releases")) == (
+        "user_text",
+        ["List releases"],
+    )
 
 
-@pytest.mark.parametrize(("join", "found"), [("eval_id", False), ("user_text", True)])
-def test_one_way_may_be_asked_for(tmp_path: Path, join: Join, found: bool) -> None:
+@pytest.mark.parametrize(("join", "found"), [("eval_id", "none"), ("user_text", "user_text")])
+def test_one_way_may_be_asked_for(tmp_path: Path, join: Join, found: str) -> None:
     case = recorded("6e2f", "Hi")
 
-    assert joined(tmp_path, case, reference("g1", "Hi"), join=join)[0] is found
+    assert joined(tmp_path, case, reference("g1", "Hi"), join=join)[0] == found
 
 
 def test_of_several_that_begin_alike_the_one_with_as_many_turns_is_taken(tmp_path: Path) -> None:
@@ -68,7 +71,7 @@ def test_of_several_that_begin_alike_the_one_with_as_many_turns_is_taken(tmp_pat
 
     found = joined(tmp_path, case, reference("g1", "Hi"), reference("g2", "Hi", "What else?"))
 
-    assert found == (True, ["Hi", "What else?"])
+    assert found == ("user_text", ["Hi", "What else?"])
 
 
 def test_of_several_with_as_many_turns_the_same_words_decide(tmp_path: Path) -> None:
@@ -76,20 +79,20 @@ def test_of_several_with_as_many_turns_the_same_words_decide(tmp_path: Path) -> 
 
     found = joined(tmp_path, case, reference("g1", "Hi", "No"), reference("g2", "Hi", "And then?"))
 
-    assert found == (True, ["Hi", "And then?"])
+    assert found == ("user_text", ["Hi", "And then?"])
 
 
 def test_several_alike_are_ambiguous_and_none_is_taken(tmp_path: Path) -> None:
     case = recorded("x", "Hi")
 
-    assert joined(tmp_path, case, reference("g1", "Hi"), reference("g2", "Hi")) == (None, [])
+    assert joined(tmp_path, case, reference("g1", "Hi"), reference("g2", "Hi")) == ("ambiguous", [])
 
 
 def test_what_the_user_said_must_have_been_captured(tmp_path: Path) -> None:
     case = {"evalId": "x", "actualConversation": [{"invocationId": "t"}]}
 
     assert joined(tmp_path, case, {"evalId": "g", "conversation": [{"invocationId": "t"}]}) == (
-        False,
+        "none",
         [],
     )
 
@@ -118,7 +121,7 @@ def test_files_are_joined_too_and_the_number_is_printed(
     )
 
     found = capsys.readouterr()
-    assert "references: 1 of 2 cases joined" in found.err
+    assert "references: 1 of 2 cases joined (1 by user text)" in found.err
     assert f"{cases}: line 3" in found.err
     assert code == 2, "a line is no case"
     assert json.loads(found.out)["bad_lines"] == 1

@@ -222,13 +222,13 @@ def test_turns_that_do_not_pair_up_are_a_failure() -> None:
 # -- evaluators by name ----------------------------------------------------------------------------
 
 
-def test_an_unknown_evaluator_names_the_installed_ones() -> None:
+def test_an_unknown_evaluator_says_where_the_installed_ones_are_listed() -> None:
     with pytest.raises(UnknownEvaluatorError) as caught:
-        CaseScorer([EvalMetric(metric_name="nope")])
+        CaseScorer([EvalMetric(metric_name="run_succeded")])
 
-    told = str(caught.value)
-    assert told.startswith("no evaluator named 'nope'; installed: ")
-    assert ", ".join(Registry().names()) in told
+    told = "no evaluator named 'run_succeded'; did you mean 'run_succeeded'? `evaltap metrics`"
+    assert str(caught.value).startswith(told)
+    assert caught.value.installed == Registry().names()
     assert isinstance(caught.value, EvaltapError)
     assert caught.value.exit_code == 2
 

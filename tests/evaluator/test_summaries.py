@@ -1,5 +1,6 @@
 """Summaries are what a query over the rows gives, whatever came late, grew, was scored again or went."""
 
+import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,11 +12,13 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from evaltap.evaluator.filters.choice import Choice
+from evaltap.evaluator.filters.language import parse_filter
 from evaltap.evaluator.filters.listing import list_cases
 from evaltap.evaluator.live.summary_keeper import SummaryKeeper, Ticks
 from evaltap.evaluator.maintenance.erasure import Subject, erase_from_store, find_in_store
 from evaltap.evaluator.maintenance.pruning import prune
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.summaries.marks import are_current
 from evaltap.evaluator.summaries.summaries import CASE_KEY, Summaries
 
 NOON: Final = datetime(2026, 11, 23, 12)
@@ -147,6 +150,38 @@ def assert_true(store: Store) -> None:
         assert row["turns"] == case.turns
         assert row["failed"] == list(case.failed)
     assert not listed
+    assert_same_choices(store)
+
+
+FILTERS: Final = (
+    "sort:worst", "sort:score", "sort:oldest", *(f"status:{one}" for one in (*STATUSES, "unscored")),
+    "-status:failed sort:cost", "metric:m=failed", "-metric:n=passed", "metric:m=error,not_evaluated",
+    "metric:m=crashed", "tool:refund", "-tool:re*", "path:*refund", "gap:finalResponse", "feedback:down",
+    "-feedback:up", "feedback:any", "cost:>0.3", "latency:<150ms", "turns:>=2", "calls:4", "tokens:<150",
+    "app:shop", "user:user-b", "-model:m1", "id:a", "reviewed:no", "reviewed:yes", "-reviewed:approved",
+    "reviewed:rejected,no", "label:app*", "since:2026-11-23T12:00", "to:2026-11-23T12:01", "error:*",
+)  # fmt: skip
+
+
+def assert_same_choices(store: Store) -> None:
+    """Compare what filters choose by the summaries, and what is listed, with the same by the rows."""
+
+    ((rows,),) = store.rows("SELECT count(*) FROM turns")
+    texts = random.Random(rows).sample(FILTERS, 8)
+
+    def listings() -> list[Any]:
+        return [list_cases(store, Choice(parse_filter(text)), 1_000) for text in texts]
+
+    assert are_current(store)
+    indexed = listings()
+    store.execute("BEGIN")
+    try:
+        store.execute("DELETE FROM page_marks")
+        assert not are_current(store)
+        for text, found, expected in zip(texts, indexed, listings(), strict=True):
+            assert found == expected, text
+    finally:
+        store.execute("ROLLBACK")
 
 
 CASES: Final = st.sampled_from(("a", "b", "c"))
@@ -171,7 +206,7 @@ THUMB: Final = st.builds(
 )
 REVIEW: Final = st.builds(
     lambda case, action: lambda rows: rows.review(case, action, [action]),
-    CASES, st.sampled_from(("approve", "reject", "claim")),
+    CASES, st.sampled_from(("approve", "reject", "claim", "skip")),
 )  # fmt: skip
 REFRESH: Final = st.builds(
     lambda most: lambda rows: rows.summaries.refresh(most_cases=most),

@@ -117,6 +117,21 @@ def test_a_store_that_is_named_wins_over_that_of_the_file(
     assert "missing.duckdb: no such file" in errors
 
 
+def test_commands_read_cases_duckdb_where_nothing_names_a_store(
+    evaltap: Evaltap, record: Callable[[int], None]
+) -> None:
+    assert "required: X.duckdb" in evaltap("cases")[2]
+    record(2)
+    evaltap("consume", "--log", "agent.log.db", "--db", "cases.duckdb", "--until-idle")
+    os.rename("cases.duckdb", "other.duckdb")
+    assert evaltap("cases")[0] == 2
+    os.rename("other.duckdb", "cases.duckdb")
+
+    assert "2 cases" in evaltap("cases")[1]
+    assert "Where is order A-100?" in evaltap("show", "s-1")[1]
+    assert evaltap("report", "missing.duckdb")[0] == 2
+
+
 def test_a_misspelt_setting_stops_every_command_with_one_line(evaltap: Evaltap) -> None:
     Path("evaltap.toml").write_text('metric = "metrics.json"\n')
     code, said, errors = evaltap("cases", "x.duckdb")

@@ -6,7 +6,7 @@ from typing import Any
 
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.assembly.contexts import ContextMemory
-from evaltap.recorder.observation import MAX_CONTEXT
+from evaltap.recorder.observation import MAX_CONTEXT, MAX_HISTORY
 from evaltap.recorder.privacy.redactor import RedactionReport
 from evaltap.recorder.sources.otlp_files import eval_set_of, read_cases
 from span_builders import TraceBuilder
@@ -190,3 +190,108 @@ def test_a_file_of_spans_has_the_context_once_a_session(tmp_path: Path) -> None:
     (session,) = eval_set_of(read_cases([file]), "x")["evalCases"]
 
     assert [context(turn) for turn in session["actualConversation"]] == [["Be kind."], [], []]
+
+
+def said(*texts: str) -> list[dict[str, Any]]:
+    """Return messages of user and assistant in turn."""
+    return [
+        {"role": role, "parts": [{"type": "text", "content": text}]}
+        for text, role in zip(texts, ("user", "assistant") * 50, strict=False)
+    ]
+
+
+def heard(*texts: str) -> tuple[str, str]:
+    system = {"role": "system", "parts": [{"type": "text", "content": "Be kind."}]}
+    return "gen_ai.input.messages", json.dumps([system, *said(*texts)])
+
+
+def answered(text: str) -> tuple[str, str]:
+    return "gen_ai.output.messages", json.dumps(said("", text)[1:])
+
+
+def read(tmp_path: Path, *spans: dict[str, Any]) -> list[dict[str, Any]]:
+    file = tmp_path / "traces.otlp.json"
+    file.write_text(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}))
+    (session,) = eval_set_of(read_cases([file]), "x")["evalCases"]
+    return [*session["actualConversation"]]
+
+
+def test_what_was_said_before_the_first_recorded_turn_is_its_context(tmp_path: Path) -> None:
+    turns = read(
+        tmp_path,
+        otlp_chat(1, heard("Hi.", "Hello.", "Order A?"), answered("Sent.")),
+        otlp_chat(2, heard("Hi.", "Hello.", "Order A?", "Sent.", "And B?"), answered("Lost.")),
+    )
+
+    assert turns[0]["contextMessages"] == [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Hi."},
+        {"role": "assistant", "content": "Hello."},
+    ]
+    assert [turn["userContent"]["content"] for turn in turns] == ["Order A?", "And B?"]
+    assert "contextMessages" not in turns[1]
+
+
+def test_a_turn_that_was_not_recorded_is_context_of_the_next(tmp_path: Path) -> None:
+    turns = read(
+        tmp_path,
+        otlp_chat(1, heard("Order A?"), answered("Sent.")),
+        otlp_chat(2, heard("Order A?", "Sent.", "And B?", "Lost.", "Oh?"), answered("Sorry.")),
+    )
+
+    assert context(turns[0]) == ["Be kind."]
+    assert context(turns[1]) == ["And B?", "Lost."]
+
+
+def test_of_a_long_conversation_only_the_latest_is_kept_and_the_turn_says_so(
+    tmp_path: Path,
+) -> None:
+    texts = [f"text {number}" for number in range(40)]
+
+    (turn,) = read(tmp_path, otlp_chat(1, heard(*texts, "So?")))
+
+    assert context(turn) == ["Be kind.", *texts[-MAX_HISTORY:]]
+    assert turn["capture"]["contextMessages"] == "truncated"
+
+
+def test_a_plan_between_question_and_call_is_not_the_conversation_before() -> None:
+    trace = TraceBuilder()
+    run = trace.span(
+        "invoke_agent a",
+        None,
+        {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.conversation.id": "s",
+            "gen_ai.input.messages": json.dumps(said("Order A?")),
+        },
+    )
+    planned = said("Order A?", "First I look it up.", "Do the first step.")
+    trace.span(
+        "chat m",
+        run,
+        {"gen_ai.operation.name": "chat", "gen_ai.input.messages": json.dumps(planned)},
+    )
+
+    turn = trace.turn()
+
+    assert turn["userContent"]["content"] == "Order A?"
+    assert "contextMessages" not in turn
+
+
+def test_a_late_revision_keeps_what_was_said_before_its_turn() -> None:
+    memory = ContextMemory()
+    before = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
+    turn = {
+        "invocationId": "t2",
+        "contextMessages": before,
+        "userContent": {"role": "user", "content": "Order A?"},
+    }
+    case = {"evalId": "a", "source": {"convention": "genai"}, "actualConversation": [turn]}
+    memory.note(case)
+    memory.note(case)
+
+    later = {**turn, "invocationId": "t3", "contextMessages": [*before, turn["userContent"]]}
+
+    assert memory.trimmed(case) == case
+    (kept,) = memory.trimmed({**case, "actualConversation": [later]})["actualConversation"]
+    assert "contextMessages" not in kept

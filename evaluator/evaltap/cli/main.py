@@ -25,6 +25,7 @@ COMMANDS = {
     "convert": "make eval cases of data sets: Hugging Face, DeepEval, OpenAI evals, CSV, JSON Lines",
     "consume": "land the cases of a log in a DuckDB file and score them",
     "score": "score eval cases from files or a DuckDB file",
+    "metrics": "list what can be measured, with an example for the metrics file",
     "gate": "check eval cases against thresholds in several dimensions",
     "compare": "show what changed between two runs, and whether it is worse",
     "estimate": "estimate what share of all traffic passes, with intervals, from sampled turns",
@@ -59,7 +60,7 @@ COMMANDS = {
 GROUPS = {
     "start": ("demo", "init", "up"),
     "record": ("record", "collect", "redact", "convert"),
-    "score": ("consume", "score", "compare", "gate", "calibrate", "attack"),
+    "score": ("consume", "score", "metrics", "compare", "gate", "calibrate", "attack"),
     "look": (
         "ui",
         "cases",
@@ -78,7 +79,7 @@ GROUPS = {
 }
 """The commands as the help lists them."""
 
-_WITHOUT_SETTINGS = ("demo", "init")
+_WITHOUT_SETTINGS = ("demo", "init", "metrics")
 
 EXTRAS = {
     "duckdb": "evaluator",

@@ -12,6 +12,8 @@ from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.files.settings import FILE_VARIABLE, Settings, find_settings, read_settings
 
 STORE: Final = "EVALTAP_STORE"
+STORE_FILE: Final = "cases.duckdb"
+"""The store that `init` and `up` make; commands that are given none read it where it is."""
 
 
 @contextmanager
@@ -69,12 +71,15 @@ def of_settings(action: argparse.Action, variable: str) -> None:
 def fill_in(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
     """Give the arguments of a command that are not given the values of their variables.
 
-    A store is put in front of the others when no argument ends with `.duckdb`, for commands that begin
-    with one.
+    A store to read is `cases.duckdb` in this folder where nothing names one.  A store is put in front
+    of the others when no argument ends with `.duckdb`, for commands that begin with one.
     """
     front: list[str] = []
     for action in parser._actions:
-        text = os.environ.get(vars(action).get("variable", ""), "").strip()
+        variable = vars(action).get("variable", "")
+        text = os.environ.get(variable, "").strip()
+        if not text and variable == STORE and not action.option_strings:
+            text = STORE_FILE if Path(STORE_FILE).is_file() else ""
         if not text:
             continue
         if action.option_strings:

@@ -19,6 +19,8 @@ from evaltap.recorder.media import MediaPart
 
 MAX_CONTEXT = 8
 """Context messages of one run; an agent that is told something else in each call has more."""
+MAX_HISTORY = 20
+"""Messages of the conversation before a turn, the latest, where its models were given them."""
 RunStatus = Literal["ok", "error", "incomplete"]
 
 
@@ -75,13 +77,15 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True)
 class ContextMessage:
-    """What the model was told besides the conversation: instructions, a system message."""
+    """What the model was told besides this turn: instructions, a system message, the conversation before."""
 
     run_id: str
     time_ns: int
     content: str | None
     """None when it was there and not shown, with the reason in `capture`."""
     capture: Mapping[str, str] = field(default_factory=dict)
+    role: str = "system"
+    """system, or user and assistant for the conversation before this turn."""
 
 
 @dataclass(frozen=True, slots=True)

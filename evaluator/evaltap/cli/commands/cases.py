@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from evaltap.evaluator.filters.listing import ListedCase, Listing
 
 NARROW = 80
-"""Columns of the table where there is no terminal."""
+"""Width of the table where there is no terminal."""
+FIRST_WORDS, TOOLS = "first words", "tools"
 _THUMBS = {"up": "+", "down": "-", "mixed": "+-"}
 
 
@@ -62,9 +64,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: CasesOptions) -> int:
     """List the cases."""
     from evaltap.evaluator.filters.listing import list_cases
+    from evaltap.evaluator.summaries.summaries import catch_up
 
     choice = options.chosen.choice()
     with open_stores([options.db]) as store:
+        catch_up(store)
         found = list_cases(store, choice, options.limit)
     if options.json:
         print(json.dumps([case.data() for case in found.cases], ensure_ascii=False))
@@ -83,37 +87,50 @@ def _print(found: "Listing", out: "Console") -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from evaltap.evaluator.filters.case_names import SHORT
+
     if not found.cases:
         return
-    versions = any(case.version for case in found.cases)
-    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0), expand=True)
-    table.add_column("id", no_wrap=True, ratio=4)
-    table.add_column("time (UTC)", no_wrap=True, width=11)
-    table.add_column("first words", no_wrap=True, ratio=6)
-    table.add_column("tools", no_wrap=True, ratio=4)
-    table.add_column("outcome", no_wrap=True, width=8)
-    table.add_column("fb", no_wrap=True, width=2)
-    if versions:
-        table.add_column("version", no_wrap=True, width=8)
-    for case in found.cases:
-        cells = _cells(case) + ([case.version or ""] if versions else [])
+    width = out.width if out.is_terminal else NARROW
+    columns = _columns(found.cases, max(SHORT, width - NARROW))
+    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    for name, wide in _widths(columns, width).items():
+        table.add_column(name, no_wrap=True, width=wide)
+    for cells in zip(*columns.values(), strict=True):
         table.add_row(*(Text(cell, overflow="ellipsis") for cell in cells))
-    out.print(table, width=out.width if out.is_terminal else NARROW)
+    out.print(table, width=width)
     rest = found.matched - len(found.cases)
     more = f", {rest:,} more fit (--limit)" if rest else ""
     out.print(f"{counted(len(found.cases), 'case')}{more}", soft_wrap=True)
 
 
-def _cells(case: "ListedCase") -> list[str]:
+def _columns(cases: "Sequence[ListedCase]", id_width: int) -> dict[str, list[str]]:
+    """Return the cells by column; one that would be empty is left out."""
     from evaltap.evaluator.cases.text import one_line
+    from evaltap.evaluator.filters.case_names import shortened
     from evaltap.evaluator.reports.safe_text import visible
 
-    at = case.started_at
-    return [
-        visible(case.eval_id),
-        at.strftime("%m-%d %H:%M") if at else "-",
-        one_line(visible(case.opening), 100),
-        visible(", ".join(case.tools)),
-        case.outcome.replace("not_evaluated", "not eval"),
-        _THUMBS.get(case.feedback or "", ""),
-    ]
+    times = [case.started_at for case in cases]
+    columns = {
+        "id": [shortened(visible(case.eval_id), id_width) for case in cases],
+        "time (UTC)": [at.strftime("%m-%d %H:%M") if at else "-" for at in times],
+        FIRST_WORDS: [one_line(visible(case.opening), 100) for case in cases],
+        TOOLS: [visible(", ".join(case.tools)) for case in cases],
+        "outcome": [case.outcome.replace("not_evaluated", "not eval") for case in cases],
+        "fb": [_THUMBS.get(case.feedback or "", "") for case in cases],
+        "version": [one_line(visible(case.version or ""), 10) for case in cases],
+    }
+    return {name: cells for name, cells in columns.items() if name == FIRST_WORDS or any(cells)}
+
+
+def _widths(columns: dict[str, list[str]], width: int) -> dict[str, int]:
+    """Return how wide each column is: what it holds, and tools and words share what is left."""
+    widths = {name: max(map(len, (name, *cells))) for name, cells in columns.items()}
+    left = width - 2 * len(widths) - sum(
+        wide for name, wide in widths.items() if name not in (FIRST_WORDS, TOOLS)
+    )  # fmt: skip
+    tools, words = widths.get(TOOLS, 0), widths[FIRST_WORDS]
+    if tools + words > left:
+        tools = min(tools, max(left // 2, left - words))
+        words = left - tools
+    return widths | {FIRST_WORDS: words} | ({TOOLS: tools} if TOOLS in widths else {})

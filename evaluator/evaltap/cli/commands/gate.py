@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from evaltap.schemas.formats.case import CaseData
 
 SHOWN = 10
-
+ORDER = ("passed", "incomplete", "failed")
 
 FAIL_ON = ("failed", "regressed", "never")
 
@@ -75,7 +75,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--gate", required=True, type=Path, metavar="GATE.json",
         help="dimensions with thresholds, metrics and criteria; EVALTAP_GATE_<DIMENSION> overrides",
     )  # fmt: skip
-    add("--db", type=Path, metavar="X.duckdb", help="also keep the scores of all metrics here")
+    add(
+        "--db",
+        type=Path,
+        metavar="X.duckdb",
+        help="also store the verdicts, with feedback and cases, here",
+    )
     add(
         "--concurrency", type=positive, default=8, metavar="N",
         help="judged cases under way at a time (default: 8)",
@@ -214,24 +219,30 @@ def _data(
 
 
 def _checked(gate: "Gate", options: GateOptions, show: Callable[[int], None]) -> "list[GatedCase]":
-    from evaltap.evaluator.cases.identity import case_identity
+    from evaltap.evaluator.cases.identity import CaseKey, case_identity
     from evaltap.evaluator.compare.gating import GatedCase
-    from evaltap.evaluator.gates.revision import Attempt, attempts_into
+    from evaltap.evaluator.gates.gate import Attempt
+    from evaltap.evaluator.gates.revision import attempts_into
 
     checked: list[GatedCase] = []
     threads = options.concurrency if gate.scorer.waits else 1
     source = ", ".join(map(str, options.cases))
-    times: Counter[tuple[str, str, str]] = Counter()
+    cases = list(_cases(options.cases))
+    keys = [case_identity(case, "")[:3] for case in cases]
+    due = Counter(keys)
+    trials: defaultdict[CaseKey, list[Attempt]] = defaultdict(list)
     with (
         open_store(options.db) as store,
         attempts_into(store, gate, source) as record,
         ThreadPoolExecutor(threads) as pool,
     ):
-        cases = list(_cases(options.cases))
-        for case, result in zip(cases, pool.map(gate.evaluate, cases), strict=True):
-            key = case_identity(case, "")[:3]
-            times[key] += 1
-            record(Attempt(times[key], None, case, result))
+        for key, case, result in zip(keys, cases, pool.map(gate.evaluate, cases), strict=True):
+            trials[key].append(Attempt(1, None, case, result))
+            if len(trials[key]) == due[key]:
+                # What is stored last is how the case stands: the worst of its trials.
+                found = trials.pop(key)
+                for attempt in sorted(found, key=lambda one: ORDER.index(one.result.status)):
+                    record(attempt)
             checked.append(GatedCase(case, result))
             show(len(checked))
     return checked

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaltap.cli.options.comparing import share
+from evaltap.cli.settings import STORE_FILE
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.private import private_file
 from evaltap.schemas.files.settings import FILE_NAME
@@ -50,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--store",
         type=Path,
-        default=Path("cases.duckdb"),
+        default=Path(STORE_FILE),
         metavar="X.duckdb",
         help="where cases and scores go (default: cases.duckdb)",
     )

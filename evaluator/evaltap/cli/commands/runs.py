@@ -68,7 +68,7 @@ def run(options: RunsOptions) -> int:
     from evaltap.evaluator.reports.console import console
 
     table = Table(
-        title="scoring runs; counts are of scores: one for each case and metric",
+        title="scoring runs; counts are of scores: one for each case and metric (of a gate: dimension)",
         title_justify="left", box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0),
     )  # fmt: skip
     table.add_column("run", no_wrap=True)
@@ -78,12 +78,20 @@ def run(options: RunsOptions) -> int:
     counts = [name for name in _COUNTS if name in always or any(row[name] for row in rows)]
     for name in counts:
         table.add_column(name.replace("_", " "), justify="right")
+    gated = any(row["gate"] for row in rows)
+    if gated:
+        table.add_column("gate")
     for row in rows:
         ended = row["ended_at"] or ("running" if row["kind"] == "live" else "not finished")
         cells = (row["run_id"], row["kind"], row["source"], row["started_at"][:19], ended[:19])
-        table.add_row(*map(Text, cells), *(f"{row[name]:,}" for name in counts))
+        verdict = (_verdict(row["gate"]),) if gated else ()
+        table.add_row(*map(Text, cells), *(f"{row[name]:,}" for name in counts), *verdict)
     console().print(table)
     return 0
+
+
+def _verdict(gate: dict[str, int] | None) -> str:
+    return f"{gate['passed']:,} of {gate['results']:,} passed" if gate else ""
 
 
 def _export(options: RunsOptions) -> int:

@@ -124,7 +124,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="CASES",
         help=".evalset.json, JSON Lines of eval cases, data sets (.csv, .parquet, .arrow, a folder of"
-        " Hugging Face datasets), or one DuckDB file with landed cases (default: the store of evaltap.toml)",
+        " Hugging Face datasets), or one DuckDB file with landed cases (default: the store"
+        " of evaltap.toml, or ./cases.duckdb)",
     )
     of_settings(cases, STORE)
     add_columns(parser)

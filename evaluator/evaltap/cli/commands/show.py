@@ -3,7 +3,7 @@
 import argparse
 import json
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -52,15 +52,24 @@ FROM v_feedback
 WHERE app_name IN ('', $app_name) AND eval_id = $eval_id AND eval_set_id = $eval_set_id
 ORDER BY given_at
 """
+ATTEMPTS = """
+SELECT r.run_id, r.trial, r.attempt, r.status, r.passed, r.feedback_given, r.feedback, r.case_json,
+       r.judged_at::VARCHAR AS judged_at,
+       (SELECT list({'name': d.name, 'status': d.status, 'score': d.score, 'threshold': d.threshold,
+                     'reason': d.reason, 'metrics': d.metrics::VARCHAR} ORDER BY d.dimension_index)
+        FROM gate_dimensions d
+        WHERE d.run_id = r.run_id AND d.app_name = r.app_name AND d.eval_set_id = r.eval_set_id
+          AND d.eval_id = r.eval_id AND d.revision = r.revision) AS dimensions
+FROM gate_results r
+WHERE r.app_name = $app_name AND r.eval_id = $eval_id AND r.eval_set_id = $eval_set_id
+QUALIFY r.run_id = arg_max(r.run_id, r.revision) OVER ()
+ORDER BY r.trial, r.attempt
+"""
 NAMES = """
 SELECT DISTINCT app_name, eval_set_id, eval_id FROM (
   SELECT app_name, eval_set_id, eval_id FROM cases
   UNION SELECT app_name, eval_set_id, eval_id FROM scores
 )"""
-NEAREST = """
-SELECT eval_id FROM (SELECT eval_id FROM scores UNION SELECT eval_id FROM cases)
-ORDER BY jaro_winkler_similarity(eval_id, $case) DESC, eval_id LIMIT 5
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "case",
         metavar="CASE",
-        help="the eval id; EVAL_SET/EVAL_ID where two eval sets have the same",
+        help="the eval id, its beginning, or cut as `evaltap cases` prints it; EVAL_SET/EVAL_ID\n"
+        "where two eval sets have the same",
     )
     parser.add_argument(
         "--app", metavar="NAME", help="of the cases of that name, this application's"
@@ -105,11 +115,12 @@ def run(options: ShowOptions) -> int:
 
 
 def _key(store: "StoreReader", case: str, app: str | None) -> dict[str, Any]:
-    from evaltap.evaluator.maintenance.why import IS_CASE
+    from evaltap.evaluator.filters.case_names import IS_CASE, full_name, nearest
 
+    case = full_name(store, case)
     found = store.records(f"{NAMES} WHERE {IS_CASE}", {"case": case})
     if not found:
-        near = ", ".join(name for (name,) in store.rows(NEAREST, {"case": case})) or "none"
+        near = nearest(store, case)
         raise InputError(f"no case {case!r} in {store.path}; the nearest are: {near}")
     if app is not None:
         apps = ", ".join(sorted({row["app_name"] for row in found}))
@@ -132,12 +143,18 @@ def _load(store: "StoreReader", key: dict[str, Any]) -> dict[str, Any]:
         turn["actual"] = orjson.loads(turn.pop("actual_json"))
         turn["expected"] = orjson.loads(expected) if expected else None
         turn["capture"] = orjson.loads(turn["capture"]) if turn["capture"] else {}
+    attempts = store.records(ATTEMPTS, key)
+    for attempt in attempts:
+        attempt["case"] = orjson.loads(attempt.pop("case_json"))
+        for one in attempt["dimensions"]:
+            one["metrics"] = orjson.loads(one["metrics"])
     return {
         **key,
         "turns": turns,
         "feedback": store.records(FEEDBACK, key),
         "scores": store.records(SCORES, key),
         "turn_scores": store.records(TURN_SCORES, key),
+        "attempts": attempts,
     }
 
 
@@ -172,7 +189,7 @@ def _lines(data: Row) -> Iterator[_Line]:
     if data["app_name"]:
         yield _Line("app", visible(data["app_name"]))
     turns = data["turns"]
-    if not turns:
+    if not turns and not data["attempts"]:
         yield _Line("turns", "not landed here: the case was scored from a file")
     shown: set[str] = set()
     for number, turn in enumerate(turns, start=1):
@@ -184,8 +201,28 @@ def _lines(data: Row) -> Iterator[_Line]:
     for given in data["feedback"]:
         if given["invocation_id"] not in shown:
             yield _feedback_line(given)
+    for attempt in data["attempts"]:
+        yield from _attempt_lines(attempt, data["attempts"])
+    gated = {one["run_id"] for one in data["attempts"]}
     for score in data["scores"]:
-        yield _score_line(score, "", "case")
+        if score["run_id"] not in gated:
+            yield _score_line(score, "", "case")
+
+
+def _attempt_lines(attempt: Row, attempts: Sequence[Row]) -> Iterator[_Line]:
+    """Yield an answer that a gate judged, and the verdict."""
+    names = ["gate"]
+    if attempts[-1]["trial"] > 1:
+        names.append(f"trial {attempt['trial']}")
+    if any(one["attempt"] > 1 for one in attempts):
+        names.append(f"attempt {attempt['attempt']}")
+    yield _Line("", f"{', '.join(names)}: {attempt['status']}")
+    if attempt["feedback_given"]:
+        yield _Line("told", _one_line(attempt["feedback_given"]))
+    for turn in attempt["case"].get("actualConversation") or ():
+        yield from _content(turn or {})
+    for one in attempt["dimensions"]:
+        yield _score_line({**one, "metric_name": one["name"]})
 
 
 def _turn_lines(number: int, turn: Row, data: Row) -> Iterator[_Line]:

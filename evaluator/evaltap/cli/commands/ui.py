@@ -119,13 +119,15 @@ def _serve(options: UiOptions, access: "Access", me: "Person") -> int:
     from evaltap.evaluator.page.running import announced
     from evaltap.evaluator.page.serving import PageServer
     from evaltap.evaluator.store.readers import Readers
-    from evaltap.evaluator.summaries.summaries import Summaries
+    from evaltap.evaluator.summaries.summaries import MOST_CAUGHT_UP, Summaries
 
     references = read_references(options.references, options.join)
     listener = listening(options.host, options.port)
     site = replace(_site(options, access), port=listener.getsockname()[1])
     with open_store(options.db, create=False) as store:
-        Summaries(store).refresh()
+        summaries = Summaries(store)
+        while summaries.refresh(most_cases=MOST_CAUGHT_UP, most_seconds=60).behind:
+            pass
         app = create_app(
             Readers(store),
             store_path=options.db,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from evaltap.cli.commands import consume
 from evaltap.cli.options.page import ADDRESS
 from evaltap.cli.parsing import CommandParser, options_of
-from evaltap.cli.settings import STORE, of_settings
+from evaltap.cli.settings import STORE, STORE_FILE, of_settings
 from evaltap.cli.signals import stopped_by_signals
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.location import parse_log_location
@@ -56,8 +56,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     of_settings(log, "EVALTAP_LOG")
     store = add(
-        "--db", type=Path, default=Path("cases.duckdb"), metavar="X.duckdb",
-        help="where cases and scores go (default: cases.duckdb)",
+        "--db", type=Path, default=Path(STORE_FILE), metavar="X.duckdb",
+        help=f"where cases and scores go (default: {STORE_FILE})",
     )  # fmt: skip
     of_settings(store, STORE)
     metrics = add(
@@ -86,7 +86,7 @@ def run(options: UpOptions) -> int:
         stopped_by_signals("up", early.set),
         closing(Receiver("up", options.log, options.port)) as receiver,
     ):
-        _tell(receiver.port, options.log)
+        _tell(receiver.port, options)
         ending = _InOrder(receiver, early)
         code = consume.run(consuming, ending)
         ending.over()
@@ -105,7 +105,7 @@ def _consuming(options: UpOptions) -> consume.ConsumeOptions:
     return options_of(consume.ConsumeOptions, namespace)
 
 
-def _tell(port: int, log: str) -> None:
+def _tell(port: int, options: UpOptions) -> None:
     lines: Sequence[str] = (
         f"export OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:{port}",
         "export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf",
@@ -114,7 +114,11 @@ def _tell(port: int, log: str) -> None:
     print("evaltap up: in the shell of an agent that is traced with OpenTelemetry:", flush=True)
     for line in lines:
         print(f"  {line}", flush=True)
-    print(f"evaltap up: any other agent: evaltap.recorder.Recorder({log!r})", flush=True)
+    print(f"evaltap up: any other agent: evaltap.recorder.Recorder({options.log!r})", flush=True)
+    if options.metrics is None:
+        print(
+            "evaltap up: no --metrics: turns land without verdicts (`evaltap init` writes a file)"
+        )
 
 
 class _InOrder(consume.Ending):

@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap why cases.duckdb session-42 --log agent.log.db\n"
         "  evaltap why cases.duckdb --filter 'status:not_evaluated,unscored tool:refund'\n\n"
-        "CASE is the eval id, or <eval set id>/<eval id>.\n"
+        "CASE is the eval id, its beginning, or <eval set id>/<eval id>.\n"
         "exit code: 0 it has a verdict under every metric, 3 it has not, and the output says why"
     )
     add_database(parser)
@@ -51,6 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: WhyOptions) -> int:
     """Look for the case, or each case that fits the filter, and say what is found."""
+    from evaltap.evaluator.filters.case_names import full_name
     from evaltap.evaluator.maintenance.why import why
 
     if (options.case is None) == (not options.chosen.choice()):
@@ -58,7 +59,7 @@ def run(options: WhyOptions) -> int:
     log = parse_log_location(options.log) if options.log else None
     with open_stores([options.db]) as store:
         if options.case is not None:
-            answer = why(store, options.case, log)
+            answer = why(store, full_name(store, options.case), log)
             _print(answer, "", as_json=options.json)
             return 0 if answer.complete else 3
         complete = True

@@ -38,7 +38,7 @@ def add_database(parser: argparse.ArgumentParser) -> None:
             "db",
             type=Path,
             metavar="X.duckdb",
-            help="a DuckDB file of evaltap (default: the store of evaltap.toml)",
+            help="a DuckDB file of evaltap (default: the store of evaltap.toml, or ./cases.duckdb)",
         ),
         STORE,
     )
@@ -53,7 +53,7 @@ def add_databases(parser: argparse.ArgumentParser) -> None:
             type=Path,
             metavar="X.duckdb",
             help="a DuckDB file of evaltap, or the files of consumers with --partitions, read as one"
-            " (default: the store of evaltap.toml)",
+            " (default: the store of evaltap.toml, or ./cases.duckdb)",
         ),
         STORE,
     )

@@ -52,10 +52,12 @@ class FilterOptions:
         """Return the chosen cases, None without a choice; raise InputError when no case fits."""
         from evaltap.evaluator.filters.choice import chosen_keys
         from evaltap.evaluator.filters.restricted import no_case
+        from evaltap.evaluator.summaries.summaries import catch_up
 
         choice = self.choice()
         if not choice:
             return None
+        catch_up(store)
         found = chosen_keys(store, choice)
         if not found:
             raise InputError(no_case(choice, [store.path]))

@@ -16,6 +16,8 @@ from evaltap.schemas.formats.model import Json
 Join: TypeAlias = Literal["eval_id", "user_text", "auto"]
 """How a case finds its reference: by eval id, by what the user said, or by the first that fits."""
 JOINS: tuple[Join, ...] = get_args(Join)
+Found: TypeAlias = Literal["eval_id", "user_text", "ambiguous", "none"]
+"""By what a case found its reference; ambiguous: several fit, so it has none."""
 
 
 @dataclass(slots=True)
@@ -24,17 +26,21 @@ class JoinCount:
 
     cases: int = 0
     joined: int = 0
+    by_text: int = 0
+    """Cases that were joined by what the user said: no reference has their id."""
     ambiguous: int = 0
     """Cases whose user said what the users of several references say."""
 
-    def add(self, found: bool | None) -> None:
+    def add(self, found: Found) -> None:
         """Count a case by what `References.attach` returned."""
         self.cases += 1
-        self.joined += found is True
-        self.ambiguous += found is None
+        self.joined += found in ("eval_id", "user_text")
+        self.by_text += found == "user_text"
+        self.ambiguous += found == "ambiguous"
 
     def __str__(self) -> str:
         text = f"{self.joined:,} of {self.cases:,} cases joined"
+        text += f" ({self.by_text:,} by user text)" if self.by_text else ""
         return f"{text}, {self.ambiguous:,} ambiguous" if self.ambiguous else text
 
 
@@ -62,18 +68,18 @@ class References:
         held = orjson.dumps([join, self._turns])
         self.digest = hashlib.sha256(held).hexdigest()[:16]
 
-    def attach(self, case: CaseData) -> bool | None:
-        """Give a case its expected turns; return whether there are any for it, None for too many."""
-        turns = self._turns.get(case["evalId"]) if self._join != "user_text" else None
-        if not turns and self._join != "eval_id":
-            found = self._alike(case)
-            if len(found) > 1:
-                return None
-            turns = found[0] if found else None
-        if not turns:
-            return False
-        case["conversation"] = turns
-        return True
+    def attach(self, case: CaseData) -> Found:
+        """Give a case its expected turns; return by what they were found."""
+        if self._join != "user_text" and (turns := self._turns.get(case["evalId"])):
+            case["conversation"] = turns
+            return "eval_id"
+        found = self._alike(case) if self._join != "eval_id" else ()
+        if len(found) > 1:
+            return "ambiguous"
+        if not found:
+            return "none"
+        case["conversation"] = found[0]
+        return "user_text"
 
     def _alike(self, case: CaseData) -> Sequence[list[CaseData]]:
         """Return the references whose user says what the case's user said."""

@@ -1,8 +1,7 @@
 """A gate's verdicts as a side of a comparison: dimensions are its metrics."""
 
-import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from evaltap.evaluator.compare.recordings import (
 from evaltap.evaluator.compare.sides import ScoreRow, Side, metrics_of
 from evaltap.evaluator.contract.context import Status
 from evaltap.evaluator.gates.gate import Gate, GateResult, dimension_verdict
+from evaltap.evaluator.gates.recording import digest_of, dimension_digests
 from evaltap.evaluator.scoring.run_metrics import run_metrics
 from evaltap.evaluator.stats.drop import mean_rate
 from evaltap.evaluator.stats.exchange import Trials
@@ -106,39 +106,34 @@ def _only(side: Side, names: Collection[str]) -> Side:
 def _digests(gate: Gate) -> dict[str, str]:
     """Return what names the version of each metric and of each dimension."""
     found = {one.metric.metric_name: one.digest for one in run_metrics(gate.scorer)}
-    return found | {
-        name: _digest([found[member] for member in members])
-        for name, members in gate.members.items()
-    }
-
-
-def _digest(members: Sequence[str]) -> str:
-    if not all(members):
-        return ""
-    return hashlib.sha256("\x1f".join(members).encode()).hexdigest()[:16]
+    return found | dimension_digests(gate)
 
 
 def _dimension_rows(gate: Gate, side: Side) -> list[ScoreRow]:
-    """Return the verdicts of dimensions from the scores of their metrics; a trial's latest score counts."""
+    """Return the verdicts on dimensions, from the scores of their metrics where base has those only."""
+    digests = dimension_digests(gate)
     trials: defaultdict[tuple[CaseKey, str], dict[str, ScoreRow]] = defaultdict(dict)
     for row in side.rows:
         trials[row.case, row.trial][row.metric] = row
     rows = []
-    for (key, trial), scored in trials.items():
+    for scored in trials.values():
         for name, members in gate.members.items():
-            if all(member in scored for member in members):
-                rows.append(_dimension_row(gate, name, key, trial, scored))
+            own = scored.get(name)
+            if own is not None and own.digest == digests[name]:
+                rows.append(_dimension_row(gate, name, [own], own.digest))
+            elif all(member in scored for member in members):
+                found = [scored[member] for member in members]
+                rows.append(
+                    _dimension_row(gate, name, found, digest_of([row.digest for row in found]))
+                )
     return rows
 
 
-def _dimension_row(
-    gate: Gate, name: str, key: CaseKey, trial: str, scored: Mapping[str, ScoreRow]
-) -> ScoreRow:
-    members = [scored[member] for member in gate.members[name]]
+def _dimension_row(gate: Gate, name: str, made_of: Sequence[ScoreRow], digest: str) -> ScoreRow:
     threshold = gate.thresholds[name]
-    found = [(Status(row.status or "passed"), row.score) for row in members]
+    found = [(Status(row.status or "passed"), row.score) for row in made_of]
     status, score = dimension_verdict(threshold, found)
-    digest = _digest([row.digest for row in members])
+    key, trial = made_of[0][:2]
     return ScoreRow(key, trial, name, digest, status.value, score, threshold)
 
 

@@ -26,6 +26,7 @@ What goes wrong while a case is scored is not raised but returned, as `Evaluator
 """
 
 from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.text import did_you_mean
 
 
 class MetricError(ConfigurationError):
@@ -42,7 +43,7 @@ class UnknownEvaluatorError(ConfigurationError):
     def __init__(self, name: str, installed: list[str]) -> None:
         self.name = name
         self.installed = installed
+        hint = did_you_mean(name, installed) or "correct the name or install its package;"
         super().__init__(
-            f"no evaluator named '{name}'; installed: {', '.join(installed) or 'none'}; "
-            "correct the name or install the package that provides it"
+            f"no evaluator named '{name}'; {hint} `evaltap metrics` lists what there is"
         )

@@ -62,6 +62,15 @@ class Registry:
         """Return the names of all evaluators, sorted."""
         return sorted({*self._given, *self._installed})
 
+    def summary(self, name: str) -> str:
+        """Return the first line of what an evaluator says of itself.
+
+        Raises UnknownEvaluatorError when no evaluator has the name, MetricError when it cannot be
+        imported.
+        """
+        factory = self._given.get(name) or self._load(name)
+        return (factory.__doc__ or "").strip().partition("\n")[0]
+
     def build(self, metric: EvalMetric) -> Evaluator:
         """Return the evaluator of a metric: `evaluatorName`, or the metric's own name.
 

@@ -114,8 +114,7 @@ def _rare(values: str, columns: str, pick: Pick) -> _Parts:
     """Return what picks turns with a value of which the weighted share of turns is small."""
     extra = f""", rare AS (
       SELECT one, sum(weight) AS of_one FROM (
-        SELECT DISTINCT app, eval_set_id, eval_id, invocation_id, weight, unnest({values}) AS one
-        FROM chosen
+        SELECT weight, unnest({values}) AS one FROM chosen
       ) GROUP BY ALL HAVING of_one < $below * (SELECT sum(weight) FROM chosen)
     ), of_turns AS (
       SELECT app, eval_set_id, eval_id, invocation_id, arg_min(one, of_one) AS rarest,
@@ -152,7 +151,7 @@ def _stratified(pick: Pick) -> _Parts:
     )
     measure = (
         f"row_number() OVER (PARTITION BY {stratum} ORDER BY weight DESC,"
-        " sha256(eval_id || invocation_id))"
+        " ('0x' || left(sha256(eval_id || invocation_id), 15))::BIGINT)"
     )
     columns = {"tool_path", "service", "models", "outcome", "started_at"}
     used = [one for one in sorted(columns) if one in stratum]

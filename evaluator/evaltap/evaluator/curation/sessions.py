@@ -6,7 +6,9 @@ from typing import Any, Final
 
 import orjson
 
+from evaltap.evaluator.cases.contexts import told_once
 from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.turn import EARLIER_TURNS
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.recipe import Unit
 from evaltap.evaluator.evalsets.content import plain_turns
@@ -49,10 +51,7 @@ class Session:
     @property
     def has_holes(self) -> bool:
         """Whether turns before these are known to be missing."""
-        return any(
-            (turn.actual.get("capture") or {}).get("contextMessages") == "missing"
-            for turn in self.turns
-        )
+        return any(EARLIER_TURNS in (turn.actual.get("capture") or {}) for turn in self.turns)
 
 
 _HEADER: Final = ("sessionInput", "contextMessages", "rubrics")
@@ -94,7 +93,7 @@ def recorded_case(session: Session, unit: Unit) -> CaseData:
     for name in _HEADER:
         if session.header.get(name):
             case[name] = session.header[name]
-    turns = plain_turns([turn.actual for turn in session.turns])
+    turns = plain_turns(told_once([turn.actual for turn in session.turns]))
     if unit == "session" or len(turns) == 1:
         if unit == "turn":
             case["evalId"] += f"#{session.turns[-1].invocation_id}"

@@ -6,10 +6,12 @@ from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.filters.conditions import check_condition
+from evaltap.evaluator.filters.indexed import condition_of
 from evaltap.evaluator.filters.language import NO_FILTER, Filter
 from evaltap.evaluator.filters.terms import KEYS, Bound, cases_of
 from evaltap.evaluator.filters.turns import turns_with
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.summaries.marks import are_current
 
 _SORTED: Final = {
     "newest": "last_at DESC NULLS LAST",
@@ -20,9 +22,20 @@ _SORTED: Final = {
     "score": "lowest NULLS LAST, last_at DESC NULLS LAST",
 }
 
+_INDEXED: Final = f"""SELECT {KEYS}, first_at, last_at, cost_usd, latency_ms, turns, lowest,
+       nullif(len(failed) + len(errored), 0) AS not_passed, count(*) OVER () AS matched
+FROM case_index"""
+
+_FROM_ROWS: Final = f"""SELECT *, count(*) OVER () AS matched FROM (
+  SELECT {KEYS}, min(coalesce(started_at, landed_at)) AS first_at,
+         max(coalesce(started_at, landed_at)) AS last_at,
+         sum(cost_usd) AS cost_usd, max(latency_ms) AS latency_ms, count(*) AS turns
+  FROM latest_turns {{chosen}} GROUP BY ALL
+)"""
+
 _LOWEST: Final = f"""LEFT JOIN (
   SELECT {KEYS}, min(score) AS lowest,
-         count(*) FILTER (status IN ('failed', 'crashed', 'error')) AS not_passed
+         nullif(count(*) FILTER (status IN ('failed', 'crashed', 'error')), 0) AS not_passed
   FROM latest_scores GROUP BY ALL
 ) USING ({KEYS})"""
 
@@ -59,36 +72,44 @@ def chosen_query(
     limit: int | None = None,
     now: datetime | None = None,
 ) -> ChosenQuery:
-    """Return a query for the cases, in the order that the filter asks for.
+    """Return a query for the cases, in the order that the filter asks for; as `fitting_query` else."""
+    fitting = fitting_query(store, choice, now=now)
+    statement = f"""
+        SELECT {columns} FROM ({fitting.statement})
+        ORDER BY {_SORTED[choice.filter.sort]}, {KEYS}
+        {"" if limit is None else f"LIMIT {limit}"}"""
+    return ChosenQuery(statement, fitting.parameters)
 
-    Columns that may be asked for: the keys, first_at, last_at, cost_usd, latency_ms, turns, and `matched`,
-    the number of all cases that fit.  Raises InputError for a condition that is none.
+
+def fitting_query(
+    store: StoreReader, choice: Choice, *, now: datetime | None = None
+) -> ChosenQuery:
+    """Return a query for the cases, from the summaries where they are made and current.
+
+    Its columns: the keys, first_at, last_at, cost_usd, latency_ms, turns, `matched` (the number of all
+    cases that fit) and, for the orders that need them, lowest and not_passed of the latest scores.  Raises
+    InputError for a condition that is none.
     """
     if choice.where:
         check_condition(store, choice.where)
-    bound = Bound()
-    moment = now or datetime.now(UTC)
-    joins = [
-        f"{'ANTI' if term.negated else 'SEMI'} JOIN"
-        f" ({cases_of(term, choice.filter, bound, moment)}) USING ({KEYS})"
-        for term in choice.filter.terms
-    ]
+    bound, indexed = Bound(), are_current(store)
+    joins, conditions = [], ["first_seq IS NOT NULL"]
+    for term in choice.filter.terms:
+        moment = now or datetime.now(UTC)
+        condition = condition_of(term, bound, moment) if indexed else None
+        if condition is not None:
+            conditions.append(f"({condition}) IS {'NOT ' if term.negated else ''}TRUE")
+        else:
+            cases = cases_of(term, choice.filter, bound, moment)
+            joins.append(f"{'ANTI' if term.negated else 'SEMI'} JOIN ({cases}) USING ({KEYS})")
     if choice.where:
         turns = f"SELECT {KEYS} FROM ({turns_with(choice.where)}) WHERE (\n{choice.where}\n)"
         joins.append(f"SEMI JOIN ({turns}) USING ({KEYS})")
-    sort = choice.filter.sort
-    ranked = _LOWEST if sort in ("worst", "score") else ""
-    statement = f"""
-        SELECT {columns} FROM (
-          SELECT *, count(*) OVER () AS matched FROM (
-            SELECT {KEYS}, min(started_at) AS first_at, max(started_at) AS last_at,
-                   sum(cost_usd) AS cost_usd, max(latency_ms) AS latency_ms, count(*) AS turns
-            FROM latest_turns {" ".join(joins)}
-            GROUP BY ALL
-          ) {ranked}
-        )
-        ORDER BY {_SORTED[sort]}, {KEYS}
-        {"" if limit is None else f"LIMIT {limit}"}"""
+    if indexed:
+        statement = f"{_INDEXED} {' '.join(joins)} WHERE {' AND '.join(conditions)}"
+    else:
+        ranked = _LOWEST if choice.filter.sort in ("worst", "score") else ""
+        statement = f"{_FROM_ROWS.format(chosen=' '.join(joins))} {ranked}"
     return ChosenQuery(statement, bound.values)
 
 

@@ -45,6 +45,8 @@ FIELDS: Final[Mapping[str, str]] = {
     "tag": "a tag of the recorder",
     "run": "a scoring run that scored it",
     "reason": "words in the reason of a verdict that is not passed",
+    "reviewed": "no, yes, approved, edited or rejected: what reviewers decided last",
+    "label": "a label of reviewers; * as above",
     "since": "24h, 7d, 2026-11-01 or 2026-11-02T12:00 (UTC): turns from then on",
     "from": "as since",
     "to": "turns before then",
@@ -62,6 +64,7 @@ _SCALES: Final[Mapping[str, Mapping[str, float]]] = {
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "status": ("failed", "error", "not_evaluated", "crashed", "passed", "unscored"),
     "feedback": ("up", "down", "any"),
+    "reviewed": ("no", "yes", "approved", "edited", "rejected"),
     "in": ("all",),
     "sort": SORTS,
 }

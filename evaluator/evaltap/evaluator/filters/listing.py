@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from evaltap.evaluator.filters.choice import Choice, chosen_query
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.summaries.marks import are_current
 
 OPENING_LENGTH = 160
 
@@ -18,8 +19,8 @@ class ListedCase:
     app: str
     eval_set_id: str
     eval_id: str
-    started_at: datetime | None
-    """When its first turn started, in UTC; None: not known."""
+    started_at: datetime
+    """When its first turn started, or landed where that is not known, in UTC."""
     opening: str
     """The beginning of the first user message."""
     tools: tuple[str, ...]
@@ -38,12 +39,11 @@ class ListedCase:
 
     def data(self) -> dict[str, Any]:
         """Return it for JSON."""
-        at = self.started_at
         return {
             "app": self.app,
             "eval_set_id": self.eval_set_id,
             "eval_id": self.eval_id,
-            "started_at": at and at.isoformat(timespec="milliseconds") + "Z",
+            "started_at": self.started_at.isoformat(timespec="milliseconds") + "Z",
             "opening": self.opening,
             "tools": list(self.tools),
             "outcome": self.outcome,
@@ -80,7 +80,10 @@ def list_cases(
 
 def listed_cases(store: StoreReader) -> list[ListedCase]:
     """Return the cases of `listed_cases`, by its column `place`."""
-    listed = sql(__name__, "listing").format(newest=sql(STORE, "newest"), length=OPENING_LENGTH)
+    if are_current(store):
+        listed = sql(__name__, "listing_indexed")
+    else:
+        listed = sql(__name__, "listing").format(newest=sql(STORE, "newest"), length=OPENING_LENGTH)
     return [
         ListedCase(
             app, name, eval_id, at, opening or "", tuple(tools), outcome, tuple(failed), *rest

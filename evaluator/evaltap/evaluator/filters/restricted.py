@@ -10,6 +10,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.opening import NAME
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.shards import ShardedStore
+from evaltap.evaluator.summaries.summaries import catch_up
 from evaltap.schemas.errors import InputError
 
 
@@ -24,7 +25,8 @@ class RestrictedStore(ShardedStore):
         self, paths: Sequence[Path], choice: Choice, keys: Sequence[CaseKey] | None = None
     ) -> None:
         if len(paths) == 1:
-            Store(paths[0], create=False).close()  # brings an older layout up to date
+            with Store(paths[0], create=False) as store:  # brings an older layout up to date
+                catch_up(store)
         super().__init__(paths)
         try:
             self._choose(choice, keys)

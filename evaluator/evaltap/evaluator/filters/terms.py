@@ -30,8 +30,8 @@ def cases_of(term: Term, given: Filter, bound: Bound, now: datetime) -> str:
     if not term.field:
         return _words(term, given, bound)
     if term.field in _TIMES:
-        moment = bound(_moment(term, now))
-        return _turns(f"started_at {_TIMES[term.field]} {moment}")
+        at = f"coalesce(started_at, landed_at) {_TIMES[term.field]} {bound(moment(term, now))}"
+        return _turns(at)
     return _QUERIES[term.field](term, bound)
 
 
@@ -48,16 +48,14 @@ def _summed(expression: str) -> Callable[[Term, Bound], str]:
 
 
 def _column(name: str) -> Callable[[Term, Bound], str]:
-    return lambda term, bound: _turns(_matches(name, term, bound))
+    return lambda term, bound: _turns(matches(name, term, bound))
 
 
 def _of_case(name: str) -> Callable[[Term, Bound], str]:
-    return lambda term, bound: (
-        f"SELECT {KEYS} FROM latest_cases WHERE {_matches(name, term, bound)}"
-    )
+    return lambda term, bound: f"SELECT {KEYS} FROM latest_cases WHERE {matches(name, term, bound)}"
 
 
-def _matches(expression: str, term: Term, bound: Bound) -> str:
+def matches(expression: str, term: Term, bound: Bound) -> str:
     """Return a condition: the expression is one of the values, where * and ? stand for letters."""
     conditions = [
         f"{expression} GLOB {bound(value.replace('[', '[[]'))}"
@@ -72,32 +70,33 @@ def _any_of(values: str) -> Callable[[Term, Bound], str]:
     def query(term: Term, bound: Bound) -> str:
         return (
             f"SELECT {KEYS} FROM (SELECT {KEYS}, unnest({values}) AS one FROM latest_turns)"
-            f" WHERE {_matches('one', term, bound)}"
+            f" WHERE {matches('one', term, bound)}"
         )
 
     return query
 
 
 def _tool(term: Term, bound: Bound) -> str:
-    return f"SELECT {KEYS} FROM latest_tool_calls WHERE {_matches('tool_name', term, bound)}"
+    return f"SELECT {KEYS} FROM latest_tool_calls WHERE {matches('tool_name', term, bound)}"
 
 
 def _path(term: Term, bound: Bound) -> str:
-    spaced = [re.sub(r"\s*>\s*", " > ", value.strip()) for value in term.values]
-    matches = _matches("path", Term("path", tuple(spaced)), bound)
-    as_long = ""
-    if not any("*" in value or "?" in value for value in spaced):
-        lengths = ", ".join(sorted({str(value.count(" > ") + 1) for value in spaced}))
-        as_long = f"""SEMI JOIN (
-          SELECT {KEYS}, invocation_id FROM turns WHERE tool_count IN ({lengths})
+    spaced = tuple(re.sub(r"\s*>\s*", " > ", value.strip()) for value in term.values)
+    first = tuple(value.partition(" > ")[0] for value in spaced)
+    begun = ""
+    if not any("*" in name or "?" in name for name in first):
+        begun = f"""SEMI JOIN (
+          SELECT {KEYS}, invocation_id FROM tool_calls
+          WHERE call_index = 0 AND {matches("tool_name", Term("tool", first), bound)}
         ) USING ({KEYS}, invocation_id)"""
     return f"""SELECT {KEYS} FROM (
-        SELECT {KEYS}, string_agg(tool_name, ' > ' ORDER BY call_index) AS path
-        FROM latest_tool_calls {as_long} GROUP BY {KEYS}, invocation_id) WHERE {matches}"""
+        SELECT {KEYS}, string_agg(coalesce(tool_name, ''), ' > ' ORDER BY call_index) AS path
+        FROM latest_tool_calls {begun} GROUP BY {KEYS}, invocation_id
+      ) WHERE {matches("path", Term("path", spaced), bound)}"""
 
 
 def _error(term: Term, bound: Bound) -> str:
-    condition = _matches("error_type", term, bound)
+    condition = matches("error_type", term, bound)
     return f"{_turns(condition)} UNION ALL SELECT {KEYS} FROM latest_tool_calls WHERE {condition}"
 
 
@@ -131,6 +130,24 @@ def _status(term: Term, bound: Bound) -> str:
     return " UNION ALL ".join(parts)
 
 
+def _reviewed(term: Term, bound: Bound) -> str:
+    decided = f"""SELECT {KEYS}, arg_max(action, reviewed_at) AS decision FROM v_review_decisions
+      WHERE action <> 'skip' GROUP BY ALL"""
+    parts = []
+    for value in term.values:
+        if value == "no":
+            parts.append(f"SELECT {KEYS} FROM cases ANTI JOIN ({decided}) USING ({KEYS})")
+        else:
+            wanted = bound(DECISIONS[value])
+            parts.append(f"SELECT {KEYS} FROM ({decided}) WHERE decision IN {wanted}::VARCHAR[]")
+    return " UNION ALL ".join(parts)
+
+
+def _label(term: Term, bound: Bound) -> str:
+    return f"""SELECT {KEYS} FROM (SELECT {KEYS}, unnest(labels) AS label FROM v_review_decisions)
+      WHERE {matches("label", term, bound)}"""
+
+
 def _metric(term: Term, bound: Bound) -> str:
     statuses = [one for value in term.values for one in _STATUSES.get(value, (value,))]
     name = bound(term.name)
@@ -149,11 +166,17 @@ def _reason(term: Term, bound: Bound) -> str:
 
 
 def _scored(condition: str) -> str:
-    return f"SELECT {KEYS} FROM latest_scores WHERE {condition}"
+    """Return a query over `latest_scores` that compares only what once met the condition."""
+    return f"""SELECT {KEYS} FROM (
+        FROM scores SEMI JOIN (SELECT {KEYS}, metric_name FROM scores WHERE {condition})
+          USING ({KEYS}, metric_name)
+        QUALIFY row_number() OVER (
+          PARTITION BY {KEYS}, metric_name ORDER BY revision DESC, scored_at DESC
+        ) = 1) WHERE {condition}"""
 
 
 def _run(term: Term, bound: Bound) -> str:
-    return f"SELECT {KEYS} FROM scores WHERE {_matches('run_id', term, bound)}"
+    return f"SELECT {KEYS} FROM scores WHERE {matches('run_id', term, bound)}"
 
 
 def _words(term: Term, given: Filter, bound: Bound) -> str:
@@ -164,6 +187,14 @@ def _words(term: Term, given: Filter, bound: Bound) -> str:
     return f"""{found} UNION ALL SELECT {KEYS} FROM latest_tool_calls
       WHERE contains(lower(arguments::VARCHAR), {word}) OR contains(lower(result::VARCHAR), {word})"""
 
+
+DECISIONS: Final[Mapping[str, list[str]]] = {
+    "yes": ["approve", "edit", "reject"],
+    "approved": ["approve"],
+    "edited": ["edit"],
+    "rejected": ["reject"],
+}
+"""What a value of `reviewed` means as actions of reviewers; `no` is none of them."""
 
 _TIMES: Final[Mapping[str, str]] = {"since": ">=", "from": ">=", "to": "<"}
 
@@ -180,7 +211,10 @@ _QUERIES: Final[Mapping[str, Callable[[Term, Bound], str]]] = {
     "latency": _summed("max(latency_ms)"),
     "turns": _summed("count(*)"),
     "calls": _summed("sum(tool_count)"),
-    "tokens": _summed("sum(coalesce(input_tokens, 0) + coalesce(output_tokens, 0))"),
+    "tokens": _summed(
+        "sum(if(input_tokens IS NULL AND output_tokens IS NULL, NULL,"
+        " coalesce(input_tokens, 0) + coalesce(output_tokens, 0)))"
+    ),
     "app": _column("app_name"),
     "user": _of_case("user_id"),
     "model": _any_of("models"),
@@ -192,10 +226,12 @@ _QUERIES: Final[Mapping[str, Callable[[Term, Bound], str]]] = {
     "tag": _any_of("tags"),
     "run": _run,
     "reason": _reason,
+    "reviewed": _reviewed,
+    "label": _label,
 }
 
 
-def _moment(term: Term, now: datetime) -> datetime:
+def moment(term: Term, now: datetime) -> datetime:
     """Return a time as the tables hold it; `now` is aware."""
     written = term.values[0]
     if ago := re.fullmatch(r"(\d{1,5})([mhdw])", written):

@@ -41,8 +41,8 @@ _JOINED: Final = (
             ("failed_metrics", "coalesce(v.failed_metrics, [])"),
             (
                 "outcome",
-                "CASE WHEN t.status IN ('error', 'incomplete') OR len(v.failed_metrics) > 0 THEN 'failed'"
-                " WHEN len(v.passed_metrics) > 0 THEN 'passed' ELSE 'unknown' END",
+                "CASE WHEN t.status IN ('error', 'incomplete') OR v.failed THEN 'failed'"
+                " WHEN v.passed THEN 'passed' ELSE 'unknown' END",
             ),
         ),
         f"LEFT JOIN v_turn_verdicts v USING {_REVISION}",

@@ -16,7 +16,7 @@ from evaltap.evaluator.contract.validation import known_keys
 from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer, MetricOutcome
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.files.documents import case_data
-from evaltap.schemas.formats.case import EvalCase
+from evaltap.schemas.formats.case import CaseData, EvalCase
 from evaltap.schemas.formats.criteria import GradingCriterion
 from evaltap.schemas.formats.gate import GateDimension, GateFile
 from evaltap.schemas.formats.metric import Criterion, EvalMetric, LlmJudgeCriterion
@@ -86,6 +86,20 @@ class GateResult:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One answer of the agent, and the verdict on it."""
+
+    number: int
+    """From 1."""
+    feedback_given: str | None
+    """What the agent was told before it made this attempt."""
+    case: CaseData
+    result: GateResult
+    loop: str = ""
+    """Names the attempts that belong together; empty: it is the only one."""
+
+
 class Gate:
     """Checks cases against dimensions; compiled once, may be used from several threads.
 
@@ -113,6 +127,7 @@ class Gate:
             )
         self.thresholds = {one.name: _threshold(one, environ) for one in spec.dimensions}
         members = [_metrics(one, self.thresholds[one.name], spec) for one in spec.dimensions]
+        self.spec = spec
         metrics = [metric for part in members for metric in part]
         doubled = sorted({one.metric_name for one in metrics if _count(metrics, one) > 1})
         if doubled:

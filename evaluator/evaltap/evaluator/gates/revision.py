@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
-from evaltap.evaluator.gates.gate import Gate, GateResult
+from evaltap.evaluator.gates.gate import Attempt, Gate
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import case_data
 from evaltap.schemas.formats.case import CaseData, EvalCase, Invocation
@@ -22,18 +23,6 @@ Agent = Callable[[str | None], Answer]
 AsyncAgent = Callable[[str | None], Awaitable[Answer]]
 Record = Callable[["Attempt"], None]
 """Called with each attempt as soon as it is judged."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One answer of the agent, and the verdict on it."""
-
-    number: int
-    """From 1."""
-    feedback_given: str | None
-    """What the agent was told before it made this attempt."""
-    case: CaseData
-    result: GateResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +52,10 @@ def revise(
     """
     attempts: list[Attempt] = []
     feedback: str | None = None
-    _check(max_attempts)
+    loop, base = _begin(case, max_attempts)
     while True:
         answer = agent(feedback)
-        attempt = _judged(answer, gate, len(attempts) + 1, feedback, case)
+        attempt = _judged(answer, gate, len(attempts) + 1, feedback, base, loop)
         attempts.append(attempt)
         if record is not None:
             record(attempt)
@@ -86,11 +75,11 @@ async def revise_async(
     """Do what `revise` does for an asynchronous agent; verdicts are reached in a worker thread."""
     attempts: list[Attempt] = []
     feedback: str | None = None
-    _check(max_attempts)
+    loop, base = _begin(case, max_attempts)
     while True:
         answer = await agent(feedback)
         number = len(attempts) + 1
-        attempt = await asyncio.to_thread(_judged, answer, gate, number, feedback, case)
+        attempt = await asyncio.to_thread(_judged, answer, gate, number, feedback, base, loop)
         attempts.append(attempt)
         if record is not None:
             record(attempt)
@@ -101,32 +90,28 @@ async def revise_async(
 
 @contextmanager
 def attempts_into(store: "Store", gate: Gate, source: str = "revise") -> Iterator[Record]:
-    """Yield a `record` that writes the scores of each attempt; its number is the case's revision."""
-    from evaltap.evaluator.cases.identity import CaseIdentity, case_identity
-    from evaltap.evaluator.results.rows import ScoreRows
-    from evaltap.evaluator.results.runs import end_run, start_run
-    from evaltap.evaluator.results.writer import ScoreWriter
-    from evaltap.evaluator.scoring.batch import add_rows
-    from evaltap.evaluator.scoring.run_metrics import run_metrics
+    """Yield a `record` that stores each attempt: its verdict, its feedback and the case.
 
-    run = start_run(store, "gate", source, run_metrics(gate.scorer))
-    writer = ScoreWriter(store, run)
-    seen: set[CaseIdentity] = set()
+    The last attempt of a loop is the one that reports count.
+    """
+    from evaltap.evaluator.gates.recording import GateWriter
+    from evaltap.evaluator.results.runs import end_run
 
-    def record(attempt: Attempt) -> None:
-        rows, case = ScoreRows(), attempt.case
-        identity = case_identity(case, "")._replace(revision=attempt.number)
-        add_rows(rows, identity, case, attempt.result.score, range(len(run.metrics)))
-        writer.write([rows.packed()])
-        seen.add(identity._replace(revision=1))
-
-    yield record
-    end_run(store, run, len(seen))
+    writer = GateWriter(store, gate, source)
+    yield lambda attempt: writer.write([attempt])
+    end_run(store, writer.run, writer.case_count)
 
 
-def _check(max_attempts: int) -> None:
+def _begin(
+    case: EvalCase | Mapping[str, Json] | None, max_attempts: int
+) -> tuple[str, dict[str, Json]]:
+    """Return a name for a loop, and the case that its answers are put into."""
     if max_attempts < 1:
         raise InputError(f"max_attempts is {max_attempts}; expected 1 or more")
+    loop = uuid4().hex
+    data = case.model_dump(by_alias=True) if isinstance(case, EvalCase) else dict(case or {})
+    defaults = {"evalId": f"revision-{loop}", "sessionInput": {"appName": "", "userId": ""}}
+    return loop, defaults | data
 
 
 def _is_over(attempt: Attempt, max_attempts: int) -> bool:
@@ -138,20 +123,20 @@ def _judged(
     gate: Gate,
     number: int,
     feedback: str | None,
-    base: EvalCase | Mapping[str, Json] | None,
+    base: Mapping[str, Json],
+    loop: str,
 ) -> Attempt:
     case = _case_of(answer, number, base)
-    return Attempt(number, feedback, case, gate.evaluate(case))
+    return Attempt(number, feedback, case, gate.evaluate(case), loop)
 
 
-def _case_of(answer: Answer, number: int, base: EvalCase | Mapping[str, Json] | None) -> CaseData:
+def _case_of(answer: Answer, number: int, base: Mapping[str, Json]) -> CaseData:
     """Return the eval case that an answer makes; raise InputError when it makes none."""
     if isinstance(answer, EvalCase):
         return case_data(answer.model_dump(by_alias=True))
     if isinstance(answer, Mapping) and "evalId" in answer:
         return case_data(dict(answer))
-    data = base.model_dump(by_alias=True) if isinstance(base, EvalCase) else dict(base or {})
-    expected = data.get("conversation") or []
+    expected = base.get("conversation") or []
     if len(expected) > 1:
         raise InputError(
             f"the case has {len(expected)} expected turns; an answer that is a text or a turn stands "
@@ -171,5 +156,4 @@ def _case_of(answer: Answer, number: int, base: EvalCase | Mapping[str, Json] | 
         )
     if turn["userContent"] is None:
         turn["userContent"] = {"role": "user", "content": ""}
-    defaults = {"evalId": "revision", "sessionInput": {"appName": "", "userId": ""}}
-    return case_data({**defaults, **data, "evalMode": "trace", "actualConversation": [turn]})
+    return case_data({**base, "evalMode": "trace", "actualConversation": [turn]})

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import orjson
 
+from evaltap.evaluator.cases.contexts import told_once
 from evaltap.evaluator.cases.pairing import placeholder
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
@@ -49,7 +50,7 @@ def with_turns(
 ) -> CaseData:
     """Return a case without turns with these; a turn that no reference was given for is expected as None."""
     case.setdefault("source", {})  # it was recorded, whoever wrote the record
-    case["actualConversation"] = turns
+    case["actualConversation"] = told_once(turns)
     if any(turn is not None for turn in expected):
         case["conversation"] = expected
     return case

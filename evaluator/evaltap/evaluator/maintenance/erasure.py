@@ -136,7 +136,8 @@ def find_in_store(path: Path, subject: Subject) -> None:
     names = list(subject.names)
     with Store(path, create=False) as store:
         rows = store.rows(
-            "SELECT DISTINCT eval_id FROM cases WHERE user_id IN $names OR eval_id IN $names",
+            "SELECT eval_id FROM cases WHERE user_id IN $names OR eval_id IN $names"
+            " UNION SELECT eval_id FROM gate_results WHERE user_id IN $names",
             {"names": names},
         )
     subject.sessions.update(eval_id for (eval_id,) in rows)
@@ -238,6 +239,7 @@ def _theirs(table: str, subject: Subject, sessions: list[str]) -> tuple[str, dic
 _TEXTS = {
     "turns": ("actual_json", "expected_json"),
     "cases": ("case_json",),
+    "gate_results": ("case_json", "feedback", "feedback_given"),
     "feedback": ("comment", "correction", "name", "given_by"),
 }
 """Where others may name the subject."""

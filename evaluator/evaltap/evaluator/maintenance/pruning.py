@@ -53,7 +53,7 @@ def prune(path: Path, before: datetime, *, dry_run: bool = False) -> Pruned:
 
 _OF_SESSIONS: Final = (
     "cases", "turns", "tool_calls", "feedback", "scores", "turn_scores", "rubric_votes", "judge_calls",
-    "sampling_decisions",
+    "sampling_decisions", "gate_results", "gate_dimensions",
 )  # fmt: skip
 
 _SESSIONS: Final = """
@@ -87,5 +87,7 @@ def _conditions(before: datetime) -> list[tuple[str, str, dict[str, datetime]]]:
         (table, of_session, {}) for table in _OF_SESSIONS
     ]
     given = {"before": before}
-    found += [(table, _OLD_RUNS, given) for table in ("run_metrics", "run_ends", "runs")]
+    found += [
+        (table, _OLD_RUNS, given) for table in ("run_metrics", "run_ends", "gate_runs", "runs")
+    ]
     return [*found, ("dead_letters", "landed_at < $before", given)]

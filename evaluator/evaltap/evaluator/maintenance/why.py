@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from evaltap.evaluator.filters.case_names import IS_CASE
 from evaltap.evaluator.landing.dead_letters import naming
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
@@ -75,9 +76,6 @@ def why(store: StoreReader, case: str, log: LogLocation | None = None) -> Answer
     answer.notes.extend(_left_out(store))
     return answer
 
-
-IS_CASE = "(eval_id = $case OR eval_set_id || '/' || eval_id = $case)"
-"""How a user names a case in SQL: by its eval id, or with its eval set before it."""
 
 # The turns of a case that rules have left out, by metric version.
 LEFT_OUT = f"""

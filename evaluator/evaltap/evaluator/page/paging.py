@@ -3,15 +3,15 @@
 import base64
 import binascii
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.filters.choice import Choice, ChosenQuery, chosen_query
+from evaltap.evaluator.filters.choice import Choice, fitting_query
 from evaltap.evaluator.filters.listing import ListedCase, listed_cases
-from evaltap.evaluator.filters.terms import KEYS, Bound, cases_of
+from evaltap.evaluator.filters.terms import KEYS
 from evaltap.evaluator.store.queries import StoreReader
 
 _LAST: Final = "1e308"
@@ -111,32 +111,11 @@ class _Sorted(NamedTuple):
 
 def _sorted(reader: StoreReader, choice: Choice, now: datetime | None) -> _Sorted:
     keys = _SORT_KEYS[choice.filter.sort]
-    query = _chosen(reader, choice, now)
+    query = fitting_query(reader, choice, now=now)
     names = [f"sort_{place}" for place in range(len(keys))]
     columns = ", ".join(f"{key} AS {name}" for key, name in zip(keys, names, strict=True))
     statement = f"SELECT *, {columns} FROM ({query.statement})"
     return _Sorted(statement, query.parameters, [*names, *KEYS.split(", ")])
-
-
-def _chosen(reader: StoreReader, choice: Choice, now: datetime | None) -> ChosenQuery:
-    """Return the query for the cases that fit, from their summaries where these are made."""
-    ((made,),) = reader.rows("SELECT count(*) > 0 FROM page_marks")
-    if not made:
-        return chosen_query(reader, choice, columns="*", now=now)
-    bound = Bound()
-    moment = now or datetime.now(UTC)
-    joins = " ".join(
-        f"{'ANTI' if term.negated else 'SEMI'} JOIN"
-        f" ({cases_of(term, choice.filter, bound, moment)}) USING ({KEYS})"
-        for term in choice.filter.terms
-    )
-    return ChosenQuery(f"{_INDEXED} {joins} WHERE first_seq IS NOT NULL", bound.values)
-
-
-_INDEXED: Final = f"""
-SELECT {KEYS}, first_at, last_at, cost_usd, latency_ms, turns, lowest,
-       len(failed) + len(errored) AS not_passed, count(*) OVER () AS matched
-FROM case_index"""
 
 
 def _written(row: tuple[Any, ...]) -> str:

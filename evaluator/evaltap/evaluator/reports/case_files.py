@@ -1,6 +1,7 @@
 """The cases of files, read again for a report: scores of files are stored, their turns are not."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from evaltap.evaluator.cases.identity import CaseKey, case_identity
@@ -20,28 +21,39 @@ from evaltap.schemas.formats.case import CaseData
 class FileCases:
     """What a report needs of files: the cases that it shows in full, and what the scored cases said and used.
 
-    When nothing but some cases is wanted, reading ends with the last of them.  Raises InputError for
-    a file that cannot be read; lines that hold no case are counted.
+    `judged` are cases that a gate has kept; they go before those of the files.  When nothing but some cases
+    is wanted, reading ends with the last of them.  Raises InputError for a file that cannot be read; lines
+    that hold no case are counted.
     """
 
     def __init__(
-        self, paths: Sequence[Path], *, wanted: Collection[CaseKey], scored: Collection[CaseKey]
+        self,
+        paths: Sequence[Path],
+        *,
+        wanted: Collection[CaseKey],
+        scored: Collection[CaseKey],
+        judged: Iterable[tuple[CaseKey, CaseData]] = (),
     ) -> None:
         self.cases: dict[CaseKey, CaseData] = {}
         self.uses: list[TurnUse] = []
         self.words: dict[CaseKey, CaseWords] = {}
         self.bad_lines = 0
+        kept = dict(judged)
+        read = ((key, case) for key, case in self._read(paths) if key not in kept)
+        for key, case in chain(kept.items(), read):
+            if key in scored:
+                self.uses += turn_uses(key, case)
+                self.words[key] = words_of(case)
+            if key in wanted:
+                self.cases.setdefault(key, case)
+                if not scored and len(self.cases) == len(wanted):
+                    return
+
+    def _read(self, paths: Sequence[Path]) -> Iterator[tuple[CaseKey, CaseData]]:
         for path in paths:
             name = eval_set_name(path)
             for case in self._cases(path):
-                key = case_identity(case, name)[:3]
-                if key in scored:
-                    self.uses += turn_uses(key, case)
-                    self.words[key] = words_of(case)
-                if key in wanted:
-                    self.cases.setdefault(key, case)
-                    if not scored and len(self.cases) == len(wanted):
-                        return
+                yield case_identity(case, name)[:3], case
 
     def _cases(self, path: Path) -> Iterator[CaseData]:
         if not is_json_lines(path):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.summary import Difference, MetricCounts, Summary
-from evaltap.evaluator.reports.text import traffic_notes
+from evaltap.evaluator.reports.text import summary_notes
 from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def print_summary(
     from rich.text import Text
 
     out.print(_metrics(summary, out.width))
-    for note in traffic_notes(summary):
+    for note in summary_notes(summary):
         out.print(Text(visible(note)), soft_wrap=True)
     if crashed := crashed_line(summary):
         out.print(Text(crashed, style="red"))

@@ -13,9 +13,13 @@ from xml.sax.xmlreader import AttributesImpl
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.model import CaseReport, Cell, Report
 from evaltap.evaluator.reports.safe_text import visible
+from evaltap.evaluator.reports.summary import MetricCounts
 from evaltap.evaluator.reports.text import difference_lines, turn_lines
 
 _MESSAGE: Final = 300
+GATE: Final = "gate"
+"""The suite of a gate's verdicts, beside those of its dimensions."""
+_GATE_STATUSES: Final = {"passed": "passed", "failed": "failed", "incomplete": "error"}
 _TAGS: Final = {
     "failed": "failure",
     "error": "error",
@@ -31,6 +35,9 @@ def junit_xml(report: Report) -> str:
     for case in report.cases:
         for cell in case.cells:
             suites[cell.metric_name].append((case, cell))
+        if case.gate is not None:
+            verdict = Cell(GATE, _GATE_STATUSES[case.gate.status], None, 0, case.gate.feedback)
+            suites.setdefault(GATE, []).append((case, verdict))
     text = io.StringIO()
     xml = XMLGenerator(text, "UTF-8", short_empty_elements=True)
     xml.startDocument()
@@ -55,16 +62,16 @@ def _suite(xml: XMLGenerator, name: str, cells: _Cells, report: Report) -> None:
         **({"time": _seconds(sum(times))} if times else {}),
     }
     xml.startElement("testsuite", AttributesImpl(attributes))
-    if report.summary.weighted:
-        _properties(xml, name, report)
+    for row in report.summary.metrics:
+        if report.summary.weighted and row.metric_name == name:
+            _properties(xml, row)
     for case, cell in cells:
         _test_case(xml, case, cell)
     xml.endElement("testsuite")
 
 
-def _properties(xml: XMLGenerator, name: str, report: Report) -> None:
+def _properties(xml: XMLGenerator, row: MetricCounts) -> None:
     """Write what the metric's cases say of all traffic: the counts are of those that were recorded."""
-    (row,) = (one for one in report.summary.metrics if one.metric_name == name)
     interval = row.interval or (None, None)
     found = {
         "pass_rate": row.pass_rate,

@@ -182,6 +182,18 @@ def case_status(cells: Iterable[Cell]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class GateVerdict:
+    """What a gate said of a case."""
+
+    status: str
+    """passed, failed or incomplete."""
+    attempts: int
+    """How often the agent answered until it passed or gave up."""
+    feedback: str
+    """What was not reached and why; empty when it passed."""
+
+
+@dataclass(frozen=True, slots=True)
 class CaseReport:
     """One case: its cells, and the evidence for them where the report includes it."""
 
@@ -190,7 +202,8 @@ class CaseReport:
     eval_id: str
     revision: int
     status: str
-    """crashed, failed or error when a metric is, else passed when one is, else not_evaluated."""
+    """crashed, failed or error when a metric is, else passed when one is, else not_evaluated, which a case
+    that a gate could not check is, too."""
     cells: tuple[Cell, ...]
     detailed: bool = False
     """Whether turns, votes and turn scores were read for it."""
@@ -203,6 +216,8 @@ class CaseReport:
     """The user's first message, on one line; empty when it was not captured."""
     tools: tuple[str, ...] = ()
     """Names of the tools that were called, each once."""
+    gate: GateVerdict | None = None
+    """The verdict of the gate that the cells are dimensions of."""
 
 
 @dataclass(frozen=True, slots=True)

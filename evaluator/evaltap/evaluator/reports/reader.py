@@ -13,6 +13,7 @@ from evaltap.evaluator.reports import grouping
 from evaltap.evaluator.reports.case_files import FileCases
 from evaltap.evaluator.reports.details import JudgeCalls, with_details
 from evaltap.evaluator.reports.evidence import Comparison, evidence_of
+from evaltap.evaluator.reports.gated import judged_cases, with_verdicts
 from evaltap.evaluator.reports.model import (
     SEVERITY,
     CaseReport,
@@ -24,7 +25,7 @@ from evaltap.evaluator.reports.model import (
     case_status,
 )
 from evaltap.evaluator.reports.summary import Difference, Summary, check_run, score_scope, summarise
-from evaltap.evaluator.reports.text import difference_lines, traffic_notes
+from evaltap.evaluator.reports.text import difference_lines, summary_notes
 from evaltap.evaluator.reports.usage import (
     TurnUse,
     landed_uses,
@@ -60,10 +61,15 @@ def read_report(
     limits = limits or Limits()
     source = _source(store, run_id)
     _choose_scores(store, run_id, digests)
-    cases = scored_cases(store, limits)
+    cases = with_verdicts(store, scored_cases(store, limits))
     detailed = {_key(case) for case in cases[: limits.cases]}
     choose_cases(store, detailed)
-    files = FileCases(case_files, wanted=detailed, scored={_key(case) for case in cases})
+    files = FileCases(
+        case_files,
+        wanted=detailed,
+        scored={_key(case) for case in cases},
+        judged=judged_cases(store),
+    )
     uses = _uses(store, files)
     calls = JudgeCalls(store, detailed, limits)
     shown = with_details(store, cases[: limits.cases], calls, limits)
@@ -81,7 +87,7 @@ def read_report(
         grouping.reason_groups(cases),
         traffic_usage(store, used) if summary.weighted else used,
         calls.usage,
-        (*_notes(cases, limits, files), *traffic_notes(summary)),
+        (*_notes(cases, limits, files), *summary_notes(summary)),
         {name: sum(case.status == name for case in cases) for name in SEVERITY},
     )
 
@@ -97,7 +103,8 @@ def read_uses(
     _choose_scores(store, run_id, digests)
     keys = store.rows("SELECT DISTINCT app_name, eval_set_id, eval_id FROM report_scores")
     scored = {(app, eval_set, eval_id) for app, eval_set, eval_id in keys}
-    return _uses(store, FileCases(case_files, wanted=(), scored=scored))
+    judged = judged_cases(store)
+    return _uses(store, FileCases(case_files, wanted=(), scored=scored, judged=judged))
 
 
 def read_differences(
@@ -114,7 +121,9 @@ def read_differences(
     choose_cases(store, keys)
     landed = landed_data(store, references)
     lacking = keys.keys() - landed.keys()
-    files = FileCases(case_files if lacking else (), wanted=lacking, scored=())
+    files = FileCases(
+        case_files if lacking else (), wanted=lacking, scored=(), judged=judged_cases(store)
+    )
     comparison, limits = _comparison(store), Limits()
     found = []
     for key in keys:

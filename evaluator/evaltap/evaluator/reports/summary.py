@@ -72,6 +72,17 @@ class CrashedCases:
 
 
 @dataclass(frozen=True, slots=True)
+class GateCounts:
+    """What a gate said of the cases: passed when every dimension did."""
+
+    results: int
+    passed: int
+    failed: int
+    incomplete: int
+    """Nothing failed, but something could not be checked: not passed."""
+
+
+@dataclass(frozen=True, slots=True)
 class CaseRow:
     """One case that did not pass a metric."""
 
@@ -119,6 +130,8 @@ class Summary:
     """Where weighted: the share of cases with nothing failed, of those that could be evaluated."""
     notes: tuple[str, ...] = ()
     """What the rates do not speak of."""
+    gate: GateCounts | None = None
+    """The verdicts of a gate, where one is behind the scores: the metrics are then its dimensions."""
 
     def data(self) -> dict[str, Any]:
         """Return the summary as JSON data."""
@@ -195,6 +208,7 @@ def summarise(
         SELECT metric_name, status, coalesce(reason, ''), count(*), min(eval_id)
         {scope} AND status IN ('not_evaluated', 'error')
         GROUP BY metric_name, status, reason ORDER BY count(*) DESC, metric_name, status, reason LIMIT 20""")
+    ((gated, *verdicts),) = read(_GATE.format(scope=scope))
     share = crashed / cases if cases else None
     summary = Summary(
         run_id,
@@ -203,6 +217,7 @@ def summarise(
         _in_words(store, [CaseRow(*row) for row in worst_rows]),
         tuple(_put_together(Unscored(*row) for row in unscored)),
         CrashedCases(cases, crashed, share, wilson(crashed, cases), share),
+        gate=GateCounts(gated, *verdicts) if gated else None,
     )
     return _of_all_traffic(summary, store, metrics)
 
@@ -230,6 +245,15 @@ FROM rubric_votes v JOIN (SELECT unnest($keys::STRUCT(app VARCHAR, set VARCHAR, 
                                                      metric VARCHAR)[]) AS k)
   ON v.app_name = k.app AND v.eval_set_id = k.set AND v.eval_id = k.id AND v.metric_name = k.metric
 ORDER BY ALL
+"""
+
+
+_GATE: Final = """
+SELECT count(*), count(*) FILTER (status = 'passed'), count(*) FILTER (status = 'failed'),
+       count(*) FILTER (status = 'incomplete')
+FROM gate_results SEMI JOIN (
+  SELECT run_id, app_name, eval_set_id, eval_id, revision {scope}
+) USING (run_id, app_name, eval_set_id, eval_id, revision)
 """
 
 
@@ -302,7 +326,8 @@ def score_scope(
 ) -> tuple[str, dict[str, object]]:
     """Return `FROM … WHERE …` over the scores of a run or the latest ones, and its parameters.
 
-    A live run goes on with cases that grow: of each it is the score of the last revision.
+    A live run goes on with cases that grow: of each it is the score of the last revision.  A gate's run
+    may hold answers that were mended: they do not count.
     `digests` limits the scores to metric versions.
     """
     parameters: dict[str, object] = {"digests": list(digests)} if digests else {}
@@ -311,6 +336,11 @@ def score_scope(
         return f"FROM latest_scores WHERE {wanted}", parameters
     scope = f"FROM scores WHERE run_id = $run_id AND {wanted}"
     parameters["run_id"] = run_id
+    if store.rows("SELECT 1 FROM mended_attempts WHERE run_id = ? LIMIT 1", [run_id]):
+        mended = (
+            "ANTI JOIN mended_attempts USING (run_id, app_name, eval_set_id, eval_id, revision)"
+        )
+        return f"FROM (FROM scores {mended}) WHERE run_id = $run_id AND {wanted}", parameters
     if store.rows("SELECT 1 FROM runs WHERE run_id = ? AND kind = 'live'", [run_id]):
         last = (
             "QUALIFY rank() OVER (PARTITION BY app_name, eval_set_id, eval_id, metric_name"

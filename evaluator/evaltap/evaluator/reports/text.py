@@ -5,7 +5,8 @@ from typing import Final
 
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.model import Call, CaseReport, Cell, Step, TurnEvidence
-from evaltap.evaluator.reports.summary import MetricCounts, Summary
+from evaltap.evaluator.reports.summary import GateCounts, MetricCounts, Summary
+from evaltap.schemas.text import counted
 
 _MARKS: Final = {
     "same": "=",
@@ -18,9 +19,11 @@ _MARKS: Final = {
 }
 
 
-def traffic_notes(summary: Summary) -> list[str]:
-    """Return what readers must know of rates where sampling left turns out; a sentence each."""
+def summary_notes(summary: Summary) -> list[str]:
+    """Return a gate's verdict, and what readers must know of rates where sampling left turns out."""
     notes = [one[0].upper() + one[1:] for one in summary.notes]
+    if summary.gate is not None:
+        notes.insert(0, f"{gate_line(summary.gate)}.")
     if not summary.weighted:
         return notes
     about = (
@@ -29,6 +32,17 @@ def traffic_notes(summary: Summary) -> list[str]:
     )
     behind = [line for row in summary.metrics if (line := traffic_line(row))]
     return [about, *behind, *notes]
+
+
+def gate_line(gate: GateCounts) -> str:
+    """Return a gate's verdict."""
+    others = [
+        f"{count:,} {name}"
+        for name, count in (("failed", gate.failed), ("incomplete", gate.incomplete))
+        if count
+    ]
+    passed = f"{gate.passed:,} of {counted(gate.results, 'case')} passed the gate"
+    return ", ".join([passed, *others])
 
 
 def traffic_line(row: MetricCounts) -> str:

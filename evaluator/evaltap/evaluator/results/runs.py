@@ -128,8 +128,12 @@ SELECT r.run_id, r.kind, r.source, r.started_at::VARCHAR AS started_at,
        count(*) FILTER (s.status = 'failed') AS failed,
        count(*) FILTER (s.status = 'crashed') AS crashed,
        count(*) FILTER (s.status = 'not_evaluated') AS not_evaluated,
-       count(*) FILTER (s.status = 'error') AS errors
-FROM runs r LEFT JOIN scores s USING (run_id)
+       count(*) FILTER (s.status = 'error') AS errors,
+       (SELECT {'results': results, 'passed': g.passed, 'failed': g.failed, 'incomplete': incomplete}
+        FROM v_gate g WHERE g.run_id = r.run_id) AS gate
+FROM runs r LEFT JOIN (
+  FROM scores ANTI JOIN mended_attempts USING (run_id, app_name, eval_set_id, eval_id, revision)
+) s USING (run_id)
 GROUP BY r.run_id, r.kind, r.source, r.started_at
 ORDER BY r.started_at
 """

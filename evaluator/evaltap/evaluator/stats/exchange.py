@@ -182,7 +182,7 @@ def _outcomes(pair: Pair) -> Mapping[int, tuple[int, float]]:
 
 
 def _falls(law: Sequence[tuple[int, float]]) -> Sequence[float]:
-    """Return ln(1 + r) for each outcome; r: its likelihood where the odds fell over that where not."""
+    """Return ln(1 + r) for each outcome, r its likelihood if the odds fell over that if they did not."""
     known = [passes * _FALLEN + math.log(chance) for passes, chance in law if chance > 0]
     largest = max(known)
     every = largest + math.log(math.fsum(math.exp(one - largest) for one in known))

@@ -74,6 +74,8 @@ def _unions(paths: Sequence[Path], tables: Sequence[str]) -> str:
 
 
 def _union(table: str, count: int) -> str:
+    if table == "page_marks" and count > 1:  # each file's summaries go as far as its own rows
+        return f"CREATE OR REPLACE VIEW {table} AS FROM shard_0.{table} WHERE false;"
     parts = "\n  UNION ALL BY NAME ".join(f"FROM shard_{number}.{table}" for number in range(count))
     if (names := _ONE_OF.get(table)) is None:
         return f"CREATE OR REPLACE VIEW {table} AS\n  {parts};"

@@ -11,25 +11,18 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.store.database import STORE, Store, sql, utc_now
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.summaries.marks import NEVER, Marks, newest_rows, read_marks
 
 CASE_KEY: Final = "md5_number_lower(concat_ws(chr(31), app_name, eval_set_id, eval_id))"
 """The `case_key` of a row that names a case."""
 
 _KEYS: Final = "app_name, eval_set_id, eval_id"
 _UNITS: Final = ("turns", "scores", "latency", "tools")
-_NEVER: Final = datetime(1, 1, 1)
+MOST_CAUGHT_UP: Final = 20_000
+"""New rows for which a command that reads brings the summaries up to date first."""
 _CLOCKS_APART: Final = timedelta(seconds=10)
 """Reviews are written by others, whose clocks may be behind what was summarised."""
-
-
-class Marks(NamedTuple):
-    """How far the summaries go, by what tells new rows of a table from others."""
-
-    landed_seq: int = 0
-    scored_at: datetime = _NEVER
-    feedback_at: datetime = _NEVER
-    reviewed_at: datetime = _NEVER
-    decided_at: datetime = _NEVER
 
 
 class Refreshed(NamedTuple):
@@ -44,8 +37,8 @@ class Bounds(NamedTuple):
     """No row of interest is older, so that the others need not be read."""
 
     landed_seq: int = 0
-    landed_at: datetime = _NEVER
-    scored_at: datetime = _NEVER
+    landed_at: datetime = NEVER
+    scored_at: datetime = NEVER
 
 
 class Summaries:
@@ -59,11 +52,7 @@ class Summaries:
 
     def marks(self) -> Marks | None:
         """Return how far they go; None before they are made."""
-        rows = self._store.rows(
-            "SELECT landed_seq, scored_at, feedback_at, reviewed_at, decided_at FROM page_marks"
-            " WHERE name = 'summaries'"
-        )
-        return Marks(*rows[0]) if rows else None
+        return read_marks(self._store)
 
     def make(self, progress: Callable[[str], None] = lambda _: None) -> None:
         """Make them anew, from all rows: half a minute for a million turns.  `progress` gets each step."""
@@ -73,7 +62,7 @@ class Summaries:
             "reviews": "v_review_decisions",
         }
         with self._store.transaction():
-            newest = self._newest()
+            newest = newest_rows(self._store)
             for table in ("case_index", *_tables("minute"), *_tables("hour"), "page_marks"):
                 self._store.execute(f"DELETE FROM {table}")
             progress("cases")
@@ -90,7 +79,7 @@ class Summaries:
 
         Makes them anew when they are not made, or when more than a fifth of all turns are new.
         """
-        marks, newest = self.marks(), self._newest()
+        marks, newest = self.marks(), newest_rows(self._store)
         if marks is None or newest.landed_seq - marks.landed_seq > max(
             newest.landed_seq // 5, most_cases
         ):
@@ -110,11 +99,23 @@ class Summaries:
             self._at_once *= 2
         return done._replace(behind=until != newest)
 
-    # -- what is new ---------------------------------------------------------------------------
+    def catch_up(self) -> None:
+        """Bring them up to date in one go, where they are made and little is new: what is more takes longer
+        than reading the rows.
+        """
+        marks, newest = self.marks(), newest_rows(self._store)
+        if marks is None or marks == newest:
+            return
+        ((new,),) = self._store.rows(
+            "SELECT (SELECT count(*) FROM turns WHERE landed_seq > $seq)"
+            " + (SELECT count(*) FROM turn_scores WHERE scored_at > $scored)",
+            {"seq": marks.landed_seq, "scored": marks.scored_at},
+        )
+        if new <= MOST_CAUGHT_UP:
+            while self.refresh(most_cases=MOST_CAUGHT_UP, most_seconds=60).behind:
+                pass
 
-    def _newest(self) -> Marks:
-        (row,) = self._store.rows(_NEWEST, {"never": _NEVER})
-        return Marks(*row)
+    # -- what is new ---------------------------------------------------------------------------
 
     def _until(self, marks: Marks, newest: Marks, most: int) -> Marks:
         """Return how far a step goes that takes so many new rows of a table."""
@@ -174,7 +175,7 @@ class Summaries:
             self._store.execute(_DELETE_CASES)
             self._write_cases(self._of_cases(bounds))
             self._rewrite_minutes()
-            newest = self._newest()
+            newest = newest_rows(self._store)
             self._mark(_earlier(until or self.marks() or Marks(), newest))
             self._calls.note(newest.landed_seq)
         ((cases, minutes),) = self._store.rows(
@@ -194,7 +195,7 @@ class Summaries:
             " WHERE landed_seq >= $seq",
             {"seq": seq},
         )
-        return Bounds(seq, landed or _NEVER, min(scored or marks.scored_at, marks.scored_at))
+        return Bounds(seq, landed or NEVER, min(scored or marks.scored_at, marks.scored_at))
 
     def _of_cases(self, bounds: Bounds) -> dict[str, str]:
         """Return the rows of the dirty cases, for each table."""
@@ -249,13 +250,19 @@ class Summaries:
                 "decisions": f"(FROM sampling_decisions SEMI JOIN minute_turns USING ({turn}))",
                 "calls": f"(FROM tool_calls WHERE {self._calls.condition(seq or 0)})",
                 "turn_scores": f"(FROM turn_scores SEMI JOIN minute_turns USING ({turn})"
-                f" WHERE scored_at >= TIMESTAMP '{scored or _NEVER}')",
+                f" WHERE scored_at >= TIMESTAMP '{scored or NEVER}')",
             }
         self._store.execute(sql(__name__, "minutes").format(**_named(tables)))
 
     def _mark(self, marks: Marks) -> None:
         self._store.execute("DELETE FROM page_marks")
         self._store.append("page_marks", [("summaries", *marks, utc_now())])
+
+
+def catch_up(reader: StoreReader) -> None:
+    """Bring the summaries of a file up to date that nobody else holds, as `Summaries.catch_up` does."""
+    if isinstance(reader, Store):
+        Summaries(reader).catch_up()
 
 
 class _CallPlaces:
@@ -297,7 +304,7 @@ def _tables(bucket: str) -> list[str]:
 
 
 def _before(moment: datetime, margin: timedelta) -> datetime:
-    return moment if moment == _NEVER else moment - margin
+    return moment if moment == NEVER else moment - margin
 
 
 def _earlier(one: Marks, other: Marks) -> Marks:
@@ -314,14 +321,6 @@ def _earlier(one: Marks, other: Marks) -> Marks:
 _TABLES: Final[Mapping[str, str]] = {
     "turns": "turns", "cases": "cases", "calls": "tool_calls", "scores": "scores", "feedback": "feedback",
 }  # fmt: skip
-
-_NEWEST: Final = """
-SELECT coalesce((SELECT max(landed_seq) FROM turns), 0),
-       greatest($never, (SELECT max(scored_at) FROM scores), (SELECT max(scored_at) FROM turn_scores)),
-       greatest($never, (SELECT max(landed_at) FROM feedback)),
-       greatest($never, (SELECT max(reviewed_at) FROM reviews)),
-       greatest($never, (SELECT max(decided_at) FROM sampling_decisions))
-"""
 
 _NEXT_SCORED: Final = """
 SELECT count(*), max(scored_at) FROM (

@@ -124,10 +124,7 @@ def _turn(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEvent]) 
     return _present(
         {
             "invocationId": start.invocation_id or start.run_id,
-            "contextMessages": [
-                {"role": "system", "content": content}
-                for content in _distinct(told.content for told in context)
-            ],
+            "contextMessages": _context(context),
             "userContent": _message("user", user.content, user.parts) if user else None,
             "finalResponse": _message("assistant", answer.content, answer.parts, answer.reasoning)
             if answer
@@ -140,6 +137,14 @@ def _turn(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEvent]) 
             "state": thaw(states[0].state) if states else None,
         }
     )
+
+
+def _context(told: Sequence[ContextMessage]) -> list[JsonObject]:
+    """Return the instructions, each once, and the conversation before this turn."""
+    instructions = _distinct(one.content for one in told if one.role == "system")
+    said = [(one.role, one.content) for one in told if one.role != "system" and one.content]
+    messages = [*(("system", content) for content in instructions), *said]
+    return [{"role": role, "content": content} for role, content in messages]
 
 
 def _answer(

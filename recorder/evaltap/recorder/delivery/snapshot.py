@@ -121,7 +121,7 @@ def _responded(seen: Responded, limit: int) -> tuple[RunEvent, int]:
 def _context(seen: ContextMessage, limit: int) -> tuple[RunEvent, int]:
     content, was_cut = text(seen.content, limit)
     capture = {**seen.capture, "contextMessages": "truncated"} if was_cut else seen.capture
-    copied = ContextMessage(seen.run_id, seen.time_ns, content, capture)
+    copied = ContextMessage(seen.run_id, seen.time_ns, content, capture, seen.role)
     return copied, OVERHEAD_BYTES + len(content or "")
 
 

@@ -26,9 +26,10 @@ from evaltap.recorder.privacy.text.secret_formats import (
     SECRET_FORMATS,
     SERVICES,
 )
-from evaltap.recorder.privacy.text.secret_names import Name, is_opaque
+from evaltap.recorder.privacy.text.secret_names import Name
 from evaltap.recorder.privacy.text.spelling import listed, lowered, plain_spelling
 from evaltap.recorder.privacy.text.tables import in_inserts, in_tables
+from evaltap.recorder.privacy.text.value_kinds import is_opaque
 
 PSEUDONYM = re.compile(r"<[a-z_]{2,20}:[0-9a-f]{12}>")
 """The token that replaced a value; never sensitive again."""

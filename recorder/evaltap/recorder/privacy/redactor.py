@@ -30,7 +30,8 @@ from evaltap.recorder.privacy.structures import (
 )
 from evaltap.recorder.privacy.text.check_digits import is_card_number
 from evaltap.recorder.privacy.text.numbers import card_in, phone_in
-from evaltap.recorder.privacy.text.secret_names import Name, is_token, kind_of_name
+from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.value_kinds import is_token
 from evaltap.schemas.data import CaseData, JsonObject
 
 FAILED = "[REDACTED:error]"

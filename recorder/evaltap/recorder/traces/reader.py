@@ -15,6 +15,7 @@ from evaltap.recorder.conventions import framework_of
 from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.observation import (
     MAX_CONTEXT,
+    MAX_HISTORY,
     ContextMessage,
     Origin,
     Responded,
@@ -174,7 +175,7 @@ def _observe_run(root: Node, run_id: str, close_reason: str) -> list[RunEvent]:
 
 
 def _context(trajectory: Trajectory, run_id: str, start_ns: int) -> Iterator[RunEvent]:
-    """Yield what the models were told, each text once, in order."""
+    """Yield what the models were told, each text once, in order, and what was said before this turn."""
     told = trajectory.context
     texts = dict.fromkeys(str(one.value) for one in told if one.value)
     for place, content in enumerate(islice(texts, MAX_CONTEXT)):
@@ -182,6 +183,10 @@ def _context(trajectory: Trajectory, run_id: str, start_ns: int) -> Iterator[Run
     flaw = "truncated" if len(texts) > MAX_CONTEXT else next((t.flaw for t in told if t.flaw), None)
     if flaw:
         yield ContextMessage(run_id, start_ns, None, {"contextMessages": flaw})
+    history = trajectory.history
+    cut = {"contextMessages": "truncated"} if len(history) > MAX_HISTORY else {}
+    for place, (role, content) in enumerate(history[-MAX_HISTORY:]):
+        yield ContextMessage(run_id, start_ns + MAX_CONTEXT + place, content, cut, role)
 
 
 def _started(root: Node, trajectory: "Trajectory", run_id: str) -> RunStarted:

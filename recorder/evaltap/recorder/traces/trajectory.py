@@ -70,6 +70,23 @@ class Trajectory:
             told += context_of(node.reading.input or ())
         return told
 
+    @property
+    def history(self) -> list[tuple[str, str]]:
+        """Roles and texts of what was said before this turn, as its first model call was given it."""
+        messages = self._level[0].reading.input or () if self._level else ()
+        said = [(one.role, one.text) for one in messages if one.role in ("user", "assistant")]
+        texts = [
+            (role, text.value)
+            for role, text in said
+            if text is not None and isinstance(text.value, str) and text.value
+        ]
+        question = ("user", self.user.value if self.user is not None else None)
+        if question in texts:
+            end = len(texts) - texts[::-1].index(question) - 1
+        else:
+            end = max((at for at, (role, _) in enumerate(texts) if role == "user"), default=0)
+        return texts[:end]
+
     def _templated_question(self) -> Evidence | None:
         """Return the text that went into the run, if a prompt's template calls it the question.
 

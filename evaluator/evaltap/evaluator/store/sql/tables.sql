@@ -164,7 +164,7 @@ CREATE TABLE IF NOT EXISTS erasures (
 -- A scoring run: one set of metrics applied to files or to what has landed.
 CREATE TABLE IF NOT EXISTS runs (
   run_id          VARCHAR NOT NULL,
-  kind            VARCHAR NOT NULL,   -- files | landed | live | gate
+  kind            VARCHAR NOT NULL,   -- files | landed | live | gate (its metrics are the gate's dimensions)
   source          VARCHAR NOT NULL,
   evaltap_version VARCHAR NOT NULL,
   started_at      TIMESTAMP NOT NULL
@@ -267,6 +267,51 @@ CREATE TABLE IF NOT EXISTS judge_calls (
   saved_usd     DOUBLE,                -- what the cached answer cost when it was given
   latency_ms    DOUBLE,
   scored_at     TIMESTAMP NOT NULL
+);
+
+-- The gates of runs of kind gate.
+CREATE TABLE IF NOT EXISTS gate_runs (
+  run_id    VARCHAR NOT NULL,
+  gate_json VARCHAR NOT NULL,          -- with the thresholds that held, without keys
+  digest    VARCHAR NOT NULL           -- hash of gate_json
+);
+
+-- What a gate found; one row for each answer that it judged.  `scores` has the verdict on each dimension under the
+-- same run and revision, with the dimension as the metric.
+CREATE TABLE IF NOT EXISTS gate_results (
+  run_id         VARCHAR NOT NULL,
+  app_name       VARCHAR NOT NULL,
+  eval_set_id    VARCHAR NOT NULL,
+  eval_id        VARCHAR NOT NULL,
+  revision       INTEGER NOT NULL,     -- as in scores: counts the answers to the case in this file
+  trial          INTEGER NOT NULL,     -- from 1: the case that comes again, or another loop of `revise`
+  attempt        INTEGER NOT NULL,     -- from 1, in its trial: more than one where `revise` asked again
+  status         VARCHAR NOT NULL,     -- passed | failed | incomplete (something could not be checked)
+  passed         BOOLEAN NOT NULL,
+  feedback_given VARCHAR,              -- what the agent was told before it; NULL: the first attempt
+  feedback       VARCHAR NOT NULL,     -- what the gate said; empty when it passed
+  user_id        VARCHAR,
+  case_json      VARCHAR NOT NULL,     -- the eval case as it was judged
+  judged_at      TIMESTAMP NOT NULL
+);
+
+-- Each dimension of a gate_results row.
+CREATE TABLE IF NOT EXISTS gate_dimensions (
+  run_id      VARCHAR NOT NULL,
+  app_name    VARCHAR NOT NULL,
+  eval_set_id VARCHAR NOT NULL,
+  eval_id     VARCHAR NOT NULL,
+  revision    INTEGER NOT NULL,
+  trial       INTEGER NOT NULL,
+  attempt     INTEGER NOT NULL,
+  dimension_index INTEGER NOT NULL,    -- order in the gate file
+  name        VARCHAR NOT NULL,
+  status      VARCHAR NOT NULL,        -- passed | failed | not_evaluated | error | crashed
+  score       DOUBLE,                  -- NULL: a metric of it has none
+  threshold   DOUBLE NOT NULL,
+  reason      VARCHAR NOT NULL,
+  metrics     JSON NOT NULL,           -- [{metricName, score, reason}]: its score is their mean
+  judged_at   TIMESTAMP NOT NULL
 );
 
 -- How far rows were published on topics; append-only, the newest row of a name counts.
@@ -405,7 +450,7 @@ CREATE TABLE IF NOT EXISTS case_index (
   gaps                  VARCHAR[],           -- fields that are not simply captured
   feedback              TINYINT,             -- 1 up, -1 down, 0 both
   inclusion_probability DOUBLE NOT NULL,     -- the largest of its turns; 1 without sampling
-  reviewed              VARCHAR,             -- the newest decision: approve | edit | reject | skip
+  reviewed              VARCHAR,             -- the newest decision: approve | edit | reject; skip: all skipped it
   labels                VARCHAR[]            -- of all decisions
 );
 

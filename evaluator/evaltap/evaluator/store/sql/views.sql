@@ -6,20 +6,40 @@ QUALIFY row_number() OVER (
   PARTITION BY app_name, eval_set_id, eval_id ORDER BY revision DESC, landed_at DESC
 ) = 1;
 
--- Turns of a session are ordered by (started_at NULLS FIRST, first_landed_seq).
+-- Turns of a session are ordered by (started_at NULLS FIRST, first_landed_seq).  A revision of a turn lands
+-- once, so what has only a first one needs no comparison: over a million turns that is a second.
 CREATE OR REPLACE VIEW latest_turns AS
-SELECT *, min(landed_seq) OVER (
-  PARTITION BY app_name, eval_set_id, eval_id, invocation_id
-) AS first_landed_seq
+SELECT *, landed_seq AS first_landed_seq
 FROM turns
-QUALIFY row_number() OVER (
-  PARTITION BY app_name, eval_set_id, eval_id, invocation_id
-  ORDER BY turn_revision DESC, landed_seq
-) = 1;
+ANTI JOIN (
+  SELECT app_name, eval_set_id, eval_id, invocation_id FROM turns WHERE turn_revision > 1
+) USING (app_name, eval_set_id, eval_id, invocation_id)
+UNION ALL (
+  SELECT *, min(landed_seq) OVER (
+    PARTITION BY app_name, eval_set_id, eval_id, invocation_id
+  ) AS first_landed_seq
+  FROM turns
+  SEMI JOIN (
+    SELECT app_name, eval_set_id, eval_id, invocation_id FROM turns WHERE turn_revision > 1
+  ) USING (app_name, eval_set_id, eval_id, invocation_id)
+  QUALIFY row_number() OVER (
+    PARTITION BY app_name, eval_set_id, eval_id, invocation_id
+    ORDER BY turn_revision DESC, landed_seq
+  ) = 1
+);
 
 CREATE OR REPLACE VIEW latest_tool_calls AS
 SELECT c.* FROM tool_calls c
-SEMI JOIN latest_turns t USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision);
+ANTI JOIN (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision
+  FROM turns
+  SEMI JOIN (
+    SELECT app_name, eval_set_id, eval_id, invocation_id FROM turns WHERE turn_revision > 1
+  ) USING (app_name, eval_set_id, eval_id, invocation_id)
+  QUALIFY turn_revision < max(turn_revision) OVER (
+    PARTITION BY app_name, eval_set_id, eval_id, invocation_id
+  )
+) USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision);
 
 CREATE OR REPLACE VIEW latest_scores AS
 SELECT * FROM scores
@@ -37,6 +57,30 @@ QUALIFY row_number() OVER (
                if(invocation_id = '', turn_index::VARCHAR, invocation_id), metric_digest
   ORDER BY turn_revision DESC, scored_at DESC
 ) = 1;
+
+-- Answers that `revise` had mended: the verdict on the last attempt of a trial is the one that counts.
+CREATE OR REPLACE VIEW mended_attempts AS
+SELECT run_id, app_name, eval_set_id, eval_id, revision
+FROM gate_results
+QUALIFY attempt < max(attempt) OVER (PARTITION BY run_id, app_name, eval_set_id, eval_id, trial);
+
+-- What gates say of each case now.
+CREATE OR REPLACE VIEW latest_gate_results AS
+SELECT * FROM gate_results
+QUALIFY row_number() OVER (PARTITION BY app_name, eval_set_id, eval_id ORDER BY revision DESC) = 1;
+
+-- The gates' verdicts by run.
+CREATE OR REPLACE VIEW v_gate AS
+SELECT run_id,
+       count(*)                                AS results,
+       count(*) FILTER (status = 'passed')     AS passed,
+       count(*) FILTER (status = 'failed')     AS failed,
+       count(*) FILTER (status = 'incomplete') AS incomplete,
+       avg(attempt)                            AS mean_attempts,
+       max(judged_at)                          AS judged_at
+FROM gate_results ANTI JOIN mended_attempts USING (run_id, app_name, eval_set_id, eval_id, revision)
+GROUP BY run_id
+ORDER BY judged_at;
 
 -- Which turns a rule of the monitoring file lets a metric score: the newest decision of each.
 CREATE OR REPLACE VIEW latest_decisions AS
@@ -351,13 +395,34 @@ FROM feedback f JOIN latest_turns t
  AND (t.invocation_id = f.invocation_id OR (f.invocation_id IS NULL AND t.trace_id = f.trace_id))
 GROUP BY ALL;
 
--- The metrics that a turn failed and passed, in their latest versions.
+-- The metrics that a turn failed and passed, in their latest versions: the rows of latest_turn_scores, of
+-- which only what was scored several times is compared (hashes may take too much for that, never too little).
 CREATE OR REPLACE VIEW v_turn_verdicts AS
+WITH keyed AS (
+  SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name, metric_digest,
+         status, scored_at, if(invocation_id = '', turn_index::VARCHAR, invocation_id) AS turn
+  FROM turn_scores
+),
+several AS (
+  SELECT hash(app_name, eval_set_id, eval_id, turn, metric_digest) AS of_turn
+  FROM keyed GROUP BY ALL HAVING count(*) > 1
+),
+newest AS (
+  FROM keyed ANTI JOIN several ON hash(app_name, eval_set_id, eval_id, turn, metric_digest) = of_turn
+  UNION ALL (
+    FROM keyed SEMI JOIN several ON hash(app_name, eval_set_id, eval_id, turn, metric_digest) = of_turn
+    QUALIFY row_number() OVER (
+      PARTITION BY app_name, eval_set_id, eval_id, turn, metric_digest
+      ORDER BY turn_revision DESC, scored_at DESC
+    ) = 1
+  )
+)
 SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision,
-       list(DISTINCT metric_name ORDER BY metric_name) FILTER (status IN ('failed', 'crashed'))
+       list_sort(list_distinct(list(metric_name) FILTER (status IN ('failed', 'crashed'))))
          AS failed_metrics,
-       list(DISTINCT metric_name ORDER BY metric_name) FILTER (status = 'passed') AS passed_metrics
-FROM latest_turn_scores
+       list_sort(list_distinct(list(metric_name) FILTER (status = 'passed'))) AS passed_metrics,
+       bool_or(status IN ('failed', 'crashed')) AS failed, bool_or(status = 'passed') AS passed
+FROM newest
 GROUP BY ALL;
 
 -- Turns as filters, conditions (`--where`) and recipes see them: the newest revision of each, with its
@@ -377,8 +442,8 @@ SELECT
   coalesce(f.praises, 0)                         AS praises,
   coalesce(v.failed_metrics, [])                 AS failed_metrics,
   CASE
-    WHEN t.status IN ('error', 'incomplete') OR len(v.failed_metrics) > 0 THEN 'failed'
-    WHEN len(v.passed_metrics) > 0 THEN 'passed'
+    WHEN t.status IN ('error', 'incomplete') OR v.failed THEN 'failed'
+    WHEN v.passed THEN 'passed'
     ELSE 'unknown'
   END                                            AS outcome
 FROM latest_turns t

@@ -96,7 +96,7 @@ thumbs AS (
   GROUP BY ALL
 ),
 of_reviews AS (
-  SELECT app_name, eval_set_id, eval_id, arg_max(action, reviewed_at) AS reviewed,
+  SELECT app_name, eval_set_id, eval_id, coalesce(arg_max(action, reviewed_at) FILTER (action <> 'skip'), 'skip') AS reviewed,
          list_sort(list_distinct(flatten(list(labels) FILTER (labels IS NOT NULL)))) AS labels
   FROM {reviews}
   GROUP BY ALL

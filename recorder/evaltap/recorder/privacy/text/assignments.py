@@ -11,12 +11,11 @@ from collections.abc import Iterator, Sequence
 from evaltap.recorder.privacy.text.secret_names import (
     Name,
     is_address,
-    is_code,
-    is_placeholder,
     is_word_for_keyword,
     kind_of_name,
 )
 from evaltap.recorder.privacy.text.spelling import listed
+from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder
 from evaltap.recorder.privacy.text.values import (
     Span,
     inside,
@@ -28,12 +27,13 @@ from evaltap.recorder.privacy.text.values import (
 
 _STEMS = listed("""
 pass secret token key cred code auth clave senha kennw wachtw heslo haslo salasan kodeord adgangsk sandi
+parol parool lozink geslo slaptazod jelszav siri wagwoord gasla
 """)  # fmt: skip
 """Parts of the names of secrets that sentences, commands and markup use; with a sign any name is read."""
 _SHORT_STEMS = ("pw", "pin", "otp", "cvv", "cvc", "mdp")
 """Parts of many ordinary words: they count where they begin or end one."""
 _FOREIGN_STEMS = listed("""
-парол лозинк секрет ключ гасл hasł lösen şifre jelsz contrase clé mật 密码 密碼 密钥 密鑰 口令 验证码 驗證碼 令牌 凭证 パスワード
+парол лозинк секрет ключ гасл hasł lösen şifre jelsz contrase clé khẩu лозинк паролат slaptažod lykilor المرور السر السري пасворд পাসওয়ার্ড 密码 密碼 密钥 密鑰 口令 验证码 驗證碼 令牌 凭证 パスワード
 暗証番号 秘密鍵 合言葉 認証コード 비밀번호 비번 암호 비밀키 인증번호 인증코드 패스워드 पासवर्ड كلم رمز סיסמ รหัส κωδ συνθ schlüssel
 """)  # fmt: skip
 _ENDS_OF_PHRASES = frozenset(listed("""
@@ -198,11 +198,17 @@ _QUALIFIER = (
     r"(?:[ \t](?:for|of|to|in|on|at|from|für|von|zu|zum|de|del|della|di|da|do|des|para|pour|du|voor|van|för|til|dla|do|per"
     r"|для|от|к)[ \t][^\n:=.,;!?\"']{1,48}?)?"
 )
+_POSSESSIVE = (
+    r"(?:[ \t](?:saya|anda|kamu|mea|meu|mia|mio|mea|moje|moja|mia|minha|của tôi|του|μου|yangu|ko))?"
+)
+"""A word for `my` that stands behind the name."""
 _IS = re.compile(
     r"(?i)[\"'`]?"
     + _QUALIFIER
+    + _POSSESSIVE
     + r"(?:'s|[ \t]{1,3}(?:is|was|are|equals|to|should be|will be|now|ist|lautet|war|sind"
-    r"|es|era|está|est|c'est|sera|était|è|é|era|is nu|är|er|on|jest|to|je|bol|este|olarak|это|теперь|будет|равен))"
+    r"|es|era|está|est|c'est|sera|était|è|é|era|is nu|är|er|on|jest|to|je|bol|este|olarak|é|és|yra|ir|adalah|ialah|là"
+    r"|është|er|ni|ay|это|теперь|будет|равен|е|є|це|je|је|είναι|هي|هو|है|हैं|হল|হলো|היא|הוא|است))"
     r"(?:[ \t](?:now|still|set to|currently|just|simply|jetzt|ahora|maintenant|agora|ora|nu|теперь|changed to"
     r"|going to be|as follows))?[ \t:]{1,3}"
 )
@@ -229,7 +235,7 @@ _ELEMENT = re.compile(r"[^<>\n]{0,120}>\s{0,8}(?:<!\[CDATA\[)?([^<>]{1,4096}+)(?
 _PLIST = re.compile(r"</key>\s{0,16}<(?:string|data)>\s{0,16}([^<>]{1,4096}+)</")
 _TUPLE = re.compile(r"[\"'`][ \t]?,[ \t]?(?=[\"'`][^\"'`]{1,4096}[\"'`][ \t]?[,)\]}])")
 _FLAG = re.compile(r"[ \t]{1,4}(?:\\?\n[ \t]{0,16})?")
-_BARE = re.compile(r"[ \t]{1,8}(?:[0-9] )?")
+_BARE = re.compile(_POSSESSIVE + r"[ \t]{1,8}(?:[0-9] )?")
 _CHANGED = re.compile(
     r"(?i) (?:(?:was|is|has been|got) )?(?:changed|reset|rotated|updated|set)(?: back)?(?: from)? "
 )

@@ -7,8 +7,8 @@ are names like any other.
 import re
 from collections.abc import Iterator, Sequence
 
-from evaltap.recorder.privacy.text.secret_names import is_code, is_placeholder
 from evaltap.recorder.privacy.text.spelling import listed
+from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder
 
 Span = tuple[int, int]
 
@@ -30,7 +30,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "useradd": ("-p",), "usermod": ("-p",), "adduser": ("-p",), "impacket": ("-p",), "crackmapexec": ("-p",),
     "netexec": ("-p",), "nxc": ("-p",), "evil-winrm": ("-p",), "mosquitto_pub": ("-P",), "mosquitto_sub": ("-P",),
     "snmpwalk": ("-A", "-X", "-c"), "snmpget": ("-A", "-X", "-c"), "ssh-keygen": ("-N", "-P"), "ipmitool": ("-P",),
-    "vault": (), "psexec": ("-p",),
+    "vault": (), "psexec": ("-p",), "snowsql": ("-p",),
     "keytool": ("-storepass", "-keypass"), "openssl": ("-passin", "-passout", "-k", "-K"), "curlftpfs": ("-o",),
     "wpa_passphrase": (), "net": (), "htpasswd": (), "rabbitmqctl": (), "chpasswd": (), "smbclient": (), "rclone": (),
     "curl": ("-b", "--cookie"), "http": (), "https": (), "wget": (), "npm": (), "git": (), "aws": (), "vncpasswd": (), "smbmap": ("-p",),

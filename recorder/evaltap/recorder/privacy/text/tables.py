@@ -3,12 +3,8 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from evaltap.recorder.privacy.text.secret_names import (
-    Name,
-    is_placeholder,
-    is_token,
-    kind_of_name,
-)
+from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.value_kinds import is_placeholder, is_token
 
 Cell = tuple[Name, int, int]
 """What a column's name says, and the place of a value under it."""

@@ -2,14 +2,8 @@
 
 import re
 
-from evaltap.recorder.privacy.text.secret_names import (
-    Name,
-    is_code,
-    is_opaque,
-    is_placeholder,
-    is_token,
-    kind_of_name,
-)
+from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
+from evaltap.recorder.privacy.text.value_kinds import is_code, is_opaque, is_placeholder, is_token
 
 Span = tuple[int, int]
 
@@ -26,7 +20,10 @@ def inside(match: re.Match[str] | None, token: bool) -> Span | None:
 
 
 _QUOTES = "\"'`"
+_LONGEST_WORD = 4096
 _WORD = re.compile(r"[^\s\"'`&<>]{0,4096}+")
+_AMPERSAND_ENDS = re.compile(r"&(?:&|#|[\w.%-]{1,64}=|[a-z]{2,6};|[\s\"'`<>]|\Z)")
+"""An `&` that is none of the value: between parameters or commands, or of an entity."""
 
 
 _WRAPPED = re.compile(
@@ -50,8 +47,7 @@ def read_value(
         at += 1
     if text[at : at + 1] in _QUOTES and at < len(text):
         return _quoted(text, at, token=token)
-    match = _WORD.match(text, at)
-    value = match[0].rstrip(".,;:!?)]}*") if match else ""
+    value = text[at : _end_of_word(text, at)].rstrip(".,;:!?)]}*")
     end = at + len(value)
     if len(value) < 4 or is_placeholder(value) or (code and _is_expression(text, value, end)):
         return None
@@ -65,6 +61,17 @@ def read_value(
         last_on_line = text[end : end + 1] in ("", "\n", "\r")
         accepted = not _is_wordy(value) or (not said and last_on_line)
     return (at, end) if accepted else None
+
+
+def _end_of_word(text: str, at: int) -> int:
+    match = _WORD.match(text, at)
+    end = match.end() if match else at
+    while text.startswith("&", end) and end - at < _LONGEST_WORD:
+        if _AMPERSAND_ENDS.match(text, end) is not None:
+            return end
+        match = _WORD.match(text, end + 1)
+        end = match.end() if match else end + 1
+    return end
 
 
 def _is_wordy(value: str) -> bool:

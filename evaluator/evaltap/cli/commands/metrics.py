@@ -1,0 +1,100 @@
+"""`evaltap metrics`: what can be measured, and how a metrics file says so."""
+
+import argparse
+import json
+import shutil
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from evaltap.cli.options.common import add_json
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import did_you_mean
+
+if TYPE_CHECKING:
+    from evaltap.evaluator.evaluators.catalogue import Description
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsOptions:
+    """The evaluators to describe; none: list all."""
+
+    names: tuple[str, ...]
+    example: bool
+    json: bool
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = (
+        "examples:\n"
+        "  evaltap metrics                       # what there is\n"
+        "  evaltap metrics trajectory_f1         # what it needs, and an example\n"
+        "  evaltap metrics run_succeeded trajectory_no_loop --example > metrics.json\n\n"
+        "exit code: 0 listed; 2 bad input"
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="describe these evaluators")
+    parser.add_argument(
+        "--example",
+        action="store_true",
+        help="print a metrics file that uses them, and nothing else",
+    )
+    add_json(parser)
+    parser.set_defaults(run=run, options=MetricsOptions)
+
+
+def run(options: MetricsOptions) -> int:
+    """List the evaluators, or describe those that are named."""
+    from evaltap.evaluator.evaluators.catalogue import described
+
+    found = _named(described(), options.names)
+    if options.example:
+        metrics = [one.example for one in found if one.example]
+        print("[" + ",\n ".join(json.dumps(one, ensure_ascii=False) for one in metrics) + "]")
+    elif options.json:
+        print(json.dumps([one.data() for one in found], ensure_ascii=False))
+    elif options.names:
+        print("\n\n".join(map(_described, found)))
+    else:
+        print(_listed(found))
+    return 0
+
+
+def _named(known: "Sequence[Description]", names: Sequence[str]) -> "list[Description]":
+    if not names:
+        return list(known)
+    by_name = {one.name: one for one in known}
+    for name in names:
+        if name not in by_name:
+            hint = did_you_mean(name, by_name) or "`evaltap metrics` lists them"
+            raise InputError(f"no evaluator named '{name}'; {hint}")
+    return [by_name[name] for name in names]
+
+
+def _listed(found: "Sequence[Description]") -> str:
+    from evaltap.evaluator.evaluators.catalogue import GROUPS
+
+    width = max(len(one.name) for one in found)
+    columns = shutil.get_terminal_size().columns
+    lines = []
+    for group, title in GROUPS.items():
+        members = [one for one in found if one.group == group]
+        if members:
+            lines += ["", f"{title}:"]
+            for one in members:
+                lines += textwrap.wrap(
+                    f"  {one.name:<{width}}  {one.measures}",
+                    columns,
+                    subsequent_indent=" " * (width + 4),
+                )
+    lines += ["", "evaltap metrics NAME: what it needs, and an example for the metrics file"]
+    return "\n".join(lines[1:])
+
+
+def _described(one: "Description") -> str:
+    lines = [one.name, f"  measures  {one.measures}", f"  needs     {one.needs}"]
+    if one.example is not None:
+        text = json.dumps([one.example], indent=2, ensure_ascii=False)
+        lines += ["  example, a metrics file:", *(f"    {line}" for line in text.splitlines())]
+    return "\n".join(lines)

@@ -1,0 +1,40 @@
+"""What a session's turns were told besides the conversation: each thing once.
+
+A recorder leaves out what an earlier turn of the session has.  One that was started anew does not know, and
+what is read from a topic of raw telemetry is kept as it is: so whoever reads a session does it again.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from evaltap.schemas.formats.case import CaseData
+
+_FIELD: Final = "contextMessages"
+
+
+def told_once(turns: Sequence[CaseData]) -> Sequence[CaseData]:
+    """Return the turns of a session without instructions that hold already and turns told as context."""
+    if not any(_FIELD in turn for turn in turns[1:]):
+        return turns
+    found: list[CaseData] = []
+    said: set[tuple[str, str]] = set()
+    holding: list[Any] = []
+    for turn in turns:
+        context = turn.get(_FIELD) or []
+        instructions = [one for one in context if one.get("role") not in ("user", "assistant")]
+        repeated = instructions if instructions == holding else []
+        kept = [one for one in context if one not in repeated and _words(one) not in said]
+        holding = instructions or holding
+        found.append(turn if kept == context else _with_context(turn, kept))
+        said |= {_words(one) for one in context if one not in instructions}
+        said |= {_words(turn[name]) for name in ("userContent", "finalResponse") if turn.get(name)}
+    return found
+
+
+def _with_context(turn: CaseData, kept: Sequence[Any]) -> CaseData:
+    rest = {name: value for name, value in turn.items() if name != _FIELD or kept}
+    return {**rest, _FIELD: kept} if kept else rest
+
+
+def _words(message: Mapping[str, Any]) -> tuple[str, str]:
+    return str(message.get("role")), " ".join(str(message.get("content")).split())

@@ -1,0 +1,48 @@
+"""What evaluators there are: what each measures, what it needs, and an example for the metrics file."""
+
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from typing import Any, Final
+
+import orjson
+
+from evaltap.evaluator.contract.evaluator import Registry
+
+GROUPS: Final = {
+    "what happened": "of what happened, no reference needed",
+    "expected": "against expected turns (--references)",
+    "judge": "by a model that judges",
+    "own": "your own, and several as one",
+    "installed": "of other packages",
+}
+"""The groups of evaluators, by what a user has to bring along."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """An evaluator as a list of them shows it."""
+
+    name: str
+    group: str
+    """A key of GROUPS."""
+    measures: str
+    needs: str
+    """The evidence that it reads."""
+    example: dict[str, Any] | None
+    """A metric that uses it, as in a metrics file; None: another package's."""
+
+    def data(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return asdict(self)
+
+
+def described(registry: Registry | None = None) -> list[Description]:
+    """Return the installed evaluators: those of evaltap as the catalogue orders them, then others."""
+    registry = registry or Registry()
+    text = files(__package__).joinpath("catalogue.json").read_bytes()
+    ours = [Description(**entry) for entry in orjson.loads(text)]
+    others = set(registry.names()) - {one.name for one in ours}
+    return ours + [
+        Description(name, "installed", registry.summary(name), "what its package says", None)
+        for name in sorted(others)
+    ]

@@ -1,0 +1,60 @@
+"""How people name a case: by its eval id, with its eval set before it, or by a piece that fits one only."""
+
+from typing import Final
+
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.errors import InputError
+
+SHORT: Final = 17
+"""Characters of a shortened id: enough of both ends to tell UUIDs apart that begin with the time."""
+_LEAST_PIECE: Final = 4
+_MOST_NAMED: Final = 5
+
+IS_CASE: Final = "(eval_id = $case OR eval_set_id || '/' || eval_id = $case)"
+"""SQL: whether a row is of the case that somebody named in full."""
+
+_IDS = "(SELECT eval_id FROM cases UNION SELECT eval_id FROM scores)"
+_FITTING = f"""
+SELECT eval_id FROM {_IDS}
+WHERE starts_with(eval_id, $start) AND ends_with(eval_id, $end) AND length(eval_id) >= $length
+ORDER BY eval_id LIMIT {_MOST_NAMED + 1}
+"""
+_NEAREST = f"""
+SELECT eval_id FROM {_IDS}
+ORDER BY jaro_winkler_similarity(eval_id, $case) DESC, eval_id LIMIT {_MOST_NAMED}
+"""
+
+
+def shortened(eval_id: str, width: int = SHORT) -> str:
+    """Return an id cut in its middle, so that both ends tell it from others: `01a20ae4…25c88bb8`."""
+    if len(eval_id) <= width:
+        return eval_id
+    end = (width - 1) // 2
+    return f"{eval_id[: width - 1 - end]}…{eval_id[-end:]}"
+
+
+def full_name(store: StoreReader, case: str) -> str:
+    """Return the name of a case in full, also for the beginning of an id or one cut in its middle.
+
+    A name that no case has, and of which none is a piece, is returned as it is.
+
+    Raises InputError: a piece that fits several cases.
+    """
+    for table in ("cases", "scores"):
+        if store.rows(f"SELECT 1 FROM {table} WHERE {IS_CASE} LIMIT 1", {"case": case}):
+            return case
+    start, _, end = case.replace("...", "…").partition("…")
+    if len(start) + len(end) < _LEAST_PIECE:
+        return case
+    piece = {"start": start, "end": end, "length": len(start) + len(end)}
+    found = [eval_id for (eval_id,) in store.rows(_FITTING, piece)]
+    if len(found) > 1:
+        more = ", …" if len(found) > _MOST_NAMED else ""
+        names = ", ".join(found[:_MOST_NAMED])
+        raise InputError(f"{case!r} is a piece of several ids; give more of it: {names}{more}")
+    return found[0] if found else case
+
+
+def nearest(store: StoreReader, case: str) -> str:
+    """Return the ids that look most like a name that no case has, for a message."""
+    return ", ".join(name for (name,) in store.rows(_NEAREST, {"case": case})) or "none"

@@ -1,0 +1,57 @@
+"""How far the summaries go, and whether a reader may take them for the rows."""
+
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.queries import StoreReader
+
+NEVER: Final = datetime(1, 1, 1)
+
+
+class Marks(NamedTuple):
+    """How far the summaries go, by what tells new rows of a table from others."""
+
+    landed_seq: int = 0
+    scored_at: datetime = NEVER
+    feedback_at: datetime = NEVER
+    reviewed_at: datetime = NEVER
+    decided_at: datetime = NEVER
+
+
+def read_marks(reader: StoreReader) -> Marks | None:
+    """Return how far the summaries go; None before they are made."""
+    rows = reader.rows(
+        f"SELECT {', '.join(Marks._fields)} FROM page_marks WHERE name = 'summaries'"
+    )
+    return Marks(*rows[0]) if rows else None
+
+
+def newest_rows(reader: StoreReader) -> Marks:
+    """Return how far the rows go."""
+    (row,) = reader.rows(_NEWEST, {"never": NEVER})
+    return Marks(*row)
+
+
+def are_current(reader: StoreReader) -> bool:
+    """Tell whether the summaries say what the rows say; a moment before, where another thread keeps them."""
+    marks = read_marks(reader)
+    if marks is None:
+        return False
+    if not isinstance(reader, Store) and reader.rows(_KEPT)[0][0]:
+        return True
+    return marks == newest_rows(reader)
+
+
+_NEWEST: Final = """
+SELECT coalesce((SELECT max(landed_seq) FROM turns), 0),
+       greatest($never, (SELECT max(scored_at) FROM scores), (SELECT max(scored_at) FROM turn_scores)),
+       greatest($never, (SELECT max(landed_at) FROM feedback)),
+       greatest($never, (SELECT max(reviewed_at) FROM reviews)),
+       greatest($never, (SELECT max(decided_at) FROM sampling_decisions))
+"""
+
+_KEPT: Final = """
+SELECT count(*) > 0 FROM page_marks
+WHERE written_at > now() AT TIME ZONE 'UTC' - INTERVAL 1 MINUTE
+"""

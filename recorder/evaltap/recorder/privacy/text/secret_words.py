@@ -1,0 +1,252 @@
+"""The words that names of secrets, phone numbers, cards and ids are made of: `secret_names` reads them."""
+
+from evaltap.recorder.privacy.text.spelling import listed
+
+EXACT = frozenset(
+    listed("""
+pass pw pwd passwd password passwort passphrase passcode passkey pin pincode otp totp hotp tan mtan cvv
+cvc cvn csc ssn dsn jwt psk pat creds credential credentials authorization proxyauthorization secret
+secrets cookie setcookie mnemonic apikey xapikey authtoken xauthtoken phpsessid jsessionid aspsessionid
+connectsid csrf xsrf bearer socialsecuritynumber socialsecurity connectionstring connstr cardnumber
+creditcardnumber creditcard cardno cardcvc cardpin ccnumber ccnum cccvv userpass requirepass masterauth
+identifiedby accountkey sharedaccesskey sharedaccesssignature storagekey idtoken csrftoken xsrftoken
+csrfmiddlewaretoken totpseed otpseed recoverycodes backupcodes securitytoken clienttoken devicetoken
+""")
+)
+
+ENDINGS = (
+    "password",
+    "passwd",
+    "passwort",
+    "passphrase",
+    "passcode",
+    "passwordconfirmation",
+    "secret",
+    "apikey",
+    "accesskey",
+    "secretkey",
+    "privatekey",
+    "privkey",
+    "signingkey",
+    "encryptionkey",
+    "accesstoken",
+    "authtoken",
+    "refreshtoken",
+    "bearertoken",
+    "sessiontoken",
+    "apitoken",
+    "bottoken",
+    "clientsecret",
+    "credential",
+    "credentials",
+    "authorization",
+    "cardnumber",
+    "connectionstring",
+    "sessid",
+    "passkey",
+    "authkey",
+    "masterkey",
+    "cryptokey",
+    "securitycode",
+    "verificationcode",
+    "storepass",
+    "keypass",
+    "dbpass",
+    "dbpw",
+    "sqlpw",
+    "sqlpwd",
+    "dbpwd",
+    "userpwd",
+    "rootpw",
+    "rootpwd",
+    "adminpw",
+    "adminpwd",
+    "adminpass",
+    "rootpass",
+    "userpass",
+    "mysqlpass",
+    "smtppass",
+    "ftppass",
+    "securestring",
+    "sshpass",
+    "becomepass",
+    "mailpass",
+    "redispass",
+    "pgpass",
+    "authpass",
+    "privpass",
+    "wifipass",
+)
+
+LAST_WORDS = frozenset(
+    listed("""
+pass pw pwd passwd password passwords passphrase passcode pin pins otp totp cvv cvc csc ssn psk creds
+credential credentials secret secrets mnemonic jwt cookie cookies apikey apikeys dsn tan pat passkey
+keytab passwordhash
+""")
+)
+HARMLESS_BEFORE = {
+    "pass": frozenset(
+        listed("""
+boarding season ski by bus day event rail render shader first second third train forward backward multi
+single one two travel city museum visitor parking guest mountain
+""")
+    ),
+    "pin": frozenset(
+        listed("""
+map gpio data clock push hair rolling bowling drop safety input output
+""")
+    ),
+    "cookie": frozenset(["chocolate", "fortune", "oatmeal"]),
+    "cookies": frozenset(["chocolate", "fortune", "accept", "allow"]),
+    "tan": frozenset(["arc"]),
+}
+
+SECRET_KEYS = frozenset(
+    listed("""
+api access secret private encryption encrypting decryption signing sign account master ssh service
+storage shared aes des rsa hmac dsa ecdsa host server client consumer app application auth
+authentication authorization integration subscription deploy deployment admin root webhook session wifi
+wlan wpa network crypto cipher license licence rest graphql write read sdk ingest ingestion insert user
+developer dev live prod production sandbox merchant payment gateway security csrf cookie jwt pgp gpg ssl
+tls cert registration activation serial vault unseal recovery seed wallet mining bearer functions
+function cognitive openai anthropic azure aws gcp google gemini cohere mistral groq
+huggingface pinecone langsmith langchain langfuse tavily stripe twilio sendgrid slack github gitlab
+discord telegram maps mail smtp ftp psk signature product datadog sentry
+algolia firebase fcm vapid
+""")
+)
+HARMLESS_KEYS = frozenset(
+    listed("""
+for each every of in is on to and or as by with per no any this that same other first last new old if
+public primary foreign partition sort cache idempotency object s3 file issue translation i18n routing
+row message record config registry dedup deduplication group hash index lookup map composite natural
+unique surrogate candidate alternate event project jira bucket blob arrow enter shift control ctrl alt
+escape hot short
+""")
+)
+
+SECRET_CODES = frozenset(
+    listed("""
+security verification otp 2fa fa mfa totp recovery backup login access pin onetime time secret reset unlock
+factor authentication auth authorization verify sms passcode sign signin scratch cvv card device
+activation
+""")
+)
+
+SECRET_TOKENS = frozenset(
+    listed("""
+access auth refresh session reset verification verify csrf xsrf api bot push device bearer jwt oauth
+oauth2 user client invite magic login security service personal deploy registry app application admin
+root sas npm pypi github gitlab slack discord telegram hf huggingface webhook private secret integration
+x fcm apns activation confirmation password link mfa identity federation sts aws azure gcp vault
+""")
+)
+HARMLESS_TOKENS = frozenset(
+    listed("""
+page next continuation sync cursor eos bos pad unk mask sep cls special stop max min input output prompt
+completion total prev previous start end pagination resume skip
+""")
+)
+
+SECRET_PAIRS = frozenset(
+    listed("""
+seedphrase recoveryphrase secretphrase seedwords recoverywords securityanswer secretanswer sessioncookie
+sessionkey connectionstring connstr connectionuri connectionurl codeverifier clientassertion
+passwordhash pwdhash passwordsalt secrethash privatepem keypem keymaterial webhookurl webhooksecret
+secretvalue secretaccess secretbase keybase secretstring passwordvalue passwordplain passwordconfirm
+passwordagain passwordrepeat passwordtext passwordnew passwordold passwordenc passwordencrypted
+credentialvalue tokensecret recoverycode recoverycodes backupcode backupcodes onetimepassword
+privatelines sastoken sasurl keyauth tokenauth passworddigest walletseed maidenanswer samlassertion
+""")
+)
+ADDRESSES = frozenset(
+    listed("""
+database db redis mongo mongodb amqp broker rabbitmq postgres postgresql pg mysql mariadb celery
+clickhouse elastic elasticsearch jdbc sqlalchemy sentry mssql oracle cockroach neo4j smtp ftp ldap proxy
+cache queue
+""")
+)
+
+# In ten languages and more, without accents; the first are looked for anywhere in a name.
+FOREIGN = listed("""
+contrasen motdepasse motsdepasse mdpass passwort kennwort zugangscode geheimnis palavrapasse
+wachtwoord toegangscode losenord adgangskode kodeord passord salasana tunnusluku jelszo
+lozinka zaporka nenosiri wagwoord lykilord lykilorð jelszav slaptazod fjalekalim katasandi matkhau codicesegreto
+codigosecreto codesecret codigoseguridad codigodeseguridad codigoverificacion codigodeverificacion
+clavesecreta claveapi clavedeapi clavedeacceso claveprivada cleapi clesecrete cleprivee cledapi chaveapi
+chiaveapi chiaveprivata chiavesegreta chavesecreta chavedeapi chaveprivada chavedeacesso schlusselapi
+apischlussel geheimschlussel geheimerschlussel apischluessel schluesselapi geheimerschluessel
+privaterschluessel zugangsschlussel privaterschlussel geheimesleutel apisleutel kluczapi tajnyklucz
+kluczprywatny kluczdostepu kodpin tajneheslo sifreniz parolaniz apinyckel hemlignyckel apinokkel
+apiavain apianahtari gizlianahtar пароль пароля парола парол секретныйключ секретнийключ приватныйключ
+ключapi апиключ кодподтверждения лозинка гасло 密码 密碼 口令 密钥 密鑰 秘钥 验证码 驗證碼 令牌 凭证 パスワード 暗証番号 秘密鍵 合言葉 認証コード
+apiキー アクセスキー 비밀번호 비번 암호 비밀키 인증번호 인증코드 api키 액세스키 패스워드
+""")
+FOREIGN_RAW = (
+    "पासवर्ड",
+    "कूटशब्द",
+    "كلمة المرور",
+    "كلمةالمرور",
+    "كلمة السر",
+    "الرقم السري",
+    "كلمةالسر",
+    "كلمه المرور",
+    "رمز عبور",
+    "گذرواژه",
+    "סיסמה",
+    "סיסמא",
+    "รหัสผ่าน",
+    "κωδικός πρόσβασης",
+    "κωδικός",
+    "συνθηματικό",
+    "পাসওয়ার্ড",
+    "கடவுச்சொல்",
+    "గట్టిపదం",
+    "პაროლი",
+    "գաղտնաբառ",
+    "mật khẩu",
+    "пароль",
+)
+FOREIGN_WORDS = frozenset(
+    listed("""
+clave claves senha senhas mdp heslo hesla haslo hasla geslo sifre sifrem sifresi sifreniz parola parool
+sandi losen segredo kodikos contrasenya sifra parole parolata паролата
+""")
+)
+
+PHONE_WORDS = frozenset(
+    listed("""
+phone phones telephone tel mobile mobil msisdn cell cellphone cellular celular movil fax whatsapp handy
+gsm telefon telefono telefone telefoon telefonnummer telefonnr handynummer rufnummer mobilnummer
+mobiltelefon mobilnr puhelin puhelinnumero matkapuhelin komorka telefonu telefonszam telefonni telefonas
+cep telepon phonenumber phoneno phonenr telno telnr mobileno mobilenumber cellno faxno homephone
+workphone telf tlf tfn numtel numerotelephone contactno contactnumber smsnumber sms whatsappnumber
+phonee164 e164 landline hotline callernumber callednumber tonumber fromnumber subscribernumber viber
+nohp sdt dienthoai телефон тел моб мобильный 电话 手机 手机号 手机号码 联系电话 電話 電話番号 携帯 携帯電話 手機 전화 전화번호 휴대폰 휴대전화 연락처
+फोन मोबाइल هاتف جوال טלפון נייד โทรศัพท์ τηλεφωνο κινητο
+""")
+)
+PHONE_EXACT = frozenset(
+    listed("""
+caller callee contact dial ani dnis recipient wa waid callfrom callto
+""")
+)
+PHONE_ENDINGS = ("contactnumber", "contactno", "phonenumber", "mobilenumber", "telephonenumber")
+NO_PHONE = frozenset(
+    listed("""
+id ids type model os brand name status price version count at date time ts verified vendor screen cost
+company carrier code uuid hash label plan minutes
+""")
+)
+CARD_WORDS = frozenset(
+    listed("""
+card pan cc visa mastercard maestro amex kreditkarte karte tarjeta carte cartao carta
+""")
+)
+IDENTIFIERS = frozenset(
+    listed("""
+id ids uuid uuids guid guids hash hashes etag etags ts time times date dates timestamp timestamps at sha
+md5 checksum digest commit revision sha1 sha256 sha512 nonce fingerprint etags isbn ean gtin sku
+""")
+)

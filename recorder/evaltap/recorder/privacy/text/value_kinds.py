@@ -1,0 +1,106 @@
+"""Tell from a value itself what it may be: opaque, a token, a placeholder, code."""
+
+import re
+
+from evaltap.recorder.privacy.text.spelling import listed
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def is_opaque(value: object) -> bool:
+    """Return whether a value looks made by a machine: long, no blanks, and not a plain word."""
+    if not isinstance(value, str) or len(value) < 12 or len(value.split(maxsplit=1)) != 1:
+        return False
+    return (
+        len(value) > 256
+        or any(map(str.isdigit, value))
+        or value.endswith("=")
+        or (len(value) >= 20 and not value.isalpha() and value.lower() != value)
+        or (len(value) >= 16 and value.isalnum() and value[1:].lower() != value[1:])
+        or (len(value) >= 21 and value.isalnum())
+    )
+
+
+def is_token(value: object) -> bool:
+    """Return whether a value under the name of a token is one, and no word, count or setting."""
+    if not isinstance(value, str) or len(value) < 6 or any(map(str.isspace, value)):
+        return False
+    digits = sum(map(str.isdigit, value))
+    return digits == len(value) or (len(value) >= 8 and digits > 0) or is_opaque(value)
+
+
+_PLACEHOLDERS = frozenset(
+    listed("""
+null none nil true false undefined required optional missing invalid incorrect string str text empty yes
+no n/a expired wrong correct reset changed needed unknown the a an not in to for must should too your my
+is was redacted hidden and or number integer boolean bytes object any password secret token username
+email varchar char field value input placeholder todo tbd
+""")
+)
+_VARIABLES = (
+    "<",
+    "[redacted",
+    "***",
+    "•••",
+    "${",
+    "$(",
+    "{{",
+    "{%",
+    "%(",
+    "process.env",
+    "os.environ",
+    "os.getenv",
+    "getenv(",
+    "system.getenv",
+    "env(",
+    "env[",
+    "env.",
+    "import.meta",
+    "secrets.",
+    "vars.",
+    "var.",
+    "!ref",
+    "!sub",
+    "!getatt",
+    "vault:",
+    "@microsoft.keyvault",
+    "your-",
+    "your_",
+    "xxxx",
+    "sys.argv",
+    "getpass",
+    "input(",
+    "config[",
+    "config.get",
+    "settings.",
+    "self.",
+    "this.",
+    "request.",
+    "req.",
+    "args.",
+    "options.",
+    "deno.env",
+    "environment.",
+    "environ[",
+    "[your",
+    "<your",
+)
+_CODE = re.compile(
+    r"!{1,2}[a-z][a-z/_]*|[A-Za-z_][\w.]*\(.*|\$[A-Z_]\w*|%[A-Z_]+%|[A-Za-z_]+(?:\.[A-Za-z_]+)+|[A-Z][A-Z]*(?:_[A-Z]+)+"
+)
+_TYPES = re.compile(
+    r"(?i)(?:str|string|text|bytes|int|any|optional|secretstr|varchar|char|nvarchar)\b[\[(|?.\w\])]*"
+)
+
+
+def is_placeholder(value: str) -> bool:
+    """Return whether a value stands for a secret without being one: `${TOKEN}`, `null`, `***`."""
+    plain = value.strip().lower()
+    return (
+        plain in _PLACEHOLDERS or plain.startswith(_VARIABLES) or not any(map(str.isalnum, plain))
+    )
+
+
+def is_code(value: str) -> bool:
+    """Return whether a word without quotes is an expression or a type: `get_secret()`, `user.pw`."""
+    return bool(_CODE.fullmatch(value) or _TYPES.fullmatch(value))
