@@ -114,6 +114,29 @@ def test_each_score_is_an_event_within_the_span_that_it_judges(
     assert not [path for path, _, _ in server.requests[before:] if path == "/v1/logs"]
 
 
+def test_explanations_are_sent_when_asked_for_and_redacted(
+    evaltap: Evaltap, server: Received
+) -> None:
+    case = make_case(
+        "s-9", [make_turn(answer="write to jane.doe@corp-mail.io")], conversation=[make_turn()]
+    )
+    write_log(Path("t.log.db"), make_records([case], producer_id="q"))
+
+    consume(evaltap, server.url, "--explanations")
+
+    said = {
+        one["gen_ai.conversation.id"]: one.get("gen_ai.evaluation.explanation", "")
+        for one in (record["attributes"] for record in records(server))
+        if one["gen_ai.evaluation.name"] == "final_response_avg_score"
+    }  # fmt: skip
+    assert "does not contain" in said["s-1"]
+    assert "jane.doe" not in said["s-9"]
+    assert "<email:" in said["s-9"]
+    code, _, error = evaltap("consume", "--log", "t.log.db", "--db", "u.duckdb", "--explanations",
+                             "--until-idle")  # fmt: skip
+    assert (code, "goes with --scores-otlp" in error) == (2, True)
+
+
 def test_a_score_that_could_not_be_had_is_an_error_without_a_value(
     evaltap: Evaltap, server: Received
 ) -> None:

@@ -23,6 +23,7 @@ from evaltap.evaluator.live.service import serving
 from evaltap.evaluator.live.status import STUCK_SECONDS, LiveStatus
 from evaltap.evaluator.live.systemd import Systemd
 from evaltap.evaluator.store.database import Store
+from evaltap.schemas.formats.monitor import MonitorFile
 from program import Program
 from watched_traffic import traffic, write_metrics
 
@@ -54,7 +55,7 @@ def consumer(folder: Path) -> Iterator[Program]:
     Path("monitor.json").write_text(json.dumps(rules))
     started = Program(
         ["consume", "--log", "t.log.db", "--db", "t.duckdb", "--metrics", "m.json",
-         "--monitor", "monitor.json", "--serve", "0"], folder / "said",
+         "--monitor", "monitor.json", "--metrics-port", "0"], folder / "said",
     )  # fmt: skip
     yield started
     started.process.kill()
@@ -87,6 +88,14 @@ def test_probes_and_figures_of_a_running_consumer(consumer: Program) -> None:
     assert 'evaltap_turns_landed_total{app="shop"}' in text
     assert 'evaltap_turn_latency_seconds_bucket{app="shop",le="+Inf"}' in text
     assert "s-0-1" not in text, "no ids of cases"
+    asked = urllib.request.Request(
+        f"{url}/metrics", headers={"Accept": "application/openmetrics-text"}
+    )
+    with urllib.request.urlopen(asked, timeout=10) as answer:
+        kind, opened = answer.headers["Content-Type"], answer.read().decode()
+    assert kind.startswith("application/openmetrics-text; version=1.0.0")
+    assert opened.endswith("# EOF\n")
+    assert "# TYPE evaltap_turns_landed counter\n" in opened
     assert consumer.stop() == 0
 
 
@@ -228,6 +237,34 @@ def test_figures_are_of_stored_rows_and_the_estimates_own(
     key = (rate["slice"]["app"], "helpful", "7d")
     assert found["evaltap_pass_ratio"].samples[key] == pytest.approx(rate["rate"], abs=0.05)
     assert found["evaltap_cases_unscored"].samples[()] == 0
+
+
+def test_figures_say_what_is_left_of_a_budget_and_how_near_an_alarm_is() -> None:
+    rules = MonitorFile.model_validate(
+        {"score": [{"name": "judged", "metrics": ["helpful"], "budget": {"usdPerDay": 5}},
+                   {"name": "calls", "metrics": ["helpful"], "budget": {"callsPerDay": 5}}]}
+    )  # fmt: skip
+    with Store(":memory:") as store:
+        columns = (
+            "run_id, app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name,"
+        )
+        for metric, usd, days in (("helpful", 0.5, 0), ("helpful", 4, 2), ("other", 4, 0)):
+            store.execute(
+                f"INSERT INTO judge_calls ({columns} sample_index, judge, status, cached, cost_usd,"
+                " scored_at)"
+                " VALUES ('r', 'a', '', 's', 't', 1, $metric, 0, 'judge', 'passed', false, $usd,"
+                " (now() AT TIME ZONE 'UTC') - to_days($days))",
+                {"metric": metric, "usd": usd, "days": days},
+            )
+        store.execute("INSERT INTO manifests (producer_id, highest_seq, drops, closing, stated_at, landed_at)"
+                      " VALUES ('p', 3, '{}', false, now(), now())")  # fmt: skip
+        found = {
+            one.name: one.samples for one in figures(store, rules=rules, evidence={"helpful": 0.25})
+        }
+
+    assert found["evaltap_budget_left_usd"] == {("judged",): 4.5}
+    assert found["evaltap_watch_evidence_ratio"] == {("helpful",): 0.25}
+    assert found["evaltap_turns_missing"] == {(): 3}
 
 
 def test_doctor_sees_what_waits_for_scores(

@@ -20,6 +20,7 @@ from evaltap.cli.options.live import (
     add_scores_otlp,
     add_serve,
     check_receivers,
+    evidence_of,
     figures_of,
     otlp_outboxes,
     read_monitor,
@@ -85,6 +86,7 @@ class ConsumeOptions:
     json: bool
     publish: PublishOptions
     scores_otlp: str | None
+    explanations: bool
     scoring: ScoringOptions
     guards: GuardOptions
     where: LiveEngineOptions
@@ -285,12 +287,16 @@ def _duties(
 ) -> "list[Duty]":
     """Return what the consumer does beside landing and scoring; `opened` closes it."""
     code = options.scoring.allow_code
+    watching = watchers(options.command, options.monitor, rules, store, allow_code=code)
     closed: list[Duty] = [
-        *watchers(options.command, options.monitor, rules, store, allow_code=code),
+        *watching,
         *outboxes(options.publish, store),
-        *otlp_outboxes(options.scores_otlp, store),
-        *figures_of(store, service, serve=options.serve is not None, endpoint=options.scores_otlp),
-    ]
+        *otlp_outboxes(options.scores_otlp, store, explanations=options.explanations),
+        *figures_of(
+            store, service, rules, serve=options.serve is not None, endpoint=options.scores_otlp,
+            evidence=lambda: evidence_of(watching),
+        ),
+    ]  # fmt: skip
     for duty in closed:
         opened.callback(duty.close)
     return [*_log_cursors(options, source, store, opened), *closed, service.reload]

@@ -5,14 +5,16 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from evaltap.cli.listening import host_and_port
 from evaltap.cli.options.code import code_allowed
+from evaltap.cli.options.redaction import text_redactor
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import did_you_mean
 
@@ -45,6 +47,7 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     """Add `--serve`."""
     parser.add_argument(
         "--serve",
+        "--metrics-port",
         type=address,
         metavar="HOST:PORT",
         help="answer probes on /healthz and /readyz, and Prometheus on /metrics (a port alone: this machine"
@@ -56,24 +59,44 @@ def add_scores_otlp(parser: argparse.ArgumentParser) -> None:
     """Add `--scores-otlp`."""
     parser.add_argument(
         "--scores-otlp",
+        "--otlp-scores",
         metavar="URL",
         help="send each score of a turn as an OpenTelemetry event gen_ai.evaluation.result, and figures each"
         " minute, to an OTLP endpoint, as http://collector:4318 (headers: OTEL_EXPORTER_OTLP_HEADERS)",
     )
+    parser.add_argument(
+        "--explanations",
+        action="store_true",
+        help="with --scores-otlp: send the reasons of metrics and judges, too, redacted; they quote what was"
+        " said",
+    )
 
 
-def otlp_outboxes(endpoint: str | None, store: "Store") -> "list[Outbox]":
+def otlp_outboxes(
+    endpoint: str | None, store: "Store", *, explanations: bool = False
+) -> "list[Outbox]":
     """Return the outbox of scores for an OTLP endpoint, none without one."""
+    if endpoint is None and explanations:
+        raise InputError("--explanations: goes with --scores-otlp; add it")
     if endpoint is None:
         return []
     from evaltap.evaluator.live.otlp import OtlpWriter, otlp_scores
     from evaltap.evaluator.live.outbox import Outbox
 
-    return [Outbox(store, OtlpWriter(endpoint), urlsplit(endpoint).netloc, otlp_scores)]
+    scores = otlp_scores
+    if explanations:  # under the name by which the outbox knows how far it is
+        scores = update_wrapper(partial(otlp_scores, explained=text_redactor()), otlp_scores)
+    return [Outbox(store, OtlpWriter(endpoint), urlsplit(endpoint).netloc, scores)]
 
 
 def figures_of(
-    store: "Store", service: "Running", *, serve: bool, endpoint: str | None
+    store: "Store",
+    service: "Running",
+    rules: "MonitorFile",
+    *,
+    serve: bool,
+    endpoint: str | None,
+    evidence: "Callable[[], Mapping[str, float]]",
 ) -> "list[Figures]":
     """Return the duty that keeps the figures of `/metrics` and of OTLP; none where nobody reads them."""
     if not serve and endpoint is None:
@@ -81,7 +104,8 @@ def figures_of(
     from evaltap.evaluator.live.figures import Figures
     from evaltap.evaluator.live.otlp import OtlpWriter
 
-    return [Figures(store, service.status, OtlpWriter(endpoint) if endpoint else None)]
+    otlp = OtlpWriter(endpoint) if endpoint else None
+    return [Figures(store, service.status, otlp, rules=rules, evidence=evidence)]
 
 
 def address(text: str) -> tuple[str, int]:
@@ -200,6 +224,14 @@ def watchers(
         outbox.add(found)
 
     return [Watcher(store, rules, say), outbox]
+
+
+def evidence_of(duties: "Sequence[Duty]") -> "Mapping[str, float]":
+    """Return how near each watch was to an alarm at the last look, by its name."""
+    from evaltap.evaluator.live.watcher import Watcher
+
+    return {name: one for duty in duties if isinstance(duty, Watcher)
+            for name, one in duty.evidence.items()}  # fmt: skip
 
 
 def check_receivers(

@@ -42,3 +42,18 @@ def case_redactor() -> "Callable[[CaseData], CaseData]":
         return numbered
 
     return redact
+
+
+def text_redactor() -> Callable[[str], str]:
+    """Return what redacts a text as the answers of cases are redacted."""
+    redact = case_redactor()
+
+    def redacted(text: str) -> str:
+        case: CaseData = {
+            "evalId": "-",
+            "actualConversation": [{"finalResponse": {"role": "assistant", "content": text}}],
+        }
+        (turn,) = redact(case)["actualConversation"]
+        return str((turn.get("finalResponse") or {}).get("content") or "")
+
+    return redacted

@@ -1,18 +1,21 @@
 """Figures in the text format of Prometheus, with a bounded number of label values."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 OTHER: Final = "other"
 MOST_VALUES: Final[Mapping[str, int]] = {
     "app": 50, "model": 50, "metric": 100, "slice": 20, "watch": 100, "reason": 50, "status": 10,
-    "window": 5, "le": 50, "version": 1,
+    "window": 5, "rule": 50, "le": 50, "version": 1,
 }  # fmt: skip
 """Of each label; those with the largest figures keep their names, the rest is `other`."""
 
+_DESCRIBED: Final = re.compile(r"^(# (?:HELP|TYPE) )(\S+)_total ")
 Kind = Literal["counter", "gauge", "histogram"]
 
 
@@ -37,6 +40,12 @@ class Family:
 def exposition(families: Iterable[Family]) -> str:
     """Return the text that Prometheus reads."""
     return "\n".join(line for family in bounded(families) for line in _lines(family)) + "\n"
+
+
+def open_metrics(text: str) -> str:
+    """Return figures as OpenMetrics: a counter is described without its suffix, and there is an end."""
+    lines = [_DESCRIBED.sub(r"\1\2 ", line) for line in text.splitlines()]
+    return "\n".join([*lines, "# EOF"]) + "\n"
 
 
 def bounded(families: Iterable[Family]) -> list[Family]:

@@ -1,7 +1,7 @@
 """A duty of the consumer: its figures, from stored rows, so that they survive a restart."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
@@ -10,18 +10,24 @@ from typing import Final
 from evaltap.evaluator.cases.identity import ChangedCases
 from evaltap.evaluator.estimates.rates import estimate_rates
 from evaltap.evaluator.estimates.scope import Scope
+from evaltap.evaluator.landing.seq_ranges import size
 from evaltap.evaluator.live.exposition import Family, bounded, exposition
 from evaltap.evaluator.live.otlp import METRICS_SECONDS, EndpointAway, OtlpWriter
 from evaltap.evaluator.live.status import LiveStatus
 from evaltap.evaluator.live.watcher import MOST_OF_TIME
+from evaltap.evaluator.maintenance.completeness import landed_accounts
 from evaltap.evaluator.maintenance.lag import oldest_unscored
 from evaltap.evaluator.monitoring.history import read_alerts
 from evaltap.evaluator.store.database import Store, sql
+from evaltap.schemas.formats.monitor import MonitorFile
 
 LOOK_SECONDS: Final = 5.0
 WINDOWS: Final = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
 BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 """Seconds."""
+
+
+NO_EVIDENCE: Final[Mapping[str, float]] = {}
 
 
 class Figures:
@@ -33,11 +39,15 @@ class Figures:
         status: LiveStatus,
         otlp: OtlpWriter | None = None,
         *,
+        rules: MonitorFile | None = None,
+        evidence: Callable[[], Mapping[str, float]] = lambda: NO_EVIDENCE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._status = status
         self._otlp = otlp
+        self._rules = rules or MonitorFile()
+        self._evidence = evidence
         self._sent_at = 0.0
         self._clock = clock
         self._not_before = 0.0
@@ -52,7 +62,7 @@ class Figures:
         if began < self._not_before:
             return False
         with self._store.unlimited_memory():
-            found = figures(self._store)
+            found = self._figures()
         self._status.set_metrics(exposition(found))
         self._send(found)
         took = self._clock() - began
@@ -79,18 +89,32 @@ class Figures:
         if self._otlp is not None:
             self._sent_at = 0.0
             with self._store.unlimited_memory():
-                self._send(figures(self._store))
+                self._send(self._figures())
             self._otlp.close()
 
+    def _figures(self) -> list[Family]:
+        return figures(self._store, rules=self._rules, evidence=self._evidence())
 
-def figures(store: Store, now: datetime | None = None) -> list[Family]:
-    """Return the figures of a store; `now` (aware) ends the windows of rates."""
+
+def figures(
+    store: Store,
+    now: datetime | None = None,
+    *,
+    rules: MonitorFile | None = None,
+    evidence: Mapping[str, float] = NO_EVIDENCE,
+) -> list[Family]:
+    """Return the figures of a store; `now` (aware) ends the windows of rates.
+
+    `rules` have budgets; `evidence` says how near each watch is to an alarm.
+    """
     return [
         *_counts(store),
         *_traffic(store),
         *_rates(store, now or datetime.now(UTC)),
         *_judges(store),
         *_state(store),
+        _budgets(store, rules or MonitorFile()),
+        _evidence(evidence),
     ]
 
 
@@ -147,6 +171,10 @@ def _bound(seconds: float) -> str:
 
 def _rates(store: Store, now: datetime) -> list[Family]:
     labels = ("app", "metric", "window")
+    disagreement = Family(
+        "evaltap_judge_disagreement_ratio", "gauge", "Share of turns whose judges did not agree.",
+        ("metric", "window"),
+    )  # fmt: skip
     found = {
         "rate": Family("evaltap_pass_ratio", "gauge", "Pass rate of the traffic.", labels),
         "low": Family("evaltap_pass_ratio_low", "gauge", "Lower end of its 95 % interval.", labels),
@@ -164,7 +192,12 @@ def _rates(store: Store, now: datetime) -> list[Family]:
             data = rate.data()
             for name, family in found.items():
                 family.add((rate.slice["app"], rate.metric, window), data[name])
-    return [*found.values()]
+        judged = estimate_rates(
+            store, Scope(since=now - length), signal="judge_disagreement", now=now
+        )
+        for rate in judged.rates:
+            disagreement.add((rate.metric, window), rate.rate)
+    return [*found.values(), disagreement]
 
 
 def _judges(store: Store) -> list[Family]:
@@ -181,6 +214,27 @@ def _judges(store: Store) -> list[Family]:
     return [cost, calls]
 
 
+def _evidence(evidence: Mapping[str, float]) -> Family:
+    found = Family(
+        "evaltap_watch_evidence_ratio", "gauge", "What speaks for a change, over what raises an alarm.",
+        ("watch",),
+    )  # fmt: skip
+    for watch, share in evidence.items():
+        found.add((watch,), share)
+    return found
+
+
+def _budgets(store: Store, rules: MonitorFile) -> Family:
+    left = Family(
+        "evaltap_budget_left_usd", "gauge", "Left of the rule's budget of today.", ("rule",)
+    )
+    for rule in rules.score:
+        if rule.budget is not None and rule.budget.usd_per_day is not None:
+            ((spent,),) = store.rows(_SPENT_TODAY, {"metrics": rule.metrics})
+            left.add((rule.name,), max(0.0, rule.budget.usd_per_day - spent))
+    return left
+
+
 def _state(store: Store) -> list[Family]:
     lag = Family(
         "evaltap_scoring_lag_seconds", "gauge", "Age of the oldest case that waits for its scores."
@@ -189,13 +243,17 @@ def _state(store: Store) -> list[Family]:
     behind = oldest_unscored(store)
     waiting.add((), behind.cases)
     lag.add((), behind.seconds)
+    missing = Family(
+        "evaltap_turns_missing", "gauge", "Turns that producers numbered and nobody has."
+    )
+    missing.add((), float(sum(size(account.lost) for account in landed_accounts(store))))
     firing = Family("evaltap_alert_firing", "gauge", "1 while an alarm is on.", ("watch", "slice"))
     for alert in read_alerts(store):
         slice_ = " ".join(f"{name}={value}" for name, value in alert.event.slice.items())
         firing.add((alert.event.watch, slice_), float(alert.began))
     build = Family("evaltap_build_info", "gauge", "The running version.", ("version",))
     build.add((version("evaltap"),), 1.0)
-    return [lag, waiting, firing, build]
+    return [lag, waiting, missing, firing, build]
 
 
 _DROPPED: Final = """
@@ -203,6 +261,10 @@ SELECT reason, sum(turns) FROM (
   SELECT m.producer_id, d.key AS reason, max(d.value::BIGINT) AS turns
   FROM manifests m, json_each(m.drops) d GROUP BY ALL
 ) GROUP BY ALL
+"""
+_SPENT_TODAY: Final = """
+SELECT coalesce(sum(cost_usd), 0) FROM judge_calls
+WHERE metric_name IN $metrics::VARCHAR[] AND scored_at >= (now() AT TIME ZONE 'UTC')::DATE
 """
 _LETTERS: Final = "SELECT reason, count(*) FROM dead_letters GROUP BY ALL"
 _SCORED: Final = (

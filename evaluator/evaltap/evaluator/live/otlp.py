@@ -107,14 +107,23 @@ class OtlpWriter:
         return "" if 200 <= status < 300 else f"answered {path} with {status}"
 
 
-def otlp_scores(store: Store, at: datetime, key: str, limit: int) -> list[Item]:
-    """Return the next scores of turns of live runs as log records, one for each row."""
+Redact = Callable[[str], str]
+
+
+def otlp_scores(
+    store: Store, at: datetime, key: str, limit: int, *, explained: Redact | None = None
+) -> list[Item]:
+    """Return the next scores of turns of live runs as log records, one for each row.
+
+    With `explained`, which redacts a text, they hold the reasons that metrics gave.
+    """
     found = store.records(sql(__name__, "otlp_scores"), {"at": at, "key": key, "limit": limit})
-    return [Item(row["scored_at"], row["score_id"], _record(row)) for row in found]
+    return [Item(row["scored_at"], row["score_id"], _record(row, explained)) for row in found]
 
 
-def _record(row: Mapping[str, Any]) -> Json:
+def _record(row: Mapping[str, Any], explained: Redact | None) -> Json:
     """Return a score as a log record, within the span that it judges."""
+    reason = row["reason"] if explained is not None else None
     failed = row["status"] == "error"
     attributes = {
         "gen_ai.evaluation.name": row["metric_name"],
@@ -122,6 +131,7 @@ def _record(row: Mapping[str, Any]) -> Json:
         "gen_ai.evaluation.score.label": None
         if failed
         else _LABELS.get(row["status"], row["status"]),
+        "gen_ai.evaluation.explanation": explained(reason) if explained and reason else None,
         "error.type": "evaluator_error" if failed else None,
         "gen_ai.conversation.id": row["eval_id"],
         "evaltap.evaluator.id": row["evaluator_name"],

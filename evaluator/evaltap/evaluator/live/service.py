@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
-from evaltap.evaluator.live.exposition import CONTENT_TYPE
+from evaltap.evaluator.live.exposition import CONTENT_TYPE, OPEN_METRICS, open_metrics
 from evaltap.evaluator.live.status import LiveStatus
 from evaltap.schemas.errors import InputError
 
@@ -56,6 +56,10 @@ def serving(status: LiveStatus, host: str, port: int) -> Iterator[str]:
             """Answer with a status and a text."""
             found = answers.get(self.path.partition("?")[0])
             code, text, kind = found() if found else (404, f"{', '.join(answers)}\n", _TEXT)
+            if kind == CONTENT_TYPE and "application/openmetrics-text" in self.headers.get(
+                "Accept", ""
+            ):
+                text, kind = open_metrics(text), OPEN_METRICS
             body = text.encode()
             self.send_response(code)
             self.send_header("Content-Type", kind)

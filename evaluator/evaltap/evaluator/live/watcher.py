@@ -8,6 +8,7 @@ from typing import Final
 
 from evaltap.evaluator.cases.identity import ChangedCases
 from evaltap.evaluator.monitoring.history import Alert, note_alerts
+from evaltap.evaluator.monitoring.model import Event
 from evaltap.evaluator.monitoring.replay import replay
 from evaltap.evaluator.monitoring.rules import SILENCE
 from evaltap.evaluator.store.database import Store
@@ -46,6 +47,8 @@ class Watcher:
         self._due = True
         self._not_before = 0.0
         self._changed_at = clock()
+        self.evidence: dict[str, float] = {}
+        """By watch, what spoke for a change at the last look, over what raises an alarm."""
 
     def begin(self) -> None:
         """Nothing: what is stored is looked at with the first step."""
@@ -85,6 +88,16 @@ class Watcher:
         names = [one.name for one in self.rules.watch]
         with self._store.unlimited_memory():
             events = replay(self._store, chosen, now=self._now())
+            self.evidence = _evidence(events)
             found = note_alerts(self._store, events, names)
         if found:
             self._told(found)
+
+
+def _evidence(events: Sequence[Event]) -> dict[str, float]:
+    last = {(one.watch, *one.slice.items()): one for one in events}
+    found: dict[str, float] = {}
+    for event in last.values():
+        if event.evidence is not None:
+            found[event.watch] = max(found.get(event.watch, 0.0), event.evidence)
+    return found
