@@ -17,6 +17,8 @@ from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.readers import Readers
 from evaltap.evaluator.summaries.summaries import Summaries
 from page_store import NOON, support_store
+from shop import Asked as Turn
+from shop import landed
 
 ASKED = Asked({}, Person("ann", "admin"), Path("x.duckdb"), now=NOON + timedelta(days=2))
 
@@ -50,6 +52,22 @@ def test_the_overview_of_a_file_ends_with_its_last_turn(store: Store) -> None:
     assert page.reasons[0].count == max(one.count for one in page.reasons)
     assert page.tools[0].tool == "search"
     assert (page.tools[0].calls, page.tools[0].errors) == (1, 1)
+
+
+def test_crashes_are_among_the_reasons_without_any_metric(tmp_path: Path) -> None:
+    asked = [
+        Turn("Where is it?", error="TimeoutError"),
+        Turn("And B-7?", error="TimeoutError"),
+        Turn("Hi"),
+    ]
+    with Store(landed(tmp_path, asked, metrics=())) as store:
+        Summaries(store).refresh()
+        with Readers(store).reading() as reader:
+            (found,) = overview.read(reader, ASKED).reasons
+
+    assert (found.metric, found.status, found.count) == ("TimeoutError", "crashed", 2)
+    assert found.text == "it broke"
+    assert "status%3Acrashed" in found.href
 
 
 def test_nothing_in_a_span_is_no_zero(store: Store) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 WIDTH: Final = 640
 HEIGHT: Final = 120
 _TOP: Final = 4
+_DASH: Final = 6
 
 Place = Callable[[Any], float]
 
@@ -142,15 +143,17 @@ def _said(value: float | None, form: str) -> str:
 
 
 def _path(points: Sequence[Point], x: Place, y: Place) -> str:
-    """Return a path with a gap where nothing is known."""
+    """Return a path with a gap where nothing is known; a lone point is a dash."""
     parts, drawing = [], False
     for place, point in enumerate(points):
         if point.value is None:
             drawing = False
             continue
-        parts.append(f"{'L' if drawing else 'M'}{x(place)} {y(point.value)}")
-        if not drawing:
-            parts.append("h.01")  # so that a lone point is seen
+        lone = not drawing and (place + 1 == len(points) or points[place + 1].value is None)
+        if lone:
+            parts.append(f"M{x(place) - _DASH / 2} {y(point.value)}h{_DASH}")
+        else:
+            parts.append(f"{'L' if drawing else 'M'}{x(place)} {y(point.value)}")
         drawing = True
     return "".join(parts)
 

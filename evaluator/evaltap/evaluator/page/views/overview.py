@@ -24,9 +24,22 @@ SELECT metric_name, status, reason, scored_at FROM (
     WHERE severity >= 3 AND last_at >= $start AND first_at < $until
       AND ($app::VARCHAR = '' OR app_name = $app)
   ) USING (app_name, eval_set_id, eval_id)
-  WHERE t.status IN ('failed', 'crashed', 'error')
+  WHERE t.status IN ('failed', 'error')
   ORDER BY t.scored_at DESC LIMIT 1000
 )
+"""
+# A crash is one whatever the metrics, and also where there are none.
+_CRASHES: Final = """
+SELECT coalesce(error_type, if(status = 'error', 'error', 'did not end')) AS kind,
+       coalesce(error_message, ''), started_at
+FROM turns t SEMI JOIN (
+  SELECT app_name, eval_set_id, eval_id FROM case_index
+  WHERE severity = 5 AND last_at >= $start AND first_at < $until
+    AND ($app::VARCHAR = '' OR app_name = $app)
+) USING (app_name, eval_set_id, eval_id)
+WHERE status IN ('error', 'incomplete') AND started_at >= $start AND started_at < $until
+QUALIFY turn_revision = max(turn_revision) OVER (PARTITION BY app_name, eval_set_id, eval_id, invocation_id)
+ORDER BY started_at DESC LIMIT 1000
 """
 
 
@@ -55,6 +68,7 @@ class Reason:
     """Failures of one kind among the last ones."""
 
     metric: str
+    """Or the type of the error that ended the run."""
     status: str
     text: str
     count: int
@@ -289,11 +303,14 @@ def _reasons(reader: StoreReader, asked: Asked, span: Span) -> tuple[Reason, ...
     for metric, status, reason, at in reader.rows(_REASONS, span.parameters(asked["app"])):
         text = readable(reason)
         groups.setdefault((metric, status, pattern(text)), []).append((text, at))
+    for kind, message, at in reader.rows(_CRASHES, span.parameters(asked["app"])):
+        groups.setdefault((kind, "crashed", pattern(message)), []).append((message, at))
     ranked = sorted(groups.items(), key=lambda one: -len(one[1]))
     return tuple(
         Reason(
             metric, status, one_line(members[0][0], 200) or "no reason given", len(members),
-            min(at for _, at in members), _cases(asked, f"metric:{metric}={status}", span),
+            min(at for _, at in members),
+            _cases(asked, "status:crashed" if status == "crashed" else f"metric:{metric}={status}", span),
         )
         for (metric, status, _), members in ranked[:8]
     )  # fmt: skip
