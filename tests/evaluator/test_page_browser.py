@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from page_attacks import MANY, attack_cases
+from page_pictures import work
 from page_server import Served, served
 from page_store import GENEROUS, support_store
 
@@ -28,6 +29,12 @@ PAGES = [
     "/review",
     "/runs",
     "/coverage",
+    f"/expected?set=live&id={GENEROUS}&app=shop",
+    "/basket",
+    "/basket?as=inputs&format=huggingface",
+    "/judges",
+    "/changes",
+    "/settings",
     "/compare?show=all",
     "/delivery?id=s-too-generous",
     "/alerts",
@@ -39,7 +46,10 @@ PAGES = [
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The page of a support agent's store."""
     folder = tmp_path_factory.mktemp("page")
-    with served(support_store(folder, count=60), folder) as found:
+    golden = folder / "golden.evalset.json"
+    golden.write_text('{"evalSetId": "golden", "evalCases": []}')
+    with served(support_store(folder, count=60), folder, sets=(golden,)) as found:
+        work(found, 60)
         yield found
 
 

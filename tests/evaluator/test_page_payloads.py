@@ -48,11 +48,25 @@ def check(page: Served, path: str) -> str:
     return answer.text
 
 
+def expect(page: Served, key: str) -> None:
+    """Use what was done as expected, edited to be a payload."""
+    seen = page.ask(f"/expected?{key}").text.partition('name="seen" value="')[2].partition('"')[0]
+    form = {"case": key, "seen": seen, "turn-1": "1", "answer-1": key}
+    assert page.ask("/expected/use", "POST", headers=SAME, form=form).status == 303
+
+
 def visit(page: Served, payloads: list[str]) -> None:
     """Ask for every page with payloads in what it shows and in what it is asked for."""
     rows = json.loads(page.ask("/cases?format=json&sort=oldest").body)["data"]["rows"]
     assert rows
-    for path in ("/", "/cases", "/runs", "/delivery", "/alerts", "/review"):
+    for number, row in enumerate(rows):
+        page.ask("/basket/pick", "POST", headers=SAME, form={"case": row["key"]})
+        if number % 2:
+            expect(page, row["key"])
+    for path in (
+        "/", "/cases", "/runs", "/delivery", "/alerts", "/review", "/judges", "/changes", "/basket",
+        "/basket?as=recorded",
+    ):  # fmt: skip
         check(page, path)
     keys = {
         (case["app"], case["eval_set_id"], case["eval_id"])
@@ -60,12 +74,17 @@ def visit(page: Served, payloads: list[str]) -> None:
     }
     for app, name, eval_id in keys:
         query = urlencode({"set": name, "id": eval_id, "app": app})
+        check(page, f"/expected?{query}")
         assert "hacked=1" in check(page, f"/case?{query}") or "hacked" not in eval_id
     for text in payloads:
         given = urlencode({"q": text, "id": text, "set": text, "app": text, "metric": text, "sort": text,
                            "after": text, "a": text, "b": text, "range": text, "at": text, "run": text,
-                           "queue": text, "next": text, "view": text})  # fmt: skip
-        for path in ("/", "/cases", "/case", "/compare", "/delivery", "/review"):
+                           "queue": text, "next": text, "view": text, "as": text, "format": text,
+                           "name": text, "who": text, "added": text, "file": text})  # fmt: skip
+        for path in (
+            "/", "/cases", "/case", "/compare", "/delivery", "/review", "/expected", "/basket", "/changes",
+            "/judges",
+        ):  # fmt: skip
             check(page, f"{path}?{given}")
 
 

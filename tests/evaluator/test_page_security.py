@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from evaltap.evaluator.page.asked import local_path
 from evaltap.evaluator.page.routes import PAGES
 from evaltap.evaluator.page.security.access import (
     IDLE_SECONDS,
@@ -15,7 +16,7 @@ from evaltap.evaluator.page.security.access import (
     Access,
     Person,
 )
-from evaltap.evaluator.page.security.login import Attempts, local_path
+from evaltap.evaluator.page.security.login import Attempts
 from evaltap.evaluator.page.security.site import Site, split_host
 from page_server import SAME, Served, nonce_of, served
 from page_store import support_store

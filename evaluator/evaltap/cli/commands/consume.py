@@ -33,7 +33,7 @@ from evaltap.cli.options.logs import (
     report_telemetry,
     tell_where_it_begins,
 )
-from evaltap.cli.options.page import add_page, page
+from evaltap.cli.options.page import add_page
 from evaltap.cli.options.scoring import (
     ScoringOptions,
     add_scoring,
@@ -82,6 +82,7 @@ class ConsumeOptions:
     monitor: Path | None
     serve: tuple[str, int] | None
     ui: str | None
+    sets: tuple[Path, ...]
     report: tuple[Path, ...]
     json: bool
     publish: PublishOptions
@@ -226,20 +227,20 @@ def _consume(
     from evaltap.evaluator.live.consumer import Consumer
     from evaltap.evaluator.remote.server import served
 
+    references = options.scoring.read_references()
     with (
         closing(
             open_source(options.log, until_idle=options.until_idle, partitions=options.partitions)
         ) as source,
         open_store(options.db) as store,
         served(store),
-        page(options.command, options.ui, store) as shown,
+        service.page.serving(options.ui, store, references, options.sets) as shown,
         progress("turns landed", logged=False) as show,
         ExitStack() as opened,
     ):
         moved = remember(options.log, source, store)
         tell_where_it_begins(options.command, options.log, options.begin, source, store)
         rules = read_monitor(options.monitor, scorer)
-        references = options.scoring.read_references()
         pending = None
         if scorer is not None:
             pending = pending_scorer(

@@ -41,6 +41,7 @@ class CurateOptions:
     metric: tuple[str, ...]
     fixed: Path | None
     unit: str | None
+    all: bool
     limit: int | None
     seed: str | None
     keep_unproven: bool
@@ -102,6 +103,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="with --as regression: recordings of a version without the failures, which must pass",
     )
     add("--unit", choices=("session", "turn"), help="what a case is (default: session)")
+    add(
+        "--all",
+        action="store_true",
+        help="take all that fits: no draw, and near-duplicates, too",
+    )
     add("--limit", type=positive, metavar="N", help="at most so many cases")
     add("--seed", metavar="TEXT", help="another seed makes another draw")
     add(
@@ -179,6 +185,8 @@ def _recipe(options: CurateOptions) -> "Recipe":
         recipe = BUILT_IN["approved"]
     else:
         recipe = built_in(options.like or "representative")
+    if options.all:
+        recipe = recipe.everything()
     expect = {"recorded": "none"}.get(options.expect or "", options.expect)
     recipe = recipe.changed(
         expect=expect, unit=options.unit, limit=options.limit, seed=options.seed,

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +12,6 @@ from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
     from evaltap.schemas.formats.case import CaseData
-
-OURS = ("trpc", "adk", "jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class ExportOptions:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    from evaltap.evaluator.datasets.exports.tools import FORMS
+    from evaltap.evaluator.datasets.exports.forms import ENDINGS
 
     parser.epilog = (
         "examples:\n"
@@ -57,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--out", required=True, type=Path, metavar="P", help="the file to write; huggingface: a folder"
     )  # fmt: skip
-    add("--format", choices=(*OURS, *FORMS), help="default: by the ending of the file")
+    add("--format", choices=ENDINGS, help="default: by the ending of the file")
     add("--id", metavar="ID", help="the eval set's id (default: its own, or the file's name)")
     add("--with-actual", action="store_true", help="deepeval, openai-evals: also what was recorded")
     add("--check", action="store_true", help="write nothing; exit code 1 where the file differs")
@@ -88,11 +86,13 @@ def run(options: ExportOptions) -> int:
 
 
 def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) -> int:
+    from evaltap.evaluator.datasets.exports.forms import files_of
     from evaltap.schemas.files.documents import eval_set_name, write_bytes
     from evaltap.schemas.text import counted
 
     name = options.id or set_id or eval_set_name(options.out)
-    files = _files(options, cases, name)
+    made = files_of(options.form, cases, name, with_actual=options.with_actual)
+    files = {Path(f"{options.out}{ending}"): content for ending, content in made.items()}
     if options.check:
         stale = [
             path
@@ -109,30 +109,11 @@ def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) ->
     return 0
 
 
-def _files(options: ExportOptions, cases: "Sequence[CaseData]", name: str) -> Mapping[Path, bytes]:
-    from evaltap.evaluator.datasets.exports.rows import json_lines
-    from evaltap.evaluator.datasets.exports.tools import FORMS
-    from evaltap.schemas.files import adk, canonical
-    from evaltap.schemas.files.run_error import with_run_errors
-    from evaltap.schemas.formats.case import EvalCase, EvalSet
-
-    form = options.form
-    if form in FORMS:
-        made = FORMS[form](cases, name, with_actual=options.with_actual)
-        return {Path(f"{options.out}{ending}"): content for ending, content in made.items()}
-    if form == "jsonl":
-        return {options.out: json_lines(list(cases))}
-    shown: Iterable[CaseData] = map(with_run_errors, cases) if form == "trpc" else cases
-    models = [EvalCase.model_validate(case) for case in shown]
-    eval_set = EvalSet(eval_set_id=name, name=name, eval_cases=models)
-    data = adk.to_adk(eval_set) if form == "adk" else eval_set.model_dump(by_alias=True)
-    return {options.out: canonical.dumps(data)}
-
-
 def _say_what_is_left_out(options: ExportOptions, cases: "Sequence[CaseData]") -> None:
     from evaltap.evaluator.datasets.exports.rows import NOT_CARRIED
+    from evaltap.evaluator.datasets.exports.tools import FORMS
 
-    if options.form in OURS:
+    if options.form not in FORMS:
         return
     for name in NOT_CARRIED:
         if count := sum(1 for case in cases if case.get(name)):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from evaltap.cli.listening import listening
 from evaltap.cli.options.common import add_database, open_store
-from evaltap.cli.options.page import PORT
+from evaltap.cli.options.page import PORT, add_sets, redact
 from evaltap.cli.options.scoring import add_given_references, read_references
 from evaltap.cli.signals import stopped_by_signals
 from evaltap.schemas.errors import InputError
@@ -81,10 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--link", action="store_true", help="print a new link for the page that runs, and end")
     add("--invite", choices=ROLES, help="print a link for a colleague with this role, and end")
     add("--name", default="", help="the colleague's name, or your own in reviews")
-    add(
-        "--set", dest="sets", action="append", default=[], type=Path, metavar="SET",
-        help="an eval set that traffic is compared with under Coverage; may be repeated",
-    )  # fmt: skip
+    add_sets(parser)
     add("--no-open", dest="open", action="store_false", help="print the link without opening it")
     add("--json", action="store_true", help="print the link as JSON")
     parser.set_defaults(run=run, options=UiOptions)
@@ -135,6 +132,7 @@ def _serve(options: UiOptions, access: "Access", me: "Person") -> int:
             site=site,
             references=references,
             sets=options.sets,
+            redact=redact,
         )
         tls = {}
         if options.tls_cert is not None:

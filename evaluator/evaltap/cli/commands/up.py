@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from evaltap.cli.commands import consume
-from evaltap.cli.options.page import ADDRESS
+from evaltap.cli.options.page import ADDRESS, add_sets
+from evaltap.cli.options.scoring import add_given_references
 from evaltap.cli.parsing import CommandParser, options_of
 from evaltap.cli.settings import STORE, STORE_FILE, of_settings
 from evaltap.cli.signals import stopped_by_signals
@@ -31,8 +32,11 @@ class UpOptions:
     log: str
     db: Path
     metrics: Path | None
+    references: Path | None
+    join: str
     port: int
     ui: str
+    sets: tuple[Path, ...]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +44,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  evaltap up                                   # agent.log.db, cases.duckdb\n"
-        "  evaltap up --metrics metrics.json --port 4319\n\n"
+        "  evaltap up --metrics metrics.json --port 4319\n"
+        "  evaltap up --metrics metrics.json --references golden.evalset.json\n\n"
         "Prints a link to the page and the lines that make an agent record. It serves this machine only;\n"
         "`collect`, `consume` and `ui` are its parts, for other machines and more options. SIGTERM ends the\n"
         "receiver, then lands and scores what came last, then ends the page; what could not land in time\n"
@@ -64,11 +69,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--metrics", type=Path, metavar="FILE", help="score with these metrics (default: only land)"
     )
     of_settings(metrics, "EVALTAP_METRICS")
+    add_given_references(parser)
     add("--port", type=int, default=4318, help="port that receives OTLP over HTTP (default: 4318)")
     add(
         "--ui", default=ADDRESS, metavar="HOST:PORT",
         help=f"where the page is, on this machine (default: {ADDRESS})",
     )  # fmt: skip
+    add_sets(parser)
     parser.set_defaults(run=run, options=UpOptions)
 
 
@@ -98,6 +105,10 @@ def _consuming(options: UpOptions) -> consume.ConsumeOptions:
     arguments = ["--log", options.log, "--db", str(options.db), "--ui", options.ui]
     if options.metrics is not None:
         arguments += ["--metrics", str(options.metrics)]
+    if options.references is not None:
+        arguments += ["--references", str(options.references), "--join", options.join]
+    for path in options.sets:
+        arguments += ["--set", str(path)]
     parser = CommandParser(prog="evaltap up")
     consume.configure(parser)
     namespace = parser.parse_args(arguments)

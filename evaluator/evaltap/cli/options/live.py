@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from evaltap.cli.listening import host_and_port
 from evaltap.cli.options.code import code_allowed
+from evaltap.cli.options.page import LivePage
 from evaltap.cli.options.redaction import text_redactor
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import did_you_mean
@@ -130,6 +131,7 @@ class Running:
         self.reload = Reload(
             check, lambda said: print(f"evaltap {command}: {said}", file=sys.stderr)
         )
+        self.page = LivePage(command)
         self._systemd = Systemd()
 
     def beat(self) -> None:
@@ -178,6 +180,7 @@ def running(
             print(f"evaltap {command}: {at}/metrics, /healthz, /readyz", file=sys.stderr)
             yield found
     finally:
+        found.page.close()
         if before is not None:
             signal.signal(signal.SIGHUP, before)
 

@@ -2,24 +2,29 @@
 
 import argparse
 import getpass
+import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from evaltap.cli.listening import host_and_port, listening
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
+    from evaltap.evaluator.cases.references import References
     from evaltap.evaluator.live.consumer import Duty
     from evaltap.evaluator.store.database import Store
+    from evaltap.schemas.formats.case import CaseData
 
 PORT: Final = 4710
 ADDRESS: Final = f"127.0.0.1:{PORT}"
 
 
 def add_page(parser: argparse.ArgumentParser) -> None:
-    """Add `--ui`."""
+    """Add `--ui` and `--set`."""
     parser.add_argument(
         "--ui",
         nargs="?",
@@ -27,48 +32,90 @@ def add_page(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help=f"show what lands in the browser meanwhile, for this machine only (default: {ADDRESS})",
     )
+    add_sets(parser)
 
 
-@contextmanager
-def page(command: str, at: str | None, store: "Store") -> "Iterator[list[Duty]]":
-    """Serve the page in the block; yield the duties that the consumer has for it.
-
-    Prints a link that logs in once.  At the end requests under way are answered, then the summaries are
-    brought up to date.
-    """
-    if at is None:
-        yield []
-        return
-    from evaltap.evaluator.live.summary_keeper import SummaryKeeper, Ticks
-    from evaltap.evaluator.page.app import create_app
-    from evaltap.evaluator.page.running import announced
-    from evaltap.evaluator.page.security.access import Access, Person, state_folder
-    from evaltap.evaluator.page.security.site import Site
-    from evaltap.evaluator.page.serving import PageServer
-    from evaltap.evaluator.store.readers import Readers
-
-    host, port = _address(at)
-    listener = listening(host, port)
-    access = Access(state_folder(store.path))
-    site = Site(host, listener.getsockname()[1], access.own_name())
-    ticks = Ticks()
-    app = create_app(Readers(store), store_path=store.path, access=access, site=site, live=ticks)
-    server = PageServer(app, listener)
-    keeper = SummaryKeeper(store, ticks, progress=lambda step: _tell(command, f"summaries: {step}"))
-    server.start()
-    try:
-        code = access.invite(Person(getpass.getuser(), "admin"))
-        print(f"evaltap {command}: {site.address}/login#{code}", flush=True)
-        with announced(store.path, site):
-            yield [keeper]
-    finally:
-        server.stop()
-    keeper.close()
+def add_sets(parser: argparse.ArgumentParser) -> None:
+    """Add `--set`."""
+    parser.add_argument(
+        "--set", dest="sets", action="append", default=[], type=Path, metavar="SET",
+        help="an eval set that the page compares traffic with, and adds cases to; may be repeated",
+    )  # fmt: skip
 
 
-def _tell(command: str, what: str) -> None:
-    if sys.stderr.isatty():
-        print(f"evaltap {command}: {what}", file=sys.stderr)
+class LivePage:
+    """The page of a store that is being written; its address stays while the consumer begins anew."""
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+        self._listener: socket.socket | None = None
+
+    @contextmanager
+    def serving(
+        self,
+        at: str | None,
+        store: "Store",
+        references: "References | None" = None,
+        sets: tuple[Path, ...] = (),
+    ) -> "Iterator[list[Duty]]":
+        """Serve the page in the block; yield the duties that the consumer has for it.
+
+        Prints a link that logs in once, the first time.  At the end requests under way are answered, then
+        the summaries are brought up to date.
+        """
+        if at is None:
+            yield []
+            return
+        from evaltap.evaluator.live.summary_keeper import SummaryKeeper, Ticks
+        from evaltap.evaluator.page.app import create_app
+        from evaltap.evaluator.page.running import announced
+        from evaltap.evaluator.page.security.access import Access, Person, state_folder
+        from evaltap.evaluator.page.security.site import Site
+        from evaltap.evaluator.page.serving import PageServer
+        from evaltap.evaluator.store.readers import Readers
+
+        first = self._listener is None
+        listener = self._listener = self._listener or listening(*_address(at))
+        access = Access(state_folder(store.path))
+        site = Site(_address(at)[0], listener.getsockname()[1], access.own_name())
+        ticks = Ticks()
+        app = create_app(
+            Readers(store), store_path=store.path, access=access, site=site, live=ticks,
+            references=references, sets=sets, redact=redact,
+        )  # fmt: skip
+        server = PageServer(app, listener.dup())
+        keeper = SummaryKeeper(store, ticks, progress=self._tell)
+        server.start()
+        try:
+            if first:
+                code = access.invite(Person(getpass.getuser(), "admin"))
+                print(f"evaltap {self._command}: {site.address}/login#{code}", flush=True)
+            with announced(store.path, site):
+                yield [keeper]
+        finally:
+            server.stop()
+        keeper.close()
+
+    def _tell(self, step: str) -> None:
+        if sys.stderr.isatty():
+            print(f"evaltap {self._command}: summaries: {step}", file=sys.stderr)
+
+    def close(self) -> None:
+        """Let go of the address."""
+        if self._listener is not None:
+            self._listener.close()
+
+
+def redact(case: "CaseData") -> "CaseData":
+    """Redact a case that leaves by the page."""
+    return _redactor()(case)
+
+
+@cache
+def _redactor() -> "Callable[[CaseData], CaseData]":
+    from evaltap.cli.options.redaction import case_redactor
+
+    return case_redactor()
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -95,6 +95,11 @@ class Recipe:
         """Return the recipe with what a command line says instead."""
         return replace(self, **{key: value for key, value in given.items() if value is not None})
 
+    def everything(self) -> "Recipe":
+        """Return the recipe that takes all that it is offered, near-duplicates, too."""
+        picks = tuple(replace(pick, count=None, limit=None) for pick in self.picks)
+        return replace(self, picks=picks, limit=None, radius=None)
+
 
 BUILT_IN: Final[Mapping[str, Recipe]] = {
     "representative": Recipe("representative", (Pick("random", count=100),)),

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from evaltap.evaluator.remote.client import open_to_read
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files.documents import read_bytes
 from evaltap.schemas.formats.model import Json
@@ -61,12 +62,18 @@ def read_labels(path: Path) -> list[Label]:
 
 def _reviewed(path: Path) -> list[Label]:
     with open_to_read(path) as store:
-        rows = store.rows(
-            "SELECT eval_id, invocation_id, eval_set_id, bool_and(verdict = 'good') FROM v_review_items"
-            " WHERE verdict IS NOT NULL GROUP BY ALL ORDER BY ALL"
-        )
-    if not rows:
+        labels = reviewed_labels(store)
+    if not labels:
         raise FormatError("nobody has reviewed anything here; evaltap review", path=str(path))
+    return labels
+
+
+def reviewed_labels(store: StoreReader) -> list[Label]:
+    """Return the verdicts of reviewers about turns."""
+    rows = store.rows(
+        "SELECT eval_id, invocation_id, eval_set_id, bool_and(verdict = 'good') FROM v_review_items"
+        " WHERE verdict IS NOT NULL GROUP BY ALL ORDER BY ALL"
+    )
     return [
         Label(LabelKey(eval_id, turn, eval_set_id=name), passes, number)
         for number, (eval_id, turn, name, passes) in enumerate(rows, start=1)

@@ -67,11 +67,18 @@ class RestrictedStore(ShardedStore):
         )
 
 
-def restrict(reader: StoreReader, choice: Choice) -> StoreReader:
+def restrict(
+    reader: StoreReader, choice: Choice, keys: Sequence[CaseKey] | None = None
+) -> StoreReader:
     """Have a reader see the chosen cases only, as a RestrictedStore does, by views that only it sees."""
     try:
-        query = chosen_query(reader, choice)
-        reader.execute(f"CREATE TEMP TABLE chosen_cases AS {query.statement}", query.parameters)
+        if keys is None:
+            query = chosen_query(reader, choice)
+            reader.execute(f"CREATE TEMP TABLE chosen_cases AS {query.statement}", query.parameters)
+        else:
+            columns = ", ".join(f"{name} VARCHAR" for name in KEYS.split(", "))
+            reader.execute(f"CREATE TEMP TABLE chosen_cases ({columns})")
+            reader.append("chosen_cases", keys)
         if not reader.rows("SELECT 1 FROM chosen_cases LIMIT 1"):
             raise InputError(no_case(choice, [reader.path]))
         for table, of_app in reader.rows(_TABLES_OF_CASES):

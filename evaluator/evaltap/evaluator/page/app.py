@@ -1,11 +1,13 @@
 """The application: one table of routes with the role that each needs, and what answers them."""
 
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 import anyio.to_thread
 from starlette.applications import Starlette
@@ -21,22 +23,23 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from evaltap.evaluator.cases.references import References
-from evaltap.evaluator.page.asked import Asked, Shown
+from evaltap.evaluator.page import changes
+from evaltap.evaluator.page.asked import Asked, Download, Shown, local_path, now_utc
+from evaltap.evaluator.page.changes import Change
+from evaltap.evaluator.page.marks import Marks
 from evaltap.evaluator.page.problems import not_for, problem, problem_of
 from evaltap.evaluator.page.rendering import THEMES, Frame, assets, product_version, render
 from evaltap.evaluator.page.routes import (
     ACTIONS,
     NAVIGATION,
-    PAGE_SECONDS,
     PAGES,
     ActionRoute,
     PageRoute,
 )
-from evaltap.evaluator.page.security.access import Access, Person
+from evaltap.evaluator.page.security.access import Access, Person, Session
 from evaltap.evaluator.page.security.guard import Guard
 from evaltap.evaluator.page.security.login import (
     Attempts,
-    local_path,
     session_of,
     to_login,
     with_cookie,
@@ -46,11 +49,12 @@ from evaltap.evaluator.page.security.site import Site
 from evaltap.evaluator.page.statements import RecordedReader, Statement
 from evaltap.evaluator.page.ticks import Live, Ticker
 from evaltap.evaluator.page.twin import as_json
-from evaltap.evaluator.page.views import settings
 from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.store.readers import Readers
 from evaltap.schemas.errors import EvaltapError
+from evaltap.schemas.formats.case import CaseData
 
+_LOG = logging.getLogger("evaltap.page")
 _YEAR: Final = 365 * 24 * 3600
 
 
@@ -63,21 +67,25 @@ def create_app(
     live: Live | None = None,
     references: References | None = None,
     sets: tuple[Path, ...] = (),
+    redact: Callable[[CaseData], CaseData] = lambda case: case,
 ) -> Starlette:
     """Return the application for one store; `live` tells of new turns where they are being landed.
 
     `references` are expected turns that were given for scoring and did not land, `sets` what traffic is
-    compared with.
+    compared with, `redact` is what curated cases go through.
     """
-    page = _Application(readers, store_path, access, site, live, references, sets)
+    nobody = Person("", "viewer")
+    about = Asked(
+        {}, nobody, store_path, live is not None, references, sets=sets, redact=redact,
+        access=access, address=site.address,
+    )  # fmt: skip
+    page = _Application(readers, about, access, site, live)
     routes = [
         Route("/static/{name}", page.static),
         Route("/healthz", page.health),
         Route("/login", page.login, methods=["GET", "POST"]),
         Route("/logout", page.logout, methods=["POST"]),
         Route("/ticks", page.ticks),
-        Route("/settings", page.settings),
-        Route("/settings/{action}", page.settings, methods=["POST"]),
         Route("/theme", page.theme, methods=["POST"]),
         *(Route(one.path, partial(page.show, one)) for one in PAGES),
         *(Route(one.path, partial(page.act, one), methods=["POST"]) for one in ACTIONS),
@@ -93,24 +101,15 @@ def create_app(
 
 class _Application:
     def __init__(
-        self,
-        readers: Readers,
-        store_path: Path,
-        access: Access,
-        site: Site,
-        live: Live | None,
-        references: References | None,
-        sets: tuple[Path, ...],
+        self, readers: Readers, about: Asked, access: Access, site: Site, live: Live | None
     ) -> None:
-        self._references = references
-        self._sets = sets
+        self._about = about
         self._readers = readers
-        self._store_path = store_path
         self._access = access
         self._site = site
-        self._live = live
         self._ticker = Ticker(live) if live else None
         self._attempts = Attempts()
+        self._marks = Marks()
 
     async def show(self, route: PageRoute, request: Request) -> Response:
         """Answer with a page, a part of it, or its data."""
@@ -118,18 +117,19 @@ class _Application:
         session = session_of(request, self._access, self._site)
         if session is None:
             return to_login(request)
-        asked = self._asked(request, session.person)
+        asked = self._asked(session, dict(request.query_params))
         if not session.person.may(route.role):
             return self._html(request, not_for(session.person, route.role), asked, started)
         shown, statements = await anyio.to_thread.run_sync(self._read, route, asked)
         if asked["format"] == "json":
-            return _json(shown, store_path=self._store_path)
+            return _json(shown, store_path=asked.store_path)
         return self._html(request, shown, asked, started, statements)
 
     def _read(self, route: PageRoute, asked: Asked) -> tuple[Shown, tuple[Statement, ...]]:
         recorded: RecordedReader | None = None
         try:
             with self._readers.reading(seconds=route.seconds) as reader:
+                self._marks.look(reader, asked.person)
                 recorded = RecordedReader(reader)
                 return route.view(recorded, asked), tuple(recorded.statements)
         except EvaltapError as error:
@@ -141,25 +141,31 @@ class _Application:
         session = session_of(request, self._access, self._site)
         if session is None:
             return to_login(request)
-        asked = Asked(
-            await _form(request), session.person, self._store_path, self._live is not None
-        )
+        asked = self._asked(session, await _form(request))
         if not session.person.may(route.role):
             return self._html(request, not_for(session.person, route.role), asked, started)
         try:
-            target = await anyio.to_thread.run_sync(self._write, route, asked)
+            found = await anyio.to_thread.run_sync(self._write, route, asked)
         except EvaltapError as error:
             return self._html(request, problem_of(error), asked, started)
-        return RedirectResponse(target, 303)
+        if isinstance(found, Download):
+            return _download(found)
+        if isinstance(found, Shown):
+            return self._html(request, found, asked, started)
+        return RedirectResponse(found, 303)
 
-    def _write(self, route: ActionRoute, asked: Asked) -> str:
-        with self._readers.writing(seconds=PAGE_SECONDS) as cursor:
-            return route.act(CursorWriter(self._store_path, cursor), asked)
+    def _write(self, route: ActionRoute, asked: Asked) -> str | Shown | Download:
+        with self._readers.writing(seconds=route.seconds) as cursor:
+            writer = CursorWriter(asked.store_path, cursor)
+            found = route.act(writer, asked)
+            self._marks.look(writer, asked.person, anew=True)
+            return found
 
-    def _asked(self, request: Request, person: Person) -> Asked:
-        live = self._live is not None
-        parameters = dict(request.query_params)
-        return Asked(parameters, person, self._store_path, live, self._references, sets=self._sets)
+    def _asked(self, session: Session, parameters: Mapping[str, str]) -> Asked:
+        return replace(
+            self._about, parameters=parameters, person=session.person, now=now_utc(),
+            session_id=session.session_id,
+        )  # fmt: skip
 
     def _html(
         self,
@@ -177,6 +183,7 @@ class _Application:
             (time.perf_counter() - started) * 1e3,
             statements,
             NAVIGATION,
+            self._marks.of(asked.person) if asked else {},
         )
         headers = {"Retry-After": "2"} if shown.status == 503 else None
         return HTMLResponse(render(shown, asked, frame), shown.status, headers)
@@ -202,6 +209,7 @@ class _Application:
                     self._access.end(before.session_id)
                 response = RedirectResponse(onward, 303)
                 with_cookie(response, request, self._site, self._access.log_in(person))
+                await anyio.to_thread.run_sync(self._note_login, person, client)
                 return response
             wrong, status = (
                 "This code is wrong, used or too old. `evaltap ui --link` prints a new link.",
@@ -210,6 +218,14 @@ class _Application:
         shown = Shown("login.html.j2", "Log in", {"next": onward, "wrong": wrong}, status)
         return self._html(request, shown, None, time.perf_counter())
 
+    def _note_login(self, person: Person, client: str) -> None:
+        try:
+            with self._readers.writing() as cursor:
+                writer = CursorWriter(self._about.store_path, cursor)
+                changes.write(writer, person, [Change("log_in", detail={"address": client})])
+        except EvaltapError as error:  # a busy file keeps nobody out
+            _LOG.warning("a login is not among the changes: %s", error)
+
     async def logout(self, request: Request) -> Response:
         """End the session."""
         if (session := session_of(request, self._access, self._site)) is not None:
@@ -217,32 +233,6 @@ class _Application:
         response = RedirectResponse("/login", 303)
         without_cookie(response, self._site)
         return response
-
-    async def settings(self, request: Request) -> Response:
-        """Show who is logged in; invite a colleague, or end a session."""
-        started = time.perf_counter()
-        session = session_of(request, self._access, self._site)
-        if session is None:
-            return to_login(request)
-        asked = self._asked(request, session.person)
-        if not session.person.may("admin"):
-            return self._html(request, not_for(session.person, "admin"), asked, started)
-        form = await _form(request) if request.method == "POST" else {}
-        link = wrong = ""
-        if request.path_params.get("action") == "end":
-            self._access.end(form.get("session", ""))
-            return RedirectResponse("/settings", 303)
-        if form:
-            try:
-                name, role = form.get("name", ""), form.get("role", "")
-                link = settings.invite(self._access, self._site.address, name, role)
-            except EvaltapError as error:
-                wrong = str(error)
-        page = settings.read(
-            self._access, session.session_id, link=link, invited=form.get("name", ""), problem=wrong
-        )
-        shown = Shown("settings.html.j2", "Settings", page, 400 if wrong else 200)
-        return self._html(request, shown, asked, started)
 
     async def theme(self, request: Request) -> Response:
         """Keep the reader's choice of light or dark."""
@@ -284,12 +274,19 @@ class _Application:
                 else PlainTextResponse("not found", 404)
             )
         shown = problem(404, "There is no page at this address.")
-        return self._html(request, shown, self._asked(request, session.person), time.perf_counter())
+        return self._html(request, shown, self._asked(session, {}), time.perf_counter())
 
 
 def _json(shown: Shown, *, store_path: Path) -> Response:
     data = {"evaltap": product_version(), "store": str(store_path), "data": shown.data}
     return Response(as_json(data), shown.status, media_type="application/json")
+
+
+def _download(file: Download) -> Response:
+    named = f"attachment; filename*=UTF-8''{quote(file.name, safe='')}"
+    return Response(
+        file.content, media_type=file.media_type, headers={"Content-Disposition": named}
+    )
 
 
 def _theme(request: Request) -> str:

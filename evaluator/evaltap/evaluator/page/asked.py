@@ -1,14 +1,16 @@
 """What a page is asked for and what it answers: plain data, so that views need no server."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.references import References
-from evaltap.evaluator.page.security.access import Person
+from evaltap.evaluator.page.security.access import Access, Person
+from evaltap.schemas.formats.case import CaseData
 
 
 def now_utc() -> datetime:
@@ -30,9 +32,31 @@ class Asked:
     now: datetime = field(default_factory=now_utc)
     sets: tuple[Path, ...] = ()
     """Eval sets that traffic is compared with."""
+    redact: Callable[[CaseData], CaseData] = lambda case: case
+    """What cases go through before they leave."""
+    access: Access | None = None
+    """Who may use the page, for its settings."""
+    address: str = ""
+    session_id: str = ""
 
     def __getitem__(self, name: str) -> str:
         return self.parameters.get(name, "").strip()
+
+    @property
+    def key(self) -> CaseKey:
+        """The case that is asked for."""
+        return self["app"], self["set"], self["id"]
+
+    @property
+    def keys(self) -> list[CaseKey]:
+        """The cases that a form names: in `case`, `case-1`, `case-2`, …"""
+        named = sorted(name for name in self.parameters if name.partition("-")[0] == "case")
+        return [key for name in named if (key := key_of(self.parameters[name]))[2]]
+
+    @property
+    def path(self) -> str:
+        """Where a form leads back to: `next`, within the page."""
+        return local_path(self["next"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +67,35 @@ class Shown:
     title: str
     data: Any
     status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A file for the reader."""
+
+    name: str
+    content: bytes
+    media_type: str = "application/octet-stream"
+
+
+def key_text(key: CaseKey) -> str:
+    """Return a case for a form's field: hidden characters of ids are escaped."""
+    return urlencode({"app": key[0], "set": key[1], "id": key[2]})
+
+
+def key_of(text: str) -> CaseKey:
+    """Return the case that a form's field names."""
+    found = dict(parse_qsl(text, keep_blank_values=True))
+    return found.get("app", ""), found.get("set", ""), found.get("id", "")
+
+
+def local_path(written: str) -> str:
+    """Return a path of this page to go on to; `/` for anything else."""
+    parts = urlsplit(written)
+    strange = parts.scheme or parts.netloc or "\\" in written or not written.isprintable()
+    if strange or not written.startswith("/") or written.startswith("//"):
+        return "/"
+    return written
 
 
 def link(path: str, **parameters: str | int | None) -> str:

@@ -52,6 +52,8 @@ class Frame:
     milliseconds: float
     statements: tuple[Statement, ...]
     navigation: tuple[NavigationItem, ...]
+    marks: Mapping[str, str]
+    """What stands beside words of the bar, by path."""
 
 
 @cache

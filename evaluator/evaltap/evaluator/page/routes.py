@@ -3,23 +3,28 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.page.asked import Asked, Shown
+from evaltap.evaluator.page.asked import Asked, Download, Shown
 from evaltap.evaluator.page.rendering import NavigationItem
 from evaltap.evaluator.page.views import (
+    basket,
     case,
     cases,
+    changes,
     compare,
     coverage,
     delivery,
+    expected,
+    judges,
     overview,
     review,
     runs,
+    settings,
 )
 from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.store.queries import StoreReader
 
-Action = Callable[[CursorWriter, Asked], str]
-"""Writes what a form asks for; returns where the browser goes then."""
+Action = Callable[[CursorWriter, Asked], str | Shown | Download]
+"""Writes what a form asks for; returns where the browser goes then, what it shows, or a file for it."""
 View = Callable[[StoreReader, Asked], Shown]
 
 PAGE_SECONDS: Final = 2.0
@@ -42,6 +47,7 @@ class ActionRoute(NamedTuple):
     path: str
     act: Action
     role: str
+    seconds: float = PAGE_SECONDS
 
 
 PAGES: Final = (
@@ -54,7 +60,12 @@ PAGES: Final = (
     PageRoute("/coverage", coverage.view, seconds=SEARCH_SECONDS),
     PageRoute("/delivery", delivery.view, seconds=SEARCH_SECONDS),
     PageRoute("/alerts", delivery.view_alerts),
+    PageRoute("/judges", judges.view, seconds=SEARCH_SECONDS),
     PageRoute("/review", review.view, "reviewer"),
+    PageRoute("/expected", expected.view, "reviewer"),
+    PageRoute("/basket", basket.view, "reviewer", seconds=SEARCH_SECONDS),
+    PageRoute("/changes", changes.view, "reviewer"),
+    PageRoute("/settings", settings.view, "admin"),
 )
 
 ACTIONS: Final = (
@@ -62,6 +73,15 @@ ACTIONS: Final = (
     ActionRoute("/review/decide", review.act, "reviewer"),
     ActionRoute("/review/undo", review.take_back, "reviewer"),
     ActionRoute("/review/add", review.add, "reviewer"),
+    ActionRoute("/expected/use", expected.use, "reviewer"),
+    ActionRoute("/expected/undo", expected.take_back, "reviewer"),
+    ActionRoute("/basket/pick", basket.pick, "reviewer", SEARCH_SECONDS),
+    ActionRoute("/basket/drop", basket.drop, "reviewer"),
+    ActionRoute("/basket/export", basket.export, "reviewer", SEARCH_SECONDS),
+    ActionRoute("/basket/add-to-set", basket.add_to_set, "reviewer", SEARCH_SECONDS),
+    ActionRoute("/changes/undo", changes.undo, "reviewer"),
+    ActionRoute("/settings/invite", settings.invite, "admin"),
+    ActionRoute("/settings/end", settings.end, "admin"),
 )
 
 NAVIGATION: Final = (
@@ -69,7 +89,9 @@ NAVIGATION: Final = (
     NavigationItem("/cases", "Cases", "c"),
     NavigationItem("/runs", "Runs", "r"),
     NavigationItem("/review", "Review", "u", "reviewer"),
+    NavigationItem("/basket", "Basket", "b", "reviewer"),
     NavigationItem("/coverage", "Coverage", "v"),
+    NavigationItem("/judges", "Judges", "j"),
     NavigationItem("/delivery", "Delivery", "d"),
     NavigationItem("/alerts", "Alerts", "a"),
 )

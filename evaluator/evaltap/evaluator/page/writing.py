@@ -36,6 +36,16 @@ class CursorWriter(ConnectedReader, StoreWriter):
             self._cursor.commit()
 
     @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read in the block what was there when it began; its temporary tables go with it."""
+        self._cursor.begin()
+        try:
+            yield
+        finally:
+            with translated(self.path):
+                self._cursor.rollback()
+
+    @contextmanager
     def _asking(self) -> Iterator[duckdb.DuckDBPyConnection]:
         with translated(self.path):
             yield self._cursor

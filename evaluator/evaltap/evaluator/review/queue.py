@@ -32,6 +32,8 @@ class Wanted(NamedTuple):
     priority: float = 0.0
     needed: int = 1
     inclusion_probability: float | None = None
+    alone: bool = False
+    """Somebody picked this very turn: it is queued although another session has the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +87,10 @@ def add_items(store: StoreWriter, wanted: Sequence[Wanted], queue: str = DEFAULT
     rows: list[tuple[Any, ...]] = []
     for one in wanted:
         revision, turn = turns[one[:4]]
-        item_id = _item_id(queue, turn)
+        item_id = _item_id(queue, turn, one[:4] if one.alone else ())
         if item_id not in known:
             known.add(item_id)
-            rows.append((item_id, queue, *one[:4], revision, *one[4:], now))
+            rows.append((item_id, queue, *one[:4], revision, *one[4:8], now))
     with store.transaction():
         store.append("review_items", rows)
     return len(rows)
@@ -103,9 +105,10 @@ def _turns(store: StoreReader, eval_ids: set[str]) -> dict[tuple[str, ...], tupl
     return {tuple(key): (revision, orjson.loads(turn)) for *key, revision, turn in rows}
 
 
-def _item_id(queue: str, turn: CaseData) -> str:
+def _item_id(queue: str, turn: CaseData, key: Sequence[str]) -> str:
     content = orjson.dumps(plain_turn(turn, "1"), option=orjson.OPT_SORT_KEYS)
-    return hashlib.sha256(queue.encode() + b"\0" + content).hexdigest()[:16]
+    named = "\0".join((queue, *key)).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(named + b"\0" + content).hexdigest()[:16]
 
 
 _ITEMS: Final = """

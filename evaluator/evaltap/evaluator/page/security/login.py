@@ -4,7 +4,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -33,15 +32,6 @@ class Attempts:
             return False
         self._made.append((now, address))
         return True
-
-
-def local_path(written: str) -> str:
-    """Return a path of this page to go on to; `/` for anything else."""
-    parts = urlsplit(written)
-    strange = parts.scheme or parts.netloc or "\\" in written or not written.isprintable()
-    if strange or not written.startswith("/") or written.startswith("//"):
-        return "/"
-    return written
 
 
 def session_of(request: Request, access: Access, site: Site) -> Session | None:

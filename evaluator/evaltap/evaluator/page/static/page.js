@@ -47,7 +47,7 @@
   });
   function act(does) {
     const own = { keys: openKeys, "next-row": () => row(1), "previous-row": () => row(-1), "next-difference": () => jump("[data-difference]", 1),
-      "previous-difference": () => jump("[data-difference]", -1), "next-turn": () => jump("[data-turn]", 1), "previous-turn": () => jump("[data-turn]", -1), fold }[does];
+      "previous-difference": () => jump("[data-difference]", -1), "next-turn": () => jump("[data-turn]", 1), "previous-turn": () => jump("[data-turn]", -1), "pick-row": pickRow, fold }[does];
     if (own) return own();
     const found = control(does);
     if (!found) return false;
@@ -73,6 +73,11 @@
     const found = step("[data-row]", by);
     if (found) found.focus();
     return Boolean(found);
+  }
+  function pickRow() {
+    const box = document.activeElement.closest(".row")?.querySelector(".row-pick");
+    if (box) box.click();
+    return Boolean(box);
   }
   function jump(selector, by) {
     const found = step(selector, by);
@@ -104,6 +109,30 @@
       }, () => say("The browser does not let the link be copied."));
     }
   });
+  // -- picking rows -----------------------------------------------------------------------------
+  const picking = byId("picked");
+  if (picking) {
+    const boxes = [...picking.querySelectorAll(".row-pick")];
+    const all = picking.querySelector('[data-action="pick-all"]');
+    const count = () => {
+      const picked = boxes.filter((one) => one.checked).length;
+      all.checked = picked === boxes.length;
+      all.indeterminate = picked > 0 && !all.checked;
+      picking.querySelector("[data-count]").textContent = picked ? picked + " picked" : "Pick all";
+      for (const name of ["to-basket", "to-review"]) picking.querySelector(`[data-action="${name}"]`).disabled = !picked;
+    };
+    let from = null;
+    picking.addEventListener("click", (event) => {
+      const at = boxes.indexOf(event.target);
+      if (at >= 0 && event.shiftKey && from !== null) for (const one of boxes.slice(Math.min(at, from), Math.max(at, from))) one.checked = boxes[from].checked;
+      if (at >= 0) from = at;
+    });
+    picking.addEventListener("change", (event) => {
+      if (event.target === all) for (const one of boxes) one.checked = all.checked;
+      count();
+    });
+    count();
+  }
   // A list remembers which row was opened: back puts the reader there.
   const place = "evaltap-row:" + location.pathname + "?" + new URLSearchParams(location.search);
   for (const link of document.querySelectorAll("[data-row]")) link.addEventListener("click", () => sessionStorage.setItem(place, link.getAttribute("href")));
@@ -112,5 +141,5 @@
     const found = [...document.querySelectorAll("[data-row]")].find((one) => one.getAttribute("href") === last);
     if (found) found.focus();
   }
-  for (const one of document.querySelectorAll(".filter select, select[data-submit]")) one.addEventListener("change", () => one.form.requestSubmit());
+  for (const one of document.querySelectorAll(".filter select, [data-submit]")) one.addEventListener("change", () => one.form.requestSubmit());
 })();

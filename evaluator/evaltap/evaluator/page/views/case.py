@@ -9,9 +9,11 @@ import orjson
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.maintenance.why import MetricAnswer, why
-from evaltap.evaluator.page.asked import Asked, Shown, link
+from evaltap.evaluator.page import changes
+from evaltap.evaluator.page.asked import Asked, Shown, key_text, link
 from evaltap.evaluator.page.problems import problem
 from evaltap.evaluator.page.trajectory import DiffLine, lines_of
+from evaltap.evaluator.page.views.expected import Decided, decided_turns
 from evaltap.evaluator.page.views.neighbours import Neighbours, neighbours
 from evaltap.evaluator.reports.model import (
     SEVERITY,
@@ -48,8 +50,8 @@ WHERE s.app_name = $app AND s.eval_set_id = $eval_set AND s.eval_id = $eval_id
 ORDER BY r.started_at DESC LIMIT 20
 """
 _QUEUED: Final = """
-SELECT 1 FROM review_items
-WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id LIMIT 1
+SELECT 1 FROM v_review_items
+WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id AND verdict IS NULL LIMIT 1
 """
 _FEEDBACK: Final = """
 SELECT invocation_id, name, positive, score, comment, correction, given_by, given_at
@@ -113,6 +115,13 @@ class CasePage:
     neighbours: Neighbours
     queued: bool
     """Whether turns of it are queued for review."""
+    picked: bool
+    """Whether it is in the reader's basket."""
+    decided: tuple[Decided, ...]
+    """What reviewers decided of its turns."""
+    key_text: str
+    """The case for a form's field."""
+    expected_href: str
     view: str
     raw: str
     """The case as JSON, where it was asked for."""
@@ -122,7 +131,7 @@ class CasePage:
 
 def view(reader: StoreReader, asked: Asked) -> Shown:
     """Read a case; 404 where there is none."""
-    key = asked["app"], asked["set"], asked["id"]
+    key = asked.key
     found = read(reader, asked, key)
     if found is None:
         return problem(404, f"There is no case {asked['id']!r} in {asked.store_path}.")
@@ -158,6 +167,10 @@ def read(reader: StoreReader, asked: Asked, key: CaseKey) -> CasePage | None:
         tuple(reader.records(_RUNS, named)),
         neighbours(reader, asked, key),
         bool(reader.rows(_QUEUED, named)),
+        key in changes.picked(reader, asked.person),
+        decided_turns(reader, asked, key),
+        key_text(key),
+        link("/expected", set=key[1], id=key[2], app=key[0]),
         asked["view"],
         _raw(reader) if asked["view"] == "raw" else "",
         link("/case", set=key[1], id=key[2], app=key[0], view="raw"),

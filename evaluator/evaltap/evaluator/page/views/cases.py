@@ -1,13 +1,16 @@
 """The list of cases: a filter as chips, a page of rows by keyset, and what to do when nothing fits."""
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import Final
 
+from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.filters.choice import Choice, chosen_query
 from evaltap.evaluator.filters.language import FIELDS, NO_FILTER, SORTS, Filter, parse_filter
 from evaltap.evaluator.filters.listing import ListedCase
-from evaltap.evaluator.page.asked import Asked, Shown, link
+from evaltap.evaluator.page import changes
+from evaltap.evaluator.page.asked import Asked, Shown, key_text, link
 from evaltap.evaluator.page.paging import list_page
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
@@ -35,6 +38,10 @@ class CaseRow:
 
     case: ListedCase
     href: str
+    key: str
+    """For a form's field."""
+    picked: bool
+    """Whether it is in the reader's basket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,8 @@ def read(reader: StoreReader, asked: Asked) -> CasesPage:
     page = list_page(
         reader, Choice(found), PER_PAGE, after=asked["after"], before=asked["before"], now=asked.now
     )
-    rows = [_row(case, written, asked) for case in page.cases]
+    picked = changes.picked(reader, asked.person)
+    rows = [_row(case, picked, asked) for case in page.cases]
     chips = _chips(written)
     if not rows and chips:
         chips = [_counted(reader, chip, asked) for chip in chips]
@@ -150,8 +158,7 @@ def _counted(reader: StoreReader, chip: Chip, asked: Asked) -> Chip:
     return replace(chip, matched=reader.rows(counted, query.parameters)[0][0])
 
 
-def _row(case: ListedCase, written: str, asked: Asked) -> CaseRow:
-    href = link(
-        "/case", set=case.eval_set_id, id=case.eval_id, app=case.app, q=written, sort=asked["sort"]
-    )
-    return CaseRow(case, href)
+def _row(case: ListedCase, picked: Container[CaseKey], asked: Asked) -> CaseRow:
+    key = case.app, case.eval_set_id, case.eval_id
+    href = link("/case", set=key[1], id=key[2], app=key[0], q=asked["q"], sort=asked["sort"])
+    return CaseRow(case, href, key_text(key), key in picked)

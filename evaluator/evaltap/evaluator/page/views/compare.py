@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.compare import wording
 from evaltap.evaluator.compare.comparison import compare
 from evaltap.evaluator.compare.metrics import improved, regressed
@@ -223,7 +224,7 @@ def _page(
         tuple(_case_line(one, address, one is opened) for one in shown), len(chosen),
         address.to(at=until) if until < len(chosen) else "",
         address.to(at=max(at - PER_PAGE, 0) or None) if at else "",
-        tuple(_opened(reader, opened, sides, runs, metric.metric)) if opened else (),
+        tuple(_opened(reader, opened, sides, runs, metric.metric, address.asked)) if opened else (),
         address.to(at=at or None),
     )  # fmt: skip
 
@@ -265,11 +266,12 @@ def _opened(
     sides: Iterable[Side],
     runs: Iterable[RunLine],
     metric: str,
+    asked: Asked,
 ) -> Iterable[CaseSide]:
     for name, side, line in zip("AB", sides, runs, strict=True):
         key = _own_key(side, case.key)
         if key is not None:
-            yield _case_side(reader, name, key, line, metric)
+            yield _case_side(reader, name, key, line, metric, asked.references)
 
 
 def _own_key(side: Side, key: CaseKey) -> CaseKey | None:
@@ -280,10 +282,17 @@ def _own_key(side: Side, key: CaseKey) -> CaseKey | None:
 
 
 def _case_side(
-    reader: StoreReader, name: str, key: CaseKey, line: RunLine, metric: str
+    reader: StoreReader,
+    name: str,
+    key: CaseKey,
+    line: RunLine,
+    metric: str,
+    references: References | None,
 ) -> CaseSide:
     run_id = line.run.run_id
-    report = read_case(reader, key, run_id=run_id, metric=metric, limits=_LIMITS)
+    report = read_case(
+        reader, key, run_id=run_id, metric=metric, references=references, limits=_LIMITS
+    )
     turns, note = report.evidence, report.evidence_note
     if line.run.kind == "files":
         turns, note = (), "It was scored from a file: its turns are not in this store."

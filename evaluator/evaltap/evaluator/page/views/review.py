@@ -9,7 +9,6 @@ import orjson
 from evaltap.evaluator.filters.choice import Choice
 from evaltap.evaluator.page.asked import Asked, Shown, link
 from evaltap.evaluator.page.paging import list_page
-from evaltap.evaluator.page.security.login import local_path
 from evaltap.evaluator.page.trajectory import DiffLine, lines_of
 from evaltap.evaluator.page.views.case import LIMITS
 from evaltap.evaluator.page.views.cases import understood
@@ -177,19 +176,20 @@ def take_back(writer: CursorWriter, asked: Asked) -> str:
 
 
 def add(writer: CursorWriter, asked: Asked) -> str:
-    """Queue the turns of one case that did not pass, else its last; or the cases of a filter."""
-    if asked["id"]:
-        keys = [(asked["app"], asked["set"], asked["id"])]
+    """Queue the turns of picked cases that did not pass, else their last; or of the cases of a filter."""
+    if keys := asked.keys:
+        alone = True
     else:
+        alone = False
         found, problems = understood(asked["q"])
         if problems:
             raise InputError(problems[0])
         page = list_page(writer, Choice(found), MOST_QUEUED, now=asked.now)
         keys = [(one.app, one.eval_set_id, one.eval_id) for one in page.cases]
-    wanted = [one for key in keys for one in _wanted(writer, key, asked)]
+    wanted = [one._replace(alone=alone) for key in keys for one in _wanted(writer, key, asked)]
     add_items(writer, wanted, asked["queue"] or DEFAULT_QUEUE)
     if asked["next"]:
-        return local_path(asked["next"])
+        return asked.path
     return link("/review", queue=asked["queue"])
 
 

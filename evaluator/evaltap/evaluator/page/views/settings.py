@@ -3,7 +3,13 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from evaltap.evaluator.page import changes
+from evaltap.evaluator.page.asked import Asked, Shown
+from evaltap.evaluator.page.changes import Change
 from evaltap.evaluator.page.security.access import INVITATION_SECONDS, Access, Person
+from evaltap.evaluator.page.writing import CursorWriter
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,32 +29,53 @@ class SettingsPage:
     """What the page shows."""
 
     sessions: tuple[LoggedIn, ...]
-    link: str
+    link: str = ""
     """A new link, shown once."""
-    invited: str
-    problem: str
+    invited: str = ""
+    problem: str = ""
 
 
-def read(
-    access: Access, own: str, *, link: str = "", invited: str = "", problem: str = ""
-) -> SettingsPage:
-    """Return the sessions; `own` is the reader's own."""
-    return SettingsPage(
-        tuple(
-            LoggedIn(
-                one.session_id, one.person.name, one.person.role, _at(one.opened_at), _at(one.seen_at),
-                one.session_id == own,
-            )
-            for one in access.sessions()
-        ),
-        link, invited, problem,
+def view(reader: StoreReader, asked: Asked) -> Shown:
+    """Return who is logged in."""
+    return _shown(SettingsPage(_sessions(asked)))
+
+
+def invite(writer: CursorWriter, asked: Asked) -> Shown:
+    """Return the settings with a link for a colleague."""
+    name, role = asked["name"], asked["role"]
+    try:
+        code = _access(asked).invite(Person(name, role), INVITATION_SECONDS)
+    except InputError as error:
+        return _shown(SettingsPage(_sessions(asked), problem=str(error)), 400)
+    changes.write(writer, asked.person, [Change("invite", target=name, detail={"role": role})])
+    return _shown(SettingsPage(_sessions(asked), f"{asked.address}/login#{code}", name))
+
+
+def end(writer: CursorWriter, asked: Asked) -> str:
+    """End somebody's session."""
+    named = [one.name for one in _sessions(asked) if one.session_id == asked["session"]]
+    _access(asked).end(asked["session"])
+    changes.write(writer, asked.person, [Change("end_session", target=name) for name in named])
+    return "/settings"
+
+
+def _shown(page: SettingsPage, status: int = 200) -> Shown:
+    return Shown("settings.html.j2", "Settings", page, status)
+
+
+def _access(asked: Asked) -> Access:
+    assert asked.access is not None  # the application gives it
+    return asked.access
+
+
+def _sessions(asked: Asked) -> tuple[LoggedIn, ...]:
+    return tuple(
+        LoggedIn(
+            one.session_id, one.person.name, one.person.role, _at(one.opened_at), _at(one.seen_at),
+            one.session_id == asked.session_id,
+        )
+        for one in _access(asked).sessions()
     )  # fmt: skip
-
-
-def invite(access: Access, address: str, name: str, role: str) -> str:
-    """Return a link for a colleague; raises InputError for a name or role that makes no sense."""
-    code = access.invite(Person(name.strip(), role), INVITATION_SECONDS)
-    return f"{address}/login#{code}"
 
 
 def _at(seconds: float) -> datetime:

@@ -356,6 +356,21 @@ CREATE TABLE IF NOT EXISTS reviews (
   reviewed_at   TIMESTAMP NOT NULL
 );
 
+-- What people did on the page besides reviewing; append-only: taking something back is a row, too.
+CREATE TABLE IF NOT EXISTS changes (
+  change_id   VARCHAR NOT NULL,
+  app_name    VARCHAR,                     -- of the case that it is about; NULL: of none
+  eval_set_id VARCHAR,
+  eval_id     VARCHAR,
+  who         VARCHAR NOT NULL,
+  role        VARCHAR NOT NULL,
+  action      VARCHAR NOT NULL,            -- pick | drop | export | add_to_set | take_from_set | invite | log_in | end_session
+  target      VARCHAR NOT NULL,            -- the file, person or form; empty where the case says it
+  detail      JSON,                        -- {cases: [...]} of a set; no content of cases
+  undoes      VARCHAR,                     -- the change_id that this takes back
+  changed_at  TIMESTAMP NOT NULL
+);
+
 -- What watches on live traffic found; append-only: when an alarm begins and when it ends is a row each.
 CREATE TABLE IF NOT EXISTS alerts (
   alert_id VARCHAR NOT NULL,               -- hash of watch, slice and begin: one for all rows of an alarm

@@ -1,0 +1,150 @@
+"""Picked cases as files: those that `evaltap export` and `evaltap curate` write for the same cases."""
+
+import io
+import shlex
+import zipfile
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.curation.curate import Means, curate
+from evaltap.evaluator.curation.recipe import BUILT_IN, Expect, Recipe
+from evaltap.evaluator.datasets.exports.forms import ENDINGS, files_of
+from evaltap.evaluator.evalsets.files import set_bytes
+from evaltap.evaluator.filters.choice import Choice, chosen_keys
+from evaltap.evaluator.filters.language import parse_filter
+from evaltap.evaluator.filters.restricted import restrict
+from evaltap.evaluator.landing.cases import landed_cases
+from evaltap.evaluator.page.asked import Download
+from evaltap.evaluator.review.results import decisions
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.formats.case import CaseData
+
+CONTENTS: Final[Mapping[str, str]] = {
+    "expected": "what was done is expected, where a reviewer approved it",
+    "recorded": "as recorded, to be scored again",
+    "inputs": "only what is asked, for live runs",
+}
+_EXPECT: Final[Mapping[str, Expect]] = {"expected": "expected", "inputs": "inputs"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What cases hold, in which form, under which name."""
+
+    content: str
+    form: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Cases to be written, and the sessions that make none, with why."""
+
+    cases: Sequence[CaseData]
+    left_out: tuple[Mapping[str, str], ...] = ()
+
+
+def wanted_of(content: str, form: str, name: str) -> Wanted:
+    """Return what a form asks for; what makes no sense is the default."""
+    kept = "".join(letter for letter in name if letter.isalnum() or letter in "-_. ").strip(". ")
+    return Wanted(
+        content if content in CONTENTS else "expected",
+        form if form in ENDINGS else "trpc",
+        kept[:100] or "basket",
+    )
+
+
+def made_of(
+    reader: StoreReader,
+    keys: Sequence[CaseKey],
+    content: str,
+    redact: Callable[[CaseData], CaseData],
+) -> Made:
+    """Return what the picked cases make; the reader sees only these cases afterwards."""
+    if not keys:
+        return Made(())
+    restrict(reader, Choice(), keys)
+    if content == "recorded":
+        return Made(list(landed_cases(reader)))
+    recipe = _recipe(content)
+    found = curate(reader, recipe, Means(redact=redact, reviewed=decisions(reader)))
+    made = {
+        tuple(origin[name] for name in ("appName", "evalSetId", "evalId"))
+        for origin in (case["source"]["curation"]["from"] for case in found.cases)
+    }
+    said = {one["turn"].rpartition("#")[0] for one in found.left_out}
+    silent = [key for key in keys if key not in made and key[2] not in said]
+    more = [{"turn": key[2], "reason": "no reviewer has approved a turn of it"} for key in silent]
+    return Made(found.cases, (*found.left_out, *more))
+
+
+def _recipe(content: str) -> Recipe:
+    name = "approved" if content == "expected" else "representative"
+    return BUILT_IN[name].everything().changed(expect=_EXPECT[content])
+
+
+def download(made: Made, wanted: Wanted) -> Download:
+    """Return the file; a folder comes as a ZIP archive."""
+    if wanted.form == "trpc" and wanted.content != "recorded":
+        content = set_bytes(wanted.name, made.cases)
+        return Download(wanted.name + ENDINGS["trpc"], content, "application/json")
+    files = files_of(wanted.form, made.cases, wanted.name)
+    if set(files) == {""}:
+        return Download(wanted.name + ENDINGS[wanted.form], files[""])
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for ending, content in files.items():
+            archive.writestr(wanted.name + (ending or ENDINGS[wanted.form]), content)
+    return Download(f"{wanted.name}.zip", packed.getvalue(), "application/zip")
+
+
+def commands(
+    store: Path, filter_: str, wanted: Wanted, into: Path | None = None
+) -> tuple[str, ...]:
+    """Return what does the same on the command line."""
+    out = wanted.name + (ENDINGS[wanted.form] or "/")
+    chosen = f"--filter {shlex.quote(filter_)}"
+    if wanted.content == "recorded":
+        form = "" if wanted.form in ("trpc", "jsonl") else f" --format {wanted.form}"
+        return (f"evaltap export {_quoted(store)} {chosen}{form} --out {_quoted(out)}",)
+    made = wanted.name + ENDINGS["trpc"]
+    to = f"--into {_quoted(into)}" if into else f"--out {_quoted(made)}"
+    first = f"evaltap curate {_quoted(store)} --as {wanted.content} --all {chosen} {to}"
+    if into or wanted.form == "trpc":
+        return (first,)
+    form = "" if wanted.form == "jsonl" else f" --format {wanted.form}"
+    return (first, f"evaltap export {_quoted(made)}{form} --out {_quoted(out)}")
+
+
+def _quoted(path: Path | str) -> str:
+    return shlex.quote(str(path))
+
+
+def filter_of(reader: StoreReader, keys: Collection[CaseKey]) -> str:
+    """Return the filter that takes exactly these cases; empty where none can be written."""
+    ids = sorted({key[2] for key in keys})
+    if not ids or any(set(one) & set('"*?,\n\0') for one in ids):
+        return ""
+    shared = [(name, {key[at] for key in keys}) for name, at in (("app", 0), ("set", 1))]
+    terms = ["id:" + ",".join(map(_value, ids))]
+    terms += [
+        f"{name}:{_value(value)}"
+        for name, values in shared
+        if len(values) == 1 and (value := next(iter(values))) and not set(value) & set('"*?,\n\0')
+    ]
+    for text in (terms[0], " ".join(terms)):
+        try:
+            if set(chosen_keys(reader, Choice(parse_filter(text)))) == set(keys):
+                return text
+        except InputError:
+            return ""
+    return ""
+
+
+def _value(text: str) -> str:
+    plain = text and all(letter.isalnum() or letter in "-_./@#" for letter in text)
+    return text if plain else f'"{text}"'

@@ -1,0 +1,50 @@
+"""What the bar says beside its words: how much is to review and in the basket, and what is missing."""
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from evaltap.evaluator.landing.seq_ranges import size
+from evaltap.evaluator.maintenance.completeness import landed_accounts
+from evaltap.evaluator.page import changes
+from evaltap.evaluator.page.security.access import Person
+from evaltap.evaluator.store.queries import StoreReader
+
+_EVERY_SECONDS: Final = 10.0
+_WAITING: Final = """
+SELECT count(*) FROM v_review_items WHERE state IN ('open', 'skipped', 'disagreed') OR decisions < needed
+"""
+
+
+class Marks:
+    """Looks at most every ten seconds for all readers, and at a basket whenever it may have changed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._looked_at = -_EVERY_SECONDS
+        self._review = ""
+        self._delivery = ""
+        self._baskets: dict[str, str] = {}
+
+    def of(self, person: Person) -> Mapping[str, str]:
+        """Return what stands beside the words of the bar, by path."""
+        found = {
+            "/review": self._review, "/basket": self._baskets.get(person.name, ""),
+            "/delivery": self._delivery,
+        }  # fmt: skip
+        return {path: mark for path, mark in found.items() if mark}
+
+    def look(self, reader: StoreReader, person: Person, *, anew: bool = False) -> None:
+        """Bring the marks up to date; called with what reads a page, before it does."""
+        if person.may("reviewer") and (anew or person.name not in self._baskets):
+            self._baskets[person.name] = str(len(changes.picked(reader, person)) or "")
+        now = time.monotonic()
+        with self._lock:
+            if not anew and now - self._looked_at < _EVERY_SECONDS:
+                return
+            self._looked_at = now
+        ((waiting,),) = reader.rows(_WAITING)
+        self._review = f"{waiting:,}" if waiting else ""
+        missing = sum(size(one.lost) for one in landed_accounts(reader))
+        self._delivery = "!" if missing else ""

@@ -1,0 +1,216 @@
+"""The basket: cases that somebody picked, what they make as an eval set, and that set as a file."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.curation.updating import add_to
+from evaltap.evaluator.datasets.exports.forms import ENDINGS
+from evaltap.evaluator.evalsets.files import read_set, write_set
+from evaltap.evaluator.filters.choice import Choice
+from evaltap.evaluator.filters.listing import ListedCase, listed_cases
+from evaltap.evaluator.filters.terms import KEYS
+from evaltap.evaluator.page import changes
+from evaltap.evaluator.page.asked import Asked, Download, Shown, key_text, link
+from evaltap.evaluator.page.changes import Change
+from evaltap.evaluator.page.exporting import (
+    CONTENTS,
+    Wanted,
+    commands,
+    download,
+    filter_of,
+    made_of,
+    wanted_of,
+)
+from evaltap.evaluator.page.paging import list_page
+from evaltap.evaluator.page.views.cases import understood
+from evaltap.evaluator.page.writing import CursorWriter
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.errors import InputError
+
+MOST_PICKED: Final = 500
+"""More cases are for `evaltap curate` with a filter."""
+
+_LISTED: Final = f"""
+CREATE OR REPLACE TEMP TABLE listed_cases AS
+SELECT {KEYS}, first_at, last_at, cost_usd, latency_ms, turns, count(*) OVER () AS matched,
+       row_number() OVER (ORDER BY p.changed_at DESC, eval_id) AS place
+FROM ({changes.PICKED}) p JOIN case_index USING ({KEYS})
+"""
+_REVIEWED: Final = f"""
+SELECT {KEYS}, count(DISTINCT invocation_id) FILTER (verdict = 'good'),
+       count(DISTINCT invocation_id) FILTER (verdict = 'bad')
+FROM v_review_items SEMI JOIN listed_cases USING ({KEYS}) GROUP BY ALL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PickedCase:
+    """A case in the basket."""
+
+    case: ListedCase
+    picked_at: datetime
+    key: str
+    """For a form's field."""
+    approved: int
+    """Turns that reviewers approved."""
+    rejected: int
+    href: str
+    expected_href: str
+
+
+@dataclass(frozen=True, slots=True)
+class BasketPage:
+    """What the page shows."""
+
+    picked: tuple[PickedCase, ...]
+    wanted: Wanted
+    contents: tuple[tuple[str, str, str], ...]
+    """What cases may hold: name, words and link."""
+    forms: tuple[str, ...]
+    made: int
+    """How many cases the file would hold."""
+    left_out: tuple[Mapping[str, str], ...]
+    commands: tuple[str, ...]
+    """What does the same on the command line; none where ids cannot be written in a filter."""
+    sets: tuple[tuple[str, tuple[str, ...]], ...]
+    """The set files that cases can be added to, each with its command."""
+
+
+def view(reader: StoreReader, asked: Asked) -> Shown:
+    """Read the basket of the reader."""
+    return Shown("basket.html.j2", "Basket", read(reader, asked))
+
+
+def read(reader: StoreReader, asked: Asked) -> BasketPage:
+    """Return the basket, and what it would make as the parameters `as`, `format` and `name` say."""
+    since = changes.picked(reader, asked.person)
+    wanted = wanted_of(asked["as"], asked["format"], asked["name"])
+    reader.execute(_LISTED, {"who": asked.person.name})
+    cases = listed_cases(reader)
+    reviewed = {
+        (app, name, one): tuple(counts) for app, name, one, *counts in reader.rows(_REVIEWED)
+    }
+    keys = [(one.app, one.eval_set_id, one.eval_id) for one in cases]
+    filter_ = filter_of(reader, keys)
+    made = made_of(reader, keys, wanted.content, asked.redact)  # last: it narrows the reader
+    store = asked.store_path
+    return BasketPage(
+        tuple(
+            _picked(one, key, since[key], reviewed.get(key, (0, 0)))
+            for one, key in zip(cases, keys, strict=True)
+        ),
+        wanted,
+        tuple((name, words, _to(wanted, name)) for name, words in CONTENTS.items()),
+        tuple(ENDINGS), len(made.cases), made.left_out,
+        commands(store, filter_, wanted) if filter_ else (),
+        tuple(
+            (path.name, commands(store, filter_, wanted, path) if filter_ else ())
+            for path in asked.sets
+        ),
+    )  # fmt: skip
+
+
+def _to(wanted: Wanted, content: str) -> str:
+    form = "" if wanted.form == "trpc" else wanted.form
+    name = "" if wanted.name == "basket" else wanted.name
+    return link(
+        "/basket", **{"as": "" if content == "expected" else content}, format=form, name=name
+    )
+
+
+def _picked(case: ListedCase, key: CaseKey, at: datetime, reviewed: tuple[int, int]) -> PickedCase:
+    named = {"set": key[1], "id": key[2], "app": key[0]}
+    return PickedCase(
+        case, at, key_text(key), *reviewed, link("/case", **named), link("/expected", **named)
+    )  # fmt: skip
+
+
+# -- what people do with it ---------------------------------------------------------------------
+
+
+def pick(writer: CursorWriter, asked: Asked) -> str:
+    """Put the chosen cases into the basket, or with `all` those that a filter takes."""
+    keys = asked.keys
+    if asked["all"]:
+        found, problems = understood(asked["q"])
+        if problems:
+            raise InputError(problems[0])
+        page = list_page(writer, Choice(found), MOST_PICKED, now=asked.now)
+        if page.matched > MOST_PICKED:
+            raise InputError(
+                f"{page.matched:,} cases fit; a basket takes {MOST_PICKED}. Narrow the filter, or use"
+                " `evaltap curate` with it"
+            )
+        keys = [(one.app, one.eval_set_id, one.eval_id) for one in page.cases]
+    there = changes.picked(writer, asked.person)
+    new = [key for key in keys if key not in there]
+    if len(there) + len(new) > MOST_PICKED:
+        raise InputError(f"a basket takes {MOST_PICKED} cases; {len(there)} are in it")
+    changes.write(writer, asked.person, [Change("pick", key) for key in new])
+    return asked.path
+
+
+def drop(writer: CursorWriter, asked: Asked) -> str:
+    """Take the chosen cases out of the basket, or with `all` everything."""
+    there = changes.picked(writer, asked.person)
+    gone = [*there] if asked["all"] else [key for key in asked.keys if key in there]
+    changes.write(writer, asked.person, [Change("drop", key) for key in gone])
+    return asked.path if asked["next"] else "/basket"
+
+
+def export(writer: CursorWriter, asked: Asked) -> Download:
+    """Return the basket as a file."""
+    wanted = wanted_of(asked["as"], asked["format"], asked["name"])
+    keys = _basket(writer, asked)
+    with writer.snapshot():
+        made = made_of(writer, keys, wanted.content, asked.redact)
+    if not made.cases:
+        raise InputError(_nothing(made.left_out))
+    file = download(made, wanted)
+    detail = {"cases": len(made.cases), "content": wanted.content, "format": wanted.form}
+    changes.write(writer, asked.person, [Change("export", target=file.name, detail=detail)])
+    return file
+
+
+def add_to_set(writer: CursorWriter, asked: Asked) -> str:
+    """Add the basket to one of the set files that the page was started with."""
+    path = _set_of(asked, asked["file"])
+    wanted = wanted_of(asked["as"], "trpc", "")
+    if wanted.content == "recorded":
+        raise InputError("a set takes cases that expect something, or inputs; choose one of these")
+    keys = _basket(writer, asked)
+    with writer.snapshot():
+        made = made_of(writer, keys, wanted.content, asked.redact)
+    there = read_set(path)
+    updated = add_to(there.cases, made.cases)
+    if not updated.added:
+        raise InputError(_nothing(made.left_out) if not made.cases else f"{path}: has these cases")
+    write_set(path, there.eval_set_id, updated.cases)
+    detail = {"cases": list(updated.added)}
+    changes.write(writer, asked.person, [Change("add_to_set", target=path.name, detail=detail)])
+    return link("/basket", **{"as": asked["as"]}, added=str(len(updated.added)), file=path.name)
+
+
+def _basket(writer: CursorWriter, asked: Asked) -> Sequence[CaseKey]:
+    keys = [*changes.picked(writer, asked.person)]
+    if not keys:
+        raise InputError("the basket is empty; pick cases in the list with x and b")
+    return keys
+
+
+def _set_of(asked: Asked, name: str) -> Path:
+    for path in asked.sets:
+        if path.name == name:
+            return path
+    raise InputError(
+        f"no set {name!r} here; the page was started with --set {asked.sets or 'none'}"
+    )
+
+
+def _nothing(left_out: Sequence[Mapping[str, str]]) -> str:
+    why = f": {left_out[0]['turn']}: {left_out[0]['reason']}" if left_out else ""
+    return f"no case of the basket can be written so{why}"

@@ -1,0 +1,172 @@
+"""Who changed what: reviews, expected turns, baskets, sets, exports, people; and taking it back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+
+from evaltap.evaluator.evalsets.content import content_hash
+from evaltap.evaluator.evalsets.files import read_set, write_set
+from evaltap.evaluator.page import changes
+from evaltap.evaluator.page.asked import Asked, Shown, link
+from evaltap.evaluator.page.changes import Change
+from evaltap.evaluator.page.views.runs import whole
+from evaltap.evaluator.page.writing import CursorWriter
+from evaltap.evaluator.review.queue import decide, item
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.errors import InputError
+
+PER_PAGE: Final = 50
+_CHANGES: Final = """
+WITH done AS (
+  SELECT review_id AS id, 'review' AS kind, reviewer AS who, NULL AS role, action, '' AS target,
+         app_name, eval_set_id, eval_id, invocation_id, undoes, reviewed_at AS done_at,
+         comment, labels, NULL::JSON AS detail
+  FROM reviews WHERE action <> 'claim'
+  UNION ALL
+  SELECT change_id, 'change', who, role, action, target, app_name, eval_set_id, eval_id, NULL, undoes,
+         changed_at, NULL, NULL, detail
+  FROM changes
+)
+SELECT *, id IN (SELECT undoes FROM done WHERE undoes IS NOT NULL) AS undone
+FROM done WHERE ($who::VARCHAR = '' OR who = $who) AND ($id::VARCHAR = '' OR id = $id)
+ORDER BY done_at DESC, id LIMIT $most OFFSET $at
+"""
+_WORDS: Final[Mapping[str, str]] = {
+    "approve": "approved", "edit": "edited and approved", "reject": "rejected", "skip": "skipped",
+    "undo": "took back", "pick": "put into the basket", "drop": "took out of the basket",
+    "export": "exported", "add_to_set": "added to", "take_from_set": "took out of",
+    "invite": "invited", "log_in": "logged in", "end_session": "logged out",
+}  # fmt: skip
+_OPPOSITE: Final = {"pick": "drop", "drop": "pick"}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLine:
+    """One change."""
+
+    change_id: str
+    at: datetime
+    who: str
+    role: str
+    words: str
+    about: str
+    """The file, person or case."""
+    turn: str
+    more: str
+    """A comment, labels, how many cases."""
+    href: str
+    undone: bool
+    may_undo: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesPage:
+    """What the page shows, newest first."""
+
+    lines: tuple[ChangeLine, ...]
+    who: str
+    people: tuple[str, ...]
+    newer_href: str
+    older_href: str
+
+
+def view(reader: StoreReader, asked: Asked) -> Shown:
+    """Read a page of the changes, of everybody or of one person."""
+    at, who = whole(asked["at"]), asked["who"]
+    rows = _rows(reader, who=who, at=at, most=PER_PAGE + 1)
+    people = reader.rows("SELECT reviewer FROM reviews UNION SELECT who FROM changes ORDER BY 1")
+    data = ChangesPage(
+        tuple(_line(row, asked) for row in rows[:PER_PAGE]), who, tuple(name for (name,) in people),
+        link("/changes", who=who, at=max(at - PER_PAGE, 0) or None) if at else "",
+        link("/changes", who=who, at=at + PER_PAGE) if len(rows) > PER_PAGE else "",
+    )  # fmt: skip
+    return Shown("changes.html.j2", "Changes", data)
+
+
+def _rows(
+    reader: StoreReader, *, who: str = "", change_id: str = "", at: int = 0, most: int = 1
+) -> list[dict[str, Any]]:
+    return reader.records(_CHANGES, {"who": who, "id": change_id, "at": at, "most": most})
+
+
+def _line(row: Mapping[str, Any], asked: Asked) -> ChangeLine:
+    key = row["app_name"], row["eval_set_id"], row["eval_id"]
+    detail = orjson.loads(row["detail"]) if row["detail"] else {}
+    return ChangeLine(
+        row["id"], row["done_at"], row["who"], row["role"] or "", _WORDS.get(row["action"], row["action"]),
+        row["target"] or key[2] or "", row["invocation_id"] or "", _more(row, detail),
+        link("/case", set=key[1], id=key[2], app=key[0]) if key[2] else "",
+        row["undone"], _may_undo(row, asked),
+    )  # fmt: skip
+
+
+def _more(row: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
+    cases = detail.get("cases")
+    count = len(cases) if isinstance(cases, list) else cases
+    parts = [
+        "" if count is None else f"{count:,} case{'s' if count != 1 else ''}",
+        *(str(detail.get(name) or "") for name in ("content", "format", "role")),
+        ", ".join(row["labels"] or ()), row["comment"] or "",
+    ]  # fmt: skip
+    return " · ".join(filter(None, parts))
+
+
+def _may_undo(row: Mapping[str, Any], asked: Asked) -> bool:
+    """Tell whether the reader may take a change back: their own, an admin also those of others."""
+    reversible = row["action"] in ("approve", "edit", "reject", "skip", "add_to_set", *_OPPOSITE)
+    mine = row["who"] == asked.person.name
+    others = asked.person.may("admin") and row["action"] not in _OPPOSITE
+    return reversible and not row["undone"] and (mine or others)
+
+
+# -- taking back --------------------------------------------------------------------------------
+
+
+def undo(writer: CursorWriter, asked: Asked) -> str:
+    """Take one change back; return to the list."""
+    rows = _rows(writer, change_id=asked["change"])
+    if not rows:
+        raise InputError(f"no change {asked['change']!r} here")
+    (row,) = rows
+    if not _may_undo(row, asked):
+        why = "it is taken back already" if row["undone"] else "it is not yours, or cannot be"
+        raise InputError(f"this change is not taken back: {why}")
+    if row["kind"] == "review":
+        one = item(writer, _item_of(writer, row["id"]))
+        decide(writer, one, asked.person.name, "undo", undoes=row["id"])
+    elif row["action"] == "add_to_set":
+        _take_from_set(writer, asked, row)
+    else:
+        key = row["app_name"], row["eval_set_id"], row["eval_id"]
+        back = Change(_OPPOSITE[row["action"]], key, undoes=row["id"])
+        changes.write(writer, asked.person, [back])
+    return asked.path if asked["next"] else "/changes"
+
+
+def _item_of(writer: CursorWriter, review_id: str) -> str:
+    ((item_id,),) = writer.rows("SELECT item_id FROM reviews WHERE review_id = ?", [review_id])
+    return str(item_id)
+
+
+def _take_from_set(writer: CursorWriter, asked: Asked, row: Mapping[str, Any]) -> None:
+    """Take the cases out of their set file again; those that people edited there stay."""
+    path = next((one for one in asked.sets if one.name == row["target"]), None)
+    if path is None:
+        raise InputError(f"{row['target']}: the page was started without this set (--set)")
+    added = set(orjson.loads(row["detail"])["cases"])
+    there = read_set(path)
+    gone = [case["evalId"] for case in there.cases if case["evalId"] in added and _unedited(case)]
+    if not gone:
+        raise InputError(f"{path}: none of these cases is in it as it was added")
+    kept = [case for case in there.cases if case["evalId"] not in gone]
+    write_set(path, there.eval_set_id, kept)
+    back = Change("take_from_set", target=path.name, detail={"cases": gone}, undoes=row["id"])
+    changes.write(writer, asked.person, [back])
+
+
+def _unedited(case: Mapping[str, Any]) -> bool:
+    curation = (case.get("source") or {}).get("curation") or {}
+    return curation.get("contentHash") == content_hash(dict(case))

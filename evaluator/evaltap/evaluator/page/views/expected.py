@@ -1,0 +1,203 @@
+"""Using what was done as expected: the difference to what was expected until now, asked once."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.page.asked import Asked, Shown, key_of, key_text, link
+from evaltap.evaluator.page.problems import problem
+from evaltap.evaluator.page.trajectory import DiffLine, lines_of
+from evaltap.evaluator.page.writing import CursorWriter
+from evaltap.evaluator.reports.model import Limits, TurnEvidence
+from evaltap.evaluator.reports.one_case import read_case
+from evaltap.evaluator.review.queue import (
+    DEFAULT_QUEUE,
+    Wanted,
+    add_items,
+    decide,
+    edited,
+    item,
+    undo,
+)
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.formats.case import CaseData
+
+_LIMITS: Final = Limits(cases=1, turns=100, calls=200, text=20_000)
+_THIS: Final = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
+_TURNS: Final = f"""
+SELECT invocation_id, turn_revision, actual_json FROM latest_turns WHERE {_THIS}
+ORDER BY started_at NULLS FIRST, first_landed_seq
+"""
+_ITEMS: Final = f"SELECT item_id, invocation_id FROM review_items WHERE {_THIS} ORDER BY added_at"
+_STANDS: Final = f"""
+SELECT invocation_id, verdict, state, reviewers, reviewed_at,
+       (SELECT count(*) FROM v_review_decisions d
+        WHERE d.item_id = i.item_id AND d.reviewer = $who AND d.action IN ('approve', 'edit')) > 0 AS mine
+FROM v_review_items i WHERE {_THIS} AND verdict IS NOT NULL ORDER BY reviewed_at
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What reviewers decided about a turn."""
+
+    place: int
+    good: bool
+    state: str
+    reviewers: tuple[str, ...]
+    reviewed_at: datetime
+    mine: bool
+    """Whether the reader can take it back."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnToExpect:
+    """A turn as it would be expected."""
+
+    place: int
+    evidence: TurnEvidence
+    lines: tuple[DiffLine, ...]
+    answer: str
+    tools_json: str
+    decided: Decided | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedPage:
+    """What the page shows."""
+
+    key: CaseKey
+    key_text: str
+    turns: tuple[TurnToExpect, ...]
+    seen: str
+    """The turns that the reader sees; the form sends it back."""
+    case_href: str
+
+
+def decided_turns(reader: StoreReader, asked: Asked, key: CaseKey) -> tuple[Decided, ...]:
+    """Return what stands of the turns of a case, in their order."""
+    named = _named(key)
+    places = {row[0]: place for place, row in enumerate(reader.rows(_TURNS, named), 1)}
+    rows = reader.rows(_STANDS, named | {"who": asked.person.name})
+    found = {
+        turn: Decided(places[turn], verdict == "good", state, tuple(by), at, mine)
+        for turn, verdict, state, by, at, mine in rows
+        if turn in places
+    }
+    return tuple(sorted(found.values(), key=lambda one: one.place))
+
+
+def view(reader: StoreReader, asked: Asked) -> Shown:
+    """Read the turns of a case as they would be expected; 404 where none has landed."""
+    key = asked.key
+    turns = reader.rows(_TURNS, _named(key))
+    if not turns:
+        return problem(404, f"No turn of a case {asked['id']!r} has landed in {asked.store_path}.")
+    by_place = {one.place: one for one in decided_turns(reader, asked, key)}
+    report = read_case(reader, key, references=asked.references, limits=_LIMITS)
+    shown = tuple(
+        _turn(place, evidence, orjson.loads(row[2]), by_place.get(place))
+        for place, (evidence, row) in enumerate(zip(report.evidence, turns, strict=False), 1)
+    )
+    data = ExpectedPage(key, key_text(key), shown, _seen(turns), _case_href(key))
+    return Shown("expected.html.j2", "Use as expected", data)
+
+
+def _turn(
+    place: int, evidence: TurnEvidence, actual: CaseData, decided: Decided | None
+) -> TurnToExpect:
+    tools = orjson.dumps(actual.get("tools") or [], option=orjson.OPT_INDENT_2).decode()
+    return TurnToExpect(place, evidence, lines_of(evidence.steps), _answer(actual), tools, decided)
+
+
+def _answer(turn: Mapping[str, Any]) -> str:
+    said = turn.get("finalResponse")
+    content = said.get("content") if isinstance(said, Mapping) else None
+    return content if isinstance(content, str) else ""
+
+
+def _seen(turns: Sequence[tuple[Any, ...]]) -> str:
+    named = "\0".join(f"{turn}\0{revision}" for turn, revision, _ in turns)
+    return hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _named(key: CaseKey) -> dict[str, Any]:
+    return {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
+
+
+def _case_href(key: CaseKey) -> str:
+    return link("/case", set=key[1], id=key[2], app=key[0])
+
+
+# -- what reviewers do --------------------------------------------------------------------------
+
+
+def use(writer: CursorWriter, asked: Asked) -> str:
+    """Approve the chosen turns as they were done, or as they were edited in the form."""
+    key = key_of(asked["case"])
+    turns = writer.rows(_TURNS, _named(key))
+    if not turns:
+        raise InputError(f"no turn of a case {key[2]!r} has landed here")
+    if asked["seen"] != _seen(turns):
+        raise InputError("the case has got another turn or revision meanwhile; look at it again")
+    chosen = [place for place in range(1, len(turns) + 1) if asked[f"turn-{place}"]]
+    if not chosen:
+        raise InputError("no turn is chosen; choose those that were as they should be")
+    afters = {place: _after(asked, place, orjson.loads(turns[place - 1][2])) for place in chosen}
+    prepared = []
+    for place in chosen:
+        answer, tools = afters[place]
+        as_done = answer is None and tools is None
+        for item_id in _items(writer, key, turns[place - 1][0], asked):
+            one = item(writer, item_id)
+            prepared.append((one, None if as_done else edited(one, answer=answer, tools=tools)))
+    for one, after in prepared:
+        action = "approve" if after is None else "edit"
+        decide(writer, one, asked.person.name, action, after=after)
+    return _case_href(key)
+
+
+def _after(asked: Asked, place: int, actual: CaseData) -> tuple[str | None, Any]:
+    """Return answer and tools where the form has others than the recording."""
+    answer: str | None = asked[f"answer-{place}"].replace("\r\n", "\n")
+    if not answer or answer == _answer(actual).strip():
+        answer = None
+    try:
+        tools = orjson.loads(asked[f"tools-{place}"]) if asked[f"tools-{place}"] else None
+    except ValueError as error:
+        raise InputError(
+            f"tools of turn {place}: no JSON ({error}); expected a list of calls"
+        ) from None
+    return answer, None if tools == (actual.get("tools") or []) else tools
+
+
+def _items(writer: CursorWriter, key: CaseKey, turn: str, asked: Asked) -> list[str]:
+    """Return the items of a turn in every queue; queue it where there is none."""
+
+    def found() -> list[str]:
+        rows = writer.rows(_ITEMS, _named(key))
+        return [item_id for item_id, invocation_id in rows if invocation_id == turn]
+
+    if not found():
+        wanted = Wanted(*key, turn, f"used as expected by {asked.person.name}", alone=True)
+        add_items(writer, [wanted], DEFAULT_QUEUE)
+    return found()
+
+
+def take_back(writer: CursorWriter, asked: Asked) -> str:
+    """Undo what the reader approved of a case."""
+    key = key_of(asked["case"])
+    rows = writer.rows(
+        f"SELECT item_id FROM v_review_decisions WHERE {_THIS} AND reviewer = $who"
+        " AND action IN ('approve', 'edit')",
+        _named(key) | {"who": asked.person.name},
+    )
+    for (item_id,) in rows:
+        undo(writer, asked.person.name, item_id)
+    return _case_href(key)

@@ -1,0 +1,131 @@
+"""How far judges can be trusted: their verdicts against reviewers, their cost, and their failures."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from evaltap.evaluator.calibration.verdicts import Calibrated, calibrate_metric
+from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.estimates.labels import Label, reviewed_labels
+from evaltap.evaluator.page.asked import Asked, Shown, link
+from evaltap.evaluator.results.runs import RunMetric
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.errors import InputError
+from evaltap.schemas.formats.metric import EvalMetric
+
+SHOWN: Final = 50
+"""Disagreements of a metric; `evaltap calibrate --json` lists all."""
+_METRICS: Final = """
+SELECT metric_name, evaluator_name, evaluator_version, metric_digest, metric_json
+FROM run_metrics JOIN runs USING (run_id)
+WHERE metric_name IN (SELECT DISTINCT metric_name FROM judge_calls)
+QUALIFY row_number() OVER (PARTITION BY metric_name ORDER BY started_at DESC, run_id DESC) = 1
+ORDER BY metric_name
+"""
+_JUDGED: Final = """
+SELECT DISTINCT eval_set_id, eval_id, invocation_id FROM latest_turn_scores WHERE metric_digest = $digest
+"""
+_USE: Final = "FROM v_judge_cost"
+_AGREEMENT: Final = "FROM v_judge_agreement"
+_ERRORS: Final = """
+SELECT reason, count(*) AS calls, max(scored_at) AS last_at, arg_max(eval_set_id, scored_at) AS eval_set_id,
+       arg_max(eval_id, scored_at) AS eval_id, arg_max(app_name, scored_at) AS app_name
+FROM judge_calls WHERE status = 'error' GROUP BY reason ORDER BY calls DESC LIMIT 10
+"""
+_CASES: Final = """
+SELECT eval_set_id, eval_id, min(app_name) FROM latest_cases WHERE eval_id IN $ids GROUP BY ALL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """What a judge says otherwise than people."""
+
+    eval_id: str
+    rubric_id: str
+    judge_passes: bool
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """A metric that asks a judge."""
+
+    metric_name: str
+    calibrated: tuple[Calibrated, ...]
+    """By level; none where nobody has labelled what it judged."""
+    problem: str
+    disagreements: tuple[Disagreement, ...]
+    """False passes first."""
+    use: tuple[Mapping[str, Any], ...]
+    """By judge and model: calls, errors, cost."""
+    samples: Mapping[str, Any] | None
+    """How often the samples of a turn agree, where turns have several."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgesPage:
+    """What the page shows."""
+
+    judges: tuple[Judge, ...]
+    errors: tuple[Mapping[str, Any], ...]
+    """Why judges gave no verdict, the most frequent first, with the last case and its link."""
+
+
+def view(reader: StoreReader, asked: Asked) -> Shown:
+    """Read what is known of each judge."""
+    labels = reviewed_labels(reader)
+    use, samples = reader.records(_USE), reader.records(_AGREEMENT)
+    judges = tuple(_judge(reader, row, labels, use, samples) for row in reader.rows(_METRICS))
+    errors = tuple(
+        {**row, "href": _href((row["app_name"], row["eval_set_id"], row["eval_id"]))}
+        for row in reader.records(_ERRORS)
+    )
+    return Shown("judges.html.j2", "Judges", JudgesPage(judges, errors))
+
+
+def _judge(
+    reader: StoreReader,
+    row: tuple[Any, ...],
+    labels: Sequence[Label],
+    use: Sequence[Mapping[str, Any]],
+    samples: Sequence[Mapping[str, Any]],
+) -> Judge:
+    name, evaluator, version, digest, text = row
+    metric = RunMetric(EvalMetric.model_validate_json(text), evaluator, version, digest)
+    judged = set(reader.rows(_JUDGED, {"digest": digest}))
+    known = [
+        one
+        for one in labels
+        if (one.key.eval_set_id, one.key.eval_id, one.key.invocation_id) in judged
+    ]
+    calibrated: Sequence[Calibrated] = ()
+    problem = ""
+    try:
+        calibrated = calibrate_metric(reader, metric, known) if known else ()
+    except InputError as error:
+        problem = str(error)
+    mine = tuple(one for one in use if one["metric_name"] == name)
+    return Judge(
+        name, tuple(calibrated), problem, _disagreements(reader, calibrated, known), mine,
+        next((one for one in samples if one["metric_name"] == name), None),
+    )  # fmt: skip
+
+
+def _disagreements(
+    reader: StoreReader, calibrated: Sequence[Calibrated], labels: Sequence[Label]
+) -> tuple[Disagreement, ...]:
+    found = [one for level in calibrated for one in level.disagreements]
+    sets = {(one.key.eval_id, one.key.invocation_id): one.key.eval_set_id for one in labels}
+    ids = sorted({eval_id for eval_id, *_ in found})
+    apps = {(name, one): app for name, one, app in reader.rows(_CASES, {"ids": ids})}
+    made = []
+    for eval_id, turn, rubric, passes in sorted(found, key=lambda one: not one[3])[:SHOWN]:
+        name = sets.get((eval_id, turn), "")
+        href = _href((apps.get((name, eval_id), ""), name, eval_id))
+        made.append(Disagreement(eval_id, rubric, passes, href))
+    return tuple(made)
+
+
+def _href(key: CaseKey) -> str:
+    return link("/case", set=key[1], id=key[2], app=key[0])
