@@ -82,9 +82,9 @@ def restrict(
         if not reader.rows("SELECT 1 FROM chosen_cases LIMIT 1"):
             raise InputError(no_case(choice, [reader.path]))
         for table, of_app in reader.rows(_TABLES_OF_CASES):
-            keys = KEYS if of_app and table != "feedback" else "eval_set_id, eval_id"
+            using = KEYS if of_app and table != "feedback" else "eval_set_id, eval_id"
             reader.execute(
-                f"CREATE TEMP VIEW {table} AS FROM {NAME}.main.{table} SEMI JOIN chosen_cases USING ({keys})"
+                f"CREATE TEMP VIEW {table} AS FROM {NAME}.main.{table} SEMI JOIN chosen_cases USING ({using})"
             )
     except BaseException:
         reader.close()
