@@ -11,6 +11,7 @@ import pytest
 
 from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
+from shop import Asked, landed
 
 _MAIN = "from evaltap.cli.main import main; raise SystemExit(main())"
 
@@ -42,6 +43,29 @@ def test_a_new_link_is_for_the_page_that_runs(
     said = capsys.readouterr()
     assert json.loads(said.out)["link"].partition("/login#")[0].endswith(":4710")
     assert "no page of" in said.err
+
+
+def test_commands_read_the_file_while_the_page_runs_and_none_writes_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    path = landed(tmp_path, [Asked("Where is order A-100?")])
+    command = [sys.executable, "-c", _MAIN, "ui", str(path), "--port", "0", "--no-open"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        capsys.readouterr()
+
+        assert main(["cases", str(path)]) == 0
+        assert "Where is order A-100?" in capsys.readouterr().out
+        assert main(["prune", str(path), "--older-than", "1d"]) == 2
+        assert "held by another process" in capsys.readouterr().err
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+    assert process.returncode == 0
 
 
 def test_the_file_of_a_process_that_was_killed_names_no_page(

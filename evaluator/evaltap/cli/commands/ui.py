@@ -60,7 +60,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Roles: viewer reads, reviewer also reviews and exports, admin also invites. Who is logged in is\n"
         "kept in the user's state folder, never in the DuckDB file. In containers EVALTAP_UI_TOKEN_FILE\n"
         "names a file with a code of 32 characters or more that logs in as often as needed.\n"
-        "The command holds the file until it ends; evaltap consume --ui shows a file while it is written.\n"
+        "Until it ends, commands that read the file ask this process for it, and those that write to it\n"
+        "(score, consume) cannot; evaltap consume --ui shows a file while it is written.\n"
         "exit code: 0 ended by a signal; 2 bad input"
     )
     add_database(parser)
@@ -115,6 +116,7 @@ def _serve(options: UiOptions, access: "Access", me: "Person") -> int:
     from evaltap.evaluator.page.app import create_app
     from evaltap.evaluator.page.running import announced
     from evaltap.evaluator.page.serving import PageServer
+    from evaltap.evaluator.remote.server import served
     from evaltap.evaluator.store.readers import Readers
     from evaltap.evaluator.summaries.summaries import MOST_CAUGHT_UP, Summaries
 
@@ -138,7 +140,7 @@ def _serve(options: UiOptions, access: "Access", me: "Person") -> int:
         if options.tls_cert is not None:
             tls = {"ssl_certfile": str(options.tls_cert), "ssl_keyfile": str(options.tls_key)}
         server = PageServer(app, listener, **tls)
-        with announced(options.db, site), stopped_by_signals("ui", server.stop):
+        with announced(options.db, site), served(store), stopped_by_signals("ui", server.stop):
             _print(options, site.address, access.invite(me))
             server.run()
     return 0
