@@ -31,6 +31,8 @@ class ScoringRun:
     crashed: int
     not_evaluated: int
     errors: int
+    gate: Mapping[str, int] | None
+    """Of a gate's run: how many results it has, and how many passed, failed or are incomplete."""
     state: str
     """ended, running or not finished."""
     pass_rate: float | None
