@@ -39,7 +39,7 @@ class Description:
 def described(registry: Registry | None = None) -> list[Description]:
     """Return the installed evaluators: those of evaltap as the catalogue orders them, then others."""
     registry = registry or Registry()
-    text = files(__package__).joinpath("catalogue.json").read_bytes()
+    text = files("evaltap.evaluator.evaluators").joinpath("catalogue.json").read_bytes()
     ours = [Description(**entry) for entry in orjson.loads(text)]
     others = set(registry.names()) - {one.name for one in ours}
     return ours + [

@@ -80,12 +80,10 @@ class Trajectory:
             for role, text in said
             if text is not None and isinstance(text.value, str) and text.value
         ]
-        question = ("user", self.user.value if self.user is not None else None)
-        if question in texts:
-            end = len(texts) - texts[::-1].index(question) - 1
-        else:
-            end = max((at for at, (role, _) in enumerate(texts) if role == "user"), default=0)
-        return texts[:end]
+        asked = self.user.value if self.user is not None else None
+        users = [at for at, (role, _) in enumerate(texts) if role == "user"]
+        same = [at for at in users if texts[at][1] == asked]
+        return texts[: max(same or users, default=0)]
 
     def _templated_question(self) -> Evidence | None:
         """Return the text that went into the run, if a prompt's template calls it the question.

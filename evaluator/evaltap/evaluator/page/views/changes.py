@@ -94,9 +94,10 @@ def _rows(
 
 def _line(row: Mapping[str, Any], asked: Asked) -> ChangeLine:
     key = row["app_name"], row["eval_set_id"], row["eval_id"]
+    action: str = row["action"]
     detail = orjson.loads(row["detail"]) if row["detail"] else {}
     return ChangeLine(
-        row["id"], row["done_at"], row["who"], row["role"] or "", _WORDS.get(row["action"], row["action"]),
+        row["id"], row["done_at"], row["who"], row["role"] or "", _WORDS.get(action, action),
         row["target"] or key[2] or "", row["invocation_id"] or "", _more(row, detail),
         link("/case", set=key[1], id=key[2], app=key[0]) if key[2] else "",
         row["undone"], _may_undo(row, asked),
