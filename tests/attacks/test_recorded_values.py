@@ -1,5 +1,6 @@
 """Values that hurt whoever copies them: changing, endless, huge, shared, lazy, or broken."""
 
+import mmap
 import sys
 import threading
 import time
@@ -9,12 +10,15 @@ from typing import Any
 import numpy
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr
 
 from attacks.programs import attack
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.observation import failure_of
 from evaltap.recorder.payload import freeze, thaw
+from evaltap.recorder.plain import PlainCopy, json_size
 
 LIMIT = 65_536
 
@@ -281,6 +285,50 @@ def test_a_failed_validation_says_which_field() -> None:
         Account.model_validate({"name": 5})
 
     assert "Input should be a valid string" in str(failure_of(caught.value).message)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], max_codepoint=0x2FF)))
+def test_the_room_a_text_takes_is_what_json_writes_for_ascii_and_no_more_than_twice_that(
+    text: str,
+) -> None:
+    written = len(orjson.dumps(text)) - 2
+
+    assert json_size(text) == written if text.isascii() else json_size(text) <= written
+
+
+@pytest.mark.parametrize("parts", [1, 8, 2_000])
+@pytest.mark.parametrize("one", ["\x00", '"', "\\", "\n", "a"])
+def test_characters_that_json_escapes_do_not_multiply_what_is_written(one: str, parts: int) -> None:
+    texts = [one * (500_000 // parts) for _ in range(parts)]
+
+    for value in (texts, {f"{n}{text}": n for n, text in enumerate(texts)}):
+        walk = PlainCopy(LIMIT)
+        written = len(orjson.dumps(walk.copied(value)))
+
+        assert written <= 3 * LIMIT
+
+
+@pytest.mark.parametrize(
+    "close", [mmap.mmap.close, memoryview.release], ids=lambda one: one.__name__
+)
+def test_what_was_closed_is_its_type_and_no_fault(close: Callable[[Any], None]) -> None:
+    value = mmap.mmap(-1, 4096) if close is mmap.mmap.close else memoryview(b"abc")
+    close(value)
+
+    content, _ = freeze({"before": 1, "closed": value}, LIMIT)
+
+    assert thaw(content) == {"before": 1, "closed": f"<{type(value).__name__}>"}
+
+
+def test_what_a_model_excludes_stays_out_whatever_kinds_of_fields_it_has() -> None:
+    class Account(BaseModel):
+        name: str = "n"
+        secret: str = Field(default="s", exclude=True)
+        other: int = Field(default=2, description="kept")
+
+    content, _ = freeze([Account()] * 3, LIMIT)
+
+    assert thaw(content) == [{"name": "n", "other": 2}] * 3
 
 
 def test_honest_results_of_some_hundred_rows_are_kept_whole() -> None:

@@ -56,20 +56,16 @@ def scenario(
     *,
     cannot: Mapping[type[Driver], str] | None = None,
     differ: Mapping[type[Driver], Sequence[str]] | None = None,
-    defects: Mapping[type[Driver], str] | None = None,
 ) -> pytest.MarkDecorator:
     """Run a test with every driver; what is said of one holds for those derived from it too.
 
-    `cannot` tells what a framework does not have, `differ` on which facts its spans say something
-    else than the plugin, and `defects` what the plugin gets wrong: the test must fail until then.
+    `cannot` tells what a framework does not have, and `differ` on which facts its spans say something
+    else than the plugin.
     """
     params = []
     for kind in DRIVERS:
-        skipped, defect = said_of(kind, cannot), said_of(kind, defects)
-        marks = [
-            *([pytest.mark.skip(reason=skipped)] if skipped else []),
-            *([pytest.mark.xfail(reason=defect, strict=True)] if defect else []),
-        ]
+        skipped = said_of(kind, cannot)
+        marks = [pytest.mark.skip(reason=skipped)] if skipped else []
         params.append(pytest.param((kind, said_of(kind, differ) or ()), id=kind.name, marks=marks))
     return pytest.mark.parametrize("tap", params, indirect=True)
 
@@ -492,7 +488,6 @@ def test_concurrent_runs_of_one_agent_do_not_mix(tap: Tap[Driver]) -> None:
         PydanticAI: ["status", "error", "errors"],  # the same
         Strands: [ALL],  # the spans of its calls are never ended
     },
-    defects={ClaudeAgent: "words before a tool call are taken for the final response"},
 )
 def test_a_cancelled_run_is_incomplete(tap: Tap[Driver]) -> None:
     async def talk() -> None:

@@ -191,3 +191,27 @@ def test_arguments_do_not_hold_what_the_framework_injects(alone: Tap[LangChain])
     agent.invoke(user("How many?"), alone.driver.config())
 
     assert alone.turn()["tools"] == [("c1", "count", {"unit": "m"}, "2")]
+
+
+def test_what_a_graph_keeps_beside_its_messages_is_the_state_after_the_turn(
+    alone: Tap[LangChain],
+) -> None:
+    class Shop(MessagesState):
+        cart: list[str]
+        draft: str
+
+    answering = model(says("Added."))
+
+    def add(state: Shop) -> Any:
+        return {"messages": [answering.invoke(state["messages"])], "cart": ["A-1"]}
+
+    graph = StateGraph(Shop)
+    graph.add_node("add", add)
+    graph.add_edge(START, "add")
+    graph.add_edge("add", END)
+
+    before: Any = {"messages": [("user", "One A-1.")], "cart": [], "draft": "x"}
+    graph.compile().invoke(before, alone.driver.config())
+
+    (case,) = alone.recorder.cases
+    assert case["actualConversation"][0]["state"] == {"cart": ["A-1"], "draft": "x"}

@@ -24,11 +24,11 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-MAX_FIELDS = 1_000
+MAX_FIELDS = 300
 _TRIES = 20
 _MAX_NAME = 200
 _MAX_DIMENSIONS = 16
-_MAX_DIGITS_BYTES = 2_000
+_MAX_DIGITS_BYTES = 500
 _MAX_CAUSES = 3
 _MAX_ERRORS = 50
 _MAX_TEXT = 100_000
@@ -61,12 +61,20 @@ def view(value: object) -> object:
     kind = type(value)
     known = _KNOWN.get(id(kind))
     if known is not None:
-        return known(value)
+        try:
+            return known(value)
+        except ValueError:  # a view that was released, a map that was closed
+            return type_name(value)
     for look in _LOOKS:
         seen = look(value, kind)
         if seen is not _ABSENT:
             return seen
     return type_name(value)
+
+
+def base_count(kind: type) -> int:
+    """Return how many classes have to be looked through for an attribute that is nowhere."""
+    return len(_mro(kind))
 
 
 def error_name(error: object) -> str:
@@ -180,8 +188,15 @@ def _as_model(value: object, kind: type) -> object:
     extra = attribute(value, "__pydantic_extra__")
     if type(extra) is dict:
         fields.update(_first(extra))
+    last, exclude = None, None
     for name, field in _first(declared).items():
-        if attribute(field, "exclude") is True:
+        if type(field) is not last:  # all of one type, as a rule: it is looked through once
+            last, exclude = type(field), class_attribute(type(field), "exclude")
+        if (
+            exclude.__get__(field) is True
+            if type(exclude) is MemberDescriptorType
+            else attribute(field, "exclude") is True
+        ):
             fields.pop(name, None)
     if class_attribute(kind, "__pydantic_root_model__") is True:
         return fields.get("root")
@@ -193,7 +208,8 @@ def _as_dataclass(value: object, kind: type) -> object:
     if type(declared) is not dict:
         return _ABSENT
     names = [name for name in _first(declared) if type(name) is str and not name.startswith("_")]
-    return {name: attribute(value, name) for name in names}
+    held = _attributes(value)
+    return {name: held[name] if name in held else attribute(value, name) for name in names}
 
 
 def _as_secret(value: object, kind: type) -> object:

@@ -106,6 +106,9 @@ class ModelCalled:
     """What the intermediate response holds besides its text."""
     reasoning: str | None = None
     """What the model thought before it said this or called tools; recorded only where that is asked for."""
+    cache_read_tokens: int | None = None
+    """Of the input tokens, those that were read from the provider's cache."""
+    cache_write_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

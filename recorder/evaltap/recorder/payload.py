@@ -108,6 +108,9 @@ def _noted(shortened: object, note: str) -> object:
 def _shorten(value: object, budget: list[int], longest: int) -> object:
     if isinstance(value, str):
         allowed = max(0, min(longest, budget[0]))
+        if len(value) * 4 <= allowed:
+            budget[0] -= len(value) + 3
+            return value
         text = cut_text(value, allowed)
         budget[0] -= len(text) + 3
         return text
@@ -122,9 +125,16 @@ def _shorten(value: object, budget: list[int], longest: int) -> object:
     if isinstance(value, list):
         items: list[object] = []
         for one in value:
-            if budget[0] <= 0:
+            left = budget[0]
+            if left <= 0:
                 break
-            items.append(_shorten(one, budget, longest))
+            if type(one) is str and len(one) * 4 <= min(
+                left, longest
+            ):  # a call takes as long again
+                budget[0] = left - len(one) - 3
+                items.append(one)
+            else:
+                items.append(_shorten(one, budget, longest))
         return items
     budget[0] -= 12
     return value

@@ -12,7 +12,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from evaltap.recorder.foreign import listed, type_name, view
+from evaltap.recorder.foreign import base_count, listed, type_name, view
 from evaltap.schemas.text import cut_text
 
 MAX_VALUES = 1_300
@@ -23,16 +23,24 @@ _ODD_KEY_VALUES = 12
 """What a key counts for that is no text, besides what is in it."""
 _FOREIGN_VALUES = 30
 """What an object counts for that is no JSON type."""
+_FEW_BASES = 10
+_BASE_VALUES = 2
+"""What each further base class of such an object counts for: all of them are looked through."""
 _FOREIGN_SECONDS = 0.002
 """How long objects of others are looked into; native code is asked their shape, and may be slow."""
 _MAX_DEPTH = 60
 _MAX_KEY = 512
+_EASY_KEY = 64
+"""Characters of a key whose control characters need not be counted."""
 _SHORT = 20
 _FLAT = 12
 """Keys of a dict that is copied in one go."""
 _FLAT_BYTES = 1_000
 """More than such a dict can have."""
+_MEDIUM = 200
+"""Characters of a text that is copied without a call where JSON writes it as it is."""
 _LONG = 8_192
+_QUOTED = b'"\\\b\t\n\f\r'
 _CONTROLS = bytes(code for code in range(32) if code not in b"\b\t\n\f\r")
 _MAX_DIGITS_BITS = 4096
 _LARGEST, _SMALLEST = (1 << 64) - 1, -(1 << 63)
@@ -142,7 +150,8 @@ class PlainCopy:
         if now > self._until:
             self.was_cut = True
             return type_name(value)
-        self._values -= _FOREIGN_VALUES
+        further = base_count(type(value)) - _FEW_BASES
+        self._values -= _FOREIGN_VALUES + _BASE_VALUES * max(0, further)
         return self.copied(view(value))
 
     def _dict(self, items: list[tuple[Any, Any]], length: int) -> dict[str, Any]:
@@ -154,7 +163,7 @@ class PlainCopy:
             kind = type(one)
             if (
                 type(key) is str
-                and len(key) <= _MAX_KEY
+                and len(key) <= _EASY_KEY
                 and (
                     (kind is str and len(one) <= _SHORT)
                     or (kind is int and _SMALLEST <= one <= _LARGEST)
@@ -223,6 +232,20 @@ class PlainCopy:
                 size += _SHORT
                 kept.append(one)
                 continue
+            if (
+                kind is str
+                and len(one) <= _MEDIUM
+                and one.isascii()
+                and one.isprintable()
+                and '"' not in one
+                and "\\" not in one
+            ):
+                if left <= 0 or size >= self._bytes:
+                    break
+                left -= 1
+                size += len(one) + 3
+                kept.append(one)
+                continue
             self._values, self._bytes = left, self._bytes - size
             size = 0
             if left <= 0 or self._bytes <= 0:
@@ -237,11 +260,11 @@ class PlainCopy:
     def _key(self, key: object) -> str:
         self._values -= _CONTAINER_VALUES
         text = key if type(key) is str else self._odd_key(key)
-        self._bytes -= min(len(text), _MAX_KEY)
-        if len(text) <= _MAX_KEY:
-            return text
-        self._values -= _CONTAINER_VALUES
-        return cut_text(text[:_MAX_KEY], _MAX_KEY)
+        if len(text) > _MAX_KEY:
+            self._values -= _CONTAINER_VALUES
+            text = cut_text(text[:_MAX_KEY], _MAX_KEY)
+        self._bytes -= len(text) if len(text) <= _SHORT else json_size(text)
+        return text
 
     def _odd_key(self, key: object) -> str:
         """Return a key that is no text as the JSON of its copy."""
@@ -256,21 +279,29 @@ class PlainCopy:
             self.was_cut = True
             text = cut_text(text[: max(0, allowed)], max(0, allowed - 4))
             size = len(text)
-        if not text.isascii():
-            size = len(text.encode("utf-8", "surrogatepass"))
-        elif size > _LONG:
-            text, size = self._few_controls(text, size)
+        if size > _SHORT:
+            written = json_size(text)
+            if size > _LONG and written > 2 * size and text.isascii():
+                # Nothing but control characters: what JSON makes of them is no text any more.
+                self.was_cut = True
+                text = cut_text(text[: size // 8], size // 8)
+                written = json_size(text)
+            size = written
         self._bytes -= size + 3
         return text
 
-    def _few_controls(self, text: str, size: int) -> tuple[str, int]:
-        """Cut a long text that is full of control characters, which JSON writes with six each."""
-        controls = size - len(text.encode().translate(None, _CONTROLS))
-        if controls * 8 < size:
-            return text, size
-        self.was_cut = True
-        text = cut_text(text[: size // 8], size // 8)
-        return text, len(text) * 6
+
+def json_size(text: str) -> int:
+    """Return how many bytes JSON writes for a text: of ASCII two for a quote, six for a control character."""
+    if not text.isascii():
+        return len(text.encode("utf-8", "surrogatepass"))
+    size = len(text)
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return size
+    written = text.encode()
+    controls = size - len(written.translate(None, _CONTROLS))
+    quotes = size - len(written.translate(None, _QUOTED))
+    return size + quotes + 5 * controls
 
 
 def _large(value: int) -> str:

@@ -168,6 +168,10 @@ class ObservedRun:
         if not final:
             self._demote()
 
+    def goes_on(self) -> None:
+        """Take note that the agent's last message is not its answer, as it does more."""
+        self._demote()
+
     def framework_result(self, text: str) -> None:
         """Record what the framework itself calls the result of the run."""
         if self._answer is None or self._answer.text != text:
@@ -190,11 +194,13 @@ class ObservedRun:
         text: str | None = None,
         input_tokens: int | None = None,
         output_tokens: int | None = None,
+        cache_read_tokens: int | None = None,
+        cache_write_tokens: int | None = None,
         cost_usd: float | None = None,
         agent: str | None = None,
         reasoning: str | None = None,
     ) -> None:
-        """Record a call of a language model and what it used.
+        """Record a call of a language model and what it used; input tokens count the cached ones.
 
         Its words go to `agent_message`, unless they are `text`, known not to be the answer.
         """
@@ -209,6 +215,8 @@ class ObservedRun:
                 cost_usd=cost_usd,
                 agent_name=agent,
                 reasoning=reasoning,
+                cache_read_tokens=cache_read_tokens,
+                cache_write_tokens=cache_write_tokens,
             )
         )
 

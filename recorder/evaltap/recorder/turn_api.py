@@ -140,13 +140,17 @@ class Turn:
         text: str | None = None,
         input_tokens: int | None = None,
         output_tokens: int | None = None,
+        cache_read_tokens: int | None = None,
+        cache_write_tokens: int | None = None,
         cost_usd: float | None = None,
         agent: str | None = None,
         reasoning: str | None = None,
     ) -> None:
         """Record a call of a language model; `text` is its message besides the tool calls.
 
-        `reasoning` is what it thought before; it is kept only with `capture_reasoning`.
+        `input_tokens` counts all, also those that the provider's cache gave (`cache_read_tokens`) or took
+        (`cache_write_tokens`).  `reasoning` is what it thought before; it is kept only with
+        `capture_reasoning`.
         """
         with Guard(self._recorder.report_fault, "turn.model"):
             self._run.model_called(
@@ -154,6 +158,8 @@ class Turn:
                 text=text,
                 input_tokens=input_tokens,
                 output_tokens=output_tokens,
+                cache_read_tokens=cache_read_tokens,
+                cache_write_tokens=cache_write_tokens,
                 cost_usd=cost_usd,
                 agent=agent,
                 reasoning=reasoning,

@@ -248,20 +248,26 @@ def _telemetry(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEve
 
 
 def _usage(calls: Sequence[ModelCalled]) -> list[JsonObject]:
-    """Return the tokens by model where there are several models and each call's tokens are known."""
+    """Return the tokens by model where there are several, or cached ones, and each call's are known."""
     by_model: dict[str, list[ModelCalled]] = {}
     for call in calls:
         if call.model is None or call.input_tokens is None or call.output_tokens is None:
             return []
         by_model.setdefault(call.model, []).append(call)
-    if len(by_model) < 2:
+    if len(by_model) < 2 and not any(
+        call.cache_read_tokens or call.cache_write_tokens for call in calls
+    ):
         return []
     return [
-        {
-            "model": model,
-            "inputTokens": _sum(call.input_tokens for call in of_model),
-            "outputTokens": _sum(call.output_tokens for call in of_model),
-        }
+        _present(
+            {
+                "model": model,
+                "inputTokens": _sum(call.input_tokens for call in of_model),
+                "outputTokens": _sum(call.output_tokens for call in of_model),
+                "cachedTokens": _sum(call.cache_read_tokens for call in of_model),
+                "cacheWriteTokens": _sum(call.cache_write_tokens for call in of_model),
+            }
+        )
         for model, of_model in by_model.items()
     ]
 

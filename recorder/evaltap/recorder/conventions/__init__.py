@@ -13,6 +13,7 @@ from evaltap.recorder.conventions.claude_code import ClaudeCode
 from evaltap.recorder.conventions.genai import GenAI
 from evaltap.recorder.conventions.langfuse import Langfuse
 from evaltap.recorder.conventions.langsmith import LangSmith
+from evaltap.recorder.conventions.livekit import LiveKit
 from evaltap.recorder.conventions.logfire import Logfire
 from evaltap.recorder.conventions.mcp import Mcp
 from evaltap.recorder.conventions.message_events import MessageEvents
@@ -20,6 +21,7 @@ from evaltap.recorder.conventions.messages import without_fragments
 from evaltap.recorder.conventions.openinference import OpenInference
 from evaltap.recorder.conventions.pydantic_ai import PydanticAI
 from evaltap.recorder.conventions.reading import Dialect, Reading, drop_empty_ids, merge
+from evaltap.recorder.conventions.spring_ai import SpringAI
 from evaltap.recorder.conventions.traceloop import Traceloop
 from evaltap.recorder.conventions.vercel import Vercel
 from evaltap.recorder.telemetry.spans import LogRecord, Span
@@ -34,6 +36,8 @@ DIALECTS: tuple[Dialect, ...] = (
     OpenInference(),
     Traceloop(),
     AgentFramework(),
+    SpringAI(),
+    LiveKit(),
     Mcp(),
     GenAI(),
     MessageEvents(),
@@ -55,6 +59,7 @@ AGENT_PREFIXES = (
     "input.",
     "langfuse.",
     "langsmith.",
+    "lk.",
     "llm.",
     "logfire.span_type",
     "mcp.",
@@ -63,6 +68,7 @@ AGENT_PREFIXES = (
     "output.",
     "pydantic_ai.",
     "session.",
+    "spring.ai.",
     "tool",
     "traceloop.",
     "trpc.",

@@ -8,6 +8,8 @@ from evaltap.recorder.conventions.evidence import Evidence
 
 QUESTION_KEYS: Final = ("input", "question", "query", "task")
 """What chains and agents call their user's words, before a template makes a prompt of them."""
+ANSWER_KEYS: Final = ("answer", "output", "result", "response", "text")
+"""What they call their answer, beside whatever else they return."""
 
 
 def question_of(inputs: object) -> Evidence | None:
@@ -15,6 +17,12 @@ def question_of(inputs: object) -> Evidence | None:
     if not isinstance(inputs, Mapping):
         return None
     found = (inputs.get(key) for key in QUESTION_KEYS)
+    return next((Evidence(value) for value in found if isinstance(value, str) and value), None)
+
+
+def answer_of(outputs: Mapping[str, object]) -> Evidence | None:
+    """Return the text under the first of the known names, None when there is none."""
+    found = (outputs.get(key) for key in ANSWER_KEYS)
     return next((Evidence(value) for value in found if isinstance(value, str) and value), None)
 
 

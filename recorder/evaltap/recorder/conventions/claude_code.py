@@ -11,9 +11,11 @@ from evaltap.recorder.conventions.evidence import Evidence, decode
 from evaltap.recorder.conventions.reading import Kind, Reading, first_text, first_whole, number
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.recorder.tokens import tokens
 
 PREFIX = "claude_code."
 TOOL_OUTPUT_EVENT = "tool.output"
+_TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens")
 _KINDS: dict[str, Kind] = {
     "interaction": "agent",
     "llm_request": "model",
@@ -49,8 +51,13 @@ class ClaudeCode:
             reading.invocation_id = first_text(attributes, "prompt.id")
         elif kind == "model":
             reading.model = first_text(attributes, "model")
-            reading.input_tokens = first_whole(attributes, "input_tokens")
-            reading.output_tokens = first_whole(attributes, "output_tokens")
+            counts = (first_whole(attributes, name) for name in _TOKENS)
+            used = tokens(*counts, apart=True)
+            reading.input_tokens, reading.output_tokens = used.input, used.output
+            reading.cache_read_tokens, reading.cache_write_tokens = (
+                used.cache_read,
+                used.cache_write,
+            )
             reading.cost_usd = number(attributes.get("cost_usd"))
         elif kind == "tool":
             _read_tool(reading, span)

@@ -21,9 +21,13 @@ from evaltap.recorder.telemetry.spans import LogRecord, Span
 OPERATION = "gen_ai.operation.name"
 AGENT_NAME = "gen_ai.agent.name"
 CONVERSATION_ID = "gen_ai.conversation.id"
+THREAD_ID = "gen_ai.thread.id"
 INPUT_MESSAGES = "gen_ai.input.messages"
 INSTRUCTIONS = "gen_ai.system_instructions"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
+KERNEL_INPUT = "gen_ai.agent.invocation_input"
+"""Semantic Kernel's names for an agent's messages, up to 1.37."""
+KERNEL_OUTPUT = "gen_ai.agent.invocation_output"
 TOOL_NAME = "gen_ai.tool.name"
 CALL_ID = "gen_ai.tool.call.id"
 ARGUMENTS = "gen_ai.tool.call.arguments"
@@ -33,6 +37,24 @@ RESPONSE_MODEL = "gen_ai.response.model"
 RESPONSE_ID = "gen_ai.response.id"
 INPUT_TOKENS = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
 OUTPUT_TOKENS = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+TOTAL_TOKENS = ("gen_ai.usage.total_tokens", "llm.usage.total_tokens")
+CACHE_READ = (
+    "gen_ai.usage.cache_read.input_tokens",
+    "gen_ai.usage.cache_read_input_tokens",
+    "gen_ai.usage.details.cache_read_tokens",
+    "gen_ai.usage.details.cache_read_input_tokens",
+    "gen_ai.usage.input_tokens.cached",
+    "gen_ai.usage.input_cached_tokens",
+    "gen_ai.usage.cached_tokens",
+)
+"""The conventions' name, then those of OpenLLMetry, Strands, pydantic-ai and others."""
+CACHE_WRITE = (
+    "gen_ai.usage.cache_creation.input_tokens",
+    "gen_ai.usage.cache_creation_input_tokens",
+    "gen_ai.usage.cache_write_input_tokens",
+    "gen_ai.usage.details.cache_write_tokens",
+    "gen_ai.usage.details.cache_creation_input_tokens",
+)
 COSTS = ("gen_ai.usage.cost", "operation.cost", "gen_ai.cost.total_cost")
 DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 TOOL_STATUS = "gen_ai.tool.status"
@@ -44,6 +66,7 @@ _KINDS: dict[str, Kind] = {
     "chain": "run",
     "invoke_agent": "agent",
     "run_agent": "agent",
+    "process_thread_run": "agent",
     "chat": "model",
     "generate_content": "model",
     "text_completion": "model",
@@ -75,11 +98,14 @@ class GenAI:
             self.name,
             kind=classify(attributes),
             agent_name=first_text(attributes, AGENT_NAME),
-            session_id=first_text(attributes, CONVERSATION_ID),
+            session_id=first_text(attributes, CONVERSATION_ID, THREAD_ID),
             model=first_text(attributes, RESPONSE_MODEL, REQUEST_MODEL),
             response_id=first_text(attributes, RESPONSE_ID),
             input_tokens=first_whole(attributes, *INPUT_TOKENS),
             output_tokens=first_whole(attributes, *OUTPUT_TOKENS),
+            cache_read_tokens=first_whole(attributes, *CACHE_READ),
+            cache_write_tokens=first_whole(attributes, *CACHE_WRITE),
+            total_tokens=first_whole(attributes, *TOTAL_TOKENS),
             cost_usd=next((cost for key in COSTS if (cost := number(attributes.get(key)))), None),
             tool_name=first_text(attributes, TOOL_NAME),
             call_id=_call_id(attributes),
@@ -173,13 +199,18 @@ def _read_messages(reading: Reading, carrier: Mapping[str, object]) -> None:
     if reading.context is None:
         reading.context, _ = decode_messages(carrier.get(INSTRUCTIONS), role="system")
     if reading.input is None:
-        reading.input, flaw = decode_messages(carrier.get(INPUT_MESSAGES))
+        reading.input, flaw = decode_messages(_first_of(carrier, INPUT_MESSAGES, KERNEL_INPUT))
         if flaw:
             reading.flaws["input"] = flaw
     if reading.output is None:
-        reading.output, flaw = decode_messages(carrier.get(OUTPUT_MESSAGES), role="assistant")
+        left = _first_of(carrier, OUTPUT_MESSAGES, KERNEL_OUTPUT)
+        reading.output, flaw = decode_messages(left, role="assistant")
         if flaw:
             reading.flaws["output"] = flaw
+
+
+def _first_of(carrier: Mapping[str, object], *names: str) -> object:
+    return next((carrier[name] for name in names if name in carrier), None)
 
 
 def _read_tool_messages(reading: Reading) -> None:

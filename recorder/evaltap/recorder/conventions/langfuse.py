@@ -6,6 +6,7 @@ Source: the attribute names of the Langfuse Python SDK 3 to 5.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evaltap.recorder.conventions.call_arguments import take_arguments
 from evaltap.recorder.conventions.evidence import Evidence, decode, given_values
 from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.messages import closing_text, last_user_text
@@ -14,6 +15,7 @@ from evaltap.recorder.conventions.reading import (
     Reading,
     agent_in_name,
     first_text,
+    first_whole,
     number,
     text,
     whole,
@@ -21,6 +23,7 @@ from evaltap.recorder.conventions.reading import (
 from evaltap.recorder.conventions.tool_output import take_output
 from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import LogRecord, Span
+from evaltap.recorder.tokens import tokens
 
 PREFIX = "langfuse."
 TYPE = "langfuse.observation.type"
@@ -39,6 +42,9 @@ SESSION_METADATA = tuple(
     for name in ("session_id", "thread_id", "conversation_id")
 )
 USER_ID = ("user.id", "langfuse.user.id", "enduser.id")
+_CACHE_READ = ("input_cache_read", "input_cached_tokens", "cache_read_input_tokens")
+"""Usage types count apart from `input`, as each has a price of its own."""
+_CACHE_WRITE = ("input_cache_creation", "cache_creation_input_tokens")
 _KINDS: dict[str, Kind] = {
     "agent": "agent",
     "chain": "run",
@@ -100,8 +106,15 @@ def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
     reading.output = _messages(left, "assistant")
     usage = decode(attributes.get(USAGE)).value
     if isinstance(usage, dict):
-        reading.input_tokens = whole(usage.get("input", usage.get("prompt_tokens")))
-        reading.output_tokens = whole(usage.get("output", usage.get("completion_tokens")))
+        used = tokens(
+            whole(usage.get("input", usage.get("prompt_tokens"))),
+            whole(usage.get("output", usage.get("completion_tokens"))),
+            first_whole(usage, *_CACHE_READ),
+            first_whole(usage, *_CACHE_WRITE),
+            apart="input" in usage,
+        )
+        reading.input_tokens, reading.output_tokens = used.input, used.output
+        reading.cache_read_tokens, reading.cache_write_tokens = used.cache_read, used.cache_write
     cost = decode(attributes.get(COST)).value
     if isinstance(cost, dict):
         reading.cost_usd = number(cost.get("total"))
@@ -109,7 +122,8 @@ def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
 
 def _read_tool(reading: Reading, span: Span) -> None:
     reading.tool_name = span.name
-    reading.arguments = _value(span.attributes, INPUT)
+    entered = _value(span.attributes, INPUT)
+    reading.arguments = take_arguments(entered) if entered is not None else None
     left = _value(span.attributes, OUTPUT)
     if left is not None:
         take_output(reading, left)

@@ -69,6 +69,10 @@ def _read_model(
     if isinstance(usage, dict):
         reading.input_tokens = whole(usage.get("input_tokens"))
         reading.output_tokens = whole(usage.get("output_tokens"))
+        details = usage.get("input_token_details")
+        if isinstance(details, dict):
+            reading.cache_read_tokens = whole(details.get("cache_read"))
+            reading.cache_write_tokens = whole(details.get("cache_creation"))
 
 
 def _messages(value: object) -> tuple[Message, ...]:

@@ -56,6 +56,9 @@ class Logfire:
             if isinstance(usage, Mapping):
                 reading.input_tokens = first_whole(usage, "input_tokens")
                 reading.output_tokens = first_whole(usage, "output_tokens")
+                details = usage.get("input_tokens_details")
+                if isinstance(details, Mapping):
+                    reading.cache_read_tokens = first_whole(details, "cached_tokens")
         elif kind == "tool":
             reading.tool_name = first_text(attributes, "name")
             reading.arguments = _seen(attributes.get("input"))

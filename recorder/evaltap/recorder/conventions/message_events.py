@@ -5,6 +5,7 @@ older `gen_ai.content.prompt` / `gen_ai.content.completion`.  Strands puts them 
 too, where a tool's arguments and result are messages; ADK 1 writes Google GenAI contents as bodies.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from evaltap.recorder.conventions.evidence import Evidence, decode
@@ -21,9 +22,13 @@ _ROLES = {
     "gen_ai.assistant.message": "assistant",
     "gen_ai.tool.message": "tool",
 }
+_SPEAKER = re.compile(r"^(system|user|assistant): ", re.MULTILINE)
 CHOICE = "gen_ai.choice"
 OLD_PROMPT = "gen_ai.content.prompt"
 OLD_COMPLETION = "gen_ai.content.completion"
+EVENT_CONTENT = "gen_ai.event.content"
+THREAD_RUN = "process_thread_run"
+"""Azure AI's agents run at the provider; one span has all that was said, in order."""
 
 
 class MessageEvents:
@@ -45,6 +50,8 @@ class MessageEvents:
             return reading
         reading.input = tuple(m for name, body in bodies for m in _input(name, body)) or None
         reading.output = tuple(m for name, body in bodies for m in _output(name, body)) or None
+        if span.attributes.get(OPERATION) == THREAD_RUN and reading.output is None:
+            reading.output = reading.input
         return reading
 
 
@@ -52,12 +59,18 @@ def _bodies(span: Span, logs: Sequence[LogRecord]) -> Iterator[tuple[str, Mappin
     known = {*_ROLES, CHOICE, OLD_PROMPT, OLD_COMPLETION}
     for event in span.events:
         if event.name in known:
-            yield event.name, event.attributes
+            yield event.name, _body(event.attributes)
     for log in logs:
         name = log.event_name or str(log.attributes.get("event.name") or "")
         if name in known:
             body = decode(log.body).value
             yield name, body if isinstance(body, dict) else {"content": body}
+
+
+def _body(attributes: Mapping[str, object]) -> Mapping[str, object]:
+    """Return an event's attributes, or what Azure's SDKs write into one of them as JSON."""
+    whole = decode(attributes.get(EVENT_CONTENT)).value
+    return whole if isinstance(whole, dict) else attributes
 
 
 def _read_tool(reading: Reading, bodies: Sequence[tuple[str, Mapping[str, object]]]) -> None:
@@ -70,12 +83,22 @@ def _read_tool(reading: Reading, bodies: Sequence[tuple[str, Mapping[str, object
 
 def _input(name: str, body: Mapping[str, object]) -> Iterator[Message]:
     if name == OLD_PROMPT:
-        yield from read_messages(decode(body.get("gen_ai.prompt")).value)
+        prompt = decode(body.get("gen_ai.prompt")).value
+        yield from read_messages(_dialogue(prompt) if isinstance(prompt, str) else prompt)
         return
     role = _ROLES.get(name)
     if role is None:
         return
     yield from _message(role, body)
+
+
+def _dialogue(prompt: str) -> list[dict[str, str]] | str:
+    """Return the messages of a prompt in lines of `role: words`, as OpenLIT writes it; else the prompt."""
+    parts = _SPEAKER.split(prompt)
+    if parts[0] or len(parts) < 3:
+        return prompt
+    pairs = zip(parts[1::2], parts[2::2], strict=True)
+    return [{"role": role, "content": words.strip()} for role, words in pairs]
 
 
 def _output(name: str, body: Mapping[str, object]) -> Iterator[Message]:
@@ -100,6 +123,8 @@ def _output(name: str, body: Mapping[str, object]) -> Iterator[Message]:
 def _message(role: str, body: Mapping[str, object]) -> Iterator[Message]:
     content = body.get("content")
     inner = decode(content).value if isinstance(content, str) else content
+    if isinstance(inner, dict) and isinstance(inner.get("text"), dict):
+        content = inner = inner["text"].get("value")
     if isinstance(inner, dict) and ("parts" in inner or "role" in inner):
         spoken = {**inner, "role": role if role != "user" else inner.get("role") or role}
         yield from read_messages([spoken])

@@ -7,7 +7,8 @@ have gaps, so they are ordered by number.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from evaltap.recorder.conventions.chain_values import question_of, structured_answer
+from evaltap.recorder.conventions.call_arguments import take_arguments
+from evaltap.recorder.conventions.chain_values import answer_of, question_of, structured_answer
 from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, decode
 from evaltap.recorder.conventions.media_shapes import media_in
 from evaltap.recorder.conventions.message_shapes import (
@@ -62,6 +63,8 @@ class OpenInference:
         if not isinstance(stated, str):
             return None
         kind: Kind = _KINDS.get(stated.upper(), "other")
+        if kind == "model" and span.scope.endswith("haystack") and not _has_messages(attributes):
+            kind = "other"  # it takes every component that it does not know for a model
         metadata = decode(attributes.get(METADATA)).value
         reading = Reading(
             self.name,
@@ -87,6 +90,12 @@ class OpenInference:
         return reading
 
 
+def _has_messages(attributes: Mapping[str, object]) -> bool:
+    return any(
+        name.startswith(("llm.input_messages.", "llm.output_messages.")) for name in attributes
+    )
+
+
 def _named_agent(metadata: object) -> str | None:
     """Return the agent that LangChain names in the metadata of each of its steps."""
     return first_text(metadata, "lc_agent_name") if isinstance(metadata, dict) else None
@@ -109,6 +118,10 @@ def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
     reading.model = first_text(attributes, "llm.model_name")
     reading.input_tokens = first_whole(attributes, "llm.token_count.prompt")
     reading.output_tokens = first_whole(attributes, "llm.token_count.completion")
+    details = "llm.token_count.prompt_details"
+    reading.cache_read_tokens = first_whole(attributes, f"{details}.cache_read")
+    reading.cache_write_tokens = first_whole(attributes, f"{details}.cache_write")
+    reading.total_tokens = first_whole(attributes, "llm.token_count.total")
     reading.cost_usd = number(attributes.get("llm.cost.total"))
     reading.input = _messages(attributes, "llm.input_messages")
     reading.output = _messages(attributes, "llm.output_messages")
@@ -196,24 +209,13 @@ def _read_tool(reading: Reading, span: Span) -> None:
             return
         reading.tool_name = span.name.removeprefix("execute_tool ")
     if INPUT_VALUE in attributes:
-        reading.arguments = _unwrapped(decode(attributes[INPUT_VALUE]))
+        reading.arguments = take_arguments(decode(attributes[INPUT_VALUE]))
     elif span.scope == ADK_SCOPE or span.scope.endswith("google_adk"):
         # The specification puts the schema into tool.parameters; this instrumentation, arguments.
         parameters = attributes.get("tool.parameters")
         reading.arguments = decode(parameters) if parameters is not None else None
     if OUTPUT_VALUE in attributes:
         take_output(reading, decode(attributes[OUTPUT_VALUE]))
-
-
-_WRAPPER = {"args", "kwargs", "sanitize_inputs_outputs"}
-"""The parameters of smolagents' `Tool.__call__`, which its tool spans show."""
-
-
-def _unwrapped(entered: Evidence) -> Evidence:
-    value = entered.value
-    if not isinstance(value, dict) or not {"args", "kwargs"} <= set(value) <= _WRAPPER:
-        return entered
-    return Evidence(value["kwargs"] or value["args"] or {})
 
 
 def _read_run(reading: Reading, attributes: Mapping[str, object]) -> None:
@@ -247,5 +249,7 @@ def _read_run_output(reading: Reading, attributes: Mapping[str, object]) -> None
         reading.final = closing_text(messages)
     elif isinstance(value, str) and is_answer:
         reading.final = Evidence(value)
+    elif isinstance(value, dict):
+        reading.final_fallback = answer_of(value)
     elif isinstance(value, str) or left.flaw:
         reading.final_fallback = Evidence(None if left.flaw else value, left.flaw)

@@ -60,6 +60,9 @@ class Reading:
     response_id: str | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    total_tokens: int | None = None
     cost_usd: float | None = None
     tool_name: str | None = None
     call_id: str | None = None
@@ -197,7 +200,8 @@ _OPERATION = re.compile(r"^(?:[A-Za-z_]\w*\.[\w-]+|invoke_agent|agent_run|agent|
 
 def agent_in_name(span_name: str) -> str | None:
     """Return the agent that a span is named after; None for an operation, such as `CodeAgent.run`."""
-    name = span_name.removeprefix("invoke_agent ").strip()
+    name = span_name.removeprefix("invoke_agent ").removeprefix("process_thread_run ")
+    name = name.removesuffix("._execute_core").strip()
     decorated = _DECORATED.match(name)
     if decorated:
         return decorated["name"]

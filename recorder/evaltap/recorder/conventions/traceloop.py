@@ -6,6 +6,7 @@ spans carry the GenAI attributes, which the GenAI dialect reads.
 
 from collections.abc import Mapping, Sequence
 
+from evaltap.recorder.conventions.call_arguments import take_arguments
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
 from evaltap.recorder.conventions.evidence import Evidence, decode, given_values
 from evaltap.recorder.conventions.message_shapes import read_messages
@@ -152,6 +153,9 @@ def _content(content: str, role: str) -> Sequence[Part]:
     if content.startswith("[{"):
         blocks = decode(content).value
         if isinstance(blocks, list):
+            if all(isinstance(one, dict) and "function" in one for one in blocks):
+                # Koog writes the calls where the words would be.
+                return read_messages([{"role": role, "tool_calls": blocks}])[0].parts
             inner = read_messages([{"role": role, "content": blocks}])
             if inner and inner[0].parts:
                 return inner[0].parts
@@ -182,9 +186,7 @@ def _tool_arguments(entered: Evidence) -> Evidence:
         return Evidence(value["inputs"])
     if isinstance(value.get("input_str"), str):
         return decode(value["input_str"])
-    if set(value) == {"args", "kwargs"} and not value["args"]:
-        return Evidence(value["kwargs"])
-    return entered
+    return take_arguments(entered)
 
 
 def _read_run(reading: Reading, span: Span) -> None:

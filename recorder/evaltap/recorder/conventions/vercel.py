@@ -89,6 +89,7 @@ def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
     reading.response_id = first_text(attributes, "ai.response.id")
     reading.input_tokens = first_whole(attributes, *INPUT_TOKENS)
     reading.output_tokens = first_whole(attributes, *OUTPUT_TOKENS)
+    reading.cache_read_tokens = first_whole(attributes, "ai.usage.cachedInputTokens")
     messages = attributes.get(PROMPT_MESSAGES)
     evidence = decode(messages) if messages is not None else Evidence(None)
     reading.input = read_messages(evidence.value) or None

@@ -166,6 +166,8 @@ def _model_called(seen: ModelCalled, limit: int) -> tuple[RunEvent, int]:
         name(seen.agent_name),
         parts,
         reasoning,
+        _count(seen.cache_read_tokens),
+        _count(seen.cache_write_tokens),
     )
     return copied, OVERHEAD_BYTES + len(said or "") + len(reasoning or "") + media_bytes
 

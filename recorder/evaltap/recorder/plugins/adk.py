@@ -207,6 +207,7 @@ class EvaltapPlugin(BasePlugin):
             response.model_version or run.model,
             input_tokens=usage.prompt_token_count if usage is not None else None,
             output_tokens=usage.candidates_token_count if usage is not None else None,
+            cache_read_tokens=usage.cached_content_token_count if usage is not None else None,
             agent=context.agent_name,
         )
 

@@ -21,6 +21,7 @@ from evaltap.recorder.plugins.support import guarded, recorder_for
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun
 from evaltap.recorder.sources.claude_code import AGENT, SUB_AGENT, normal_name
+from evaltap.recorder.tokens import of_anthropic
 
 ORIGIN = Origin(framework="claude-agent-sdk", convention="claude-agent-hooks")
 EVENTS: tuple[HookEvent, ...] = (
@@ -143,6 +144,8 @@ class EvaltapHooks:
         agent_id = given.get("agent_id")
         parent = turn.agents.get(agent_id) if agent_id is not None else None
         unknown = agent_id is not None and parent is None
+        if agent_id is None:
+            turn.run.goes_on()  # what it said before a call is not its answer
         turn.run.tool_called(
             given["tool_use_id"],
             name,
@@ -180,11 +183,13 @@ class EvaltapHooks:
     def _said(self, turn: _Turn, message: AssistantMessage) -> None:
         if message.message_id is None or message.message_id not in turn.counted:
             # A message comes block by block, and each repeats what the whole has used.
-            usage = message.usage or {}
+            used = of_anthropic(message.usage)
             turn.run.model_called(
                 message.model,
-                input_tokens=usage.get("input_tokens"),
-                output_tokens=usage.get("output_tokens"),
+                input_tokens=used.input,
+                output_tokens=used.output,
+                cache_read_tokens=used.cache_read,
+                cache_write_tokens=used.cache_write,
             )
             turn.counted.add(message.message_id)
         words = "".join(block.text for block in message.content if isinstance(block, TextBlock))

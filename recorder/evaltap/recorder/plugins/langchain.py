@@ -30,6 +30,7 @@ from evaltap.recorder.plugins.langchain_values import (
     question_in,
     result_of,
     returned_by,
+    state_of,
     thoughts_of,
     told_by,
 )
@@ -254,6 +255,8 @@ class EvaltapHandler(BaseCallbackHandler):
             result = result_of(outputs)
             if result is not None:
                 run.framework_result(result)
+            if state := state_of(outputs):
+                run.state(state)
             run.end()
 
     def _broke(self, run_id: UUID, error: BaseException) -> None:
@@ -291,11 +294,14 @@ class EvaltapHandler(BaseCallbackHandler):
         message = getattr(first, "message", None)
         calls = message.tool_calls if isinstance(message, AIMessage) else []
         usage = message.usage_metadata if isinstance(message, AIMessage) else None
+        cached = usage.get("input_token_details", {}) if usage is not None else {}
         facts = message.response_metadata if isinstance(message, AIMessage) else {}
         run.model_called(
             first_of(facts, ("model_name", "model")) or node.model,
             input_tokens=usage["input_tokens"] if usage is not None else None,
             output_tokens=usage["output_tokens"] if usage is not None else None,
+            cache_read_tokens=cached.get("cache_read"),
+            cache_write_tokens=cached.get("cache_creation"),
             agent=node.agent,
         )
         if level.parent is None:

@@ -18,6 +18,9 @@ from evaltap.recorder.conventions.media_shapes import media_in
 from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.media import MediaPart
 from evaltap.recorder.observation import Failure
+from evaltap.schemas.data import JsonObject
+
+_NO_STATE = {"messages", "structured_response", "remaining_steps", "is_last_step"}
 
 
 def told_by(message: ToolMessage) -> tuple[Any, Failure | None]:
@@ -41,6 +44,17 @@ def returned_by(output: object, call_id: str) -> tuple[Any, bool]:
     if isinstance(output, ToolMessage):
         return output.content, output.status == "error"
     return output, False
+
+
+def state_of(outputs: object) -> JsonObject:
+    """Return what a LangGraph graph keeps beside its messages and its answer; empty for other chains."""
+    if not isinstance(outputs, Mapping) or not isinstance(outputs.get("messages"), list):
+        return {}
+    return {
+        str(key): value
+        for key, value in outputs.items()
+        if key not in _NO_STATE and not str(key).startswith("__")
+    }
 
 
 def is_failure(error: BaseException) -> bool:

@@ -191,6 +191,9 @@ class EvaltapTraceProcessor(TracingProcessor):
             response.model if response is not None else None,
             input_tokens=usage.input_tokens if usage is not None else None,
             output_tokens=usage.output_tokens if usage is not None else None,
+            cache_read_tokens=usage.input_tokens_details.cached_tokens
+            if usage is not None
+            else None,
             agent=node.agent,
         )
         level.put_out(response.output if response is not None else (), node.agent)

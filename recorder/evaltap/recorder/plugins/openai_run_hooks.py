@@ -116,6 +116,7 @@ class EvaltapRun(RunHooks[Any]):
             model if isinstance(model, str) else None,
             input_tokens=response.usage.input_tokens,
             output_tokens=response.usage.output_tokens,
+            cache_read_tokens=response.usage.input_tokens_details.cached_tokens,
             agent=agent.name,
         )
         self._loop.put_out(response.output, agent.name)

@@ -198,6 +198,8 @@ class EvaltapCapability(AbstractCapability[Any]):
             response.model_name or request_context.model.model_name,
             input_tokens=response.usage.input_tokens,
             output_tokens=response.usage.output_tokens,
+            cache_read_tokens=response.usage.cache_read_tokens,
+            cache_write_tokens=response.usage.cache_write_tokens,
             agent=level.agent,
         )
         words = "".join(part.content for part in response.parts if isinstance(part, TextPart))

@@ -32,6 +32,7 @@ from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.support import guarded, recorder_for
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun, enclosing, enter
+from evaltap.recorder.tokens import tokens
 from evaltap.schemas.data import JsonObject
 
 ORIGIN = Origin(framework="strands-agents", convention="strands-hooks")
@@ -41,6 +42,7 @@ USER_KEYS = ("user.id", "user_id")
 MAX_OPEN = 10_000
 """Open invocations whose state is kept; the oldest is given up beyond it."""
 
+_USAGE = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 _ORCHESTRATED: ContextVar[ObservedRun | None] = ContextVar("evaltap_strands_run", default=None)
 """The run of the graph or swarm that works in this context."""
 
@@ -188,10 +190,13 @@ class EvaltapHooks(HookProvider):
             return
         usage = message.get("metadata", {}).get("usage", {})
         config = agent.model.get_config()
+        used = tokens(*(usage.get(name) for name in _USAGE), total=usage.get("totalTokens"))
         level.run.model_called(
             _first(config, ("model_id",)) if isinstance(config, Mapping) else None,
-            input_tokens=usage.get("inputTokens"),
-            output_tokens=usage.get("outputTokens"),
+            input_tokens=used.input,
+            output_tokens=used.output,
+            cache_read_tokens=used.cache_read,
+            cache_write_tokens=used.cache_write,
             agent=agent.name,
         )
         if level.parent is None:

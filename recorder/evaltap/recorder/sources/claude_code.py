@@ -29,6 +29,7 @@ from evaltap.recorder.observation import (
     ToolReturned,
     UserMessage,
 )
+from evaltap.recorder.tokens import of_anthropic
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import InputError
 
@@ -336,15 +337,17 @@ def _model(
 ) -> ModelCalled:
     """Tell a model call; the lines of one message all repeat what it used."""
     message = line["message"]
-    usage = message.get("usage") if message.get("id") not in messages else None
+    used = of_anthropic(message.get("usage") if message.get("id") not in messages else None)
     messages[message.get("id")] = None
     return ModelCalled(
         run_id,
         now,
         model=message.get("model"),
-        input_tokens=usage.get("input_tokens") if isinstance(usage, Mapping) else None,
-        output_tokens=usage.get("output_tokens") if isinstance(usage, Mapping) else None,
+        input_tokens=used.input,
+        output_tokens=used.output,
         agent_name=agent,
+        cache_read_tokens=used.cache_read,
+        cache_write_tokens=used.cache_write,
     )
 
 

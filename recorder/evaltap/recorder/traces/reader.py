@@ -35,7 +35,7 @@ from evaltap.recorder.telemetry.spans import (
 from evaltap.recorder.traces.node import Node
 from evaltap.recorder.traces.trajectory import Trajectory
 from evaltap.recorder.traces.tree import build_tree
-from evaltap.recorder.traces.turns import speaks, turns_of
+from evaltap.recorder.traces.turns import joined, speaks, turns_of
 
 
 def observe_trace(
@@ -79,7 +79,7 @@ def find_runs(tops: Sequence[Node]) -> list[Node]:
     runs = [root for root in roots if _is_run(root)]
     if len(runs) > 1 and any(map(_has_content, runs)):
         runs = [root for root in runs if _has_calls(root) or speaks(root) or not _is_over(root)]
-    return [turn for run in runs for turn in turns_of(run)] or _runs_without_agent(tops)
+    return [turn for run in joined(runs) for turn in turns_of(run)] or _runs_without_agent(tops)
 
 
 def _runs_without_agent(tops: Sequence[Node]) -> list[Node]:

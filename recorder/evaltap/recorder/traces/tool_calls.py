@@ -242,7 +242,8 @@ def _is_call(slot: _Slot, call: Call) -> bool:
 
 
 def _same_arguments(one: Evidence | None, other: Evidence | None) -> bool:
-    """Compare arguments; a bare value equals an object whose only value it is (LangChain)."""
+    """Compare arguments; a bare value equals an object whose only value it is (LangChain), and positional
+    ones equal an object with these values."""
     if one is None or other is None:
         return False
     if one.value == other.value:
@@ -252,6 +253,8 @@ def _same_arguments(one: Evidence | None, other: Evidence | None) -> bool:
             only = next(iter(whole.values()))
             if only == bare or str(only) == str(bare):
                 return True
+        if isinstance(whole, Mapping) and isinstance(bare, list) and bare == [*whole.values()]:
+            return True
     return canonical_json(one.value) == canonical_json(other.value)
 
 
@@ -276,8 +279,9 @@ def _is_typed(told: Evidence | None, result: Evidence) -> bool:
 
 
 def _called(run_id: str, slot: _Slot, parent: str | None) -> ToolCalled:
-    spanned = _span_arguments(slot)
-    choices = [item for item in (spanned, slot.asked) if item is not None]
+    choices = [item for item in (_span_arguments(slot), slot.asked) if item is not None]
+    if len(choices) == 2 and _is_envelope(*choices):
+        choices.reverse()
     chosen = next((item for item in choices if isinstance(item.value, Mapping)), None)
     chosen = chosen or next((item for item in choices if item.flaw is None), None)
     chosen = chosen or (choices[0] if choices else None)
@@ -300,6 +304,14 @@ def _called(run_id: str, slot: _Slot, parent: str | None) -> ToolCalled:
         id_known=slot.call_id is not None,
         capture=capture,
     )
+
+
+def _is_envelope(spanned: Evidence, asked: Evidence) -> bool:
+    """Return whether a span shows none of the arguments that the model wrote: an instrumentation's own."""
+    ours, theirs = spanned.value, asked.value
+    if not isinstance(ours, Mapping) or not isinstance(theirs, Mapping):
+        return False
+    return bool(ours) and bool(theirs) and ours.keys().isdisjoint(theirs.keys())
 
 
 def _returned(run_id: str, slot: _Slot) -> ToolReturned:

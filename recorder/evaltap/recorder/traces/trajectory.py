@@ -22,6 +22,7 @@ from evaltap.recorder.conventions.messages import (
 )
 from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.observation import Failure, ModelCalled, RunEvent
+from evaltap.recorder.tokens import tokens
 from evaltap.recorder.traces.node import Node
 from evaltap.recorder.traces.tool_calls import ToolCalls
 
@@ -89,13 +90,17 @@ class Trajectory:
         """Return the text that went into the run, if a prompt's template calls it the question.
 
         OpenInference writes a chain's single input without its name.  Whether it is what the user said
-        or only a topic, the template that it was put into knows, where its span shows the variables.
+        or only a topic, the template that it was put into knows, where its span shows the variables.  Of a
+        pipeline that states nothing itself, the question is the one that is in the model's prompt.
         """
         entered = self.root.reading.user_fallback
-        if entered is None or entered.value is None:
-            return None
         named = (node.reading.user for node in self._nodes if node.kind == "other")
-        return next((user for user in named if user == entered), None)
+        questions = [user for user in named if user is not None]
+        if entered is not None and entered.value is not None:
+            return next((user for user in questions if user == entered), None)
+        asked = last_user_text(self._level[0].reading.input or ()) if self._level else None
+        prompt = asked.value if asked is not None else None
+        return next((user for user in questions if prompt and user.value in prompt), None)
 
     @cached_property
     def final(self) -> Evidence | None:
@@ -195,6 +200,13 @@ class Trajectory:
 
     def _model_called(self, run_id: str, node: Node) -> ModelCalled:
         reading, said = node.reading, self._intermediate(node)
+        used = tokens(
+            reading.input_tokens,
+            reading.output_tokens,
+            reading.cache_read_tokens,
+            reading.cache_write_tokens,
+            total=reading.total_tokens,
+        )
         return ModelCalled(
             run_id,
             max(node.span.end_ns, node.span.start_ns),
@@ -202,8 +214,10 @@ class Trajectory:
             text=said.value if said is not None else None,
             parts=said.media if said is not None else (),
             reasoning=None if node is self._closing else self._reasoning(node),
-            input_tokens=reading.input_tokens,
-            output_tokens=reading.output_tokens,
+            input_tokens=used.input,
+            output_tokens=used.output,
+            cache_read_tokens=used.cache_read,
+            cache_write_tokens=used.cache_write,
             cost_usd=reading.cost_usd,
             span_id=node.span.span_id,
             agent_name=agent_of(node),
@@ -265,13 +279,15 @@ class Trajectory:
         return reading.final_fallback if self._needs_fallback() else None
 
     def _needs_fallback(self) -> bool:
-        """Return whether no model's words can be the answer: none was seen, or the last asked for a tool.
+        """Return whether no model's words are the answer: none was seen, or the last asked for a tool.
 
-        Agents that answer through a tool (`finish`, `final_answer`) end so.
+        Agents that answer through a tool (`finish`, `final_answer`) end so.  Others write the answer at
+        the end of a form that their framework takes it out of (`Final Answer: ...` of CrewAI, DSPy).
         """
         if not any(node.reading.output is not None for node in self._level):
             return True
-        return _asked(self._level[-1].reading)
+        last = self._level[-1].reading
+        return _asked(last) or _ends_with(_spoken(last), self.root.reading.final_fallback)
 
     def _unseen_final(self) -> Evidence | None:
         flaw = self.root.reading.flaws.get("output")
@@ -371,6 +387,14 @@ def _spoken(reading: Reading) -> Evidence | None:
     if not texts:
         return Evidence(None, next((word.flaw for word in words if word.flaw), None), media)
     return Evidence("".join(texts), media=media)
+
+
+def _ends_with(words: Evidence | None, answer: Evidence | None) -> bool:
+    """Return whether an answer is the end of what was said, and not all of it."""
+    if words is None or answer is None:
+        return False
+    said, stated = _as_text(words.value).strip(), _as_text(answer.value).strip()
+    return bool(stated) and said != stated and said.endswith(stated)
 
 
 def _best(candidates: list[Evidence | None]) -> Evidence | None:

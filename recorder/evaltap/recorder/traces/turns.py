@@ -8,6 +8,7 @@ one answers something else: another user message, which does not quote the answe
 from collections.abc import Iterator
 from dataclasses import replace
 
+from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.traces.node import Node
 from evaltap.recorder.traces.trajectory import Trajectory
 
@@ -29,6 +30,42 @@ def turns_of(root: Node) -> list[Node]:
         _root_of_turn(root, [run.root for run in turn], n == 0, n == len(turns) - 1)
         for n, turn in enumerate(turns)
     ]
+
+
+def joined(runs: list[Node]) -> list[Node]:
+    """Return runs with each handover as one: a run without an answer, and its sibling that goes on.
+
+    Some instrumentations write no span around the agents of a run, and the one that hands over and the one
+    that takes over are siblings in whatever called them; both are asked the same.
+    """
+    found: list[list[Node]] = []
+    for run in runs:
+        if found and _goes_on(found[-1][-1], run):
+            found[-1].append(run)
+        else:
+            found.append([run])
+    return [group[0] if len(group) == 1 else _around(group) for group in found]
+
+
+def _goes_on(before: Node, run: Node) -> bool:
+    if not run.span.parent_id or run.span.parent_id != before.span.parent_id:
+        return False
+    if run.span.start_ns < before.span.end_ns or before.failure is not None:
+        return False
+    first, second = Trajectory(before), Trajectory(run)
+    return (
+        not _text(first.final) and bool(asked := _text(first.user)) and asked == _text(second.user)
+    )
+
+
+def _around(runs: list[Node]) -> Node:
+    """Return a node around runs, with the id of the first; what it stands for no span shows."""
+    first, end_ns = runs[0], max(run.span.end_ns for run in runs)
+    span = replace(first.span, end_ns=end_ns, attributes={}, events=(), status_code=0)
+    turn = Node(span, Reading("", kind="run"), parent=first.parent, children=runs)
+    for run in runs:
+        run.parent = turn
+    return turn
 
 
 def speaks(root: Node) -> bool:

@@ -1,0 +1,42 @@
+"""A tool's arguments, taken out of what instrumentations of functions write around them."""
+
+import ast
+import re
+from typing import Final
+
+from evaltap.recorder.conventions.evidence import Evidence
+
+_FUNCTION: Final = {"args", "kwargs", "sanitize_inputs_outputs"}
+"""What a wrapped function was given: decorators, LlamaIndex, DSPy, smolagents (`Tool.__call__`)."""
+_CREW: Final = {"calling", "tool"}
+"""The parameters of CrewAI's `ToolUsage._use`; `calling` is the text of an object with `arguments`."""
+_CREW_ARGUMENTS: Final = re.compile(r"\barguments=(\{.*\})", re.DOTALL)
+
+
+def take_arguments(entered: Evidence) -> Evidence:
+    """Return the arguments of a call without the envelope that they are in, if they are in one.
+
+    Positional arguments have lost their names: they come back as a list, which is not what the model
+    wrote and is marked as ambiguous unless a model's call tells the names.
+    """
+    value = entered.value
+    if not isinstance(value, dict):
+        return entered
+    if "kwargs" in value and set(value) <= _FUNCTION and isinstance(value["kwargs"], dict):
+        positional = value.get("args") or []
+        if not positional:
+            return Evidence(value["kwargs"])
+        return Evidence([*positional, value["kwargs"]] if value["kwargs"] else positional)
+    if set(value) >= _CREW:
+        return _of_crew(value["calling"])
+    return entered
+
+
+def _of_crew(calling: object) -> Evidence:
+    if isinstance(calling, dict):
+        return Evidence(calling.get("arguments", calling))
+    found = _CREW_ARGUMENTS.search(calling) if isinstance(calling, str) else None
+    try:
+        return Evidence(ast.literal_eval(found[1]) if found else calling)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return Evidence(calling)

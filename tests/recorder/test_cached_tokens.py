@@ -1,0 +1,108 @@
+"""Tokens that came from a provider's cache: recorded by model, and among the input whoever counts."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaltap.cli.main import main
+from evaltap.recorder import MemorySink, Recorder
+from evaltap.recorder.tokens import Tokens, of_anthropic, tokens
+from span_builders import TraceBuilder
+
+KIND = "openinference.span.kind"
+CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "claude-sonnet-4-5"}
+USED = {"gen_ai.usage.input_tokens": 1130, "gen_ai.usage.output_tokens": 5}
+LANGFUSE = {
+    "langfuse.observation.type": "generation",
+    "langfuse.observation.model.name": "claude-sonnet-4-5",
+}
+EXPECTED = {
+    "model": "claude-sonnet-4-5",
+    "inputTokens": 1130,
+    "outputTokens": 5,
+    "cachedTokens": 1000,
+    "cacheWriteTokens": 100,
+}
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        CHAT | USED | {"gen_ai.usage.cache_read.input_tokens": 1000,
+                       "gen_ai.usage.cache_creation.input_tokens": 100},
+        CHAT | USED | {"gen_ai.usage.cache_read_input_tokens": 1000,
+                       "gen_ai.usage.cache_write_input_tokens": 100},
+        CHAT | USED | {"gen_ai.usage.details.cache_read_tokens": 1000,
+                       "gen_ai.usage.details.cache_write_tokens": 100},
+        # Not counted to the input: more than it, or needed to make up the total.
+        CHAT | {"gen_ai.usage.input_tokens": 30, "gen_ai.usage.output_tokens": 5,
+                "gen_ai.usage.cache_read_input_tokens": 1000,
+                "gen_ai.usage.cache_creation_input_tokens": 100},
+        {KIND: "LLM", "llm.model_name": "claude-sonnet-4-5", "llm.token_count.prompt": 1130,
+         "llm.token_count.completion": 5, "llm.token_count.prompt_details.cache_read": 1000,
+         "llm.token_count.prompt_details.cache_write": 100},
+        LANGFUSE | {"langfuse.observation.usage_details": json.dumps(
+            {"input": 30, "output": 5, "input_cache_read": 1000, "input_cache_creation": 100})},
+    ],
+)  # fmt: skip
+def test_spans_of_any_convention(attributes: Mapping[str, Any]) -> None:
+    trace = TraceBuilder()
+    root = trace.span("run", None, {KIND: "AGENT", "input.value": "Hi"})
+    trace.span("model", root, attributes)
+
+    telemetry = trace.turn()["telemetry"]
+
+    assert telemetry["usage"] == [EXPECTED]
+    assert telemetry["inputTokens"] == 1130
+
+
+def test_a_stated_total_tells_whether_the_cache_is_counted_to_the_input() -> None:
+    assert tokens(2000, 5, 1000, total=2005) == Tokens(2000, 5, 1000, None)
+    assert tokens(2000, 5, 1000, total=3005) == Tokens(3000, 5, 1000, None)
+    assert tokens(2000, 5, True, -3) == Tokens(2000, 5)
+    assert of_anthropic(None) == Tokens(None, None)
+
+
+def test_recorded_by_hand() -> None:
+    sink = MemorySink()
+    recorder = Recorder(sink=sink)
+    with recorder.turn(user="Hi") as turn:
+        turn.model("claude-sonnet-4-5", input_tokens=1130, output_tokens=5, cache_read_tokens=1000,
+                   cache_write_tokens=100)  # fmt: skip
+        turn.respond("Hello")
+    recorder.close()
+
+    (case,) = sink.cases
+    assert case["actualConversation"][0]["telemetry"]["usage"] == [EXPECTED]
+
+
+def test_without_a_cache_nothing_more_is_written() -> None:
+    trace = TraceBuilder()
+    root = trace.span("run", None, {KIND: "AGENT", "input.value": "Hi"})
+    trace.span("model", root, CHAT | USED | {"gen_ai.usage.cache_read.input_tokens": 0})
+
+    assert "usage" not in trace.turn()["telemetry"]
+
+
+def test_claude_code_counts_its_cache_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usage = {"input_tokens": 30, "output_tokens": 5, "cache_read_input_tokens": 1000,
+             "cache_creation_input_tokens": 100}  # fmt: skip
+    said = {"id": "m", "role": "assistant", "model": "claude-sonnet-4-5", "usage": usage,
+            "content": [{"type": "text", "text": "Hello"}]}  # fmt: skip
+    lines = [
+        {"type": "user", "uuid": "u1", "message": {"role": "user", "content": "Hi"}},
+        {"type": "assistant", "uuid": "u2", "parentUuid": "u1", "message": said},
+    ]
+    transcript = tmp_path / "s.jsonl"
+    shared = {"sessionId": "s-1", "timestamp": "2026-11-24T10:00:00Z", "version": "2.0", "cwd": "/"}
+    transcript.write_text("\n".join(json.dumps(shared | line) for line in lines))
+
+    assert main(["record", "claude-code", str(transcript), "--out", str(tmp_path / "o.json")]) == 0
+
+    (case,) = json.loads((tmp_path / "o.json").read_text())["evalCases"]
+    assert case["actualConversation"][0]["telemetry"]["usage"] == [EXPECTED]
