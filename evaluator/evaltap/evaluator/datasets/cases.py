@@ -10,7 +10,10 @@ from typing import Final, NamedTuple
 from evaltap.evaluator.cases.identity import BadLine
 from evaltap.evaluator.datasets.columns import ColumnCheck, Columns, case_or_bad_line, row_case
 from evaltap.evaluator.datasets.tables import read_rows
-from evaltap.schemas.errors import InputError
+from evaltap.schemas.errors import FormatError, InputError
+from evaltap.schemas.files import canonical
+from evaltap.schemas.files.adk_older import is_older_eval_file
+from evaltap.schemas.files.documents import iter_cases, read_bytes
 from evaltap.schemas.files.private import private_file
 from evaltap.schemas.formats.case import CaseData
 
@@ -31,12 +34,27 @@ def dataset_cases(
 def _cases(
     paths: Sequence[Path], columns: Columns, split: str, app_name: str
 ) -> Iterator[CaseData]:
-    rows = ((path, *row) for path in paths for row in read_rows(path, split=split))
+    for path in filter(_is_adk_eval_file, paths):
+        yield from iter_cases(path)
+    others = [path for path in paths if not _is_adk_eval_file(path)]
+    if not others:
+        return
+    rows = ((path, *row) for path in others for row in read_rows(path, split=split))
     check = ColumnCheck(columns)
     for number, (path, place, row) in enumerate(rows, start=1):
         check.see(row)
         yield row_case(row, columns, number=number, app_name=app_name, path=str(path), place=place)
     check.require()
+
+
+def _is_adk_eval_file(path: Path) -> bool:
+    """Tell whether a file is an eval file in ADK's older form: a list of the turns of one conversation."""
+    if path.suffix != ".json" or not path.is_file():
+        return False
+    try:
+        return is_older_eval_file(canonical.loads(read_bytes(path)))
+    except FormatError:
+        return False
 
 
 def _cases_and_bad_lines(

@@ -165,6 +165,13 @@ def _one_turn(
     """Return the recorded turn and the expected turn of a row, each in a list of none or one."""
     asked = columns.value("input", row)
     if asked is None:
+        names = [columns.given["input"]] if "input" in columns.given else FIELDS["input"]
+        if empty := next((name for name in names if name in row), None):
+            raise FormatError(
+                f"the column {empty} is empty here, and it is the input; fill it, or leave the row out",
+                path=reader.path,
+                place=reader.place,
+            )
         found = ", ".join(row) or "none"
         raise FormatError(
             f"no column for the input; found the columns {found}; expected one of "

@@ -72,7 +72,7 @@ def _csv(path: Path) -> Iterator[Row]:
                         path=str(path), place=place,
                     )  # fmt: skip
                 # An empty cell says nothing; whether an empty text was meant cannot be told.
-                yield place, {key: value for key, value in row.items() if value != ""}
+                yield place, {key: value or None for key, value in row.items()}
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except (csv.Error, UnicodeDecodeError) as error:

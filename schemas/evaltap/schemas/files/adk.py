@@ -70,14 +70,19 @@ class _Reader:
     def case(self, value: Any, place: str) -> JsonObject:
         rest = self.object(value, place)
         turns = _take(rest, "conversation") or []
+        final_state = rest.get("final_session_state", rest.get("finalSessionState"))
         session = _take(rest, "session_input")
         rubrics = _take(rest, "rubrics")
         scenario = _take(rest, "conversation_scenario")
+        conversation = [
+            self.turn(turn, f"{place}.conversation[{i}]") for i, turn in enumerate(turns)
+        ]
+        if conversation and isinstance(final_state, dict):
+            # The state after the session is that after its last turn; the key itself is kept as well.
+            conversation[-1].setdefault("state", final_state)
         return {
             "evalId": _take(rest, "eval_id"),
-            "conversation": [
-                self.turn(turn, f"{place}.conversation[{i}]") for i, turn in enumerate(turns)
-            ],
+            "conversation": conversation,
             "sessionInput": self.session(session, f"{place}.session_input") if session else None,
             "creationTimestamp": _take(rest, "creation_timestamp") or None,
             **({"adkRubrics": rubrics} if rubrics else {}),

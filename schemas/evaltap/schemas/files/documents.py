@@ -12,7 +12,7 @@ from pydantic_core import PydanticSerializationError
 
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import FormatError, InputError
-from evaltap.schemas.files import adk, canonical
+from evaltap.schemas.files import adk, adk_older, canonical
 from evaltap.schemas.files.fast_check import is_case_data
 from evaltap.schemas.files.private import private_file
 from evaltap.schemas.files.validation import describe, parse
@@ -40,10 +40,13 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_eval_set(path: Path) -> EvalSet:
-    """Read an eval set in tRPC-Agent-Go's or Google ADK's form."""
+    """Read an eval set in tRPC-Agent-Go's form or in Google ADK's, that of today or the older one."""
     data = canonical.loads(read_bytes(path), path=str(path))
     if adk.is_adk_eval_set(data):
         return adk.from_adk(data, path=str(path))
+    if adk_older.is_older_eval_file(data):
+        newer = adk_older.newer_eval_set(data, eval_set_name(path), path=str(path))
+        return adk.from_adk(newer, path=str(path))
     if isinstance(data, dict) and not _has_key(data, "evalCases", "evalSetId"):
         raise FormatError(
             f"an object with keys {_some(data)}; expected an eval set with `evalSetId` and `evalCases`",
@@ -53,8 +56,10 @@ def read_eval_set(path: Path) -> EvalSet:
 
 
 def read_metrics(path: Path) -> list[EvalMetric]:
-    """Read a metrics file: a JSON array of metrics, each with a name of its own."""
+    """Read a metrics file, a JSON array of metrics with names of their own, or ADK's test_config.json."""
     data = canonical.loads(read_bytes(path), path=str(path))
+    if adk_older.is_test_config(data):
+        data = adk_older.metrics_of_config(data, path=str(path))
     if not isinstance(data, list):
         raise FormatError(
             f"found {describe(data)}; expected a JSON array of metrics", path=str(path)
@@ -139,7 +144,7 @@ def read_case(line: bytes, *, path: str = "", place: str = "") -> CaseData:
 def eval_set_name(path: Path) -> str:
     """Return the eval set id of a file without one: its name without the known endings."""
     name = path.name
-    for ending in (".json", ".jsonl", ".ndjson", ".evalset"):
+    for ending in (".json", ".jsonl", ".ndjson", ".evalset", ".test"):
         name = name.removesuffix(ending)
     return name
 
@@ -225,6 +230,15 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def document_kind(data: object) -> DocumentKind:
     """Tell which kind of document decoded JSON is; raise FormatError when it is none."""
+    if adk_older.is_older_eval_file(data):
+        raise FormatError(
+            "an eval file in ADK's older form, which has no canonical one; `evaltap score` reads it as it is,"
+            " and `evaltap convert FILE --out X.evalset.json` makes an eval set of it"
+        )
+    if adk_older.is_test_config(data):
+        raise FormatError(
+            "ADK's configuration of a test, which has no canonical form; --metrics takes it as it is"
+        )
     if isinstance(data, list):
         return "metrics"
     if isinstance(data, str):

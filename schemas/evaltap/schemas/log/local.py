@@ -6,11 +6,13 @@ A process that dies loses nothing that was appended; a power cut may lose the la
 """
 
 import os
+import re
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +27,12 @@ BUSY_TIMEOUT_SECONDS = 5.0
 RECORDS_PER_READ = 500
 SKIPPED_AFTER_BOOT = 1_000_000
 """More records than a power cut can take: the journal is synced long before it holds so many."""
+
+MOST_OBJECTS = 100
+"""Tables and their like that a log may have; evaltap makes three."""
+_OBJECTS = (
+    "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!' LIMIT ?"
+)
 
 _SCHEMA = Path(__file__).parent / "sql" / "local_log.sql"
 
@@ -368,11 +376,49 @@ def _is_log(connection: sqlite3.Connection, path: Path, *, new_allowed: bool) ->
                 f"{path} is a log of format {version}; this evaltap reads up to format "
                 f"{FORMAT_VERSION}: upgrade evaltap"
             )
+        _check_schema(connection, path)
         return True
     if tables or application:
         remedy = "name a new file" if new_allowed else "name the file that a recorder wrote"
         raise InputError(f"{path} is a SQLite database but no evaltap log: {remedy}")
     return False
+
+
+def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise InputError where a file of somebody else could make a statement do more than it says.
+
+    A view in the place of a table may never end, a trigger or a computed column runs with each row.
+    """
+    connection.execute("PRAGMA trusted_schema = OFF")
+    expected = _expected_schema()
+    found = connection.execute(_OBJECTS, (MOST_OBJECTS + 1,)).fetchall()
+    named = {(kind, name): _without_comments(sql) for kind, name, sql in found}
+    foreign = [f"{kind} {name}" for kind, name in named if kind in ("view", "trigger")]
+    foreign += [
+        f"{kind} {name}" for (kind, name), sql in expected.items() if named.get((kind, name)) != sql
+    ]
+    foreign += [f"index {name}" for kind, name in named if kind == "index"]
+    if foreign or len(found) > MOST_OBJECTS:
+        what = f"{foreign[0]:.100}" if foreign else "the number of its tables"
+        raise InputError(
+            f"{path} says that it is an evaltap log, but {what!r} is not as evaltap makes it: name the"
+            " file that a recorder wrote"
+        )
+
+
+@cache
+def _expected_schema() -> Mapping[tuple[str, str], str]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(_SCHEMA.read_text("utf-8"))
+        return {
+            (kind, name): _without_comments(sql)
+            for kind, name, sql in connection.execute(_OBJECTS, (MOST_OBJECTS,))
+        }
+
+
+def _without_comments(sql: str) -> str:
+    """Return a statement's words: SQLite keeps its comments, which differ from version to version."""
+    return " ".join(re.sub(r"--[^\n]*", "", sql).split())
 
 
 def _unusable(path: Path, mode: str, error: Exception) -> str:

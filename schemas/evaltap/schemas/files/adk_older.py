@@ -1,0 +1,192 @@
+"""What stands beside Google ADK's eval sets: eval files of before them, and the test configuration.
+
+Before May 2025 an eval file was a list of turns (`query`, `expected_tool_use`, `reference`), one
+conversation, or a list of such lists with names (`name`, `data`, `initial_session`).  The configuration
+names metrics and thresholds: `{"criteria": {"response_match_score": 0.8}}`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from evaltap.schemas.data import JsonObject
+from evaltap.schemas.errors import FormatError
+from evaltap.schemas.files.validation import describe
+from evaltap.schemas.text import did_you_mean
+
+_TURN_KEYS: Final = frozenset(
+    {"expected_tool_use", "reference", "expected_intermediate_agent_responses"}
+)
+
+
+def is_older_eval_file(data: object) -> bool:
+    """Tell whether decoded JSON is a list of turns, or of named conversations, as ADK had them."""
+    if not isinstance(data, list) or not data or not all(isinstance(one, dict) for one in data):
+        return False
+    if all(isinstance(one.get("data"), list) for one in data):
+        return all(_are_turns(one["data"]) for one in data)
+    return _are_turns(data)
+
+
+def _are_turns(data: list[Any]) -> bool:
+    return bool(data) and all(
+        isinstance(one, dict) and "query" in one and not _TURN_KEYS.isdisjoint(one) for one in data
+    )
+
+
+def newer_eval_set(data: list[Any], name: str, *, path: str = "") -> JsonObject:
+    """Return an older eval file as ADK writes one today; `name` becomes the id of the set."""
+    named = data if "data" in data[0] else [{"name": name, "data": data}]
+    cases = []
+    for index, one in enumerate(named):
+        place = f"[{index}]"
+        session = one.get("initial_session") or {}
+        if not isinstance(session, dict):
+            raise FormatError(
+                f"found {describe(session)}; expected an object",
+                path=path,
+                place=f"{place}.initial_session",
+            )
+        cases.append(
+            {
+                "eval_id": one.get("name") or f"{name}-{index + 1}",
+                "conversation": [
+                    _turn(turn, number, f"{place}.data[{number - 1}]", path)
+                    for number, turn in enumerate(one["data"], start=1)
+                ],
+                "session_input": {
+                    "app_name": session.get("app_name") or "",
+                    "user_id": session.get("user_id") or "",
+                    "state": session.get("state") or {},
+                },
+            }
+        )
+    return {"eval_set_id": name, "name": name, "eval_cases": cases}
+
+
+def _turn(turn: Mapping[str, Any], number: int, place: str, path: str) -> JsonObject:
+    steps = {
+        "tool_uses": [
+            {"name": call.get("tool_name"), "args": call.get("tool_input") or {}}
+            for call in _objects(turn, "expected_tool_use", place, path)
+        ],
+        "intermediate_responses": [
+            [said.get("author") or "", [{"text": said.get("text") or ""}]]
+            for said in _objects(turn, "expected_intermediate_agent_responses", place, path)
+        ],
+    }
+    answer = turn.get("reference")
+    return {
+        "invocation_id": f"turn-{number}",
+        "user_content": {"role": "user", "parts": [{"text": str(turn["query"])}]},
+        **(
+            {"final_response": {"role": "model", "parts": [{"text": str(answer)}]}}
+            if answer
+            else {}
+        ),
+        "intermediate_data": steps,
+    }
+
+
+def _objects(turn: Mapping[str, Any], key: str, place: str, path: str) -> list[Mapping[str, Any]]:
+    found = turn.get(key) or []
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise FormatError(
+            f"found {describe(found)}; expected a list of objects",
+            path=path,
+            place=f"{place}.{key}",
+        )
+    return found
+
+
+# -- test_config.json --------------------------------------------------------------------------------
+
+
+def is_test_config(data: object) -> bool:
+    """Tell whether decoded JSON is ADK's configuration of a test."""
+    return isinstance(data, dict) and isinstance(data.get("criteria"), dict)
+
+
+def metrics_of_config(data: Mapping[str, Any], *, path: str = "") -> list[JsonObject]:
+    """Return the metrics that a test configuration names, as a metrics file has them."""
+    metrics = []
+    for name, given in data["criteria"].items():
+        place = f"criteria.{name}"
+        options = given if isinstance(given, dict) else {"threshold": given}
+        threshold = options.get("threshold")
+        if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+            raise FormatError(
+                f"found {describe(given)}; expected a threshold, or an object with one",
+                path=path,
+                place=place,
+            )
+        if name not in _METRICS:
+            hint = did_you_mean(name, _METRICS)
+            raise FormatError(
+                f"nothing here measures it; known: {', '.join(_METRICS)}{hint and f'; {hint}'}",
+                path=path,
+                place=place,
+            )
+        metrics.append({"metricName": name, "threshold": threshold, **_METRICS[name](options)})
+    return metrics
+
+
+def _trajectory(options: Mapping[str, Any]) -> JsonObject:
+    order = str(options.get("match_type", "EXACT")).upper()
+    if order in ("1", "IN_ORDER"):
+        return {"evaluatorName": "trajectory_in_order"}
+    if order in ("2", "ANY_ORDER"):
+        return {"evaluatorName": "trajectory_any_order"}
+    # Name and arguments, in order; what a tool returned ADK does not compare.
+    strategy: JsonObject = {"name": {}, "arguments": {}, "result": {"ignore": True}}
+    criterion = {"toolTrajectory": {"orderSensitive": True, "defaultStrategy": strategy}}
+    return {"criterion": criterion}
+
+
+def _response_match(options: Mapping[str, Any]) -> JsonObject:
+    rouge = {"rougeType": "rouge1", "measure": "f1", "useStemmer": True,
+             "threshold": {"f1": options["threshold"]}}  # fmt: skip
+    return {
+        "evaluatorName": "final_response_avg_score",
+        "criterion": {"finalResponse": {"rouge": rouge}},
+    }
+
+
+def _judge(options: Mapping[str, Any]) -> JsonObject:
+    given = options.get("judge_model_options") or {}
+    model = {"modelName": given.get("judge_model"), "numSamples": given.get("num_samples")}
+    if str(model["modelName"]).startswith("gemini"):
+        model["providerName"] = "gemini"
+    return {"judgeModel": {key: value for key, value in model.items() if value}}
+
+
+def _valid(options: Mapping[str, Any]) -> JsonObject:
+    return {"evaluatorName": "llm_final_response", "criterion": {"llmJudge": _judge(options)}}
+
+
+def _rubrics(options: Mapping[str, Any]) -> JsonObject:
+    judge = _judge(options) | {"rubrics": [rubric_of(one) for one in options.get("rubrics") or ()]}
+    return {"evaluatorName": "llm_rubric_response", "criterion": {"llmJudge": judge}}
+
+
+def _hallucinations(options: Mapping[str, Any]) -> JsonObject:
+    return {"evaluatorName": "llm_hallucinations", "criterion": {"llmJudge": _judge(options)}}
+
+
+def rubric_of(rubric: object) -> JsonObject:
+    """Return a rubric of ADK's in the form of `criterion.llmJudge.rubrics`."""
+    given = rubric if isinstance(rubric, dict) else {}
+    content = given.get("rubric_content", given.get("rubricContent")) or {}
+    text = content.get("text_property", content.get("textProperty"))
+    return {
+        "id": given.get("rubric_id", given.get("rubricId")) or "",
+        "content": {"text": text or ""},
+    }
+
+
+_METRICS: Final = {
+    "tool_trajectory_avg_score": _trajectory,
+    "response_match_score": _response_match,
+    "final_response_match_v2": _valid,
+    "rubric_based_final_response_quality_v1": _rubrics,
+    "hallucinations_v1": _hallucinations,
+}

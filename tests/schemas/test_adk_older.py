@@ -1,0 +1,167 @@
+"""Google ADK's files from before its eval sets, and the configuration that stands beside them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import Evaltap, runner
+from evaltap.recorder import Recorder
+from evaltap.schemas.files.documents import iter_cases, read_eval_set, read_metrics
+
+TURNS = [
+    {"query": "Hi", "expected_tool_use": [], "reference": "Hello!"},
+    {
+        "query": "Roll a die",
+        "expected_tool_use": [{"tool_name": "roll", "tool_input": {"sides": 8}}],
+        "expected_intermediate_agent_responses": [{"author": "dice", "text": "Rolling"}],
+        "reference": "A three",
+    },
+]
+CONFIG = {"criteria": {"tool_trajectory_avg_score": 1.0, "response_match_score": 0.5}}
+
+
+@pytest.fixture
+def evaltap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Evaltap:
+    monkeypatch.chdir(tmp_path)
+    Path("dice.test.json").write_text(json.dumps(TURNS))
+    Path("test_config.json").write_text(json.dumps(CONFIG))
+    return runner(capsys)
+
+
+def told(case: dict[str, Any]) -> list[tuple[str, str, list[tuple[str, Any]]]]:
+    return [
+        (
+            turn["userContent"]["content"],
+            turn["finalResponse"]["content"],
+            [(tool["name"], tool["arguments"]) for tool in turn.get("tools", [])],
+        )
+        for turn in case["conversation"]
+    ]
+
+
+def test_a_list_of_turns_is_one_conversation(evaltap: Evaltap) -> None:
+    (case,) = iter_cases(Path("dice.test.json"))
+
+    assert case["evalId"] == "dice"
+    assert told(case) == [("Hi", "Hello!", []), ("Roll a die", "A three", [("roll", {"sides": 8})])]
+    assert case["conversation"][1]["intermediateResponses"][0]["content"] == "Rolling"
+
+
+def test_named_conversations_keep_name_and_session(tmp_path: Path) -> None:
+    session = {"app_name": "dice", "user_id": "u", "state": {"rolls": []}}
+    named = [
+        {"name": "first", "data": TURNS, "initial_session": session},
+        {"name": "second", "data": TURNS[:1]},
+    ]
+    path = tmp_path / "two.evalset.json"
+    path.write_text(json.dumps(named))
+
+    eval_set = read_eval_set(path)
+
+    assert eval_set.eval_set_id == "two"
+    assert [case.eval_id for case in eval_set.eval_cases] == ["first", "second"]
+    first = eval_set.eval_cases[0].session_input
+    assert first is not None
+    assert (first.app_name, first.state) == ("dice", {"rolls": []})
+
+
+def test_convert_makes_the_eval_set_and_fmt_says_so(evaltap: Evaltap) -> None:
+    assert "makes an eval set of it" in evaltap("fmt", "dice.test.json")[2]
+
+    assert evaltap("convert", "dice.test.json", "--out", "dice.evalset.json")[0] == 0
+
+    (case,) = json.loads(Path("dice.evalset.json").read_text())["evalCases"]
+    assert [turn[0] for turn in told(case)] == ["Hi", "Roll a die"]
+
+
+def test_a_recording_is_scored_against_them(evaltap: Evaltap) -> None:
+    recorder = Recorder("log.db")
+    with recorder.turn(session_id="s", user="Hi") as turn:
+        turn.respond("Hello!")
+    with recorder.turn(session_id="s", user="Roll a die") as turn:
+        turn.tool("roll", {"sides": 8}, result={"found": "something else"})
+        turn.respond("It shows a three")
+    recorder.close()
+    evaltap("consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle")
+
+    scored = (
+        "score",
+        "x.duckdb",
+        "--metrics",
+        "test_config.json",
+        "--references",
+        "dice.test.json",
+    )
+    code, out, err = evaltap(*scored, "--json")
+
+    assert "references: 1 of 1 cases joined" in err
+    assert code == 0
+    assert {m["metric_name"]: m["passed"] for m in json.loads(out)["metrics"]} == {
+        "response_match_score": 1,
+        "tool_trajectory_avg_score": 1,
+    }
+
+
+def test_a_configuration_names_the_metrics_of_adk(tmp_path: Path) -> None:
+    path = tmp_path / "test_config.json"
+    judge = {"judge_model": "gemini-2.5-flash", "num_samples": 3}
+    rubric = {"rubric_id": "kind", "rubric_content": {"text_property": "The answer is kind."}}
+    path.write_text(json.dumps({"criteria": {
+        "tool_trajectory_avg_score": {"threshold": 0.5, "match_type": "IN_ORDER"},
+        "final_response_match_v2": {"threshold": 0.8, "judge_model_options": judge},
+        "rubric_based_final_response_quality_v1": {"threshold": 0.9, "rubrics": [rubric]},
+    }}))  # fmt: skip
+
+    order, match, quality = read_metrics(path)
+
+    assert (order.evaluator_name, order.threshold) == ("trajectory_in_order", 0.5)
+    assert match.evaluator_name == "llm_final_response"
+    assert match.criterion is not None
+    assert match.criterion.llm_judge is not None
+    assert match.criterion.llm_judge.judge_model is not None
+    assert match.criterion.llm_judge.judge_model.model_name == "gemini-2.5-flash"
+    assert quality.criterion is not None
+    assert quality.criterion.llm_judge is not None
+    (found,) = quality.criterion.llm_judge.rubrics
+    assert (found.id, found.content and found.content.text) == ("kind", "The answer is kind.")
+
+
+@pytest.mark.parametrize(
+    ("criteria", "says"),
+    [
+        ({"response_match": 0.5}, "criteria.response_match: nothing here measures it"),
+        ({"response_match": 0.5}, "did you mean 'response_match_score'?"),
+        ({"response_match_score": "0.5"}, "criteria.response_match_score: found"),
+        ({"response_match_score": {}}, "expected a threshold, or an object with one"),
+    ],
+)
+def test_a_mistake_in_a_configuration_is_named(
+    evaltap: Evaltap, criteria: dict[str, Any], says: str
+) -> None:
+    Path("test_config.json").write_text(json.dumps({"criteria": criteria}))
+
+    code, _, err = evaltap("score", "dice.test.json", "--metrics", "test_config.json")
+
+    assert code == 2
+    assert says in err
+
+
+def test_the_final_state_of_a_case_is_expected_of_its_last_turn_and_written_back(
+    tmp_path: Path, evaltap: Evaltap
+) -> None:
+    turn = {"user_content": {"parts": [{"text": "Roll"}], "role": "user"}}
+    case = {"eval_id": "c", "conversation": [turn, turn], "final_session_state": {"rolls": [3]}}
+    path = tmp_path / "n.evalset.json"
+    path.write_text(json.dumps({"eval_set_id": "n", "eval_cases": [case]}))
+
+    (read,) = iter_cases(path)
+    evaltap("fmt", str(path))
+
+    assert [turn.get("state") for turn in read["conversation"]] == [None, {"rolls": [3]}]
+    (written,) = json.loads(path.read_text())["eval_cases"]
+    assert written["final_session_state"] == {"rolls": [3]}
+    assert "state" not in written["conversation"][1]
