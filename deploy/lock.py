@@ -19,7 +19,7 @@ from typing import Any
 
 DEPLOY = Path(__file__).parent
 ROOT = DEPLOY.parent
-EXTRAS = ("collect", "evaluator", "kafka")
+EXTRAS = ("collect", "evaluator", "kafka", "zstd")
 PYTHONS = ("3.11", "3.12", "3.13")
 MACHINES = ("x86_64", "aarch64")
 GLIBC = ("manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux_2_12", "manylinux1")

@@ -2,7 +2,9 @@
 
 A cell is one turn under one judged metric, asked once over HTTP.  The judge is a scripted server in a
 process of its own, on the same machine; nothing is in the cache, and every answer is put there.  The
-whole command runs, start-up and DuckDB file and all; the last column takes the start-up off.
+whole command runs, start-up and DuckDB file and all; the last column takes the start-up off.  The floor, in
+the same run, is a client that sends as many requests of that size over as many connections and decodes the
+answers, on one event loop.
 
     python docs/benchmarks/judge_load.py [--cells 20000] [--concurrency 8 100 500] [--seconds 0.2]
 """
@@ -17,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from judged_cells import METRIC, write_cases
@@ -67,6 +70,51 @@ class ScriptedServer(asyncio.Protocol):
             self._received = rest[size:]
             loop = asyncio.get_running_loop()
             loop.call_later(self._seconds, self._transport.write, self._response)
+
+
+class Client(asyncio.Protocol):
+    """Asks the next question when the last one is answered."""
+
+    left = 0
+    request = b""
+
+    def __init__(self, over: asyncio.Future[None]) -> None:
+        self._over = over
+        self._received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+        self._ask()
+
+    def _ask(self) -> None:
+        if Client.left == 0:
+            self._over.set_result(None)
+            return
+        Client.left -= 1
+        self._transport.write(Client.request)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        head, _, body = self._received.partition(b"\r\n\r\n")
+        if head and len(body) >= int(head.rpartition(b" ")[2]):
+            json.loads(json.loads(body)["choices"][0]["message"]["content"])
+            self._received = b""
+            self._ask()
+
+
+async def floor(port: int, concurrency: int, count: int) -> float:
+    """Return the answers a second that a client gets which does nothing else."""
+    prompt = json.dumps({"messages": [{"role": "user", "content": "x" * 2000}]}).encode()
+    Client.left = count
+    Client.request = b"POST /v1 HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(prompt), prompt)
+    loop = asyncio.get_running_loop()
+    began, ends = time.perf_counter(), [loop.create_future() for _ in range(concurrency)]
+    await asyncio.gather(
+        *(loop.create_connection(partial(Client, end), "127.0.0.1", port) for end in ends)
+    )
+    await asyncio.gather(*ends)
+    return count / (time.perf_counter() - began)
 
 
 async def serve(seconds: float) -> None:
@@ -135,11 +183,14 @@ def main() -> None:
             write_cases(cases, count)
             start_up, before, _ = score(one, metrics, url, concurrency)
             seconds, processor, largest = score(cases, metrics, url, concurrency)
+            port = int(url.rpartition(":")[2].partition("/")[0])
+            bare = asyncio.run(floor(port, concurrency, count))
+            rate = count / (seconds - start_up + options.seconds)
             print(
                 f"{concurrency:>4} in flight: {count:,} cells in {seconds:.1f} s,"
                 f" {count / seconds:,.0f} a second, {largest:.0f} MB,"
                 f" {(processor - before) / count * 1e6:.0f} us of processor a cell;"
-                f" without the start-up {count / (seconds - start_up + options.seconds):,.0f} a second",
+                f" without the start-up {rate:,.0f} a second, {rate / bare:.2f} of the floor ({bare:,.0f})",
                 flush=True,
             )
 

@@ -74,6 +74,20 @@ def test_a_turn_scores_the_share_of_rubrics_met() -> None:
     assert turn.reason == "r1\nr2\nr3"
 
 
+def test_a_turn_of_an_adk_eval_set_has_rubrics_of_its_own() -> None:
+    own = {"rubric_id": "kind", "rubric_content": {"text_property": "The answer is kind."}}
+    expected = [make_turn("t-1", rubrics=[own]), make_turn("t-2")]
+    case = make_case("c", [make_turn("t-1"), make_turn("t-2")], conversation=expected)
+    judge = ScriptedJudge([grades(1).replace('"1"', '"kind"')])
+
+    outcome = score(judge, metric(rubrics=()), case)
+
+    first, second = outcome.turns
+    assert "The answer is kind." in judge.requests[0].prompt
+    assert [(row.id, row.score) for row in first.rubric_scores] == [("kind", 1)]
+    assert (second.status, second.reason) == (Status.NOT_EVALUATED, "no rubric for this turn")
+
+
 @pytest.mark.parametrize(
     ("samples", "status", "value"),
     [

@@ -7,7 +7,7 @@ back in the file than where those cases begin.  So a look costs what is new, not
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.cases.identity import (
     OLDEST,
@@ -27,6 +27,9 @@ from evaltap.evaluator.store.errors import NoMemoryError
 
 LARGE_CASES = 8
 """So few are read whatever memory is allowed: DuckDB looks at the rows around them in any case."""
+
+LAST: Final = 2**63 - 1
+"""Behind every place in the order of landing."""
 
 
 class PendingCase(NamedTuple):
@@ -115,21 +118,26 @@ class PendingCases:
         return tuple(sorted(self._digests.values()))
 
     def names(
-        self, limit: int, *, after: int = -1, retry: bool = False
+        self, limit: int, *, after: int = -1, until: int = LAST, retry: bool = False
     ) -> dict[CaseKey, FirstPosition]:
         """Return the names of the first so many pending cases, in the order of landing.
 
-        Only those that begin behind `after`, a place in the order of landing; with `retry` also those
-        whose score could not be had.  Reads no turn, so it takes little memory.
+        Only those that begin behind `after` and not behind `until`, places in the order of landing; with
+        `retry` also those whose score could not be had.  Reads no turn, so it takes little memory.
         """
         if not self._digests:
             return {}
         query = f"WITH {_EVERYTHING} {sql(STORE, 'newest')}, {self._missing} {_NAMES}"
-        parameters = {**self._wanted(retry=retry), "limit": limit, "after": after}
+        parameters = {**self._wanted(retry=retry), "limit": limit, "after": after, "until": until}
         return {
             (app, eval_set, eval_id): FirstPosition(*begin)
             for app, eval_set, eval_id, *begin in self._store.rows(query, parameters)
         }
+
+    def last_place(self) -> int:
+        """Return the place of the newest turn in the order of landing."""
+        ((last,),) = self._store.rows("SELECT coalesce(max(landed_seq), 0) FROM turns")
+        return int(last)
 
     def known(
         self, indexes: Sequence[int], cases: Sequence[PendingCase], since: FirstPosition = OLDEST
@@ -227,7 +235,8 @@ _UNLESS_LEFT_OUT = """AND EXISTS (
 _NAMES = """
 SELECT app_name, eval_set_id, eval_id, min(landed_seq), min(landed_at)
 FROM these_turns SEMI JOIN missing USING (app_name, eval_set_id, eval_id)
-GROUP BY ALL HAVING min(landed_seq) > $after ORDER BY min(landed_seq) LIMIT $limit
+GROUP BY ALL HAVING min(landed_seq) > $after AND min(landed_seq) <= $until
+ORDER BY min(landed_seq) LIMIT $limit
 """
 
 _KNOWN = """

@@ -26,6 +26,7 @@ from evaltap.evaluator.judges.budget import Budget, BudgetAccount, BudgetLimits,
 from evaltap.evaluator.results.rows import PackedRows, ScoreRows
 from evaltap.evaluator.scoring.batch import BATCH_SECONDS, score_batches
 from evaltap.evaluator.scoring.scorer import CaseScorer, KnownScores
+from evaltap.evaluator.waiting import in_thread, sleep
 
 WAITING_TASKS: Final = 8
 """Tasks that a worker which waits for judges is at: while the slowest case of one is waited for, others
@@ -407,12 +408,12 @@ class SharedBudget:
         import ray
 
         while True:
-            reserved, reason = ray.get(self._keeper.reserve.remote(self._name, worst))
+            reserved, reason = in_thread(ray.get, self._keeper.reserve.remote(self._name, worst))
             if reserved:
                 return
             if reason:
                 raise BudgetSpentError(reason)
-            time.sleep(BUDGET_POLL_SECONDS)
+            sleep(BUDGET_POLL_SECONDS)
 
     def settle(self, worst: Spending, actual: Spending) -> None:
         """Replace what was set aside by what was spent."""

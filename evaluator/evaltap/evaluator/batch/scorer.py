@@ -1,12 +1,12 @@
 """Score what is due in the store, a block of cases at a time."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Final, TypeAlias
+from functools import cache, partial
+from typing import Final, NamedTuple, TypeAlias
 
 from evaltap.evaluator.batch.crash_guard import CrashGuard
 from evaltap.evaluator.batch.engine import Engine, LocalEngine
-from evaltap.evaluator.batch.pending import PendingCase, PendingCases
+from evaltap.evaluator.batch.pending import LAST, PendingCase, PendingCases
 from evaltap.evaluator.batch.sampling import ScoreSampling
 from evaltap.evaluator.cases.identity import CaseKey, ChangedCases, FirstPosition
 from evaltap.evaluator.cases.references import JoinCount, References
@@ -34,6 +34,9 @@ READS_PER_CAPACITY = 8
 RECENT_AT_A_TIME = 2_000
 """Cases that are still in memory and are stored with their scores at a time."""
 
+READS_IN_BACKLOG = 2
+"""The same while other cases land, which waits for the end of a read."""
+
 _NOTHING: Final[Mapping[CaseKey, RecentCase]] = {}
 
 
@@ -44,6 +47,15 @@ def no_progress(_: int) -> None:
 def never() -> bool:
     """Return False."""
     return False
+
+
+_Lot: TypeAlias = tuple[list[PendingCase], FirstPosition]
+"""Cases that are due, and where the first of them begins."""
+
+
+class _Scored(NamedTuple):
+    run: Run
+    cases: int
 
 
 class PendingScorer:
@@ -115,26 +127,66 @@ class PendingScorer:
         score, are not read.  Returns the run, None when nothing was pending, and the number of cases
         scored.
         """
-        run, writer, cases = None, None, 0
-        for read, since in self._chunks(changed, recent, retry=retry):
-            chunk = [
+        run, cases = None, 0
+        at_a_time = max(CASES_PER_READ, self._engine.capacity * READS_PER_CAPACITY)
+        lots = (
+            self._everything(at_a_time, retry=retry)
+            if changed is None
+            else self._changed(changed, recent, at_a_time)
+        )
+        for step in self._steps(kind, source, lots):
+            for scored in step:
+                run, cases = scored.run, cases + scored.cases
+                progress(cases)
+                if stopped():
+                    return run, cases
+        return run, cases
+
+    def backlog(self, source: str, *, stopped: Callable[[], bool] = never) -> Iterator[int]:
+        """Score all that is pending under the live run, some cases at each `next`; yield how many.
+
+        Between two of them other cases may land and be scored, which are no part of it.
+        """
+        at_a_time = self._engine.capacity * READS_IN_BACKLOG if self._knows else CASES_PER_READ
+        everything = self._everything(at_a_time, until=self._pending.last_place())
+        for step in self._steps("live", source, everything):
+            cases = 0
+            for scored in step:
+                cases += scored.cases
+                if stopped():
+                    return
+            yield cases
+
+    def _steps(
+        self, kind: RunKind, source: str, lots: Iterator[_Lot]
+    ) -> Iterator[Iterator[_Scored]]:
+        """Yield a step for each lot of cases: it scores them while it is gone through."""
+        begun = cache(partial(self._begin, kind, source))
+        for read, since in lots:
+            lot = [
                 one
                 for one in read
                 if self._selection.takes(one.identity.eval_set_id, one.identity.eval_id)
             ]
-            for part in self._parts(chunk):
-                if writer is None:
-                    run = self._started(kind, source)
-                    writer = ScoreWriter(self._store, run, sampled=self._sampling is not None)
-                for rows in self._engine.score(part, partial(self._known_of, since)):
-                    if rows:
-                        # The next cases are scored while these are written.
-                        self._store.run_in_background(partial(writer.write, rows, since=since))
-                    cases += sum(one.case_count for one in rows)
-                    progress(cases)
-                    if stopped():
-                        return run, cases
-        return run, cases
+            yield self._step(begun, lot, since)
+
+    def _begin(self, kind: RunKind, source: str) -> tuple[Run, ScoreWriter]:
+        run = self._started(kind, source)
+        return run, ScoreWriter(self._store, run, sampled=self._sampling is not None)
+
+    def _step(
+        self,
+        begun: Callable[[], tuple[Run, ScoreWriter]],
+        lot: Sequence[PendingCase],
+        since: FirstPosition,
+    ) -> Iterator[_Scored]:
+        for part in self._parts(lot):
+            run, writer = begun()  # not before a case is due
+            for rows in self._engine.score(part, partial(self._known_of, since)):
+                if rows:
+                    # The next cases are scored while these are written.
+                    self._store.run_in_background(partial(writer.write, rows, since=since))
+                yield _Scored(run, sum(one.case_count for one in rows))
 
     def _parts(self, chunk: Sequence[PendingCase]) -> Iterator[Sequence[PendingCase]]:
         """Yield cases with the metrics to score; by rules in stages, as some look at what others gave."""
@@ -166,16 +218,17 @@ class PendingScorer:
         self._live = run if kind == "live" else None
         return run
 
-    def _chunks(
-        self, changed: ChangedCases | None, recent: Mapping[CaseKey, RecentCase], *, retry: bool
-    ) -> Iterator[tuple[list[PendingCase], FirstPosition]]:
-        at_a_time = max(CASES_PER_READ, self._engine.capacity * READS_PER_CAPACITY)
-        if changed is None:
-            after = -1
-            while names := self._pending.names(NAMES_PER_READ, after=after, retry=retry):
-                after = max(begin.landed_seq for begin in names.values())
-                yield from self._pending.read(names, at_a_time, retry=retry)
-            return
+    def _everything(
+        self, at_a_time: int, *, until: int = LAST, retry: bool = False
+    ) -> Iterator[_Lot]:
+        after = -1
+        while names := self._pending.names(NAMES_PER_READ, after=after, until=until, retry=retry):
+            after = max(begin.landed_seq for begin in names.values())
+            yield from self._pending.read(names, at_a_time, retry=retry)
+
+    def _changed(
+        self, changed: ChangedCases, recent: Mapping[CaseKey, RecentCase], at_a_time: int
+    ) -> Iterator[_Lot]:
         whole = [recent[key] for key in changed if key in recent]
         for first in range(0, len(whole), RECENT_AT_A_TIME):
             cases = whole[first : first + RECENT_AT_A_TIME]

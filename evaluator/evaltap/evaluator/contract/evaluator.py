@@ -136,6 +136,8 @@ class Traits(NamedTuple):
     """Whether it leaves out turns whose scores are known."""
     limits_itself: bool = False
     """Whether it ends in bounded time by itself, so that the limit for cases is not for it."""
+    shares_thread: bool = False
+    """Whether all its waits are those of `evaltap.evaluator.waiting`, so that it needs no thread."""
 
 
 def traits_of(evaluator: Evaluator) -> Traits:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Protocol, runtime_checkable
 
+from evaltap.evaluator.waiting import in_thread
 from evaltap.schemas.errors import EvaltapError
 from evaltap.schemas.formats.metric import GenerationConfig
 
@@ -58,11 +59,22 @@ class JudgeReply:
 
 @runtime_checkable
 class Judge(Protocol):
-    """Answers requests; `answer` is called from several threads at a time."""
+    """Answers requests; `answer` is called from several threads at a time.
+
+    A judge whose waits are all those of `evaltap.evaluator.waiting` may have `shares_thread = True`; any
+    other gets a thread for each request.
+    """
 
     def answer(self, request: JudgeRequest) -> JudgeReply:
         """Return the answer, or raise a JudgeError; any other exception is a fault of the judge."""
         ...
+
+
+def ask(judge: Judge, request: JudgeRequest) -> JudgeReply:
+    """Return what a judge answers, while others that share this thread go on."""
+    if getattr(judge, "shares_thread", False):
+        return judge.answer(request)
+    return in_thread(judge.answer, request)
 
 
 class ScriptedJudge:

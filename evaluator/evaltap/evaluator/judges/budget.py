@@ -4,7 +4,6 @@ So the budget is never passed, however many threads ask at a time; only a server
 the request allows can pass it, and then nothing more is asked.
 """
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
@@ -23,6 +22,7 @@ from evaltap.evaluator.contract.judge import (
 )
 from evaltap.evaluator.judges.endpoint import JudgeSettings
 from evaltap.evaluator.judges.prices import pricing_of
+from evaltap.evaluator.waiting import Condition
 from evaltap.schemas.errors import ConfigurationError
 
 
@@ -75,7 +75,7 @@ class Budget:
 
     def __init__(self, limits: BudgetLimits) -> None:
         self.limits = limits
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._spent = Spending()
         self._reserved = Spending()
         self._refused = 0

@@ -20,6 +20,7 @@ import orjson
 
 from evaltap.evaluator.contract.judge import Judge, JudgeInvalid, JudgeReply, JudgeRequest
 from evaltap.evaluator.judges.endpoint import JudgeSettings
+from evaltap.evaluator.waiting import Condition, in_thread
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import GenerationConfig
 
@@ -115,7 +116,7 @@ class JudgeCache:
             if due:
                 self._written_at = time.monotonic()
         if due:
-            self._write()
+            in_thread(self._write)
 
     def close(self) -> None:
         """Write what is not yet in the file, and close it."""
@@ -179,9 +180,9 @@ class CachedJudge:
             _add(self._start, part.encode())
         _add(self._start, orjson.dumps(settings.extra_body, option=orjson.OPT_SORT_KEYS))
         self._generation: tuple[GenerationConfig, bytes] | None = None
-        self._lock = threading.Lock()
-        self._asked: dict[bytes, threading.Event] = {}
-        """Questions under way, by key."""
+        self._answered = Condition()
+        self._asked: dict[bytes, object] = {}
+        """Who asks a question now, by key."""
 
     def answer(self, request: JudgeRequest) -> JudgeReply:
         """Return the answer kept for this request, or that of the judge.
@@ -190,18 +191,18 @@ class CachedJudge:
         answer for others, and they ask for themselves.
         """
         key = self.key(request)
-        mine = threading.Event()
-        with self._lock:
+        mine = object()
+        with self._answered:
             asked = self._asked.setdefault(key, mine)
-        if asked is not mine:
-            asked.wait()
-            return self._kept(key, request) or self._ask(key, request)
+            while asked is not mine and self._asked.get(key) is asked:
+                self._answered.wait()
         try:
             return self._kept(key, request) or self._ask(key, request)
         finally:
-            with self._lock:
-                del self._asked[key]
-            mine.set()
+            if asked is mine:
+                with self._answered:
+                    del self._asked[key]
+                    self._answered.notify_all()
 
     def _kept(self, key: bytes, request: JudgeRequest) -> JudgeReply | None:
         kept = self._cache.get(key)

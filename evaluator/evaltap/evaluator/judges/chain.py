@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from evaltap.evaluator.contract.judge import Judge, JudgeReply, JudgeRequest
 from evaltap.evaluator.judges.budget import BudgetAccount, BudgetedJudge
@@ -15,6 +15,10 @@ from evaltap.evaluator.judges.retries import RetryingJudge
 
 if TYPE_CHECKING:
     from evaltap.evaluator.judges.openai import OpenAIJudge
+
+
+CHECK_SECONDS: Final = 3.0
+"""How long the check at the start waits for a connection."""
 
 
 class PricedJudge:
@@ -40,6 +44,8 @@ class JudgeChain:
     through the limits again, and each try is paid for.  The client, whose library is slow to load, is
     made when the first answer is not in the cache.
     """
+
+    shares_thread = True
 
     def __init__(
         self,
@@ -67,6 +73,14 @@ class JudgeChain:
         """Raise ConfigurationError when the budget cannot be kept with this judge."""
         if self._budget is not None:
             BudgetedJudge(self._line, self._budget, self._settings)
+
+    def trouble(self) -> str:
+        """Return what will keep the judge from answering, as far as it shows before anything is asked."""
+        from evaltap.evaluator.judges.openai import OpenAIJudge
+
+        client = OpenAIJudge(self._settings)
+        found = client.unreachable(CHECK_SECONDS)
+        return f"judge {self._settings.where} cannot be reached: {found}" if found else ""
 
     def close(self) -> None:
         """Close the connections."""

@@ -120,9 +120,10 @@ def judge_settings(model: JudgeModel | None, environ: Mapping[str, str]) -> Judg
     key = _key(own, own_first, url, reading, environ)
     if not key.value and not known:
         names = " or ".join(PROVIDERS[provider or "openai"].keys)
+        unset = reading.unset(own.api_key.get_secret_value()) if own.api_key else ""
         raise JudgeNotConfigured(
-            "judge not configured: no base URL and no API key; set judgeModel.baseURL or apiKey, "
-            f"EVALTAP_JUDGE_BASE_URL or EVALTAP_JUDGE_API_KEY, or {names}"
+            f"judge not configured: {unset or 'no base URL and no API key'}; set judgeModel.baseURL or"
+            f" apiKey, EVALTAP_JUDGE_BASE_URL or EVALTAP_JUDGE_API_KEY, or {names}"
         )
     return JudgeSettings(
         name,
@@ -176,6 +177,8 @@ def _key(
             for name in provider.keys:
                 if value := environ.get(name, "").strip():
                     return _Key(value, f"key: {name}")
+    if unset := reading.unset(given):
+        return _Key("", f"without a key, as {unset}")
     if of_environment:
         return _Key("", "without EVALTAP_JUDGE_API_KEY, as only the metrics file names this server;"
                     " name it in EVALTAP_JUDGE_BASE_URL to send it")  # fmt: skip
@@ -224,6 +227,13 @@ class _FileValues:
         """Return where a file's key comes from."""
         names = [match[1] or match[2] for match in _VARIABLE.finditer(text)]
         return f"key: {', '.join(names)}" if names else ""
+
+    def unset(self, text: str) -> str:
+        """Return which variables of a file's key are not set, as a part of a sentence."""
+        names = [
+            match[1] or match[2] for match in _VARIABLE.finditer(text) if not self._value(match)
+        ]
+        return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} not set" if names else ""
 
     def _expand(self, text: str) -> str:
         def value(match: re.Match[str]) -> str:

@@ -18,10 +18,13 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from evaltap.evaluator.waiting import in_thread, wait_for_socket
 from evaltap.schemas.errors import ConfigurationError
 
 IDLE_SECONDS: Final = 15.0
 """A connection that nobody used for so long is not used again: a firewall may have forgotten it."""
+BUSY_SECONDS: Final = 0.05
+"""One that was used so shortly before is not looked at: no server closes it that soon, but for a fault."""
 LARGEST_RESPONSE: Final = 16 << 20
 """Bytes of a response body that are read."""
 LONGEST_LINE: Final = 64 << 10
@@ -111,6 +114,10 @@ class HttpClient:
             connection.close()
         return response
 
+    def connect(self, seconds: float) -> None:
+        """Open a connection and send nothing; raises NotSent or TooSlow."""
+        self._connected(time.monotonic() + seconds).close()
+
     def close(self) -> None:
         """Close the connections that are idle; a later use opens new ones."""
         while self._idle:
@@ -121,9 +128,8 @@ class HttpClient:
     ) -> tuple[HttpResponse, bool]:
         """Return the response, and whether the connection can be used again."""
         try:
-            sock.settimeout(max(until - time.monotonic(), 0.001))
             # One call, not one for the head and one for the body: each lets go of the interpreter lock.
-            sock.sendall(b"%bContent-Length: %d\r\n\r\n%b" % (self._head, len(body), body))
+            _send(sock, b"%bContent-Length: %d\r\n\r\n%b" % (self._head, len(body), body), until)
             file: io.BufferedReader = io.BufferedReader(_Reader(sock, until))
             if not file.peek(1):
                 raise _NoAnswer("the connection was closed without a response")
@@ -161,7 +167,8 @@ class HttpClient:
             except IndexError:  # another thread was faster
                 return None
             # Something to read before anything is asked: the server has closed it.
-            if time.monotonic() - used < IDLE_SECONDS and not _readable(connection.sock):
+            idle = time.monotonic() - used
+            if idle < BUSY_SECONDS or (idle < IDLE_SECONDS and not _readable(connection.sock)):
                 return connection
             connection.close()
         return None
@@ -169,9 +176,10 @@ class HttpClient:
     def _connected(self, until: float) -> http.client.HTTPConnection:
         connection = self._connection(max(until - time.monotonic(), 0.001))
         try:
-            connection.connect()
+            in_thread(connection.connect)
             self._check_address(connection.sock)
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.sock.setblocking(False)
         except TimeoutError:
             connection.close()
             raise TooSlow(sent=False) from None
@@ -278,19 +286,44 @@ class _Reader(io.RawIOBase):
     def __init__(self, sock: socket.socket, until: float) -> None:
         self._sock = sock
         self._until = until
+        self._waits = True
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:  # the protocol of RawIOBase
-        left = self._until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self._sock.settimeout(left)
-        return self._sock.recv_into(buffer)
+        while True:
+            if self._waits:  # what is answered takes a while
+                wait_for_socket(self._sock, self._until - time.monotonic())
+            _check_time(self._until)
+            try:
+                self._waits = False
+                return self._sock.recv_into(buffer)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                self._waits = True
+            except ssl.SSLWantWriteError:
+                wait_for_socket(self._sock, self._until - time.monotonic(), writable=True)
+
+
+def _send(sock: socket.socket, data: bytes, until: float) -> None:
+    left = memoryview(data)
+    while left:
+        _check_time(until)
+        try:
+            left = left[sock.send(left) :]
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            wait_for_socket(sock, until - time.monotonic(), writable=True)
+        except ssl.SSLWantReadError:
+            wait_for_socket(sock, until - time.monotonic())
+
+
+def _check_time(until: float) -> None:
+    if time.monotonic() >= until:
+        raise TimeoutError
 
 
 def _readable(sock: socket.socket) -> bool:
+    """Tell whether something waits to be read, without waiting for it."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(0))

@@ -1,6 +1,5 @@
 """How much a judge is asked at a time and in a minute: one limiter for all that use the judge."""
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from typing import Final
 from evaltap.evaluator.contract.judge import Judge, JudgeReply, JudgeRequest, JudgeUnavailable
 from evaltap.evaluator.judges.budget import worst_tokens
 from evaltap.evaluator.judges.settings import NO_LIMITS, JudgeLimits
+from evaltap.evaluator.waiting import Condition
 
 WINDOW_SECONDS: Final = 60.0
 
@@ -35,12 +35,12 @@ class Limiter:
         limits: JudgeLimits = NO_LIMITS,
         *,
         clock: Callable[[], float] = time.monotonic,
-        wait: Callable[[threading.Condition, float | None], object] = threading.Condition.wait,
+        wait: Callable[[Condition, float | None], object] = Condition.wait,
     ) -> None:
         self._limits = limits
         self._clock = clock
         self._wait = wait
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._recent: deque[_Admitted] = deque()
         self._tokens = 0
         self._under_way = 0

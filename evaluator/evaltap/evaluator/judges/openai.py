@@ -92,6 +92,16 @@ class OpenAIJudge:
         """Close the connections."""
         self._client.close()
 
+    def unreachable(self, seconds: float) -> str:
+        """Return why no connection is to be had, empty when one is; nothing is asked."""
+        try:
+            self._client.connect(seconds)
+        except TooSlow:
+            return f"no connection within {seconds:g} s"
+        except NotSent as error:
+            return self._settings.scrub(str(error))
+        return ""
+
     def answer(self, request: JudgeRequest) -> JudgeReply:
         """Return the model's answer.
 

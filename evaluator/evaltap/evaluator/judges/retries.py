@@ -1,7 +1,6 @@
 """Asking a judge again when it could not answer: back-off, and what the server asks to wait."""
 
 import random
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
@@ -13,6 +12,7 @@ from evaltap.evaluator.contract.judge import (
     JudgeRequest,
     JudgeUnavailable,
 )
+from evaltap.evaluator.waiting import sleep
 
 FIRST_WAIT: Final = timedelta(seconds=0.5)
 LONGEST_BACK_OFF: Final = timedelta(seconds=8)
@@ -37,7 +37,7 @@ class RetryingJudge:
         judge: Judge,
         retries: int,
         *,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] = sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._judge = judge

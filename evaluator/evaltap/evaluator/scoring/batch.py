@@ -1,9 +1,11 @@
-"""Scoring a batch of cases into rows: one after the other, or on threads while judges are waited for."""
+"""Scoring a batch of cases into rows: one after the other, or many at a time while judges are waited for."""
 
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from evaltap.evaluator.cases.identity import CaseIdentity, NamedCase
@@ -16,6 +18,7 @@ from evaltap.evaluator.results.rows import (
     add_vote_rows,
 )
 from evaltap.evaluator.scoring.scorer import CaseScore, CaseScorer, KnownScores
+from evaltap.evaluator.waiting import Together
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.metric import EvalMetric
 
@@ -23,6 +26,8 @@ BATCH_SECONDS: Final = 1.0
 """Judged cases are slow and paid for: what a second brought is stored, so a killed run loses little."""
 CASES_AHEAD: Final = 2
 """Cases under way for each thread: one at work, one waiting for it."""
+WOKEN_FOR: Final = 8
+"""Cases are taken when a share of those under way, one in so many, is done."""
 Known: TypeAlias = Callable[[CaseIdentity], KnownScores]
 Observer: TypeAlias = Callable[[CaseIdentity, CaseData, CaseScore], None]
 
@@ -128,18 +133,22 @@ def _scored(
         for identity, case in cases:
             yield identity, case, scorer.score(case, known(identity) if known else None)
         return
+    named = iter(cases)
     waiting: deque[tuple[CaseIdentity, Mapping[str, Any], Future[CaseScore]]] = deque()
-    with ThreadPoolExecutor(threads, thread_name_prefix="evaltap-judge") as pool:
+    with Together[CaseScore](threads, "evaltap-judge") as runner:
         try:
-            for identity, case in cases:
-                before = known(identity) if known else None
-                waiting.append((identity, case, pool.submit(scorer.score, case, before)))
-                if len(waiting) >= threads * CASES_AHEAD:
+            while True:
+                for identity, case in islice(named, threads * CASES_AHEAD - len(waiting)):
+                    work = partial(scorer.score, case, known(identity) if known else None)
+                    waiting.append((identity, case, runner.submit(work)))
+                if not waiting:
+                    return
+                # To be woken for each case would cost as much as a request.
+                for place in (min(len(waiting) - 1, threads // WOKEN_FOR), 0):
+                    waiting[place][2].exception()
+                while waiting and waiting[0][2].done():
                     identity, case, score = waiting.popleft()
                     yield identity, case, score.result()
-            while waiting:
-                identity, case, score = waiting.popleft()
-                yield identity, case, score.result()
         finally:
             # Nobody takes the rest any more: what was not begun need not be paid for.
             for _, _, score in waiting:

@@ -46,6 +46,7 @@ from evaltap.evaluator.scoring.crashed import (
 from evaltap.evaluator.scoring.services import DEFAULT_SERVICES
 from evaltap.evaluator.scoring.settings import checked
 from evaltap.evaluator.scoring.time_limit import DEFAULT_SECONDS, WATCH, TookTooLongError
+from evaltap.evaluator.waiting import in_thread
 from evaltap.schemas.formats.metric import EvalMetric
 
 OnUnknownMetric = Literal["error", "skip"]
@@ -70,6 +71,8 @@ class BoundMetric(Struct, frozen=True):
     evaluator: Evaluator
     limits_itself: bool = False
     """Whether its requests or its program have time limits of their own."""
+    shares_thread: bool = False
+    """Whether it lets others go on while it waits."""
 
 
 class MetricOutcome(MetricScore, frozen=True):
@@ -296,6 +299,18 @@ class CaseScorer:
         context = EvaluationContext(
             case, conversation.actual, conversation.expected, applied.metric, self._services, known
         )
+        if bound.shares_thread:
+            result = self._result(bound, context)
+        else:
+            result = in_thread(self._result, bound, context)
+        if isinstance(result, EvaluatorFailure):
+            return failed(applied, result.reason, result.error_type)
+        return MetricOutcome(result.status, result.score, result.reason, result.turns, applied)
+
+    def _result(
+        self, bound: BoundMetric, context: EvaluationContext
+    ) -> MetricScore | EvaluatorFailure:
+        """Return what the evaluator finds in time; whatever it raises is a failure."""
         result: MetricScore | EvaluatorFailure
         work = None if bound.limits_itself else WATCH.begin(self.case_seconds)
         try:
@@ -304,8 +319,8 @@ class CaseScorer:
             finally:
                 if work is not None:
                     WATCH.end(work)
-            if isinstance(result, MetricScore) and len(result.turns) != len(conversation.actual):
-                result = _wrong_rows(len(result.turns), len(conversation.actual))
+            if isinstance(result, MetricScore) and len(result.turns) != len(context.actual):
+                result = _wrong_rows(len(result.turns), len(context.actual))
         except TookTooLongError:
             if work is not None:
                 WATCH.end(work)  # it may have come in between
@@ -316,9 +331,7 @@ class CaseScorer:
             )
         except Exception as error:  # anyone's evaluator over anyone's data: one case, not the run
             result = EvaluatorFailure(f"{type(error).__name__}: {error}", type(error).__name__)
-        if isinstance(result, EvaluatorFailure):
-            return failed(applied, result.reason, result.error_type)
-        return MetricOutcome(result.status, result.score, result.reason, result.turns, applied)
+        return result
 
 
 def _bound(
@@ -330,7 +343,8 @@ def _bound(
     evaluator = _Broken(metric, error) if error else registry.build(metric)
     applied = AppliedMetric(metric, metric.metric_name, metric.threshold, evaluator.version)
     own_limits = cost_class_of(metric, evaluator) is CostClass.PAID_JUDGE
-    return BoundMetric(applied, evaluator, own_limits or traits_of(evaluator).limits_itself)
+    traits = traits_of(evaluator)
+    return BoundMetric(applied, evaluator, own_limits or traits.limits_itself, traits.shares_thread)
 
 
 def failed(applied: AppliedMetric, reason: str, error_type: str) -> MetricOutcome:

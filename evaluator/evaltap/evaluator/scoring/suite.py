@@ -133,6 +133,7 @@ class MetricSuite(TurnEvaluator):
 
     name = "metric_suite"
     reads_answer = False  # each member knows for itself
+    shares_thread = True
 
     def __init__(self, metric: EvalMetric, registry: Registry | None = None) -> None:
         super().__init__(metric)

@@ -18,6 +18,7 @@ from evaltap.evaluator.contract.context import (
     EvaluatorFailure,
     MetricScore,
     RubricVerdict,
+    Services,
     Status,
     TurnScore,
     Vote,
@@ -31,6 +32,7 @@ from evaltap.evaluator.contract.judge import (
     JudgeInvalid,
     JudgeReply,
     JudgeRequest,
+    ask,
 )
 from evaltap.evaluator.contract.turn_evaluator import (
     NOTHING_EXPECTED,
@@ -49,8 +51,10 @@ from evaltap.evaluator.evaluators.judged.panel import (
     SampleRequest,
 )
 from evaltap.evaluator.evaluators.judged.rubric_prompt import NOTHING_MORE, RubricAsks
-from evaltap.evaluator.evaluators.judged.samples import run_all, samples_of, workers_of
+from evaltap.evaluator.evaluators.judged.samples import samples_of, workers_of
 from evaltap.evaluator.judges.settings import judge_models
+from evaltap.evaluator.waiting import map_together
+from evaltap.schemas.files.adk_older import rubric_of
 from evaltap.schemas.formats.case import Rubric
 from evaltap.schemas.formats.metric import (
     EvalMetric,
@@ -107,6 +111,7 @@ class Judged(TurnEvaluator):
     """
 
     takes_known = True
+    shares_thread = True
 
     def __init__(
         self,
@@ -131,6 +136,7 @@ class Judged(TurnEvaluator):
         self._builders = self._workers if asks_beforehand else 1
         self._models = judge_models(criterion)
         self._panel = Panel(criterion, metric.threshold, samples, *_jurors(criterion, self._models))
+        self._found: tuple[Services, Sequence[Judge]] | None = None
         self._turn_aggregator = turns
         self._asks = _asks(criterion, rubrics=needs_rubrics)
         check_rubrics(criterion.rubrics)
@@ -145,34 +151,53 @@ class Judged(TurnEvaluator):
         rubrics = [rubric for rubric in (part.rubrics if part else []) if rubric.content]
         known = list(context.known or [None] * len(context.actual))
         places = [place for place, score in enumerate(known) if score is None]
-        if self._needs_rubrics and not rubrics:
+        own = [self._rubrics_of(turn) for turn in context.expected]
+        if self._needs_rubrics and not rubrics and not any(own):
             return EvaluatorFailure(
                 "no rubric with content; add criterion.llmJudge.rubrics or rubrics of the case",
                 "MetricError",
             )
-        judges = [context.services.judge(model) for model in self._models]
+        bare = [place for place in places if self._needs_rubrics and not (rubrics or own[place])]
+        places = [place for place in places if place not in bare]
+        judges = self._judges_of(context.services)
         session = _Session(judges, self.version, self.threshold)
         views = [
             TurnView(
-                context.actual[: place + 1], context.expected[: place + 1], rubrics,
+                context.actual[: place + 1], context.expected[: place + 1], [*rubrics, *own[place]],
                 self._panel.jurors[0].generation, judges[0], self._asks,
             )
             for place in places
         ]  # fmt: skip
         for place, score in zip(places, self._score_turns(views, session), strict=True):
             known[place] = score
+        for place in bare:
+            known[place] = TurnScore(Status.NOT_EVALUATED, reason="no rubric for this turn")
         turns = tuple(score for score in known if score is not None)
         if session.spent:
             # A mean over the turns that were paid for would pass for the score of the case.
             return MetricScore(Status.NOT_EVALUATED, None, session.spent, turns)
         return turns
 
+    def _rubrics_of(self, turn: Turn) -> list[Rubric]:
+        """Return the rubrics that a turn of an ADK eval set has for itself."""
+        given = turn.data.get("rubrics") if self._needs_rubrics else None
+        found = [Rubric.model_validate(rubric_of(one)) for one in given or ()]
+        return [rubric for rubric in found if rubric.content and rubric.content.text]
+
+    def _judges_of(self, services: Services) -> Sequence[Judge]:
+        """Return the judges of the metric; to look for them again takes a tenth of what a case does."""
+        found = self._found
+        if found is None or found[0] is not services:
+            judges = [services.judge(model) for model in self._models]
+            found = self._found = (services, judges)
+        return found[1]
+
     def sum_up(self, turns: tuple[TurnScore, ...]) -> MetricScore:
         """Return what the metric's aggregator makes of the turns."""
         return self._turn_aggregator(turns, self.threshold)
 
     def _score_turns(self, views: Sequence[TurnView], session: "_Session") -> list[TurnScore]:
-        built = run_all(lambda view: session.build(self._build, view), views, self._builders)
+        built = map_together(lambda view: session.build(self._build, view), views, self._builders)
         rounds = {
             place: _Round(question, self._panel.samples())
             for place, (question, _) in enumerate(built)
@@ -180,8 +205,8 @@ class Judged(TurnEvaluator):
         }
         open_rounds = list(rounds.values())
         while open_rounds:
-            asked = [(round_.question, ask) for round_ in open_rounds for ask in round_.due]
-            votes = iter(run_all(lambda one: session.vote(*one), asked, self._workers))
+            asked = [(round_.question, one) for round_ in open_rounds for one in round_.due]
+            votes = iter(map_together(lambda one: session.vote(*one), asked, self._workers))
             for round_ in open_rounds:
                 round_.take([next(votes) for _ in round_.due])
             open_rounds = [round_ for round_ in open_rounds if round_.due]
@@ -236,9 +261,9 @@ class _Session:
             return turn_score(question, self._threshold), listening.votes()
         return question, listening.votes()
 
-    def vote(self, question: Question, ask: SampleRequest) -> Vote:
+    def vote(self, question: Question, sample: SampleRequest) -> Vote:
         """Ask for one sample; return its verdict, or why there is none."""
-        juror, number = ask
+        juror, number = sample
         if juror.place in self._down:
             status, _, reason = self._not_asked(juror.place)
             return Vote(number, status, None, reason, judge=juror.name)
@@ -251,7 +276,7 @@ class _Session:
                 version=self._version,
                 check=reader,
             )
-            reply = self._judges[juror.place].answer(request)
+            reply = ask(self._judges[juror.place], request)
             score, reason, rows, value = storable(reader(reply.text))
         except JudgeError as error:
             status, reason = self._note(error, juror.place)
@@ -296,7 +321,7 @@ class _Listening:
         self._replies: list[JudgeReply] = []
 
     def answer(self, request: JudgeRequest) -> JudgeReply:
-        reply = self._judge.answer(replace(request, version=self._version))
+        reply = ask(self._judge, replace(request, version=self._version))
         self._replies.append(reply)
         return reply
 
