@@ -1,12 +1,17 @@
 """Simulated months of traffic under a detector: how often quiet ones alarm, how soon a rise is found."""
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 from typing import ClassVar, NamedTuple
 
-from evaltap.evaluator.stats.detector import Bad, Detector, usual
+from evaltap.evaluator.stats.detector import MONTH_DAYS, Bad, Detector, usual
+
+ALIKE = 4.0
+"""Of the beta distribution of a session's rate, both parameters together: a correlation of 0.2."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class Month:
         found = []
         for _ in range(self.sessions):
             turns = source.randint(1, self.LONGEST)
-            chance = source.betavariate(4 * rate, 4 * (1 - rate))
+            chance = source.betavariate(ALIKE * rate, ALIKE * (1 - rate))
             found.append(Bad(sum(source.random() < chance for _ in range(turns)), turns))
         return found
 
@@ -53,37 +58,96 @@ class FoundMonths(NamedTuple):
     """The median of days from the change to the alarm."""
     naive: float
     """Months in which a day was five points worse than the baseline."""
+    informed: float
+    """Months in which the informed test alarmed."""
+    informed_delay: float
+
+
+class Informed:
+    """The test that knows the new share and how turns of a session resemble each other: likelihood ratios.
+
+    It has the same baseline and makes the same promise: how much sooner it is shows what is left to gain.
+    """
+
+    def __init__(self, most: float, later: float, alpha: float) -> None:
+        self._before, self._after = most, later
+        self._sum, self._threshold = 0.0, MONTH_DAYS / alpha
+
+    def new_day(self) -> None:
+        """Begin anew, beside what was begun before."""
+        self._sum += 1
+
+    def observe(self, session: Bad) -> bool:
+        """Return whether the evidence is now enough for an alarm."""
+        counts = int(session.bad), int(session.weight)
+        self._sum *= math.exp(
+            _log_chance(*counts, self._after) - _log_chance(*counts, self._before)
+        )
+        return self._sum >= self._threshold
+
+
+@cache
+def _log_chance(bad: int, turns: int, rate: float) -> float:
+    """Return the chance of one order of so many bad turns in a session of `Month`, as a logarithm."""
+    a, b = ALIKE * rate, ALIKE * (1 - rate)
+    return (
+        math.lgamma(bad + a) - math.lgamma(a) + math.lgamma(turns - bad + b) - math.lgamma(b)
+        - math.lgamma(turns + ALIKE) + math.lgamma(ALIKE)
+    )  # fmt: skip
+
+
+class _Watched(NamedTuple):
+    """What became of a month."""
+
+    alarm: Alarm | None
+    informed: float | None
+    """When the informed test alarmed, in days."""
+    worst: float
+    """The worst day."""
 
 
 def alarm_of(month: Month, chance: float, source: random.Random) -> Alarm | None:
     """Return the first alarm of a month."""
-    return _watch(month, chance, source)[0]
+    return _watch(month, chance, source).alarm
 
 
 def simulate_months(month: Month, rounds: int, *, chance: float, seed: int) -> FoundMonths:
     """Return how often months alarm, and how soon."""
     source = random.Random(seed)
     found = [_watch(month, chance, source) for _ in range(rounds)]
-    alarms = [alarm for alarm, _ in found if alarm is not None]
-    delays = [alarm.at - Month.CHANGES for alarm in alarms if alarm.at >= Month.CHANGES]
-    naive = sum(worst > month.rate + 0.05 for _, worst in found) / rounds
-    return FoundMonths(len(alarms) / rounds, median(delays) if delays else float("nan"), naive)
+    alarms = [one.alarm.at for one in found if one.alarm is not None]
+    informed = [one.informed for one in found if one.informed is not None]
+    naive = sum(one.worst > month.rate + 0.05 for one in found) / rounds
+    return FoundMonths(
+        len(alarms) / rounds, _delay(alarms), naive, len(informed) / rounds, _delay(informed)
+    )
 
 
-def _watch(month: Month, chance: float, source: random.Random) -> tuple[Alarm | None, float]:
+def _delay(alarms: Sequence[float]) -> float:
+    late = [at - Month.CHANGES for at in alarms if at >= Month.CHANGES]
+    return median(late) if late else float("nan")
+
+
+def _watch(month: Month, chance: float, source: random.Random) -> _Watched:
     baseline = usual([month.day(source) for _ in range(14)])
     detector = Detector(baseline.most, Month.LONGEST, chance)
-    worst, alarm = 0.0, None
-    for at in range(30):
-        detector.new_day()
-        sessions = month.day(source, changed=at >= Month.CHANGES)
+    informed = None if month.later is None else Informed(baseline.most, month.later, chance)
+    worst, alarm, first = 0.0, None, None
+    for day in range(30):
+        sessions = month.day(source, changed=day >= Month.CHANGES)
         worst = max(worst, _share(sessions))
+        detector.new_day()
+        if informed is not None:
+            informed.new_day()
         for place, session in enumerate(sessions):
+            at = day + place / len(sessions)
             if alarm is None and detector.observe(session):
-                alarm = Alarm(at + place / len(sessions), detector.began)
-        if alarm is not None and month.later is not None:
+                alarm = Alarm(at, detector.began)
+            if informed is not None and first is None and informed.observe(session):
+                first = at
+        if alarm is not None and first is not None:
             break
-    return alarm, worst
+    return _Watched(alarm, first, worst)
 
 
 def _share(sessions: Sequence[Bad]) -> float:

@@ -5,17 +5,20 @@ scenario.  Beside it: "any drop", "a drop of more than 5 points", and the likeli
 trials, too, but knows how many cases fall and how far, though not which.  Neither calls a regression what did
 not lower the pass rate as a whole.
 
-    python docs/benchmarks/compare.py [--rounds 2000] [--seed 2026]
+    python docs/benchmarks/compare.py [--rounds 2000] [--seed 2026] [--plot docs/assets/comparisons.svg]
 """
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
+from plots import Axis, Dots, draw
+
 from estimate_coverage import SETTINGS
-from gate_simulation import SCENARIOS, simulate, simulate_traffic
+from gate_simulation import SCENARIOS, Found, simulate, simulate_traffic
 
 
 def main() -> None:
@@ -23,13 +26,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=2026)
+    parser.add_argument("--plot", type=Path, help="also draw the first table, as SVG")
     options = parser.parse_args()
     print(
         "| what happened | true drop | any drop | more than 5 points | informed test | `evaltap compare` | |"
         " interval covers |\n|---|---:|---:|---:|---:|---:|---|---:|"
     )
+    runs: dict[str, Found] = {}
     for name, scenario in SCENARIOS.items():
-        found = simulate(scenario, options.rounds, seed=options.seed, ideal=bool(scenario.fallen))
+        runs[name] = found = simulate(
+            scenario, options.rounds, seed=options.seed, ideal=bool(scenario.fallen)
+        )
         cells = (
             name,
             f"{100 * scenario.drop:.1f}",
@@ -41,6 +48,8 @@ def main() -> None:
             f"{found.covered:.1%}",
         )
         print(f"| {' | '.join(cells)} |", flush=True)
+    if options.plot:
+        _draw(options.plot, runs)
     print(
         "\n| traffic | called worse, nothing changed | a fall of 5 points found | interval covers |\n"
         "|---|---:|---:|---:|"
@@ -52,6 +61,26 @@ def main() -> None:
             f" {week.fallen:.0%} | {week.covered:.1%} |",
             flush=True,
         )
+
+
+def _draw(path: Path, runs: Mapping[str, Found]) -> None:
+    informed = [
+        100 * found.ideal if SCENARIOS[name].fallen else None for name, found in runs.items()
+    ]
+    series = [
+        Dots("evaltap compare", "main", [100 * one.product for one in runs.values()]),
+        Dots("informed test", "other", informed),
+        Dots("any drop", "naive", [100 * one.any_drop for one in runs.values()]),
+    ]
+    axis = Axis("called a regression", 0, 100, (0, 20, 40, 60, 80, 100))
+    draw(
+        path,
+        "How often a pair of runs is called a regression; level: 2 %",
+        list(runs),
+        series,
+        axis,
+        (2, 2),
+    )
 
 
 if __name__ == "__main__":

@@ -1,18 +1,24 @@
 """How often `evaltap monitor` alarms in months in which nothing changed, and how soon it finds a rise.
 
 Months are drawn (tests/watch_simulation.py) and watched by `evaltap.evaluator.stats.detector`.  Beside it:
-an alarm on every day that is five points worse than usual.
+an alarm on every day that is five points worse than usual, and the test that knows how far the share rises.
+Then slices are broken (tests/planted_changes.py): is the broken one named first?
 
-    python docs/benchmarks/monitor.py [--rounds 500] [--seed 2026]
+    python docs/benchmarks/monitor.py [--rounds 500] [--seed 2026] [--plot docs/assets/watches.svg]
 """
 
 import argparse
+import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-from watch_simulation import Month, simulate_months
+from plots import Axis, Dots, draw
+
+from planted_changes import PLANTED, named_first
+from watch_simulation import FoundMonths, Month, simulate_months
 
 CHANCE = 0.05
 QUIET = (
@@ -26,30 +32,69 @@ CHANGED = (
 
 
 def main() -> None:
-    """Print two tables in Markdown."""
+    """Print three tables in Markdown, and draw the first two."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--seed", type=int, default=2026)
+    parser.add_argument("--plot", type=Path, help="also draw it, as SVG; a second file has -delays")
     options = parser.parse_args()
     print(
         "| sessions a day | bad turns | days differ by | months with an alarm | alarm at 5 points |\n"
         "|---:|---:|---:|---:|---:|"
     )
-    for month in QUIET:
-        found = simulate_months(month, options.rounds, chance=CHANCE, seed=options.seed)
+    quiet = [_simulated(month, options) for month in QUIET]
+    for month, found in zip(QUIET, quiet, strict=True):
         print(f"| {_of(month)} | **{found.alarms:.1%}** | {found.naive:.0%} |", flush=True)
     print(
-        "\n| sessions a day | bad turns | days differ by | then | found within 20 days | after days |\n"
-        "|---:|---:|---:|---:|---:|---:|"
+        "\n| sessions a day | bad turns | days differ by | then | found within 20 days | after days |"
+        " informed test finds | after days |\n|---:|---:|---:|---:|---:|---:|---:|---:|"
     )
-    for month in CHANGED:
-        found = simulate_months(month, options.rounds, chance=CHANCE, seed=options.seed)
-        then = f"{month.later:.0%}"
-        print(f"| {_of(month)} | {then} | {found.alarms:.0%} | {found.delay:.1f} |", flush=True)
+    changed = [_simulated(month, options) for month in CHANGED]
+    for month, found in zip(CHANGED, changed, strict=True):
+        print(
+            f"| {_of(month)} | {month.later:.0%} | {found.alarms:.0%} | {found.delay:.1f} |"
+            f" {found.informed:.0%} | {found.informed_delay:.1f} |",
+            flush=True,
+        )
+    print("\n| what breaks | named first |\n|---|---:|")
+    for planted in PLANTED:
+        source, rounds = random.Random(options.seed), min(options.rounds, 200)
+        named = sum(named_first(source, planted) == planted for _ in range(rounds))
+        print(f"| {planted} | {named / rounds:.1%} |", flush=True)
+    if options.plot:
+        _draw_quiet(options.plot, quiet)
+        _draw_delays(options.plot.with_stem(f"{options.plot.stem}-delays"), changed)
+
+
+def _simulated(month: Month, options: argparse.Namespace) -> FoundMonths:
+    return simulate_months(month, options.rounds, chance=CHANCE, seed=options.seed)
 
 
 def _of(month: Month) -> str:
     return f"{month.sessions} | {month.rate:.1%} | {100 * month.day_spread:.0f} points"
+
+
+def _draw_quiet(path: Path, found: Sequence[FoundMonths]) -> None:
+    rows = [
+        f"{one.sessions} a day, {one.rate:.1%} bad, ±{100 * one.day_spread:.0f} points"
+        for one in QUIET
+    ]
+    series = [
+        Dots("evaltap monitor", "main", [100 * one.alarms for one in found]),
+        Dots("alarm at 5 points", "naive", [100 * one.naive for one in found]),
+    ]
+    axis = Axis("months with an alarm", 0, 80, (0, 5, 20, 40, 60, 80))
+    draw(path, "Months in which nothing changed; promised: 5 %", rows, series, axis, (5, 5))
+
+
+def _draw_delays(path: Path, found: Sequence[FoundMonths]) -> None:
+    rows = [f"{one.sessions} a day, {one.rate:.0%} to {one.later:.0%} bad" for one in CHANGED]
+    series = [
+        Dots("evaltap monitor", "main", [one.delay for one in found]),
+        Dots("informed test", "other", [one.informed_delay for one in found]),
+    ]
+    draw(path, "Days until a rise is found (median)", rows, series,
+         Axis("days", 0, 10, (0, 2, 4, 6, 8, 10), ""))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import pytest
 from alert_server import Received, alert_server, wait_for
 from cases import write_log
 from commands import Evaltap, runner
+from evaltap.cli.main import main
 from evaltap.evaluator.alerting import receivers as receivers_module
 from evaltap.evaluator.alerting.notice import NOT_ENDED, Notice
 from evaltap.evaluator.alerting.outbox import GIVEN_UP_AFTER, AlertOutbox
@@ -370,6 +371,53 @@ def test_one_receiver_that_hangs_holds_up_no_other(server: Received, tmp_path: P
         assert store.rows("SELECT receiver FROM alert_deliveries") == [("other",)]
 
 
+def test_nobody_is_told_of_a_silenced_watch_until_it_is_heard_again(
+    server: Received, tmp_path: Path
+) -> None:
+    quiet = True
+    with Store(tmp_path / "x.duckdb") as store:
+        outbox = AlertOutbox(store, [receiver(server.url)], notice_of, silenced=lambda watch: quiet)
+        outbox.begin()
+        outbox.add(note_alerts(store, [event()]))
+        deliver(outbox)
+        assert (server.requests, outbox.idle) == ([], True)
+        over = event("resolved", BEGAN + timedelta(hours=1))
+        outbox.add(note_alerts(store, [event(), over]))
+        deliver(outbox)
+        outcomes = store.rows("SELECT status, outcome FROM alert_deliveries ORDER BY status")
+        assert outcomes == [("firing", "silenced"), ("resolved", "silenced")]
+
+        again = event(at=BEGAN + timedelta(days=2))
+        outbox.add(note_alerts(store, [event(), over, again]))
+        deliver(outbox)
+        assert server.requests == []
+        quiet = False
+        for _ in range(3):
+            deliver(outbox)
+
+        assert [one["status"] for one in server.bodies] == ["firing"]
+
+
+def test_only_who_asks_for_content_is_told_what_was_said(server: Received, tmp_path: Path) -> None:
+    with alert_server() as other, Store(tmp_path / "x.duckdb") as store:
+        pair = [receiver(server.url, content=True), receiver(other.url)]
+        pair[1].name = "other"
+        outbox = AlertOutbox(
+            store,
+            pair,
+            notice_of,
+            said=lambda cases: [f"{case}: money back -> no" for case in cases],
+        )
+        outbox.begin()
+        outbox.add(note_alerts(store, [event()]))
+        for _ in range(3):
+            deliver(outbox)
+
+        assert "s-1: money back -> no" in json.dumps(server.bodies)
+        assert "money back" not in json.dumps(other.bodies)
+        assert len(other.bodies) == 1
+
+
 # The consumer, as a process.
 
 
@@ -382,11 +430,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def rules(url: str) -> None:
-    watch = {"name": "helpful", "signal": "pass_rate", "metric": "helpful"}
-    alerts = [
-        {"type": "webhook", "url": "${ALERT_URL}", "headers": {"Authorization": "Bearer ${T}"}}
-    ]
+def rules(url: str, *, content: bool = False, **more: Any) -> None:
+    watch = {"name": "helpful", "signal": "pass_rate", "metric": "helpful", **more}
+    headers = {"Authorization": "Bearer ${T}"}
+    alerts = [{"type": "webhook", "url": "${ALERT_URL}", "headers": headers, "content": content}]
     Path("monitor.json").write_text(json.dumps({"watch": [watch], "alerts": alerts}))
     os.environ |= {"ALERT_URL": url, "T": "t-secret"}
 
@@ -468,3 +515,19 @@ def test_receivers_that_make_no_sense_are_refused_before_anything_lands(
     assert code == 2
     assert message in said
     assert "alerts[0]" in said
+
+
+def test_content_is_of_the_cases_of_the_alarm_and_silence_is_said(
+    server: Received, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules(server.url, content=True)
+    main([*CONSUME, "--until-idle"])
+    (body,) = server.bodies
+    said = body["alerts"][0]["annotations"]["description"]
+    assert "Where is order A-100? -> no" in said
+
+    Path("t.duckdb").unlink()
+    rules(server.url, silencedUntil="2999-01-01T00:00:00Z")
+    main([*CONSUME, "--until-idle"])
+    assert len(server.bodies) == 1
+    assert "silenced, ALERT helpful fell" in capsys.readouterr().err

@@ -123,6 +123,28 @@ def test_without_metrics_it_only_lands_and_scores_later(log: Path) -> None:
         assert consume(log, store).cases_scored == 2
 
 
+def test_new_records_land_while_a_backlog_is_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evaltap.evaluator.batch.scorer.CASES_PER_READ", 2)
+    path = write_log(tmp_path / "log.db", make_records([make_case(f"old-{n}") for n in range(6)]))
+    seen: list[tuple[int, int]] = []
+    with Store(":memory:") as store:
+        consume(path, store, ())
+        write_log(path, make_records([make_case("new")], first_seq=7))
+        source = LocalLogSource(path)
+        pending = PendingScorer(store, scorer())
+        consumer = Consumer(source, store, scorer=pending)
+        consumer.run(
+            until_idle=True, report=lambda done: seen.append((done.landed.turns, done.cases_scored))
+        )
+        source.close()
+
+        assert any(landed == 1 and scored < 6 for landed, scored in seen)
+        assert seen[-1] == (1, 7)
+        assert store.rows("SELECT count(*), count(DISTINCT eval_id) FROM scores") == [(7, 7)]
+
+
 def test_a_new_metric_scores_only_what_lacks_it(log: Path) -> None:
     with Store(":memory:") as store:
         consume(log, store)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from alert_server import wait_for
 from cases import write_log
 from commands import Evaltap, runner
 from evaltap.evaluator.live.watcher import CAUGHT_UP_SECONDS, LOOK_SECONDS, Watcher
@@ -195,8 +196,10 @@ def test_silence_begins_while_nothing_lands_and_only_when_the_log_is_read(evalta
             wall = last + timedelta(minutes=minutes)
             clock.now += waits
             watcher.step({} if minutes == 59 else None)
+            wait_for(lambda: watcher.step(None) or watcher.idle)
             if waits == LOOK_SECONDS:
                 assert not heard, "records may still wait on the log"
+        watcher.close()
 
         assert [(one.event.status, one.event.since) for one in heard] == [
             ("firing", last.astimezone(UTC).replace(tzinfo=None))

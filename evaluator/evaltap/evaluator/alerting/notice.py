@@ -1,6 +1,7 @@
 """What a receiver is told, and in which shape: webhook, Alertmanager, Slack, PagerDuty.
 
-No shape holds content of traces: names of metrics, tools and slices, rates, times, ids of cases.
+No shape holds content of traces, unless the receiver asks for it: names of metrics, tools and slices, rates,
+times, ids of cases.
 """
 
 import hashlib
@@ -34,6 +35,8 @@ class Notice:
     """A page about one of its cases."""
     database: str = ""
     repeated: bool = False
+    said: tuple[str, ...] = ()
+    """What was said in some of its cases, redacted; only for receivers that ask for it."""
 
     @property
     def status(self) -> str:
@@ -52,6 +55,7 @@ class Notice:
         lines = [explanation(one) for one in event.changed]
         if event.cases_filter:
             lines.append(f"evaltap cases {self.database} {shlex.quote(event.cases_filter)}")
+        lines += self.said
         return "\n".join(lines)
 
     @property

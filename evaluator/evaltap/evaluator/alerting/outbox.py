@@ -7,7 +7,7 @@ between delivery and row delivers again, under the same id.
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -29,7 +29,11 @@ Told = tuple[str, str]
 
 
 class AlertOutbox:
-    """Delivers to each receiver in its own time; `notice_of` says what it is told of an alert."""
+    """Delivers to each receiver in its own time; `notice_of` says what it is told of an alert.
+
+    `said` gives what was said in cases, for receivers that ask for content; of a watch that is `silenced`
+    nobody is told until it is no more, and not of an alarm that began and ended meanwhile.
+    """
 
     def __init__(
         self,
@@ -37,11 +41,13 @@ class AlertOutbox:
         receivers: Sequence[Receiver],
         notice_of: Callable[[Alert, datetime, bool], Notice],
         *,
+        said: Callable[[Sequence[str]], Sequence[str]] = lambda _: (),
+        silenced: Callable[[str], bool] = lambda _: False,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._store = store
         self._now = now
-        self._channels = [_Channel(one, notice_of, now) for one in receivers]
+        self._channels = [_Channel(one, notice_of, said, silenced, now) for one in receivers]
 
     def begin(self) -> None:
         """Take up what the store says is still to be delivered."""
@@ -98,11 +104,15 @@ class _Channel:
         self,
         receiver: Receiver,
         notice_of: Callable[[Alert, datetime, bool], Notice],
+        said: Callable[[Sequence[str]], Sequence[str]],
+        silenced: Callable[[str], bool],
         now: Callable[[], datetime],
     ) -> None:
         self.name = receiver.name
         self._receiver = receiver
         self._notice_of = notice_of
+        self._said = said
+        self._silenced = silenced
         self._now = now
         self._waiting: list[_Waiting] = []
         self._began: dict[str, datetime] = {}
@@ -114,7 +124,8 @@ class _Channel:
     @property
     def idle(self) -> bool:
         return self._under_way is None and all(
-            one.attempts >= TRIES_BEFORE_IDLE for one in self._waiting
+            one.attempts >= TRIES_BEFORE_IDLE or self._silenced(one.alert.event.watch)
+            for one in self._waiting
         )
 
     def load(self, alerts: Sequence[Alert], done: Mapping[Told, datetime]) -> None:
@@ -144,7 +155,7 @@ class _Channel:
 
     def step(self) -> list[tuple[object, ...]]:
         """Return rows of what ended since the last step; begin what is due."""
-        rows = self._ended()
+        rows = [*self._ended(), *self._passed_over()]
         if self._under_way is None:
             self._repeat()
             self._begin()
@@ -165,6 +176,18 @@ class _Channel:
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(one.attempts - 1, 20))
         one.not_before = self._now() + pause
         return []
+
+    def _passed_over(self) -> list[tuple[object, ...]]:
+        """Let go of alarms that began and ended while their watch was silenced."""
+        silenced = [
+            one for one in self._waiting
+            if not one.attempts and self._silenced(one.alert.event.watch)
+        ]  # fmt: skip
+        began = {one.alert.alert_id for one in silenced if one.alert.began}
+        ended = {one.alert.alert_id for one in silenced if not one.alert.began}
+        gone = [one for one in silenced if one.alert.alert_id in began & ended]
+        self._waiting = [one for one in self._waiting if one not in gone]
+        return [self._row(one, "silenced", None) for one in gone]
 
     def _delivered(self, one: _Waiting) -> list[tuple[object, ...]]:
         self._waiting.remove(one)
@@ -190,10 +213,13 @@ class _Channel:
         for one in list(self._waiting):
             blocked = one.alert.alert_id in before
             before.add(one.alert.alert_id)
-            if blocked or one.not_before > self._now():
+            silenced = self._silenced(one.alert.event.watch)
+            if blocked or silenced or one.not_before > self._now():
                 continue
             began = self._began.get(one.alert.alert_id, one.alert.noted_at)
             notice = self._notice_of(one.alert, began, one.repeated)
+            if self._receiver.content:
+                notice = replace(notice, said=tuple(self._said(one.alert.event.cases)))
             self._under_way = one, _Delivery(self._receiver, notice)
             return
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
@@ -39,6 +40,8 @@ class Receiver(Protocol):
     """How often it is told of an alarm that goes on."""
     keeps_all: bool
     """Whether repeats are kept as deliveries."""
+    content: bool
+    """Whether it is told what was said in some cases."""
 
     def deliver(self, notice: Notice) -> None:
         """Deliver a notice within some seconds; raises NotDelivered."""
@@ -56,8 +59,10 @@ class HttpReceiver:
         repeat_seconds: float,
         *,
         keeps_all: bool = True,
+        content: bool = False,
     ) -> None:
         self.name = name
+        self.content = content
         self.repeat_seconds = repeat_seconds
         self.keeps_all = keeps_all
         self._client = client
@@ -86,8 +91,11 @@ class CommandReceiver:
 
     keeps_all = True
 
-    def __init__(self, name: str, argv: Sequence[str], repeat_seconds: float) -> None:
+    def __init__(
+        self, name: str, argv: Sequence[str], repeat_seconds: float, *, content: bool = False
+    ) -> None:
         self.name = name
+        self.content = content
         self.repeat_seconds = repeat_seconds
         self._argv = tuple(argv)
 
@@ -105,9 +113,9 @@ def make_receiver(
     settings: AlertReceiver, place: str, environ: Mapping[str, str], *, name: str
 ) -> Receiver:
     """Return the receiver of settings; raises InputError, which names `place` and never a secret."""
-    seconds = settings.repeat_hours * 3600
+    seconds, content = settings.repeat_hours * 3600, settings.content
     if settings.type == "command":
-        return CommandReceiver(name, settings.argv, seconds)
+        return CommandReceiver(name, settings.argv, seconds, content=content)
     filled = _Secrets(environ, place)
     url = filled(settings.url) if settings.url else PAGERDUTY
     if settings.type == "alertmanager" and not url.rstrip("/").endswith("/api/v2/alerts"):
@@ -115,11 +123,13 @@ def make_receiver(
     headers = {key: filled(value) for key, value in settings.headers.items()}
     client = _client(url, headers, place, private=settings.allow_private)
     if settings.type == "alertmanager":
-        return HttpReceiver(name, client, alertmanager, 60.0, keeps_all=False)
+        return HttpReceiver(name, client, alertmanager, 60.0, keeps_all=False, content=content)
     if settings.type == "pagerduty":
         key = filled(settings.routing_key)
-        return HttpReceiver(name, client, lambda notice: pagerduty(notice, key), seconds)
-    return HttpReceiver(name, client, slack if settings.type == "slack" else webhook, seconds)
+        incident = partial(pagerduty, routing_key=key)
+        return HttpReceiver(name, client, incident, seconds, content=content)
+    body = slack if settings.type == "slack" else webhook
+    return HttpReceiver(name, client, body, seconds, content=content)
 
 
 class _Secrets:

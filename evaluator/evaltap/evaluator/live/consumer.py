@@ -91,6 +91,9 @@ class Consumer:
         self._from_now = from_now
         self._clock = clock
         self._beat = beat
+        self._backlog = (  # of a killed run, or with other metrics
+            scorer.backlog(log, stopped=self._is_stopped) if scorer is not None else None
+        )
         self._large = False
         self._landed_since_opening = 0
         self._stopped = threading.Event()
@@ -118,7 +121,6 @@ class Consumer:
         offsets = self._lander.offsets()
         self._source.seek(self._pass_gaps(offsets, report))
         with self._store.limited_memory(self._limits.landing_memory):
-            self._score(None)  # of a killed run, or with other metrics
             self._loop(until_idle=until_idle, report=report)
             self._store.join()
         return self.consumed
@@ -149,7 +151,7 @@ class Consumer:
     def _loop(self, *, until_idle: bool, report: Callable[[Consumed], None]) -> None:
         limits = self._limits
         schedule = Schedule(limits, self._clock, until_idle=until_idle)
-        busy = False
+        busy = self._score_backlog(report)
         while not self._is_stopped():
             if self._finishing.is_set():
                 schedule.finish()
@@ -165,8 +167,10 @@ class Consumer:
                 self._score(changed)
                 schedule.scored()
                 report(self.consumed)
-            busy = any([duty.step(changed) for duty in self._duties])
-            idle = all(duty.idle for duty in self._duties)
+            busy = any(
+                [self._score_backlog(report), *(duty.step(changed) for duty in self._duties)]
+            )
+            idle = self._backlog is None and all(duty.idle for duty in self._duties)
             if schedule.is_over(at_end=at_end, due=due, idle=idle):
                 break
 
@@ -199,7 +203,19 @@ class Consumer:
             compact(self._store)
             self._store.reopen()
 
-    def _score(self, changed: ChangedCases | None) -> None:
+    def _score_backlog(self, report: Callable[[Consumed], None]) -> bool:
+        """Score some of what was pending at the start; return whether there is more of it."""
+        if self._backlog is None:
+            return False
+        cases = next(self._backlog, None)
+        if cases is None:
+            self._backlog = None
+            return False
+        self.consumed.cases_scored += cases
+        report(self.consumed)
+        return True
+
+    def _score(self, changed: ChangedCases) -> None:
         recent = {} if self._recent is None else self._recent.take()
         if self._scorer is not None:
             _, cases = self._scorer.score(

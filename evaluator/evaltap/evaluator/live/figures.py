@@ -1,5 +1,6 @@
 """A duty of the consumer: its figures, from stored rows, so that they survive a restart."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +12,7 @@ from evaltap.evaluator.cases.identity import ChangedCases
 from evaltap.evaluator.estimates.rates import estimate_rates
 from evaltap.evaluator.estimates.scope import Scope
 from evaltap.evaluator.landing.seq_ranges import size
+from evaltap.evaluator.live.beside import Beside
 from evaltap.evaluator.live.exposition import Family, bounded, exposition
 from evaltap.evaluator.live.otlp import METRICS_SECONDS, EndpointAway, OtlpWriter
 from evaltap.evaluator.live.status import LiveStatus
@@ -19,19 +21,25 @@ from evaltap.evaluator.maintenance.completeness import landed_accounts
 from evaltap.evaluator.maintenance.lag import oldest_unscored
 from evaltap.evaluator.monitoring.history import read_alerts
 from evaltap.evaluator.store.database import Store, sql
+from evaltap.evaluator.store.errors import NoMemoryError
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import MonitorFile
 
 LOOK_SECONDS: Final = 5.0
 WINDOWS: Final = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
 BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 """Seconds."""
+log = logging.getLogger(__name__)
 
 
 NO_EVIDENCE: Final[Mapping[str, float]] = {}
 
 
 class Figures:
-    """Computes the figures at times and shows them in a status; a large store is read less often."""
+    """Computes the figures at times and shows them in a status; a large store is read less often.
+
+    They are computed, and sent, on a thread of their own.
+    """
 
     def __init__(
         self,
@@ -50,24 +58,41 @@ class Figures:
         self._evidence = evidence
         self._sent_at = 0.0
         self._clock = clock
+        self._look = Beside(store, self._compute, "figures")
+        self._began = 0.0
         self._not_before = 0.0
 
     def begin(self) -> None:
         """Show what is stored already."""
-        self.step(None)
+        self._start(self._clock())
+        self._take(wait=True)
 
     def step(self, changed: ChangedCases | None) -> bool:
-        """Compute the figures anew when they are old."""
-        began = self._clock()
-        if began < self._not_before:
-            return False
-        with self._store.unlimited_memory():
-            found = self._figures()
+        """Have the figures computed anew when they are old."""
+        now = self._clock()
+        if self._look.runs:
+            self._take()
+        elif now >= self._not_before:
+            self._start(now)
+        return False
+
+    def _start(self, now: float) -> None:
+        self._began = now
+        self._look.start()
+
+    def _take(self, *, wait: bool = False) -> None:
+        try:
+            if self._look.take(wait=wait) is None:
+                return
+        except NoMemoryError as error:
+            log.warning("the figures were not computed: %s", error)
+        now = self._clock()
+        self._not_before = now + max(LOOK_SECONDS, MOST_OF_TIME * (now - self._began))
+
+    def _compute(self, reader: StoreReader) -> None:
+        found = figures(reader, rules=self._rules, evidence=self._evidence())
         self._status.set_metrics(exposition(found))
         self._send(found)
-        took = self._clock() - began
-        self._not_before = self._clock() + max(LOOK_SECONDS, MOST_OF_TIME * took)
-        return False
 
     def _send(self, found: Sequence[Family]) -> None:
         """Post the figures once a minute; those of a minute in which the endpoint is away are left out."""
@@ -86,18 +111,16 @@ class Figures:
 
     def close(self) -> None:
         """Send the figures once more, as they are at the end."""
+        self._look.close()
         if self._otlp is not None:
             self._sent_at = 0.0
             with self._store.unlimited_memory():
-                self._send(self._figures())
+                self._compute(self._store)
             self._otlp.close()
-
-    def _figures(self) -> list[Family]:
-        return figures(self._store, rules=self._rules, evidence=self._evidence())
 
 
 def figures(
-    store: Store,
+    store: StoreReader,
     now: datetime | None = None,
     *,
     rules: MonitorFile | None = None,
@@ -118,7 +141,7 @@ def figures(
     ]
 
 
-def _counts(store: Store) -> list[Family]:
+def _counts(store: StoreReader) -> list[Family]:
     dropped = Family(
         "evaltap_turns_dropped_total", "counter", "Turns that recorders left out.", ("reason",)
     )
@@ -135,7 +158,7 @@ def _counts(store: Store) -> list[Family]:
     return [dropped, letters, scored]
 
 
-def _traffic(store: Store) -> list[Family]:
+def _traffic(store: StoreReader) -> list[Family]:
     landed = Family("evaltap_turns_landed_total", "counter", "Turns landed, as recorded.", ("app",))
     cost = Family(
         "evaltap_turn_cost_usd_total",
@@ -169,7 +192,7 @@ def _bound(seconds: float) -> str:
     return f"{seconds:g}"
 
 
-def _rates(store: Store, now: datetime) -> list[Family]:
+def _rates(store: StoreReader, now: datetime) -> list[Family]:
     labels = ("app", "metric", "window")
     disagreement = Family(
         "evaltap_judge_disagreement_ratio", "gauge", "Share of turns whose judges did not agree.",
@@ -200,7 +223,7 @@ def _rates(store: Store, now: datetime) -> list[Family]:
     return [*found.values(), disagreement]
 
 
-def _judges(store: Store) -> list[Family]:
+def _judges(store: StoreReader) -> list[Family]:
     cost = Family(
         "evaltap_judge_cost_usd_total", "counter", "What judges have cost.", ("metric", "model")
     )
@@ -224,7 +247,7 @@ def _evidence(evidence: Mapping[str, float]) -> Family:
     return found
 
 
-def _budgets(store: Store, rules: MonitorFile) -> Family:
+def _budgets(store: StoreReader, rules: MonitorFile) -> Family:
     left = Family(
         "evaltap_budget_left_usd", "gauge", "Left of the rule's budget of today.", ("rule",)
     )
@@ -235,7 +258,7 @@ def _budgets(store: Store, rules: MonitorFile) -> Family:
     return left
 
 
-def _state(store: Store) -> list[Family]:
+def _state(store: StoreReader) -> list[Family]:
     lag = Family(
         "evaltap_scoring_lag_seconds", "gauge", "Age of the oldest case that waits for its scores."
     )

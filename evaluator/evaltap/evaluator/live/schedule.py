@@ -8,7 +8,8 @@ from dataclasses import dataclass
 class ConsumerLimits:
     """How much a consumer takes at a time, and how long it lets things wait."""
 
-    records_per_batch: int = 1_000
+    records_per_batch: int = 2_000
+    """A transaction each; with half as many a turn takes a seventh more processor time."""
     poll_seconds: float = 0.2
     score_every_seconds: float = 1.0
     """How often to score while records come in large numbers."""
@@ -16,7 +17,7 @@ class ConsumerLimits:
     """How often while they come one by one."""
     most_changed: int = 20_000
     """Cases that wait for their scores, at most: what is remembered of them is bounded."""
-    landing_memory: str = "64MB"
+    landing_memory: str = "48MB"
     """What DuckDB may keep of the file while records land: it is read little of, and grows for ever."""
     large_record: int = 48 << 10
     large_memory: str = "256MB"

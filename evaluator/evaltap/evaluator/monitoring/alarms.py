@@ -1,13 +1,28 @@
 """A stream of sessions under a detector: when an alarm begins, since when, and when it is over."""
 
 from collections import deque
+from dataclasses import dataclass
 from datetime import date
+from typing import Self
 
 from evaltap.evaluator.stats.detector import Bad, Detector, Usual
 
 
+@dataclass(slots=True)
+class _Day:
+    """What was watched of a day."""
+
+    day: date
+    sessions: int = 0
+    bad: float = 0.0
+    weight: float = 0.0
+
+
 class Alarms:
-    """Raises an alarm, waits until the stream has recovered, and starts again."""
+    """Raises an alarm, waits until the stream has recovered, and starts again.
+
+    It holds a few numbers for each day, and a copy goes on by itself.
+    """
 
     def __init__(self, known: Usual, largest: float, chance: float) -> None:
         self._known = known
@@ -17,10 +32,20 @@ class Alarms:
 
     def _restart(self) -> None:
         self._detector = Detector(self._known.most, self._largest, self._chance)
-        self._days: list[date] = []
-        self._seen: list[tuple[date, Bad]] = []
+        self._days: list[_Day] = []
         self._trailing: deque[Bad] = deque()
+        self._bad = self._weight = 0.0
         self.firing = False
+
+    def copy(self) -> Self:
+        """Return a copy that does not change with this one."""
+        found = type(self)(self._known, self._largest, self._chance)
+        found._detector = self._detector.copy()
+        found._days = [_Day(one.day, one.sessions, one.bad, one.weight) for one in self._days]
+        found._trailing = self._trailing.copy()
+        found._bad, found._weight = self._bad, self._weight
+        found.firing = self.firing
+        return found
 
     @property
     def evidence(self) -> float:
@@ -30,24 +55,31 @@ class Alarms:
     @property
     def since(self) -> date:
         """The day since which the share is most likely higher."""
-        return self._days[self._detector.began]
+        return self._days[self._detector.began].day
 
     @property
     def share(self) -> float | None:
         """The share of bad turns: since then while the alarm is on, else of all that was watched."""
-        first = self.since if self.firing else date.min
-        return _share([one for day, one in self._seen if day >= first])
+        days = self._changed if self.firing else self._days
+        weight = sum(one.weight for one in days)
+        return sum(one.bad for one in days) / weight if weight else None
+
+    @property
+    def _changed(self) -> list[_Day]:
+        return self._days[self._detector.began :]
 
     def observe(self, day: date, session: Bad) -> bool:
         """Take the next session; return whether the alarm begins."""
-        if not self._days or day > self._days[-1]:
-            self._days.append(day)
+        if not self._days or day > self._days[-1].day:
+            self._days.append(_Day(day))
             self._detector.new_day()
-        self._seen.append((day, session))
+        today = self._days[-1]
+        today.sessions += 1
+        today.bad += session.bad
+        today.weight += session.weight
         if self._detector.observe(session):
             self.firing = True
-            took = sum(seen >= self.since for seen, _ in self._seen)
-            self._trailing = deque(maxlen=took)
+            self._trailing = deque(maxlen=sum(one.sessions for one in self._changed))
         return self.firing
 
     def recovered(self, session: Bad) -> float | None:
@@ -55,16 +87,15 @@ class Alarms:
 
         It is over when as many sessions as the alarm took have no more than a usual day.
         """
+        full = len(self._trailing) == self._trailing.maxlen
+        gone = self._trailing[0] if full else Bad(0, 0)
         self._trailing.append(session)
-        share = _share(self._trailing)
-        if len(self._trailing) < (self._trailing.maxlen or 0) or share is None:
+        self._bad += session.bad - gone.bad
+        self._weight += session.weight - gone.weight
+        if len(self._trailing) < (self._trailing.maxlen or 0) or self._weight <= 0:
             return None
+        share = max(0.0, self._bad / self._weight)
         if share > self._known.most:
             return None
         self._restart()
         return share
-
-
-def _share(sessions: "deque[Bad] | list[Bad]") -> float | None:
-    weight = sum(one.weight for one in sessions)
-    return sum(one.bad for one in sessions) / weight if weight else None

@@ -1,14 +1,14 @@
 """Which slices of the traffic explain a change: they got worse, or there is more of them."""
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from datetime import datetime
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.monitoring.model import Changed
-from evaltap.evaluator.monitoring.turns import WatchedTurn
 from evaltap.evaluator.stats.several import benjamini_hochberg
+from evaltap.evaluator.store.queries import StoreReader
 
 SHOWN: Final = 3
 _SURE: Final = 0.1
@@ -24,35 +24,75 @@ class Candidate(NamedTuple):
     p_value: float
 
 
-class _Turn(NamedTuple):
-    session: int
-    weight: float
-    bad: bool
-    values: frozenset[str]
+class Ratio(NamedTuple):
+    """A ratio of sums over sessions, by what its variance needs."""
+
+    sessions: int
+    top: float
+    bottom: float
+    tops: float
+    """Of squares."""
+    products: float
+    bottoms: float
+    """Of squares."""
+
+    @property
+    def value(self) -> float | None:
+        """The ratio; None of nothing."""
+        return self.top / self.bottom if self.sessions and self.bottom > 0 else None
+
+    @property
+    def variance(self) -> float:
+        """The variance of it, by sessions."""
+        if (value := self.value) is None:
+            return 0.0
+        spread = self.tops - 2 * value * self.products + value**2 * self.bottoms
+        # Where no session differs from the others, one more might: a share of one in n + 2.
+        return max(spread / self.bottom**2, 1 / (self.sessions + 2) ** 2)
 
 
-class _Ratio(NamedTuple):
-    """A ratio of sums over sessions, with its variance; None of nothing."""
+class Side(NamedTuple):
+    """A value of a slice before a change, or after it; bad turns of all turns, but for its share."""
 
-    value: float | None
-    variance: float
+    inside: Ratio
+    outside: Ratio
+    share: Ratio
+    """Turns of the slice of all turns."""
+
+
+NONE: Final = Ratio(0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def changed_slices(
-    before: Sequence[WatchedTurn], after: Sequence[WatchedTurn], by: str, *, good: bool
+    store: StoreReader, by: str, begins: datetime, since: datetime, *, good: bool
 ) -> list[Candidate]:
     """Return the values of a slice with the effect that each has on the bad share of all turns.
 
+    The turns are those of the table `estimate_turns`: before `begins`, when the baseline ended, and since
+    the change; times are UTC, without a zone.  `good`: what has the signal is not bad.
+
     Kitagawa's parts (1955): the rate in the slice rose, share after times the rise; or its share did, the
     rise of the share times how much worse it is than all.  A slice whose rate rose no more than that of the
-    others explains nothing.  Errors are by sessions.  `good`: show the opposite of the bad share.
+    others explains nothing.  Errors are by sessions.
     """
-    ones, others = _whole(before), _whole(after)
-    values = sorted({value for turn in (*ones, *others) for value in turn.values})
+    given = {"begins": begins, "since": since, "good": good}
+    wholes = {before: Ratio(*sums) for before, *sums in store.rows(_WHOLE, given)}
+    usual = wholes.get(True, NONE).value or 0.0
+    sides: dict[str, dict[bool, Side]] = {}
+    for value, before, *sums in store.rows(_SIDES, given):
+        sides.setdefault(value, {})[before] = Side(
+            Ratio(*sums[:6]), Ratio(*sums[6:12]), Ratio(*sums[12:])
+        )
     found: list[Candidate] = []
-    for value in values:
-        found += _candidates(ones, others, by, value, good=good)
+    for value, pair in sorted(sides.items()):
+        both = [pair.get(before) or _absent(wholes.get(before, NONE)) for before in (True, False)]
+        found += _candidates(by, value, both, usual, good=good)
     return found
+
+
+def _absent(whole: Ratio) -> Side:
+    """Return the side of a value that no turn has."""
+    return Side(NONE, whole, whole._replace(top=0.0, tops=0.0, products=0.0))
 
 
 def explaining(candidates: Sequence[Candidate]) -> tuple[Changed, ...]:
@@ -71,15 +111,12 @@ def explaining(candidates: Sequence[Candidate]) -> tuple[Changed, ...]:
 
 
 def _candidates(
-    before: Sequence[_Turn], after: Sequence[_Turn], by: str, value: str, *, good: bool
+    by: str, value: str, sides: Sequence[Side], usual: float, *, good: bool
 ) -> list[Candidate]:
-    shares = [_share(turns, value) for turns in (before, after)]
-    share, share_now = (one.value or 0.0 for one in shares)
+    share, share_now = (one.share.value or 0.0 for one in sides)
     if min(share, share_now) > _NEARLY_ALL:
         return []  # it is all of the traffic, which explains nothing
-    usual = _rate(before).value or 0.0
-    inside = [_rate(turns, value, inside=True) for turns in (before, after)]
-    outside = [_rate(turns, value, inside=False) for turns in (before, after)]
+    inside, outside = [one.inside for one in sides], [one.outside for one in sides]
     # What is new is held against all that was there before.
     rate = usual if inside[0].value is None else inside[0].value
     rate_now = rate if inside[1].value is None else inside[1].value
@@ -89,63 +126,62 @@ def _candidates(
     worse = Changed(by, value, "rate", share, share_now, shown, shown_now, effect)
     more = Changed(by, value, "mix", share, share_now, shown, shown_now, mixed)
     noise = sum(one.variance for one in (*inside, *outside))
+    spread = sum(one.share.variance for one in sides)
     return [
         Candidate(worse, rise - elsewhere, _two_sided(rise - elsewhere, noise)),
-        Candidate(
-            more,
-            abs(share_now - share),
-            _two_sided(share_now - share, sum(one.variance for one in shares)),
-        ),
+        Candidate(more, abs(share_now - share), _two_sided(share_now - share, spread)),
     ]
 
 
-def _rise(pair: Sequence[_Ratio]) -> float:
+def _rise(pair: Sequence[Ratio]) -> float:
     before, after = pair
     return 0.0 if before.value is None or after.value is None else after.value - before.value
 
 
-def _whole(rows: Iterable[WatchedTurn]) -> list[_Turn]:
-    """Return each turn once; one with several tools has a row for each."""
-    first: dict[tuple[int, str], WatchedTurn] = {}
-    values: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
-    for row in rows:
-        key = (row.session, row.turn)
-        first.setdefault(key, row)
-        if row.value is not None:
-            values[key].add(row.value)
-    return [
-        _Turn(row.session, row.weight, row.bad, frozenset(values[key]))
-        for key, row in first.items()
-    ]
-
-
-def _share(turns: Sequence[_Turn], value: str) -> _Ratio:
-    return _ratio(
-        (turn.session, turn.weight * (value in turn.values), turn.weight) for turn in turns
-    )
-
-
-def _rate(turns: Sequence[_Turn], value: str = "", *, inside: bool | None = None) -> _Ratio:
-    return _ratio(
-        (turn.session, turn.weight * turn.bad, turn.weight)
-        for turn in turns
-        if inside is None or (value in turn.values) == inside
-    )
-
-
-def _ratio(parts: Iterable[tuple[int, float, float]]) -> _Ratio:
-    sums: defaultdict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for session, top, bottom in parts:
-        sums[session][0] += top
-        sums[session][1] += bottom
-    whole = sum(bottom for _, bottom in sums.values())
-    if not whole:
-        return _Ratio(None, 0.0)
-    value = sum(top for top, _ in sums.values()) / whole
-    spread = sum((top - value * bottom) ** 2 for top, bottom in sums.values()) / whole**2
-    # Where no session differs from the others, one more might: a share of one in n + 2.
-    return _Ratio(value, max(spread, 1 / (len(sums) + 2) ** 2))
-
-
 def _two_sided(value: float, spread: float) -> float:
     return 2 * (1 - NormalDist().cdf(abs(value) / math.sqrt(spread))) if spread else 1.0
+
+
+_TURNS: Final = """
+WITH chosen AS (
+  SELECT by_0 AS value, session, invocation_id, 1 / probability AS weight,
+         if(has <> $good, 1 / probability, 0) AS bad, started_at < $begins AS before
+  FROM estimate_turns
+  WHERE counts AND (started_at < $begins OR started_at >= $since)
+),
+-- A turn that calls several tools has a row for each.
+whole AS (
+  SELECT before, session, sum(weight) AS weight, sum(bad) AS bad
+  FROM (SELECT DISTINCT before, session, invocation_id, weight, bad FROM chosen)
+  GROUP BY ALL
+)
+"""
+_WHOLES: Final = """
+SELECT before, count(*) AS sessions, sum(bad) AS tops, sum(weight) AS bottoms, sum(bad * bad) AS tops_2,
+       sum(bad * weight) AS products, sum(weight * weight) AS bottoms_2
+FROM whole GROUP BY before
+"""
+_WHOLE: Final = f"{_TURNS} {_WHOLES}"
+
+# Outside of a slice are the sums of all sessions, with those that it is in as they are without it.
+_SIDES: Final = f"""{_TURNS}, wholes AS ({_WHOLES}),
+inside AS (
+  SELECT before, value, session, sum(weight) AS weight, sum(bad) AS bad
+  FROM chosen WHERE value IS NOT NULL GROUP BY ALL
+),
+pairs AS (
+  SELECT before, value, i.weight AS i_weight, i.bad AS i_bad, w.weight AS w_weight, w.bad AS w_bad,
+         w.weight - i.weight AS o_weight, w.bad - i.bad AS o_bad
+  FROM inside i JOIN whole w USING (before, session)
+)
+SELECT value, before,
+       count(*), sum(i_bad), sum(i_weight),
+       sum(i_bad * i_bad), sum(i_bad * i_weight), sum(i_weight * i_weight),
+       sessions - count(*) FILTER (o_weight <= 1e-9), tops - sum(i_bad), bottoms - sum(i_weight),
+       tops_2 + sum(o_bad * o_bad - w_bad * w_bad),
+       products + sum(o_bad * o_weight - w_bad * w_weight),
+       bottoms_2 + sum(o_weight * o_weight - w_weight * w_weight),
+       sessions, sum(i_weight), bottoms, sum(i_weight * i_weight), sum(i_weight * w_weight), bottoms_2
+FROM pairs JOIN wholes USING (before)
+GROUP BY value, before, sessions, tops, bottoms, tops_2, products, bottoms_2
+"""

@@ -6,15 +6,27 @@ long history costs no more than its hours.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Final
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final, NamedTuple
 
+from evaltap.evaluator.monitoring.changes import Changes
 from evaltap.evaluator.monitoring.evidence import filter_of
 from evaltap.evaluator.monitoring.model import Event, Status
-from evaltap.evaluator.monitoring.turns import WatchedSession
+from evaltap.evaluator.monitoring.turns import (
+    MOST_POINTS,
+    Counting,
+    WatchedSession,
+    WatchedTurn,
+    by_value,
+    counting_of,
+    has_ended,
+    read_turns,
+    sessions_of,
+)
 from evaltap.evaluator.stats.estimate import Estimate, estimate
 from evaltap.evaluator.stats.sample import Cell, Profile
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
 
 EXAMPLES: Final = 10
@@ -24,42 +36,133 @@ _FEWEST: Final = 10
 _Cells = tuple[Cell, ...]
 
 
-def limit_events(
-    watch: Watch,
-    slice_: Mapping[str, str],
-    sessions: Sequence[WatchedSession],
-    until: datetime | None,
-) -> Iterator[Event]:
-    """Yield when alarms begin and end, and the state where there was none.
+class _Point(NamedTuple):
+    """How things were at the begin of a day."""
 
-    With `until`, the hour that is not over yet says nothing.
+    day: date
+    state: "_State"
+
+
+class _State(NamedTuple):
+    """What the hours so far have said."""
+
+    firing: bool = False
+    events: tuple[Event, ...] = ()
+    seen: tuple[datetime, Estimate] | None = None
+    """The last hour that said anything, and what."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """The whole traffic of a watch, or a slice of it."""
+
+    slice: Mapping[str, str]
+    sessions: Sequence[WatchedSession]
+
+
+class LimitWatch:
+    """Looks at the turns of a watch again and again; the result is that of a first look.
+
+    What a day that is over said is kept, as long as nothing changes within it.
     """
-    good = watch.signal == "pass_rate"
-    hours: dict[datetime, Counter[_Cells]] = {}
-    for session in sessions:
-        hour = session.began.replace(minute=0, second=0, microsecond=0)
-        hours.setdefault(hour, Counter())[_cells_of(session, good=good)] += 1
-    firing, raised, seen = False, False, None
-    for hour in hours:
-        ends = hour + _HOUR
-        if until is not None and ends > until:
-            break
+
+    def __init__(self, watch: Watch, quiet: timedelta) -> None:
+        self._watch = watch
+        self._quiet = quiet
+        self._counting: Counting | None = None
+        self._points: dict[tuple[tuple[str, str], ...], list[_Point]] = {}
+
+    def look(self, store: StoreReader, changes: Changes, until: datetime | None) -> Sequence[Event]:
+        """Return the alarms of all that is stored, and the state of streams without any."""
+        if self._counting is None or not self._counting.holds(changes, self._watch.metric):
+            self._counting, self._points = counting_of(store, self._watch), {}
+        if self._counting is None:
+            return [Event(self._watch.name, {}, "no_data", None)]
+        for points in self._points.values():
+            while points and changes.since.date() < points[-1].day:
+                points.pop()
+        found: list[Event] = []
+        for stream in self._streams(store, self._counting):
+            found += self._look(stream, until)
+        return found or [Event(self._watch.name, {}, "no_data", None)]
+
+    def _streams(self, store: StoreReader, counting: Counting) -> Iterator[_Stream]:
+        points = self._points.get((), [])
+        # Which values have a stream of their own depends on all turns.
+        since = points[-1].day if points and not self._watch.by else None
+        yield self._stream({}, read_turns(store, self._watch, counting, since=self._from(since)))
+        for by in self._watch.by:
+            sliced = by_value(read_turns(store, self._watch, counting, by), date.max)
+            for value, turns in sorted(sliced.items()):
+                yield self._stream({by: value}, turns)
+
+    def _from(self, day: date | None) -> datetime | None:
+        """Return the begin of the days that the first window of a day looks at."""
+        if day is None:
+            return None
+        return datetime.combine(day, time(), UTC) - timedelta(days=1, hours=self._watch.hours)
+
+    def _stream(self, slice_: Mapping[str, str], turns: Sequence[WatchedTurn]) -> _Stream:
+        return _Stream(slice_, sessions_of(turns))
+
+    def _look(self, stream: _Stream, until: datetime | None) -> Iterator[Event]:
+        """Yield when alarms begin and end, and the state where there was none.
+
+        With `until`, the hour that is not over yet says nothing.
+        """
+        sessions = [one for one in stream.sessions if has_ended(one, until, self._quiet)]
+        if not sessions:
+            return
+        points = self._points.setdefault(tuple(stream.slice.items()), [])
+        state, begins = (points[-1].state, points[-1].day) if points else (_State(), date.min)
+        hours = self._hours(sessions)
+        open_days = [one.began.date() for one in stream.sessions if one not in sessions]
+        for hour in hours:
+            if hour.date() < begins or (until is not None and hour + _HOUR > until):
+                continue
+            new = not points or hour.date() > points[-1].day
+            if new and hour.date() <= min(open_days, default=date.max):
+                points.append(_Point(hour.date(), state))
+                del points[:-MOST_POINTS]
+            state = self._after(hour, hours, state, stream.slice, sessions)
+        yield from state.events
+        if state.seen is None:
+            yield Event(self._watch.name, stream.slice, "learning", sessions[-1].ended)
+        elif not state.events:
+            yield _event(self._watch, stream.slice, "ok", *state.seen)
+
+    def _hours(self, sessions: Sequence[WatchedSession]) -> Mapping[datetime, Counter[_Cells]]:
+        found: dict[datetime, Counter[_Cells]] = {}
+        good = self._watch.signal == "pass_rate"
+        for session in sessions:
+            hour = session.began.replace(minute=0, second=0, microsecond=0)
+            found.setdefault(hour, Counter())[_cells_of(session, good=good)] += 1
+        return found
+
+    def _after(
+        self,
+        hour: datetime,
+        hours: Mapping[datetime, Counter[_Cells]],
+        state: _State,
+        slice_: Mapping[str, str],
+        sessions: Sequence[WatchedSession],
+    ) -> _State:
+        """Return the state after an hour."""
+        watch, ends = self._watch, hour + _HOUR
         begins = ends - timedelta(hours=watch.hours)
         found = _estimate(hours, begins, ends)
         if found is None:
-            continue
-        seen = ends, found
+            return state
+        firing, events = state.firing, state.events
         if not firing and _beyond(watch, found.process.low, found.process.high):
-            firing = raised = True
-            event = _event(watch, slice_, "firing", ends, found, max(begins, sessions[0].began))
-            yield _with_cases(event, watch, sessions, begins, ends)
+            firing = True
+            within = [one for one in sessions if begins <= one.began < ends]
+            event = _event(watch, slice_, "firing", ends, found, within[0].began)
+            events += (_with_cases(event, watch, within),)
         elif firing and not _beyond(watch, found.rate, found.rate):
             firing = False
-            yield _event(watch, slice_, "resolved", ends, found)
-    if seen is None:
-        yield Event(watch.name, slice_, "learning", sessions[-1].ended)
-    elif not raised:
-        yield _event(watch, slice_, "ok", *seen)
+            events += (_event(watch, slice_, "resolved", ends, found),)
+        return _State(firing, events, (ends, found))
 
 
 def _cells_of(session: WatchedSession, *, good: bool) -> _Cells:
@@ -106,19 +209,9 @@ def _event(
     )  # fmt: skip
 
 
-def _with_cases(
-    event: Event,
-    watch: Watch,
-    sessions: Sequence[WatchedSession],
-    begins: datetime,
-    ends: datetime,
-) -> Event:
+def _with_cases(event: Event, watch: Watch, sessions: Sequence[WatchedSession]) -> Event:
     cases = dict.fromkeys(
-        turn.eval_id
-        for session in sessions
-        if begins <= session.began < ends
-        for turn in session.turns
-        if turn.bad
+        turn.eval_id for session in sessions for turn in session.turns if turn.bad
     )
-    within = filter_of(watch, event.slice, (), event.since, ends)
+    within = filter_of(watch, event.slice, (), event.since, event.at)
     return replace(event, cases=tuple(cases)[:EXAMPLES], cases_filter=within)

@@ -100,6 +100,12 @@ def _problem(watch: Watch, where: str) -> str:
     if watch.severity and watch.severity not in SEVERITIES:
         hint = did_you_mean(watch.severity, SEVERITIES) or f"expected of {', '.join(SEVERITIES)}"
         return f"no severity {watch.severity!r}; {hint}"
+    try:
+        watch.silence_ends  # noqa: B018  # raises for what is no time
+    except ValueError:
+        return (
+            f"`silencedUntil` is {watch.silenced_until!r}; expected a time, as 2026-11-24T18:00:00Z"
+        )
     if watch.signal == SILENCE and watch.by:
         return "`by` does not go with `silence`; leave it out"
     if problem := _limit_problem(watch):

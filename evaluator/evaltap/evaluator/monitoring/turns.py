@@ -2,12 +2,13 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.estimates.quantiles import COMMON, measure
 from evaltap.evaluator.estimates.scope import SIGNALS, Scope
 from evaltap.evaluator.estimates.turns import choose_turns
+from evaltap.evaluator.monitoring.changes import EVERYTHING, Changes
 from evaltap.evaluator.monitoring.rules import where_of
 from evaltap.evaluator.monitoring.starts import start_of
 from evaltap.evaluator.stats.detector import Bad
@@ -17,17 +18,32 @@ from evaltap.schemas.formats.monitor import Watch
 MOST_VALUES: Final = 20
 LEAST_SHARE: Final = 0.02
 OTHER: Final = "other"
+MOST_POINTS: Final = 40
+"""Days to whose begin a look can go back; what changed before them is read from the first turn on."""
 
 _ALL: Final[Mapping[str, str]] = {}
 _TURNS: Final = """
 SELECT {value} AS value, session, eval_id, invocation_id, started_at, 1 / probability, has
 FROM estimate_turns
 WHERE counts AND started_at IS NOT NULL
-  AND metric_digest IS NOT DISTINCT FROM (
-    SELECT arg_max(metric_digest, scored_at) FROM estimate_turns
-  )
-ORDER BY min(started_at) OVER (PARTITION BY session), session, started_at, invocation_id
+ORDER BY min(started_at) OVER (PARTITION BY session, started_at::DATE), session, started_at, invocation_id
 """
+
+
+class Counting(NamedTuple):
+    """What decides which turns of a watch count, and are bad: fixed by what a look has seen of all turns."""
+
+    digest: str | None
+    """The newest version of its metric."""
+    limit: float | None = None
+    """Of slow, costly and long: what 95 of 100 turns of the baseline have at most."""
+    limit_until: datetime = EVERYTHING
+    """UTC, without a zone: the end of that baseline."""
+
+    def holds(self, changes: Changes, metric: str) -> bool:
+        """Tell whether it is the same after some changes."""
+        others = {digest for name, digest in changes.versions if name == metric} - {self.digest}
+        return not others and changes.since >= self.limit_until
 
 
 class WatchedTurn(NamedTuple):
@@ -45,7 +61,10 @@ class WatchedTurn(NamedTuple):
 
 
 class WatchedSession(NamedTuple):
-    """A session, by its first turns."""
+    """A session of a day, by its first turns; one that goes on after midnight (UTC) is another one.
+
+    So a day that is over is closed: what comes later changes no session of it.
+    """
 
     began: datetime
     ended: datetime
@@ -59,21 +78,52 @@ class WatchedSession(NamedTuple):
         )
 
 
-def read_turns(
-    store: StoreReader, watch: Watch, by: str = "", within: Mapping[str, str] = _ALL
-) -> list[WatchedTurn]:
-    """Return the turns that count for a watch, of its metric's newest version, with their slice `by`.
-
-    Sessions come in the order in which they began.  `within` takes only the turns of some slices.
-    """
-    signal, where = SIGNALS[watch.signal], where_of(watch, within)
-    limit = None
+def counting_of(store: StoreReader, watch: Watch) -> Counting | None:
+    """Return what counts for a watch, by all of its turns; None while there are none."""
+    signal = SIGNALS[watch.signal]
     if signal.limit:
-        limit = _common(store, signal.limit, watch, where)
-        if limit is None:
-            return []
-    scope = Scope(metric=watch.metric, where=where, since=start_of(store, watch.name))
-    choose_turns(store, scope, [by] if by else [], signal, limit=limit)
+        return _common(store, signal.limit, watch, where_of(watch, _ALL))
+    if not signal.of_metric:
+        return Counting(None)
+    choose_turns(store, _scope(store, watch, _ALL), [], signal)
+    ((digest,),) = store.rows("SELECT arg_max(metric_digest, scored_at) FROM estimate_turns")
+    return None if digest is None else Counting(digest)
+
+
+def select_turns(
+    store: StoreReader,
+    watch: Watch,
+    counting: Counting,
+    by: str = "",
+    within: Mapping[str, str] = _ALL,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> None:
+    """Write the turns of a watch to `estimate_turns`, by a slice, from an aware time up to another.
+
+    `within` takes only the turns of some slices.
+    """
+    scope = _scope(store, watch, within, since, until, counting.digest)
+    signal = SIGNALS[watch.signal]
+    choose_turns(store, scope, [by] if by else [], signal, limit=counting.limit)
+
+
+def read_turns(
+    store: StoreReader,
+    watch: Watch,
+    counting: Counting,
+    by: str = "",
+    within: Mapping[str, str] = _ALL,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> list[WatchedTurn]:
+    """Return the turns that `select_turns` writes and that count, with their slice `by`.
+
+    Sessions come in the order in which they began.
+    """
+    select_turns(store, watch, counting, by, within, since=since, until=until)
     rows = store.rows(_TURNS.format(value="by_0" if by else "NULL"))
     good = watch.signal == "pass_rate"
     return [
@@ -82,15 +132,35 @@ def read_turns(
     ]
 
 
+def _scope(
+    store: StoreReader,
+    watch: Watch,
+    within: Mapping[str, str],
+    since: datetime | None = None,
+    until: datetime | None = None,
+    digest: str | None = None,
+) -> Scope:
+    begins = start_of(store, watch.name)
+    since = max((one for one in (begins, since) if one is not None), default=None)
+    digests = () if digest is None else (digest,)
+    where = where_of(watch, within)
+    return Scope(metric=watch.metric, digests=digests, where=where, since=since, until=until)
+
+
 def sessions_of(turns: Iterable[WatchedTurn]) -> list[WatchedSession]:
-    """Return the sessions in the order in which they began."""
-    found: dict[int, list[WatchedTurn]] = {}
+    """Return the sessions of each day in the order in which they began."""
+    found: dict[tuple[int, date], list[WatchedTurn]] = {}
     for turn in turns:
-        found.setdefault(turn.session, []).append(turn)
+        found.setdefault((turn.session, turn.started_at.date()), []).append(turn)
     return [
         WatchedSession(many[0].started_at, max(turn.started_at for turn in many), many)
         for many in found.values()
     ]
+
+
+def has_ended(session: WatchedSession, until: datetime | None, quiet: timedelta) -> bool:
+    """Tell whether a session goes on no more; nobody waits for one whose clock is ahead."""
+    return until is None or not until - quiet < session.ended <= until
 
 
 def by_value(turns: Sequence[WatchedTurn], until: date) -> Mapping[str, Sequence[WatchedTurn]]:
@@ -108,7 +178,7 @@ def by_value(turns: Sequence[WatchedTurn], until: date) -> Mapping[str, Sequence
     return found
 
 
-def _common(store: StoreReader, column: str, watch: Watch, where: str) -> float | None:
+def _common(store: StoreReader, column: str, watch: Watch, where: str) -> Counting | None:
     """Return the weighted 95th percentile of a column in the baseline."""
     begins = start_of(store, watch.name)
     ((first,),) = store.rows(
@@ -117,9 +187,7 @@ def _common(store: StoreReader, column: str, watch: Watch, where: str) -> float 
     )
     if first is None:
         return None
-    until = datetime(first.year, first.month, first.day, tzinfo=UTC) + timedelta(
-        days=watch.baseline_days
-    )
-    scope = Scope(since=begins, until=until, where=where)
+    until = datetime.combine(first, time()) + timedelta(days=watch.baseline_days)
+    scope = Scope(since=begins, until=until.replace(tzinfo=UTC), where=where)
     found = measure(store, column, scope, shares=[COMMON])
-    return None if found is None else found.quantiles[0].value
+    return None if found is None else Counting(None, found.quantiles[0].value, until)

@@ -9,9 +9,10 @@ England Journal of Statistics in Data Science 2023; bets on bounded means: Waudb
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from statistics import fmean, variance
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from evaltap.evaluator.stats.intervals import percentile, wilson_of
 
@@ -82,6 +83,13 @@ class Detector:
         self._wealth = [0.0] * len(self._bets)
         self._starts: list[tuple[float, ...]] = []
         self._threshold = MONTH_DAYS / alpha
+
+    def copy(self) -> Self:
+        """Return a copy that does not change with this one."""
+        found = copy(self)
+        found._sums, found._wealth = [*self._sums], [*self._wealth]
+        found._starts = [*self._starts]
+        return found
 
     def new_day(self) -> None:
         """Let another bettor start."""

@@ -1,5 +1,6 @@
 """What is watched in live traffic: the content of a monitoring file.  Unknown keys are errors."""
 
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
@@ -43,6 +44,22 @@ class Watch(StrictModel):
     """Of `silence`: so long without a turn."""
     severity: str = ""
     """A label of its alerts: critical, error, warning (when empty) or info."""
+    silenced_until: str = ""
+    """A time, as 2026-11-24T18:00:00Z.
+
+    Until then nobody is told of its alarms, as during work that is known; they are stored all
+    the same.
+    """
+
+    @property
+    def silence_ends(self) -> datetime | None:
+        """The end of `silenced_until`, aware; None without one.  Raises ValueError for what is no time."""
+        if not self.silenced_until:
+            return None
+        found = datetime.fromisoformat(self.silenced_until)
+        if found.tzinfo is None:
+            raise ValueError(f"{self.silenced_until} has no zone")
+        return found
 
     @property
     def has_limit(self) -> bool:
@@ -101,6 +118,8 @@ class AlertReceiver(StrictModel):
     """Of command: a program and its arguments, without a shell."""
     allow_private: bool = False
     """Whether the host may be in a private network."""
+    content: bool = False
+    """Whether it is told what was said in some cases, redacted."""
     repeat_hours: Annotated[float, Always, Field(gt=0)] = 24.0
     """How often it is told of an alarm that goes on."""
 
@@ -109,6 +128,8 @@ class MonitorFile(StrictModel):
     """What is scored, what is watched, how many false alarms there may be, and who is told."""
 
     false_alarms_per_month: Chance = 0.05
+    quiet_minutes: Annotated[int, Always, Field(ge=1, le=1440)] = 30
+    """So long without a turn, and a session counts for the watches."""
     score: list[ScoreRule] = []
     watch: list[Watch] = []
     alerts: list[AlertReceiver] = []

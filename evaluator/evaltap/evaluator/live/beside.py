@@ -1,0 +1,69 @@
+"""Reading a store beside the consumer's thread, so that a long look holds up no landing."""
+
+import threading
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.errors import BusyError
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.store.readers import shared_reader
+
+LONGEST_SECONDS: Final = 600.0
+"""A look that takes longer is given up; the store is opened anew now and then, which ends one, too."""
+T = TypeVar("T")
+
+
+class Beside(Generic[T]):
+    """Runs `read` with a reader of the store on a thread of its own, one at a time.
+
+    Started, asked and closed by the consumer's thread; what `read` raises, `take` raises.
+    """
+
+    def __init__(self, store: Store, read: Callable[[StoreReader], T], name: str) -> None:
+        self._store = store
+        self._read = read
+        self._name = name
+        self._thread: threading.Thread | None = None
+        self._found: list[T] = []
+        self._problem: Exception | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether a look is under way, or was not taken yet."""
+        return self._thread is not None
+
+    def start(self) -> None:
+        """Begin to read what is committed now; called while nothing runs."""
+        assert self._thread is None
+        self._thread = threading.Thread(target=self._run, name=f"evaltap-{self._name}", daemon=True)
+        self._thread.start()
+
+    def take(self, *, wait: bool = False) -> list[T] | None:
+        """Return what was found, None while it is read; nothing when the store was closed meanwhile."""
+        if self._thread is None or (self._thread.is_alive() and not wait):
+            return None
+        self._thread.join()
+        self._thread = None
+        found, self._found = self._found, []
+        problem, self._problem = self._problem, None
+        if problem is not None and not isinstance(problem, BusyError):
+            raise problem
+        return found
+
+    def close(self) -> None:
+        """Wait for the look that is under way; what it found is found again with the next start."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        try:
+            with shared_reader(self._store, LONGEST_SECONDS) as session:
+                try:
+                    self._found = [self._read(session.reader)]
+                except Exception as error:
+                    reason = session.reason(error)
+                    raise reason from (error if reason is not error else None)
+        except Exception as problem:  # of whatever kind: the consumer's thread raises it
+            self._problem = problem

@@ -1,0 +1,315 @@
+"""A watch that learns what is usual, and raises an alarm when a share of turns is higher.
+
+A look goes on where an earlier one was at the begin of a day, so it costs what the day holds, and not what
+is stored.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from evaltap.evaluator.estimates.slices import SLICES
+from evaltap.evaluator.monitoring.alarms import Alarms
+from evaltap.evaluator.monitoring.changed import Candidate, changed_slices, explaining
+from evaltap.evaluator.monitoring.changes import Changes
+from evaltap.evaluator.monitoring.evidence import filter_of
+from evaltap.evaluator.monitoring.model import Event, Status
+from evaltap.evaluator.monitoring.turns import (
+    MOST_POINTS,
+    OTHER,
+    Counting,
+    WatchedSession,
+    WatchedTurn,
+    by_value,
+    counting_of,
+    has_ended,
+    read_turns,
+    select_turns,
+    sessions_of,
+)
+from evaltap.evaluator.stats.detector import Usual, longest_session, usual
+from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.formats.monitor import Watch
+
+LEAST_DAYS: Final = 7
+LEAST_SESSIONS: Final = 50
+EXAMPLES: Final = 10
+_DAY: Final = timedelta(days=1)
+_ALL: Final[Mapping[str, str]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Usually:
+    """What a stream has learned from its first days."""
+
+    usual: Usual
+    longest: int
+    """Turns of a session that count."""
+    largest: float
+    """What a session may weigh."""
+    ends: date
+    """The first day that is watched."""
+
+
+@dataclass(slots=True)
+class _Stream:
+    """The whole traffic of a watch, or a slice of it: what it has learned, and what was found since."""
+
+    slice: Mapping[str, str]
+    chance: float
+    learned: Usually | None = None
+    alarms: Alarms | None = None
+    events: tuple[Event, ...] = ()
+    last: datetime | None = None
+    """When its newest session ended."""
+
+    def copy(self) -> "_Stream":
+        return replace(self, alarms=None if self.alarms is None else self.alarms.copy())
+
+
+class _Point(NamedTuple):
+    """How things were at the begin of a day, when all sessions of the days before had ended."""
+
+    day: date
+    streams: Sequence[_Stream]
+
+
+class LearnedWatch:
+    """Looks at the turns of a watch again and again; the result is that of a first look.
+
+    `chance` is that of a false alarm a month.
+    """
+
+    def __init__(self, watch: Watch, chance: float, quiet: timedelta) -> None:
+        self._watch = watch
+        self._chance = chance
+        self._quiet = quiet
+        self._counting: Counting | None = None
+        self._kept: Mapping[str, frozenset[str]] = {}
+        """The values of slices that have a stream of their own."""
+        self._points: list[_Point] = []
+        self._learning: tuple[datetime | None, datetime | None] | None = None
+        """While a stream learns: the hours of the last look, of the clock and of the traffic."""
+        self._found: Sequence[Event] = ()
+        self._explained: dict[tuple[object, ...], Event] = {}
+
+    def look(self, store: StoreReader, changes: Changes, until: datetime | None) -> Sequence[Event]:
+        """Return the alarms of all that is stored, and the state of streams without any."""
+        self._explained = {
+            key: one for key, one in self._explained.items() if one.at and one.at < changes.since
+        }
+        hours = _hour(until), _hour(changes.newest)
+        point = self._point(changes)
+        learns_more = self._learning is not None and self._learning != hours
+        if point is not None and not learns_more and (turns := self._read(store, point.day)):
+            streams = [one.copy() for one in point.streams]
+            self._found = self._go_on(store, streams, turns, until)
+        elif learns_more or self._learning is None:
+            self._found = self._from_the_first_turn(store, until)
+            learning = any(one.status in ("learning", "no_data") for one in self._found)
+            self._learning = hours if learning else None
+        return self._found
+
+    def _point(self, changes: Changes) -> _Point | None:
+        """Return where to go on; points behind what has changed are of no more use."""
+        if self._counting is None or not self._counting.holds(changes, self._watch.metric):
+            self._points, self._learning = [], None
+        while self._points and changes.since.date() < self._points[-1].day:
+            self._points.pop()
+        return self._points[-1] if self._points else None
+
+    def _from_the_first_turn(self, store: StoreReader, until: datetime | None) -> Sequence[Event]:
+        self._points, self._kept = [], {}
+        self._counting = counting_of(store, self._watch)
+        turns = [] if self._counting is None else read_turns(store, self._watch, self._counting)
+        if not turns:
+            return [Event(self._watch.name, {}, "no_data", None)]
+        begins = turns[0].started_at.date() + timedelta(days=self._watch.baseline_days)
+        found: dict[tuple[str, str], Sequence[WatchedTurn]] = {("", ""): turns}
+        for by in self._watch.by:
+            assert self._counting is not None
+            sliced = by_value(read_turns(store, self._watch, self._counting, by), begins)
+            self._kept = {**self._kept, by: frozenset(sliced)}
+            found |= {(by, value): many for value, many in sorted(sliced.items())}
+        # The chance of a false alarm is shared by all of them.
+        chance = self._chance / len(found)
+        streams, rest = [], []
+        for (by, value), many in found.items():
+            sessions = self._ended(many, until)
+            learning = _baseline(sessions, begins)
+            stream = _Stream({by: value} if by else {}, chance)
+            stream.last = learning[-1].ended if learning else None
+            if len(learning) < len(sessions):
+                stream.learned = _learn(learning, self._watch, sessions[len(learning)].began.date())
+                stream.alarms = _alarms(stream.learned, chance)
+            streams.append(stream)
+            rest.append([] if stream.learned is None else many)
+        return self._go_on(store, streams, rest, until)
+
+    def _read(self, store: StoreReader, day: date) -> list[Sequence[WatchedTurn]]:
+        """Return the turns since a day, of each stream; nothing when there is a new stream."""
+        assert self._counting is not None
+        since = _aware(day)
+        found: list[Sequence[WatchedTurn]] = [
+            read_turns(store, self._watch, self._counting, since=since)
+        ]
+        for by in self._watch.by:
+            turns = read_turns(store, self._watch, self._counting, by, since=since)
+            sliced: dict[str, list[WatchedTurn]] = {one: [] for one in sorted(self._kept[by])}
+            for turn in turns:
+                if turn.value is not None:
+                    named = turn.value if turn.value in sliced else OTHER
+                    sliced.setdefault(named, []).append(turn)
+            if sliced.keys() - self._kept[by]:
+                return []
+            found += sliced.values()
+        return found
+
+    def _go_on(
+        self,
+        store: StoreReader,
+        streams: Sequence[_Stream],
+        turns: Sequence[Sequence[WatchedTurn]],
+        until: datetime | None,
+    ) -> Sequence[Event]:
+        """Feed the days' sessions to the streams, and keep a point at the begin of each day."""
+        days: dict[date, list[list[WatchedSession]]] = {}
+        open_days = [
+            one.began.date() for one in sessions_of(turns[0]) if not self._has_ended(one, until)
+        ]
+        for place, many in enumerate(turns):
+            learned = streams[place].learned
+            for session in self._ended(many, until):
+                day = session.began.date()
+                if learned is not None and day >= learned.ends:
+                    days.setdefault(day, [[] for _ in streams])[place].append(session)
+        for day in sorted(days):
+            if day > self._last_point and day <= min(open_days, default=date.max):
+                self._points.append(_Point(day, [one.copy() for one in streams]))
+                del self._points[:-MOST_POINTS]
+            for stream, sessions in zip(streams, days[day], strict=True):
+                for session in sessions:
+                    self._observe(store, stream, session)
+        return [event for one in streams for event in self._events(one)]
+
+    @property
+    def _last_point(self) -> date:
+        return self._points[-1].day if self._points else date.min
+
+    def _observe(self, store: StoreReader, stream: _Stream, session: WatchedSession) -> None:
+        learned, alarms = stream.learned, stream.alarms
+        assert learned is not None
+        assert alarms is not None
+        now = session.bad(learned.longest)
+        stream.last = session.ended
+        if alarms.firing:
+            share = alarms.recovered(now)
+            if share is not None:
+                stream.events += (self._event(stream, "resolved", session.ended, share),)
+        elif alarms.observe(session.began.date(), now):
+            event = self._event(stream, "firing", session.ended, alarms.share, alarms)
+            stream.events += (self._with_reasons(store, stream, event),)
+
+    def _events(self, stream: _Stream) -> Iterator[Event]:
+        if stream.alarms is None:
+            yield Event(self._watch.name, stream.slice, "learning", stream.last)
+        elif stream.events:
+            yield from stream.events
+        elif stream.last is not None:
+            yield self._event(stream, "ok", stream.last, stream.alarms.share, stream.alarms)
+
+    def _event(
+        self,
+        stream: _Stream,
+        status: Status,
+        at: datetime,
+        share: float | None,
+        alarms: Alarms | None = None,
+    ) -> Event:
+        assert stream.learned is not None
+        good, known = self._watch.signal == "pass_rate", stream.learned.usual
+        before, after, most = (
+            1 - one if good and one is not None else one for one in (known.share, share, known.most)
+        )
+        since = datetime.combine(alarms.since, time()) if alarms and status == "firing" else None
+        evidence = None if alarms is None else alarms.evidence
+        return Event(
+            self._watch.name, stream.slice, status, at, since, before, after, most, evidence
+        )
+
+    def _with_reasons(self, store: StoreReader, stream: _Stream, event: Event) -> Event:
+        """Return an alarm with the slices that changed, and cases to look at: found once for each alarm."""
+        if OTHER in stream.slice.values():
+            return event  # what is rare has no condition of its own
+        key = (*stream.slice.items(), event.at, event.since, event.rate_after)
+        if key not in self._explained:
+            assert self._counting is not None
+            assert stream.learned is not None
+            self._explained[key] = explained(
+                store, self._watch, self._counting, event, stream.learned.ends
+            )
+        return self._explained[key]
+
+    def _ended(self, turns: Sequence[WatchedTurn], until: datetime | None) -> list[WatchedSession]:
+        return [one for one in sessions_of(turns) if self._has_ended(one, until)]
+
+    def _has_ended(self, session: WatchedSession, until: datetime | None) -> bool:
+        return has_ended(session, until, self._quiet)
+
+
+def explained(
+    store: StoreReader, watch: Watch, counting: Counting, event: Event, begins: date
+) -> Event:
+    """Return an alarm with the slices that changed since the baseline, which ended with a day."""
+    assert event.since is not None
+    assert event.at is not None
+    since, until = event.since.replace(tzinfo=UTC), event.at.replace(tzinfo=UTC)
+    until += timedelta(microseconds=1)  # the turn that raised it is part of it
+    ended = datetime.combine(begins, time())
+    candidates: list[Candidate] = []
+    for by in SLICES:
+        select_turns(store, watch, counting, by, event.slice, until=until)
+        good = watch.signal == "pass_rate"
+        candidates += changed_slices(store, by, ended, event.since, good=good)
+    changed = explaining(candidates)
+    within = dict(event.slice)
+    if changed:
+        within[changed[0].by] = changed[0].value
+    turns = read_turns(store, watch, counting, "", within, since=since, until=until)
+    cases = dict.fromkeys(turn.eval_id for turn in turns if turn.bad)
+    found = filter_of(watch, event.slice, changed, event.since, event.at)
+    return replace(event, changed=changed, cases=tuple(cases)[:EXAMPLES], cases_filter=found)
+
+
+def _learn(sessions: Sequence[WatchedSession], watch: Watch, ends: date) -> Usually:
+    longest = longest_session([len(one.turns) for one in sessions])
+    days = groupby(sessions, key=lambda one: one.began.date())
+    known = usual([[one.bad(longest) for one in day] for _, day in days], watch.smallest_change)
+    heaviest = max(turn.weight for one in sessions for turn in one.turns)
+    return Usually(known, longest, heaviest * longest, ends)
+
+
+def _alarms(learned: Usually, chance: float) -> Alarms:
+    return Alarms(learned.usual, learned.largest, chance)
+
+
+def _baseline(sessions: Sequence[WatchedSession], begins: date) -> Sequence[WatchedSession]:
+    """Return the sessions before a day, or before the first later day with enough days and sessions."""
+    days: set[date] = set()
+    for place, session in enumerate(sessions):
+        day = session.began.date()
+        enough = len(days) >= LEAST_DAYS and place >= LEAST_SESSIONS
+        if enough and day >= begins and day not in days:
+            return sessions[:place]
+        days.add(day)
+    return sessions
+
+
+def _aware(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)
+
+
+def _hour(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.replace(minute=0, second=0, microsecond=0)
