@@ -1,120 +1,130 @@
-"""Takes the pictures of the page: python tests/page_pictures.py FOLDER [all].
+"""Takes the pictures of the page that are in the documentation: python tests/page_pictures.py [FOLDER].
 
-Without `all` those of the documentation; with it every page, light, dark and on a phone.
+Every page, light, dark and on a phone, of one day of a support agent.
 """
 
 import shutil
 import sys
 import tempfile
+from contextlib import ExitStack, chdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from evaltap.evaluator.page.security.access import Person
 from page_server import SAME, Served, served
-from page_store import GENEROUS, support_store
+from page_store import GENEROUS
+from picture_store import picture_store
+from small_png import small
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+FOLDER: Final = Path(__file__).parents[1] / "docs" / "how-to" / "pictures"
 CASE: Final = f"set=live&id={GENEROUS}&app=shop"
-DOCUMENTED: Final = {
-    "page-overview": "/?range=24h",
-    "page-case": f"/case?{CASE}",
-    "page-basket": "/basket",
-}
-EVERY: Final = {
+PAGES: Final = {
     "overview": "/?range=24h",
     "cases": "/cases",
-    "failed": "/cases?q=status:failed+tool:get_order&sort=worst",
-    "none": "/cases?q=tool:none+status:failed",
+    "cases-failed": "/cases?q=status:failed+tool:get_order&sort=worst",
+    "cases-none": "/cases?q=tool:none+status:failed",
     "case": f"/case?{CASE}",
     "expected": f"/expected?{CASE}",
     "runs": "/runs",
     "run": "/run?id={run}",
     "compare": "/compare",
     "review": "/review?at={item}",
-    "queues": "/review",
+    "review-queues": "/review",
     "basket": "/basket",
-    "coverage": "/coverage",
+    "coverage": "/coverage?by=tool",
     "judges": "/judges",
     "delivery": f"/delivery?id={GENEROUS}",
     "alerts": "/alerts",
     "changes": "/changes",
     "settings": "/settings",
-    "nowhere": "/nowhere",
     "login": "/login",
 }
-SCREENS: Final = {"light": (1280, 800), "dark": (1280, 800), "phone": (390, 844)}
+SCREENS: Final = {"light": (1280, 800, 1200), "dark": (1280, 800, 1200), "phone": (360, 740, 1480)}
+"""Width, height, and the most that a picture shows."""
 
 
-def work(site: Served, count: int) -> dict[str, str]:
+def work(site: Served, ids: list[str], reviews: int = 4) -> dict[str, str]:
     """Do what people do, so that every page has something to show; return what pages are asked for."""
 
     site.cookies["admin"] = site.access.log_in(Person("ann", "admin"))
+    for name, role in (("ben", "reviewer"), ("cleo", "viewer")):
+        site.access.enrol(Person(name, role))
 
     def post(path: str, **form: str) -> str:
         return site.ask(path, "POST", headers=SAME, form=form).headers["Location"] or ""
 
-    post("/review/add", q="status:failed")
-    at = post("/review/next").partition("at=")[2].partition("&")[0]
-    for number in range(4):
-        action = ("approve", "reject")[number % 2]
-        at = post("/review/decide", item=at, action=action).partition("at=")[2].partition("&")[0]
+    def review(query: str, most: int) -> str:
+        post("/review/add", q=query)
+        at = post("/review/next").partition("at=")[2].partition("&")[0]
+        for number in range(most):
+            if not at:
+                break
+            action = "reject" if number % 9 == 4 else "approve"
+            at = (
+                post("/review/decide", item=at, action=action).partition("at=")[2].partition("&")[0]
+            )
+        return at
+
+    review("metric:llm_rubric_response=passed", reviews)
+    review("metric:llm_rubric_response=failed", min(9, reviews))
+    at = review("metric:trajectory_f1=failed", 3)
     post("/basket/pick", case=urlencode({"app": "shop", "set": "live", "id": GENEROUS}))
-    for number in (count - 3, count - 2, count - 5, count - 6):
-        key = urlencode({"app": "shop", "set": "live", "id": f"s-{number:03d}"})
+    for number, name in enumerate(ids):
+        key = urlencode({"app": "shop", "set": "live", "id": name})
         post("/basket/pick", case=key)
-        if number > count - 6:
+        if number:
             seen = site.ask(f"/expected?{key}").text.partition('name="seen" value="')[2][:16]
             post("/expected/use", **{"case": key, "seen": seen, "turn-1": "1"})
     run = site.ask("/runs?format=json").text.partition('"run_id":"')[2].partition('"')[0]
     return {"item": at, "run": run}
 
 
-def take(folder: Path, *, every: bool = False) -> None:
-    """Write a picture for each page."""
+def take(folder: Path) -> None:
+    """Write the pictures of each page."""
     from playwright.sync_api import sync_playwright
 
-    with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
-        place = Path(temporary)
-        store = support_store(place / "store", count=120)
-        golden = place / "golden.evalset.json"
-        golden.write_text('{"evalSetId": "golden", "evalCases": []}')
-        with served(store, place, sets=(golden,)) as site:
-            names = work(site, 120)
-            browser = playwright.chromium.launch(
-                executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-            )
-            if every:
-                for screen in SCREENS:
-                    _pictures(browser, site, folder, EVERY, screen, names)
-            else:
-                _pictures(browser, site, folder, DOCUMENTED, "", names)
-            browser.close()
+    folder = folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        sync_playwright() as playwright,
+        ExitStack() as opened,
+    ):
+        store, golden = picture_store(Path(temporary) / "work")
+        opened.enter_context(chdir(store.parent))  # pages name files as they were given
+        served_ = served(Path(store.name), Path(temporary), sets=(Path(golden.name),))
+        site = opened.enter_context(served_)
+        names = work(site, ["s-754", "s-755", "s-757", "s-750"], 50)
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        for screen in SCREENS:
+            _pictures(browser, site, folder, screen, names)
+        browser.close()
 
 
 def _pictures(
-    browser: "Browser",
-    site: Served,
-    folder: Path,
-    pages: dict[str, str],
-    screen: str,
-    names: dict[str, str],
+    browser: "Browser", site: Served, folder: Path, screen: str, names: dict[str, str]
 ) -> None:
-    width, height = SCREENS.get(screen, (1200, 760))
+    width, height, most = SCREENS[screen]
     page = browser.new_page(
         viewport={"width": width, "height": height},
         color_scheme="dark" if screen == "dark" else "light",
     )
     page.goto(site.link())
     page.wait_for_url(f"{site.site.address}/")
-    for name, path in pages.items():
+    for name, path in PAGES.items():
         page.goto(site.site.address + path.format(**names))
-        ending = f"-{screen}" if screen else ""
-        page.screenshot(path=folder / f"{name}{ending}.png", full_page=bool(screen))
+        long = page.evaluate("document.documentElement.scrollHeight")
+        page.set_viewport_size({"width": width, "height": max(height, min(long, most))})
+        (folder / f"{name}-{screen}.png").write_bytes(small(page.screenshot()))
+        page.set_viewport_size({"width": width, "height": height})
     page.close()
 
 
 if __name__ == "__main__":
-    take(Path(sys.argv[1]), every="all" in sys.argv[2:])
+    take(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)

@@ -2,7 +2,7 @@
 
 import http.client
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from evaltap.cli.listening import listening
 from evaltap.evaluator.page.app import create_app
 from evaltap.evaluator.page.security.access import Access, Person
+from evaltap.evaluator.page.security.proxy import Proxy
 from evaltap.evaluator.page.security.site import Site
 from evaltap.evaluator.page.serving import PageServer
 from evaltap.evaluator.page.ticks import Live
@@ -86,17 +87,25 @@ class Served:
 
 @contextmanager
 def served(
-    path: Path, folder: Path, *, live: Live | None = None, sets: tuple[Path, ...] = ()
+    path: Path,
+    folder: Path,
+    *,
+    live: Live | None = None,
+    sets: tuple[Path, ...] = (),
+    names: Sequence[str] = (),
+    proxy: Proxy | None = None,
+    masks: bool = False,
 ) -> Iterator[Served]:
     """Serve the page of a DuckDB file."""
     listener = listening("127.0.0.1", 0)
-    site = Site("127.0.0.1", listener.getsockname()[1])
+    site = Site("127.0.0.1", listener.getsockname()[1], names=frozenset(names))
     access = Access(folder / "state")
     with Store(path) as store:
         Summaries(store).refresh()
         app = create_app(
-            Readers(store), store_path=path, access=access, site=site, live=live, sets=sets
-        )
+            Readers(store), store_path=path, access=access, site=site, live=live, sets=sets, proxy=proxy,
+            masks=masks,
+        )  # fmt: skip
         server = PageServer(app, listener)
         server.start()
         try:

@@ -40,12 +40,13 @@ QUESTIONS = (
 )
 
 
-def _call(name: str, milliseconds: float = 12, **arguments: Any) -> dict[str, Any]:
+def call_of(name: str, milliseconds: float = 12, **arguments: Any) -> dict[str, Any]:
+    """Return a call of the support agent."""
     return make_tool(name, arguments=arguments, result={"ok": True, "order": arguments.get("order_id")},
                      durationMs=milliseconds, agent="support")  # fmt: skip
 
 
-def _generous(at: datetime) -> dict[str, Any]:
+def generous(at: datetime) -> dict[str, Any]:
     """Return the session that a reader shall find the wrong step of: 100 euros, not 10."""
     first = make_turn(
         "g-1", "Of course. What is the number of the order?",
@@ -56,10 +57,10 @@ def _generous(at: datetime) -> dict[str, Any]:
         "g-2", "I have refunded 10 euros for order A-100.",
         userContent={"role": "user", "content": "Order A-100 came late, I would like 10 euros back."},
         tools=[
-            _call("get_order", order_id="A-100"),
-            _call("search", 5_000, query="refund policy", limit=5)
+            call_of("get_order", order_id="A-100"),
+            call_of("search", 5_000, query="refund policy", limit=5)
             | {"result": None, "error": {"type": "Timeout", "message": "no answer after 5 s"}},
-            _call("refund", 31, order_id="A-100", amount=100, currency="EUR"),
+            call_of("refund", 31, order_id="A-100", amount=100, currency="EUR"),
         ],
         creationTimestamp=(at + timedelta(seconds=40)).timestamp(), telemetry=_telemetry(2, 6200),
         capture={"systemPrompt": "missing"},
@@ -67,9 +68,9 @@ def _generous(at: datetime) -> dict[str, Any]:
     expected = make_turn(
         "g-2", "I have refunded 10 euros for order A-100.", userContent=made["userContent"],
         tools=[
-            _call("get_order", order_id="A-100"),
-            _call("refund", order_id="A-100", amount=10, currency="EUR"),
-            _call("notify_user", channel="email", text="10 euros are on their way."),
+            call_of("get_order", order_id="A-100"),
+            call_of("refund", order_id="A-100", amount=10, currency="EUR"),
+            call_of("notify_user", channel="email", text="10 euros are on their way."),
         ],
     )  # fmt: skip
     return _case(GENEROUS, [first, made], [{**first, "tools": []}, expected])
@@ -92,7 +93,7 @@ def _case(name: str, turns: list[dict[str, Any]], expected: list[dict[str, Any]]
 def _plain(number: int, at: datetime) -> dict[str, Any]:
     order = f"A-{100 + number}"
     question = QUESTIONS[number % len(QUESTIONS)].format(n=100 + number)
-    tools = [_call("get_order", order_id=order), _call("track_parcel", order_id=order)]
+    tools = [call_of("get_order", order_id=order), call_of("track_parcel", order_id=order)]
     made = make_turn(
         f"t-{number}", f"Order {order} is on its way.", userContent={"role": "user", "content": question},
         tools=tools if number % 7 else tools[:1], creationTimestamp=at.timestamp(),
@@ -113,10 +114,11 @@ def support_cases(count: int = 60) -> list[dict[str, Any]]:
     cases = [
         _plain(number, NOON - timedelta(minutes=10 * (count - number))) for number in range(count)
     ]
-    return [*cases, _generous(NOON)]
+    return [*cases, generous(NOON)]
 
 
-def _records(cases: Sequence[dict[str, Any]], producer: str = "p") -> list[WireRecord]:
+def records_of(cases: Sequence[dict[str, Any]], producer: str = "p") -> list[WireRecord]:
+    """Return the records of cases, one a turn, and what a user thought of the generous one."""
     single = [
         case | {"actualConversation": [turn], "conversation": [expected]}
         for case in cases
@@ -133,7 +135,8 @@ def _records(cases: Sequence[dict[str, Any]], producer: str = "p") -> list[WireR
     return [*made, encode_feedback(thought, producer_id=producer)]
 
 
-def _without_tools(case: dict[str, Any]) -> dict[str, Any]:
+def without_tools(case: dict[str, Any]) -> dict[str, Any]:
+    """Return a case whose agent called nothing."""
     return case | {
         "actualConversation": [turn | {"tools": []} for turn in case["actualConversation"]]
     }
@@ -159,7 +162,7 @@ def support_store(
     """Land the sessions in a new DuckDB file, score them, and return the file."""
     folder.mkdir(parents=True, exist_ok=True)
     chosen = support_cases(count) if cases is None else cases
-    write_log(folder / "log.db", _records(chosen))
+    write_log(folder / "log.db", records_of(chosen))
     (folder / "metrics.json").write_text(json.dumps([TRAJECTORY_F1, RESPONSE]))
     path = folder / "support.duckdb"
     main(["consume", "--log", str(folder / "log.db"), "--db", str(path),
@@ -174,7 +177,7 @@ def support_store(
             case | {"evalSetId": "regression"} for case in chosen if case["evalId"] != GENEROUS
         ]
         score_into(store, write_cases(folder, fixed, "before.jsonl"), [TRAJECTORY_F1])
-        worse = [_without_tools(case) if number < 4 else case for number, case in enumerate(fixed)]
+        worse = [without_tools(case) if number < 4 else case for number, case in enumerate(fixed)]
         score_into(store, write_cases(folder, worse, "after.jsonl"), [TRAJECTORY_F1])
     return path
 
@@ -193,7 +196,7 @@ def compared_store(folder: Path, *, count: int = 30, files: bool = False) -> Pat
         made = [case | {"evalSetId": name} for case in cases]
         scored = str(write_cases(folder, made, f"{name}.jsonl")) if files else str(path)
         if not files:
-            log = write_log(folder / f"{name}.db", _records(made, name)[:-1])
+            log = write_log(folder / f"{name}.db", records_of(made, name)[:-1])
             main(["consume", "--log", str(log), "--db", str(path), "--until-idle", "--json"])
         into = ["--db", str(path)] if files else []
         main(["score", scored, "--metrics", str(metrics), *into, "--json"])

@@ -11,6 +11,7 @@ from evaltap.evaluator.page.views import delivery
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.readers import Readers
+from page_server import served
 from page_store import GENEROUS, support_store
 
 
@@ -56,3 +57,22 @@ def test_alarms_are_shown_as_they_are_now(tmp_path: Path) -> None:
             (alert,) = delivery.view_alerts(reader, asked()).data
     assert (alert.status, alert.slice) == ("resolved", {"tool": "refund"})
     assert alert.href == "/cases?q=status%3Afailed"
+
+
+def test_a_fixed_limit_is_shown_with_its_rate_and_counted_in_the_bar(tmp_path: Path) -> None:
+    event = '{"rate_before": null, "rate_after": 0.077, "low": 0.041, "high": 0.141, "most": 0.02,' \
+            ' "cases": ["s-7"], "changed": []}'  # fmt: skip
+    path = tmp_path / "x.duckdb"
+    with Store(path) as store:
+        store.execute(
+            "INSERT INTO alerts VALUES ('1', 'tools', '{}', 'firing', now()::TIMESTAMP, $event, true,"
+            " now()::TIMESTAMP)", {"event": event},
+        )  # fmt: skip
+    with served(path, tmp_path) as page:
+        shown = page.ask("/alerts").text
+        overview = page.ask("/").text
+
+    assert "7.7 %" in shown
+    assert "(4.1\u201314.1)" in shown
+    assert "the limit is 2.0 %" in shown
+    assert "1 alert is firing" in overview

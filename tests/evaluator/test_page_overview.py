@@ -1,10 +1,13 @@
 """The overview says what the rows say."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evaltap.evaluator.page import traffic
 from evaltap.evaluator.page.asked import Asked
@@ -16,6 +19,7 @@ from evaltap.evaluator.stats.intervals import Interval, wilson
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.readers import Readers
 from evaltap.evaluator.summaries.summaries import Summaries
+from evaltap.schemas.errors import InputError
 from page_store import NOON, support_store
 from shop import Asked as Turn
 from shop import landed
@@ -52,6 +56,53 @@ def test_the_overview_of_a_file_ends_with_its_last_turn(store: Store) -> None:
     assert page.reasons[0].count == max(one.count for one in page.reasons)
     assert page.tools[0].tool == "search"
     assert (page.tools[0].calls, page.tools[0].errors) == (1, 1)
+
+
+def test_a_span_may_be_chosen_by_its_ends(store: Store) -> None:
+    chosen = {"from": "2026-11-23T08:07", "to": "2026-11-23T10:00"}
+    with Readers(store).reading() as reader:
+        page = overview.read(reader, replace(ASKED, parameters=chosen))
+
+    assert page.span is not None
+    assert (page.span.start, page.span.end) == (
+        datetime(2026, 11, 23, 8, 7),
+        datetime(2026, 11, 23, 10),
+    )
+    inside = (
+        "started_at >= TIMESTAMP '2026-11-23 08:07' AND started_at < TIMESTAMP '2026-11-23 10:00'"
+    )
+    ((turns,),) = store.rows(f"SELECT count(*) FROM latest_turns WHERE {inside}")
+    assert page.turns == turns > 5
+    assert page.span.buckets == 113
+    metric = next(line for line in page.metrics if line.rate.metric == "trajectory_f1")
+    assert "from%3A2026-11-23T08%3A07+to%3A2026-11-23T10%3A00" in metric.href
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "says"),
+    [
+        ("2026-11-23", "2026-11-22", "the end is not after the start"),
+        ("yesterday", "2026-11-22", "from: expected a time in UTC"),
+        ("2026-11-22", "0001-01-01", "no time of any traffic"),
+    ],
+)
+def test_ends_that_make_no_sense_are_refused(store: Store, start: str, end: str, says: str) -> None:
+    chosen = replace(ASKED, parameters={"from": start, "to": end})
+    with Readers(store).reading() as reader, pytest.raises(InputError, match=says):
+        overview.read(reader, chosen)
+
+
+@given(
+    st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1)),
+    st.timedeltas(timedelta(seconds=1), timedelta(days=400)),
+)
+def test_a_chosen_span_holds_its_ends_in_few_whole_buckets(at: datetime, length: timedelta) -> None:
+    span = traffic.span_between(at, at + length)
+
+    assert span.start <= at < at + length <= span.end
+    assert span.end - span.start < length + 3 * span.width
+    assert span.buckets <= 420
+    assert (span.end - span.start) % span.width == timedelta()
 
 
 def test_crashes_are_among_the_reasons_without_any_metric(tmp_path: Path) -> None:

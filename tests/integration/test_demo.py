@@ -1,9 +1,12 @@
 """The demo's cases agree with its script, field by field."""
 
 import json
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ import duckdb
 import pytest
 
 from evaltap.cli.demo.script import SESSIONS, TOOLS, Call, Exchange, Step
+from evaltap.evaluator.remote.client import open_to_read
+from program import Program
 
 PROGRAM = "import sys; from evaltap.cli.main import main; sys.exit(main())"
 
@@ -115,3 +120,31 @@ def test_the_sql_that_it_suggests_runs(store: duckdb.DuckDBPyConnection) -> None
     from evaltap.cli.commands.demo import QUERIES
 
     assert all(store.sql(query).fetchall() for query in QUERIES)
+
+
+def test_with_a_page_the_agent_goes_on_until_a_signal(tmp_path: Path) -> None:
+    path = tmp_path / "out" / "cases.duckdb"
+    demo = Program(["demo", "--dir", str(path.parent), "--ui", "127.0.0.1:0"], tmp_path)
+    deadline = time.monotonic() + 60
+    while "/login#" not in demo.output and time.monotonic() < deadline:
+        time.sleep(0.1)
+    seen = before = _cases(path)
+    while seen < before + 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+        seen = _cases(path)
+    code = demo.stop()
+
+    assert code == 0, demo.output
+    assert re.search(r"evaltap demo: http://\S+\.localhost:\d+/login#\S+", demo.output)
+    assert before >= len(SESSIONS)
+    with duckdb.connect(str(path), read_only=True) as store:
+        landed, scored = store.sql(
+            "SELECT (SELECT count(DISTINCT eval_id) FROM cases), (SELECT count(DISTINCT eval_id) FROM scores)"
+        ).fetchall()[0]
+    assert landed >= seen >= before + 2
+    assert scored >= seen - 1
+
+
+def _cases(path: Path) -> int:
+    with closing(open_to_read(path)) as reader:
+        return int(reader.rows("SELECT count(*) FROM cases")[0][0])

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer
 
 import otel_collector
+from alert_server import wait_for
 from broker import Broker
 from evaltap.cli.main import main
 from evaltap.evaluator.store.database import Store
@@ -29,6 +30,13 @@ NOTHING_DELETED = {
     "metricName": "trajectory_forbidden",
     "threshold": 1,
     "criterion": {"trajectory": {"forbidden": ["delete_account"]}},
+}
+
+ANSWERED = {
+    "metricName": "answered",
+    "evaluatorName": "rule_avg_score",
+    "threshold": 1,
+    "criterion": {"rules": {"rules": [{"id": "said", "type": "contains", "values": ["never"]}]}},
 }
 
 
@@ -220,6 +228,62 @@ class TestRealCollector:
             for turn in recorded_turns(tmp_path / "x.duckdb")
         ]
         assert said == [(f"question {n}", f"answer {n}", 1) for n in range(5)]
+
+    def test_scores_join_the_spans_that_they_judge(self, broker: Broker, tmp_path: Path) -> None:
+        make_telemetry_topics(broker)
+        metrics = tmp_path / "m.json"
+        metrics.write_text(json.dumps([ANSWERED, NOTHING_DELETED]))
+        exporter = {
+            kind: {"topic": broker.name(topic), "encoding": "otlp_json"}
+            for kind, topic in {"traces": SPANS, "logs": LOGS, "metrics": "figures"}.items()
+        }
+        scored = ["--metrics", str(metrics), "--scores-otlp"]
+
+        with otel_collector.Collector(tmp_path, broker.address, exporter) as collector:
+            export_from_sdk(collector.endpoint, sessions=5)
+            wait_for(lambda: len(telemetry(broker, SPANS)) == 10, 60)
+            assert consume(broker, tmp_path / "x.duckdb", *scored, collector.endpoint) == 1
+            wait_for(lambda: len(telemetry(broker, LOGS)) == 10, 60)
+
+        spans = {(one["traceId"], one["spanId"]): one for one in telemetry(broker, SPANS)}
+        events = telemetry(broker, LOGS)
+        for event in events:
+            said = attributes(event)
+            judged = attributes(spans[event["traceId"], event["spanId"]])
+            passes = said["gen_ai.evaluation.name"] == NOTHING_DELETED["metricName"]
+            assert event["eventName"] == "gen_ai.evaluation.result"
+            assert judged["gen_ai.operation.name"] == "invoke_agent"
+            assert judged["gen_ai.conversation.id"] == said["gen_ai.conversation.id"]
+            assert said["gen_ai.evaluation.score.label"] == ("pass" if passes else "fail")
+        assert len({attributes(event)["evaltap.score.id"] for event in events}) == 10
+        assert any("evaltap." in one["name"] for one in telemetry(broker, "figures"))
+
+        # The scores are on a topic that is read: they are no traffic.
+        consume(broker, tmp_path / "x.duckdb", "--metrics", str(metrics))
+        assert len(recorded_turns(tmp_path / "x.duckdb")) == 5
+
+
+def telemetry(broker: Broker, topic: str) -> list[dict[str, Any]]:
+    """Return the spans, log records or metrics that a Collector has written to a topic as JSON."""
+    reader = KafkaConsumer(
+        broker.name(topic),
+        bootstrap_servers=broker.address,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=1_000,
+    )
+    requests = [json.loads(message.value or b"{}") for message in reader]
+    reader.close()
+    return [
+        one
+        for request in requests
+        for resource in next(iter(request.values()))
+        for scope in next(many for name, many in resource.items() if name.startswith("scope"))
+        for one in next(many for name, many in scope.items() if isinstance(many, list))
+    ]
+
+
+def attributes(record: dict[str, Any]) -> dict[str, Any]:
+    return {one["key"]: next(iter(one["value"].values())) for one in record["attributes"]}
 
 
 def post(endpoint: str, path: Path) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from evaltap.cli.main import main
+from evaltap.evaluator.page.running import running_address
 from evaltap.evaluator.store.database import Store
+from program import Program, until
 from shop import Asked, landed
 
 _MAIN = "from evaltap.cli.main import main; raise SystemExit(main())"
@@ -81,3 +83,22 @@ def test_the_file_of_a_process_that_was_killed_names_no_page(
 
     assert main(["ui", str(path), "--link"]) == 0
     assert ":9/" not in capsys.readouterr().out
+
+
+def test_a_reload_prints_no_second_link_and_keeps_the_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    log, path = tmp_path / "agent.log.db", tmp_path / "x.duckdb"
+    options = ["--log", str(log), "--db", str(path), "--ui", "127.0.0.1:0"]
+    consumer = Program(["consume", *options], tmp_path)
+    until(lambda: "/login#" in consumer.output, consumer)
+    before = running_address(path)
+
+    consumer.process.send_signal(signal.SIGHUP)
+    until(lambda: "going on with the new ones" in consumer.output, consumer)
+    until(lambda: running_address(path) == before, consumer)
+
+    assert consumer.stop() == 0
+    assert consumer.output.count("/login#") == 1
+    assert before

@@ -25,10 +25,10 @@ def collecting_rarely() -> Iterator[None]:
 
 @contextmanager
 def switching_often() -> Iterator[None]:
-    """Let the thread that commits have the interpreter after a tenth of a millisecond, not after five.
+    """Let other threads have the interpreter after a tenth of a millisecond, not after five.
 
-    It needs it some forty times a transaction and for moments; while it waits nothing is written.  Not
-    for hundreds of threads: they would only interrupt each other.
+    The thread that commits needs it some forty times a transaction and for moments, the one that waits for
+    judges after each system call; what they wait for each other is lost.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(0.0001)

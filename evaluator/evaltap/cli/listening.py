@@ -1,6 +1,7 @@
 """Where the server of a command listens: its address as text, and its socket."""
 
 import socket
+from pathlib import Path
 
 from evaltap.schemas.errors import InputError
 
@@ -28,5 +29,25 @@ def listening(host: str, port: int) -> socket.socket:
         reason = getattr(error, "strerror", None) or error
         raise InputError(
             f"cannot listen on {host}:{port} ({reason}); choose another port"
+        ) from None
+    return listener
+
+
+def listening_at(path: Path) -> socket.socket:
+    """Return a Unix socket that only this user reaches; raise InputError when it cannot be made."""
+    if path.is_socket():
+        with socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(str(path)) == 0:
+                raise InputError(f"{path}: another process listens there; choose another name")
+        path.unlink()  # left by a process that was killed
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise InputError(
+            f"cannot listen on {path} ({error.strerror or error}); choose another name"
         ) from None
     return listener

@@ -140,7 +140,7 @@ def _kafka_trouble(error: Exception) -> EvaltapError | None:
     if type(error).__name__ == "UnsupportedCodecError":
         return EvaltapError(
             f"records are compressed in a way that nothing here unpacks ({error}); install what does (pip"
-            " install python-snappy, lz4 or zstandard) and start again: nothing is passed over"
+            " install 'evaltap[zstd]', python-snappy or lz4) and start again: nothing is passed over"
         )
     if getattr(error, "retriable", False):
         return EvaltapError(

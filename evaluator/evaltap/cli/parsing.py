@@ -32,6 +32,10 @@ class CommandParser(argparse.ArgumentParser):
             options = [name for action in parser._actions for name in action.option_strings]
             hint = did_you_mean(unknown[0].partition("=")[0], options)
             parser.error(f"unknown argument {unknown[0]}{'; ' + hint if hint else ''}")
+        if str(getattr(namespace, "out", None)) == "-":
+            self._command(namespace.command).error(
+                "argument --out: found '-'; expected a file, as nothing is written to standard output"
+            )
         return namespace
 
     def _with_settings(self, arguments: Sequence[str]) -> list[str]:

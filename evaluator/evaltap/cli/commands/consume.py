@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -181,13 +181,22 @@ class Ending:
         consumer.stop()
 
 
-def run(options: ConsumeOptions, ending: Ending | None = None) -> int:
-    """Consume, anew with each reload; return the exit code."""
+def run(
+    options: ConsumeOptions, ending: Ending | None = None, record_with: Sequence[str] = ()
+) -> int:
+    """Consume, anew with each reload; return the exit code.
+
+    `record_with` are the lines that make an agent record, for a page that has nothing to show yet.
+    """
     options.where.check(scores=options.scoring.metrics is not None)
-    with running(options.command, options.serve, lambda: _check_files(options)) as service:
+    with (
+        running(options.command, options.serve, lambda: _check_files(options)) as service,
+        stopped_by_signals(options.command, service.stopped.set),
+    ):
+        service.page.reads(options.log, record_with)
         while True:
             code = _consume_once(options, service, ending or Ending())
-            if not service.again():
+            if service.stopped.is_set() or not service.again():
                 return code
 
 
@@ -262,9 +271,11 @@ def _consume(
         with (
             stopped_by_signals(options.command, service.ending(lambda: ending.end(consumer))),
             collecting_rarely(),
-            nullcontext() if scorer is not None and scorer.waits else switching_often(),
+            switching_often(),
         ):
             ending.begin(consumer)
+            if service.stopped.is_set():  # by a signal while this began, anew or for the first time
+                ending.end(consumer)
             report(consumer.run(until_idle=options.until_idle, report=report))
         report_telemetry(source)
         if service.reload.accepted:

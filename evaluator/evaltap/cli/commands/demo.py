@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evaltap.cli.options.common import add_json
+from evaltap.cli.options.page import ADDRESS
 from evaltap.schemas.errors import EvaltapError
 
 if TYPE_CHECKING:
+    from evaltap.evaluator.cases.references import References
     from evaltap.evaluator.reports.summary import Summary
+    from evaltap.evaluator.scoring.scorer import CaseScorer
     from evaltap.evaluator.store.database import Store
 
 HERE = Path(__file__).parents[1] / "demo"
@@ -30,13 +33,16 @@ class DemoOptions:
     """Where the files go."""
 
     dir: Path
+    ui: str | None
     json: bool
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = (
-        "example: evaltap demo --dir /tmp/evaltap-demo\n\n"
+        "examples:\n"
+        "  evaltap demo --dir /tmp/evaltap-demo\n"
+        "  evaltap demo --ui                       # then the agent keeps working, and a page shows it\n\n"
         "Runs a Google ADK support agent with a scripted model over four sessions, recorded by the\n"
         "OpenTelemetry span processor and by the runner plugin at the same time; compares the two\n"
         "recordings, lands one, scores it against references, and says what failed and why."
@@ -47,6 +53,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=Path("evaltap-demo"),
         help="where files go (default: evaltap-demo)",
     )
+    parser.add_argument(
+        "--ui", nargs="?", const=ADDRESS, metavar="HOST:PORT",
+        help="then let the agent go on, and show in the browser what lands, until a signal ends it"
+        f" (default: {ADDRESS})",
+    )  # fmt: skip
     add_json(parser)
     parser.set_defaults(run=run, options=DemoOptions)
 
@@ -54,8 +65,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: DemoOptions) -> int:
     """Run the demo; exit code 0 when it went as scripted, whatever the agent's quality."""
     folder = options.dir
-    spans, plugin = folder / "spans.log.db", folder / "plugin.log.db"
-    _empty(folder, spans, plugin)
+    spans, plugin, live = (folder / f"{name}.log.db" for name in ("spans", "plugin", "live"))
+    _empty(folder, spans, plugin, live)
     _record(spans, plugin)
     with _landed(spans, folder / "cases.duckdb") as store, _landed(plugin, None) as other:
         differences = compare(sessions(store), sessions(other))
@@ -68,7 +79,17 @@ def run(options: DemoOptions) -> int:
         print(json.dumps({**summary.data(), "turns": turns, "db": str(folder / "cases.duckdb")}))
     else:
         _explain(folder, turns, summary)
+    if options.ui is not None:
+        _go_on(options.ui, live, folder / "cases.duckdb")
     return 0
+
+
+def _go_on(at: str, log: Path, path: Path) -> None:
+    from evaltap.cli.demo.live import show
+    from evaltap.cli.options.common import open_store
+
+    with open_store(path) as store:
+        show(at, log, store, _scorer(), _references())
 
 
 def _empty(folder: Path, *logs: Path) -> None:
@@ -150,34 +171,39 @@ def compare(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 
 
 def _score(store: "Store") -> "Summary":
-    from evaltap.cli.demo.script import judge_answer
     from evaltap.evaluator.batch.scorer import PendingScorer
-    from evaltap.evaluator.cases.references import References
-    from evaltap.evaluator.contract.context import Services
-    from evaltap.evaluator.contract.judge import ScriptedJudge
     from evaltap.evaluator.reports.summary import summarise
     from evaltap.evaluator.results.runs import end_run
-    from evaltap.evaluator.scoring.scorer import CaseScorer
-    from evaltap.schemas.files.documents import read_metrics
 
-    judge = ScriptedJudge(lambda request: judge_answer(request.prompt))
-    scorer = CaseScorer(
-        read_metrics(HERE / "metrics.json"), services=Services(judge=lambda _: judge)
-    )
-    references = References(HERE / "references.evalset.json")
-    scored, cases = PendingScorer(store, scorer, references=references).score("landed", "demo")
+    scorer = PendingScorer(store, _scorer(), references=_references())
+    scored, cases = scorer.score("landed", "demo")
     if scored is not None:
         end_run(store, scored, cases)
     return summarise(store)
 
 
-def _write_report(store: "Store", path: Path) -> None:
+def _scorer() -> "CaseScorer":
+    from evaltap.cli.demo.script import judge_answer
+    from evaltap.evaluator.contract.context import Services
+    from evaltap.evaluator.contract.judge import ScriptedJudge
+    from evaltap.evaluator.scoring.scorer import CaseScorer
+    from evaltap.schemas.files.documents import read_metrics
+
+    judge = ScriptedJudge(lambda request: judge_answer(request.prompt))
+    return CaseScorer(read_metrics(HERE / "metrics.json"), services=Services(judge=lambda _: judge))
+
+
+def _references() -> "References":
     from evaltap.evaluator.cases.references import References
+
+    return References(HERE / "references.evalset.json")
+
+
+def _write_report(store: "Store", path: Path) -> None:
     from evaltap.evaluator.reports.formats import write_report
     from evaltap.evaluator.reports.reader import read_report
 
-    references = References(HERE / "references.evalset.json")
-    write_report(read_report(store, references=references), path)
+    write_report(read_report(store, references=_references()), path)
 
 
 def _explain(folder: Path, turns: int, summary: "Summary") -> None:
@@ -189,7 +215,7 @@ def _explain(folder: Path, turns: int, summary: "Summary") -> None:
     database = folder / "cases.duckdb"
     evaltap = _program("evaltap")
     print(f"\nin the browser ({folder / 'report.html'} is a page to send around)")
-    print(f"  {evaltap} ui {database}")
+    print(f"  {evaltap} ui {database}        (evaltap demo --ui: with an agent that keeps working)")
     print("one case, turn by turn")
     print(f"  {evaltap} show {database} s-too-generous")
     print("or ask in SQL")

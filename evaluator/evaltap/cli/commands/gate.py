@@ -273,8 +273,9 @@ def _print(gate: "Gate", results: "Sequence[GateResult]") -> None:
     table.add_column("dimension")
     for name in ("threshold", "passed", "failed", "not checked", "mean score"):
         table.add_column(name, justify="right")
-    for place, (name, threshold) in enumerate(gate.thresholds.items()):
+    for place, name in enumerate(one.name for one in gate.spec.dimensions):
         found = [result.dimensions[place] for result in results]
+        threshold = gate.thresholds.get(name)
         scores = [one.score for one in found if one.score is not None]
         counts = [
             sum(one.status in statuses for one in found)
@@ -282,7 +283,10 @@ def _print(gate: "Gate", results: "Sequence[GateResult]") -> None:
         ]
         mean = f"{sum(scores) / len(scores):.3f}" if scores else "-"
         unchecked = len(found) - sum(counts)
-        cells = (f"{threshold:.2f}", *(f"{count:,}" for count in (*counts, unchecked)), mean)
+        shown = [f"{count:,}" for count in (*counts, unchecked)]
+        if threshold is None:
+            shown[:2] = "-", "-"
+        cells = ("informs" if threshold is None else f"{threshold:.2f}", *shown, mean)
         table.add_row(Text(name), *cells)
     out = console()
     out.print(table)

@@ -3,13 +3,18 @@
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from evaltap.cli.options.common import add_json, open_stores
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
 
+_ALWAYS = ("cases", "passed", "failed")
+_WIDE = 110
+_LEAST_SOURCE = 6
 _COUNTS = ("cases", "passed", "failed", "crashed", "not_evaluated", "errors")
 
 
@@ -58,40 +63,78 @@ def run(options: RunsOptions) -> int:
 
     with open_stores([Path(name) for name in options.db]) as store:
         rows = listed_runs(store)
+    if not rows and not options.json:
+        print("no scoring runs yet: evaltap score or evaltap consume --metrics makes one")
+        return 0
     if options.json:
         print(json.dumps(rows, ensure_ascii=False))
         return 0
+    _print_table(rows)
+    return 0
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    """Print a line for each run; on a narrow terminal times are short and sources cut, ids never."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     from evaltap.evaluator.reports.console import console
 
+    out = console()
+    narrow = out.width < _WIDE
     table = Table(
         title="scoring runs; counts are of scores: one for each case and metric (of a gate: dimension)",
         title_justify="left", box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0),
     )  # fmt: skip
-    table.add_column("run", no_wrap=True)
-    for name in ("kind", "source", "started (UTC)", "ended"):
-        table.add_column(name, overflow="fold")
-    always = ("cases", "passed", "failed")
-    counts = [name for name in _COUNTS if name in always or any(row[name] for row in rows)]
-    for name in counts:
-        table.add_column(name.replace("_", " "), justify="right")
-    gated = any(row["gate"] for row in rows)
-    if gated:
-        table.add_column("gate")
-    for row in rows:
-        ended = row["ended_at"] or ("running" if row["kind"] == "live" else "not finished")
-        cells = (row["run_id"], row["kind"], row["source"], row["started_at"][:19], ended[:19])
-        verdict = (_verdict(row["gate"]),) if gated else ()
-        table.add_row(*map(Text, cells), *(f"{row[name]:,}" for name in counts), *verdict)
-    console().print(table)
-    return 0
+    counts = [name for name in _COUNTS if name in _ALWAYS or any(row[name] for row in rows)]
+    lines = [_cells(row, counts, narrow) for row in rows]
+    titles = [title for title in _cells({}, counts, narrow) if any(line[title] for line in lines)]
+    widths = {
+        title: max(map(len, (*title.split(), *(line[title] for line in lines)))) for title in titles
+    }
+    if narrow:
+        _fit(widths, out.width)
+    for title in widths:
+        side: Literal["left", "right"] = "right" if title.replace(" ", "_") in counts else "left"
+        table.add_column(title, width=widths[title], justify=side)
+    for line in lines:
+        table.add_row(*(Text(line[title], no_wrap=narrow, overflow="ellipsis") for title in widths))
+    out.print(table)
 
 
-def _verdict(gate: dict[str, int] | None) -> str:
-    return f"{gate['passed']:,} of {gate['results']:,} passed" if gate else ""
+def _fit(widths: dict[str, int], width: int) -> None:
+    """Cut the sources and, where that is not enough, leave out the kinds."""
+
+    def over() -> int:
+        return sum(widths.values()) + 2 * len(widths) + 2 - width
+
+    widths["source"] = max(_LEAST_SOURCE, min(widths["source"], widths["source"] - over()))
+    if over() > 0:
+        del widths["kind"]
+
+
+def _cells(row: dict[str, Any], counts: Sequence[str], narrow: bool) -> dict[str, str]:
+    """Return the cells of a run by their titles; of no run, only the titles."""
+    cells = {
+        "run": row.get("run_id", ""),
+        "kind": row.get("kind", ""),
+        "source": row.get("source", ""),
+    }
+    begun, ended = row.get("started_at", ""), row.get("ended_at")
+    if narrow:
+        cells["started"] = begun[5:16]
+    else:
+        cells["started (UTC)"] = begun[:19]
+        going = "running" if row.get("kind") == "live" else "not finished"
+        cells["ended"] = ended[:19] if ended else going
+    cells |= {name.replace("_", " "): f"{row.get(name, 0):,}" for name in counts}
+    if gate := row.get("gate"):
+        passed = f"{gate['passed']:,} of {gate['results']:,}"
+        cells["gate"] = passed if narrow else f"{passed} passed"
+    else:
+        cells["gate"] = ""
+    return cells
 
 
 def _export(options: RunsOptions) -> int:

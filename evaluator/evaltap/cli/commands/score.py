@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaltap.cli.interpreter import collecting_rarely
+from evaltap.cli.interpreter import collecting_rarely, switching_often
 from evaltap.cli.options.common import add_columns, add_json, open_store, progress
 from evaltap.cli.options.engine import (
     EngineOptions,
@@ -174,7 +174,7 @@ def run(options: ScoreOptions) -> int:
             f"{databases[0]} is a DuckDB file and was given beside other inputs; score it alone"
         )
     check_engine(options.where, options.one_process_only(), databases)
-    with JudgeSession(options.scoring.judges) as judges, collecting_rarely():
+    with JudgeSession(options.scoring.judges) as judges, collecting_rarely(), switching_often():
         chosen = case_scorer(options.scoring, judges)
         if databases:
             return _score_landed(options, chosen, databases[0])

@@ -222,7 +222,8 @@ def _attempt_lines(attempt: Row, attempts: Sequence[Row]) -> Iterator[_Line]:
     for turn in attempt["case"].get("actualConversation") or ():
         yield from _content(turn or {})
     for one in attempt["dimensions"]:
-        yield _score_line({**one, "metric_name": one["name"]})
+        threshold = None if one["status"] == "informs" else one["threshold"]
+        yield _score_line({**one, "metric_name": one["name"], "threshold": threshold})
 
 
 def _turn_lines(number: int, turn: Row, data: Row) -> Iterator[_Line]:

@@ -3,21 +3,23 @@
 import argparse
 import getpass
 import json
-import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaltap.cli.listening import listening
+from evaltap.cli.listening import listening, listening_at
 from evaltap.cli.options.common import add_database, open_store
-from evaltap.cli.options.page import PORT, add_sets, redact
+from evaltap.cli.options.page import PORT, add_sets, open_in_browser, redact
 from evaltap.cli.options.scoring import add_given_references, read_references
 from evaltap.cli.signals import stopped_by_signals
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
+    import socket
+
     from evaltap.evaluator.page.security.access import Access, Person
+    from evaltap.evaluator.page.security.proxy import Proxy
     from evaltap.evaluator.page.security.site import Site
 
 ROLES = ("viewer", "reviewer", "admin")
@@ -32,6 +34,11 @@ class UiOptions:
     port: int
     allow_host: tuple[str, ...]
     insecure_http: bool
+    socket: Path | None
+    behind_proxy: tuple[str, ...]
+    user_header: str
+    proxy_secret_file: Path | None
+    mask_content: str | None
     references: Path | None
     join: str
     tls_cert: Path | None
@@ -57,6 +64,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Only this machine can reach the page unless --host says otherwise. A link logs in once, within\n"
         "ten minutes (an invitation within three days); its code is in the fragment, so no server logs it.\n"
         "X.duckdb.page.json says where the page runs: --link and --invite give links for that address.\n"
+        "A proxy names people in --user-header; what it says counts only from --behind-proxy and with the\n"
+        "secret, and only for names on the list: --invite and the page's settings put people on it.\n"
         "Roles: viewer reads, reviewer also reviews and exports, admin also invites. Who is logged in is\n"
         "kept in the user's state folder, never in the DuckDB file. In containers EVALTAP_UI_TOKEN_FILE\n"
         "names a file with a code of 32 characters or more that logs in as often as needed.\n"
@@ -78,6 +87,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--insecure-http", action="store_true",
         help="let other machines in without TLS: on a network where you trust everybody",
     )  # fmt: skip
+    add(
+        "--socket", type=Path, metavar="FILE",
+        help="listen on this Unix socket instead, for a proxy or `ssh -L PORT:FILE`",
+    )  # fmt: skip
+    add_proxy(parser)
+    add(
+        "--mask-content", choices=("viewer",),
+        help="hide questions, answers, arguments and reasons from viewers",
+    )  # fmt: skip
     add_given_references(parser)
     add("--link", action="store_true", help="print a new link for the page that runs, and end")
     add("--invite", choices=ROLES, help="print a link for a colleague with this role, and end")
@@ -86,6 +104,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--no-open", dest="open", action="store_false", help="print the link without opening it")
     add("--json", action="store_true", help="print the link as JSON")
     parser.set_defaults(run=run, options=UiOptions)
+
+
+def add_proxy(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a proxy that logs people in."""
+    add = parser.add_argument
+    add(
+        "--behind-proxy", action="append", default=[], metavar="CIDR",
+        help="a proxy connects from this address or network and says who asks; `unix` for --socket; may be"
+        " repeated",
+    )  # fmt: skip
+    add(
+        "--user-header", default="X-Forwarded-Email", metavar="NAME",
+        help="the header in which the proxy names a person (default: X-Forwarded-Email)",
+    )  # fmt: skip
+    add(
+        "--proxy-secret-file", type=Path, metavar="FILE",
+        help="what the proxy sends as X-Evaltap-Proxy-Secret: 32 characters or more",
+    )  # fmt: skip
 
 
 def run(options: UiOptions) -> int:
@@ -103,6 +139,7 @@ def run(options: UiOptions) -> int:
         if not options.name:
             raise InputError("--invite: whom? add --name NAME")
         person = Person(options.name, options.invite)
+        access.enrol(person)
         _print(options, _running(options, access), access.invite(person, INVITATION_SECONDS))
         return 0
     me = Person(options.name or getpass.getuser(), "admin")
@@ -121,8 +158,11 @@ def _serve(options: UiOptions, access: "Access", me: "Person") -> int:
     from evaltap.evaluator.summaries.summaries import MOST_CAUGHT_UP, Summaries
 
     references = read_references(options.references, options.join)
-    listener = listening(options.host, options.port)
-    site = replace(_site(options, access), port=listener.getsockname()[1])
+    proxy = _proxy(options, access)
+    listener = _listener(options)
+    site = _site(options, access)
+    if options.socket is None:
+        site = replace(site, port=listener.getsockname()[1])
     with open_store(options.db, create=False) as store:
         summaries = Summaries(store)
         while summaries.refresh(most_cases=MOST_CAUGHT_UP, most_seconds=60).behind:
@@ -135,6 +175,8 @@ def _serve(options: UiOptions, access: "Access", me: "Person") -> int:
             references=references,
             sets=options.sets,
             redact=redact,
+            proxy=proxy,
+            masks=options.mask_content is not None,
         )
         tls = {}
         if options.tls_cert is not None:
@@ -143,11 +185,14 @@ def _serve(options: UiOptions, access: "Access", me: "Person") -> int:
         with announced(options.db, site), served(store), stopped_by_signals("ui", server.stop):
             _print(options, site.address, access.invite(me))
             server.run()
+    if options.socket is not None:
+        options.socket.unlink(missing_ok=True)
     return 0
 
 
 def _check(options: UiOptions) -> None:
     """Raise InputError for what would let strangers in."""
+    from evaltap.evaluator.page.security.proxy import SECRET_HEADER
     from evaltap.evaluator.page.security.site import is_loopback
 
     if not options.db.exists():
@@ -156,18 +201,51 @@ def _check(options: UiOptions) -> None:
         )
     if (options.tls_cert is None) != (options.tls_key is None):
         raise InputError("--tls-cert and --tls-key go together; give both")
-    if is_loopback(options.host) or options.insecure_http or options.tls_cert:
+    if options.behind_proxy and options.proxy_secret_file is None:
+        raise InputError(
+            "--behind-proxy: anyone at that address could be anyone; add --proxy-secret-file with what the"
+            f" proxy sends as {SECRET_HEADER}"
+        )
+    if options.proxy_secret_file is not None and not options.behind_proxy:
+        raise InputError("--proxy-secret-file: where is the proxy? add --behind-proxy CIDR")
+    safe = options.insecure_http or options.tls_cert or options.behind_proxy or options.socket
+    if is_loopback(options.host) or safe:
         return
     raise InputError(
-        f"--host {options.host}: other machines could read what is sent; add --tls-cert and --tls-key, or"
-        " --insecure-http on a network that you trust"
+        f"--host {options.host}: other machines could read what is sent; add --tls-cert and --tls-key,"
+        " --behind-proxy with the address of one that has them, or --insecure-http on a network that you"
+        " trust"
     )
+
+
+def _proxy(options: UiOptions, access: "Access") -> "Proxy | None":
+    from evaltap.evaluator.page.security.proxy import proxy_of
+
+    if options.proxy_secret_file is None:
+        return None
+    proxy = proxy_of(options.behind_proxy, options.user_header, options.proxy_secret_file)
+    if not access.people():
+        print(
+            "evaltap ui: nobody is on the list of people yet: `evaltap ui X.duckdb --invite ROLE --name"
+            f" NAME` adds whom the proxy names in {options.user_header}",
+            file=sys.stderr,
+        )
+    return proxy
+
+
+def _listener(options: UiOptions) -> "socket.socket":
+    if options.socket is not None:
+        return listening_at(options.socket)
+    return listening(options.host, options.port)
 
 
 def _site(options: UiOptions, access: "Access") -> "Site":
     from evaltap.evaluator.page.security.site import Site, is_loopback
 
     scheme = "https" if options.tls_cert else "http"
+    if options.socket is not None:  # whoever forwards a port to it calls it so
+        names = frozenset(one.lower() for one in options.allow_host)
+        return Site("localhost", options.port, "", names, scheme)
     name = access.own_name() if is_loopback(options.host) and scheme == "http" else ""
     names = frozenset(one.lower() for one in options.allow_host)
     return Site(options.host, options.port, name, names, scheme)
@@ -199,13 +277,5 @@ def _print(options: UiOptions, address: str, code: str) -> None:
             "evaltap ui: --insecure-http: whoever is on this network can read what the page sends",
             file=sys.stderr,
         )
-    if options.open and not (options.link or options.invite) and _has_screen():
-        import webbrowser
-
-        webbrowser.open(link)
-
-
-def _has_screen() -> bool:
-    return sys.platform != "linux" or bool(
-        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    )
+    if options.open and not (options.link or options.invite):
+        open_in_browser(link)

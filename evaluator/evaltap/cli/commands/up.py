@@ -93,9 +93,10 @@ def run(options: UpOptions) -> int:
         stopped_by_signals("up", early.set),
         closing(Receiver("up", options.log, options.port)) as receiver,
     ):
-        _tell(receiver.port, options)
+        lines = _exports(receiver.port)
+        _tell(lines, options)
         ending = _InOrder(receiver, early)
-        code = consume.run(consuming, ending)
+        code = consume.run(consuming, ending, lines)
         ending.over()
         return code if receiver.close() else 3
 
@@ -116,12 +117,16 @@ def _consuming(options: UpOptions) -> consume.ConsumeOptions:
     return options_of(consume.ConsumeOptions, namespace)
 
 
-def _tell(port: int, options: UpOptions) -> None:
-    lines: Sequence[str] = (
+def _exports(port: int) -> Sequence[str]:
+    """Return the lines for the shell of an agent that is traced with OpenTelemetry."""
+    return (
         f"export OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:{port}",
         "export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf",
         "export OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true",
     )
+
+
+def _tell(lines: Sequence[str], options: UpOptions) -> None:
     print("evaltap up: in the shell of an agent that is traced with OpenTelemetry:", flush=True)
     for line in lines:
         print(f"  {line}", flush=True)

@@ -69,12 +69,13 @@ def run_sessions(plugins: list[BasePlugin]) -> None:
 
 async def _run_all(plugins: list[BasePlugin]) -> None:
     for session_id, exchanges in SESSIONS.items():
-        await _run_session(session_id, exchanges, plugins)
+        await run_session(session_id, exchanges, plugins)
 
 
-async def _run_session(
+async def run_session(
     session_id: str, exchanges: Sequence[Exchange], plugins: list[BasePlugin]
 ) -> None:
+    """Run one session through a real ADK runner."""
     steps = [step for exchange in exchanges for step in exchange.steps]
     agent = LlmAgent(
         name="support_agent",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from evaltap.evaluator.judges.budget import Budget, BudgetAccount, BudgetLimits, Spending
     from evaltap.evaluator.judges.cache import JudgeCache
     from evaltap.evaluator.judges.provider import EnvironmentJudges
-    from evaltap.schemas.formats.metric import EvalMetric
+    from evaltap.schemas.formats.metric import EvalMetric, JudgeModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +141,28 @@ class JudgeSession:
             budget=self._shared or self._budget,
             announce=self._announce,
         )
+        self._check(models, self._judges)
+        return Services(judge=self._judges, embeddings=embedders)
+
+    def _check(self, models: "Sequence[JudgeModel | None]", judges: "EnvironmentJudges") -> None:
+        """Say once, before anything is scored, which judges are not configured or cannot be reached.
+
+        Their metrics are not evaluated or in error, and the others are scored; answers may be in the cache.
+        """
+        said: dict[str, None] = {}
+        seen: set[int] = set()
         for model in models:
             try:
-                self._judges(model).check()
-            except JudgeNotConfigured:
-                continue  # its metrics are not evaluated, and say so
-        return Services(judge=self._judges, embeddings=embedders)
+                judge = judges(model)
+            except JudgeNotConfigured as error:
+                said[str(error)] = None
+                continue
+            judge.check()
+            if self._workers == 1 and id(judge) not in seen:
+                seen.add(id(judge))
+                said[judge.trouble()] = None
+        for text in filter(None, said):
+            self._announce(text)
 
     def _announce(self, text: str) -> None:
         from evaltap.evaluator.reports.safe_text import visible

@@ -5,8 +5,10 @@ import os
 import shlex
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +22,6 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import did_you_mean
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from evaltap.evaluator.alerting.notice import Notice
     from evaltap.evaluator.alerting.receivers import Receiver
     from evaltap.evaluator.live.consumer import Duty
@@ -31,6 +31,15 @@ if TYPE_CHECKING:
     from evaltap.evaluator.scoring.scorer import CaseScorer
     from evaltap.evaluator.store.database import Store
     from evaltap.schemas.formats.monitor import MonitorFile
+
+
+_CASES_QUOTED = 3
+_LONGEST_QUOTE = 200
+_WORDS = """
+SELECT eval_id, user_text, final_text FROM latest_turns WHERE eval_id IN $ids::VARCHAR[]
+QUALIFY row_number() OVER (PARTITION BY eval_id ORDER BY started_at DESC, landed_seq DESC) = 1
+ORDER BY eval_id
+"""
 
 
 def add_monitor(parser: argparse.ArgumentParser) -> None:
@@ -132,6 +141,8 @@ class Running:
             check, lambda said: print(f"evaltap {command}: {said}", file=sys.stderr)
         )
         self.page = LivePage(command)
+        self.stopped = threading.Event()
+        """Set by the first signal: what has been told to end does not begin anew."""
         self._systemd = Systemd()
 
     def beat(self) -> None:
@@ -146,6 +157,7 @@ class Running:
         """Return what ends the consumer by `stop`, and says so."""
 
         def end() -> None:
+            self.stopped.set()
             self.status.set_ready(ready=False)
             self._systemd.stopping()
             stop()
@@ -213,8 +225,18 @@ def watchers(
     from evaltap.evaluator.live.watcher import Watcher
     from evaltap.evaluator.monitoring.wording import summary
 
+    silences = {one.name: one.silence_ends for one in rules.watch}
+
+    def silenced(watch: str) -> bool:
+        until = silences.get(watch)
+        return until is not None and datetime.now(UTC) < until
+
     outbox = AlertOutbox(
-        store, check_receivers(rules, path, allow_code=allow_code), _notices(rules, store)
+        store,
+        check_receivers(rules, path, allow_code=allow_code),
+        _notices(rules, store),
+        said=_said(store),
+        silenced=silenced,
     )
 
     def say(found: "Sequence[Alert]") -> None:
@@ -223,6 +245,8 @@ def watchers(
             cases = f"evaltap cases {store.path} {shlex.quote(event.cases_filter)}"
             shown = f"; {cases}" if event.cases_filter else ""
             status = "ALERT" if alert.began else "resolved"
+            if silenced(event.watch):
+                status = f"silenced, {status}"
             print(f"evaltap {command}: {status} {summary(event)}{shown}", file=sys.stderr)
         outbox.add(found)
 
@@ -268,6 +292,25 @@ def _notices(rules: "MonitorFile", store: "Store") -> "Callable[[Alert, datetime
         return Notice(alert, began_at, watch, page, store.path.name, repeated)
 
     return notice_of
+
+
+def _said(store: "Store") -> "Callable[[Sequence[str]], list[str]]":
+    """Return what gives the last words of some cases, redacted."""
+
+    def said(cases: "Sequence[str]") -> list[str]:
+        redacted = text_redactor()
+        rows = store.rows(_WORDS, {"ids": list(cases)[:_CASES_QUOTED]})
+        return [
+            f"{case}: {_short(redacted(asked or ''))} -> {_short(redacted(answer or ''))}"
+            for case, asked, answer in rows
+        ]
+
+    return said
+
+
+def _short(text: str) -> str:
+    one_line = " ".join(text.split())
+    return one_line if len(one_line) <= _LONGEST_QUOTE else f"{one_line[:_LONGEST_QUOTE]}…"
 
 
 def check_metrics(rules: "MonitorFile", metrics: Sequence[str], path: Path) -> None:

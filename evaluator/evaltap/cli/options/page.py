@@ -2,9 +2,10 @@
 
 import argparse
 import getpass
+import os
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -46,9 +47,21 @@ def add_sets(parser: argparse.ArgumentParser) -> None:
 class LivePage:
     """The page of a store that is being written; its address stays while the consumer begins anew."""
 
-    def __init__(self, command: str) -> None:
+    def __init__(self, command: str, *, opens: bool = False) -> None:
         self._command = command
+        self._opens = opens
         self._listener: socket.socket | None = None
+        self._log = ""
+        self._record_with: tuple[str, ...] = ()
+
+    def reads(self, log: str, record_with: Sequence[str] = ()) -> None:
+        """Note which log lands here, and the lines that make an agent write to it."""
+        self._log = log
+        self._record_with = tuple(record_with) or (
+            "from evaltap.recorder import Recorder",
+            f"with Recorder({log!r}).turn(session_id='s-1', user='Where is A-100?') as turn:",
+            "    turn.respond('It has shipped.')",
+        )
 
     @contextmanager
     def serving(
@@ -68,6 +81,7 @@ class LivePage:
             return
         from evaltap.evaluator.live.summary_keeper import SummaryKeeper, Ticks
         from evaltap.evaluator.page.app import create_app
+        from evaltap.evaluator.page.asked import Source
         from evaltap.evaluator.page.running import announced
         from evaltap.evaluator.page.security.access import Access, Person, state_folder
         from evaltap.evaluator.page.security.site import Site
@@ -82,14 +96,18 @@ class LivePage:
         app = create_app(
             Readers(store), store_path=store.path, access=access, site=site, live=ticks,
             references=references, sets=sets, redact=redact,
+            source=Source(self._log, self._record_with),
         )  # fmt: skip
         server = PageServer(app, listener.dup())
         keeper = SummaryKeeper(store, ticks, progress=self._tell)
+        keeper.begin()  # without summaries the pages of a large store would take too long
         server.start()
         try:
             if first:
                 code = access.invite(Person(getpass.getuser(), "admin"))
                 print(f"evaltap {self._command}: {site.address}/login#{code}", flush=True)
+                if self._opens:
+                    open_in_browser(f"{site.address}/login#{code}")
             with announced(store.path, site):
                 yield [keeper]
         finally:
@@ -104,6 +122,15 @@ class LivePage:
         """Let go of the address."""
         if self._listener is not None:
             self._listener.close()
+
+
+def open_in_browser(link: str) -> None:
+    """Open a link where there is a screen to show it on."""
+    screens = ("DISPLAY", "WAYLAND_DISPLAY")
+    if sys.platform != "linux" or any(os.environ.get(name) for name in screens):
+        import webbrowser
+
+        webbrowser.open(link)
 
 
 def redact(case: "CaseData") -> "CaseData":

@@ -24,9 +24,18 @@ from starlette.routing import Route
 
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.page import changes
-from evaltap.evaluator.page.asked import Asked, Download, Shown, local_path, now_utc
+from evaltap.evaluator.page.asked import (
+    NO_SOURCE,
+    Asked,
+    Download,
+    Shown,
+    Source,
+    local_path,
+    now_utc,
+)
 from evaltap.evaluator.page.changes import Change
 from evaltap.evaluator.page.marks import Marks
+from evaltap.evaluator.page.masking import masked
 from evaltap.evaluator.page.problems import not_for, problem, problem_of
 from evaltap.evaluator.page.rendering import THEMES, Frame, assets, product_version, render
 from evaltap.evaluator.page.routes import (
@@ -45,6 +54,7 @@ from evaltap.evaluator.page.security.login import (
     with_cookie,
     without_cookie,
 )
+from evaltap.evaluator.page.security.proxy import Proxy, ProxyGate
 from evaltap.evaluator.page.security.site import Site
 from evaltap.evaluator.page.statements import RecordedReader, Statement
 from evaltap.evaluator.page.ticks import Live, Ticker
@@ -68,16 +78,20 @@ def create_app(
     references: References | None = None,
     sets: tuple[Path, ...] = (),
     redact: Callable[[CaseData], CaseData] = lambda case: case,
+    source: Source = NO_SOURCE,
+    proxy: Proxy | None = None,
+    masks: bool = False,
 ) -> Starlette:
     """Return the application for one store; `live` tells of new turns where they are being landed.
 
     `references` are expected turns that were given for scoring and did not land, `sets` what traffic is
-    compared with, `redact` is what curated cases go through.
+    compared with, `redact` is what curated cases go through, `source` what lands, `proxy` may log people
+    in, `masks` hides contents from viewers.
     """
     nobody = Person("", "viewer")
     about = Asked(
-        {}, nobody, store_path, live is not None, references, sets=sets, redact=redact,
-        access=access, address=site.address,
+        {}, nobody, store_path, live is not None, source, references, sets=sets, redact=redact,
+        access=access, address=site.address, masks=masks,
     )  # fmt: skip
     page = _Application(readers, about, access, site, live)
     routes = [
@@ -90,9 +104,10 @@ def create_app(
         *(Route(one.path, partial(page.show, one)) for one in PAGES),
         *(Route(one.path, partial(page.act, one), methods=["POST"]) for one in ACTIONS),
     ]
+    gate = ProxyGate(proxy, access.person) if proxy else None
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, site=site)],
+        middleware=[Middleware(Guard, site=site, gate=gate)],
         exception_handlers={404: page.missing},
     )
     app.state.ends = lambda: False  # the server says when it ends
@@ -121,6 +136,8 @@ class _Application:
         if not session.person.may(route.role):
             return self._html(request, not_for(session.person, route.role), asked, started)
         shown, statements = await anyio.to_thread.run_sync(self._read, route, asked)
+        if asked.masked:
+            shown = masked(shown)
         if asked["format"] == "json":
             return _json(shown, store_path=asked.store_path)
         return self._html(request, shown, asked, started, statements)

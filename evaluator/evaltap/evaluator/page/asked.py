@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from evaltap.evaluator.cases.identity import CaseKey
@@ -19,6 +19,17 @@ def now_utc() -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """What lands while the page is open: the log, and the lines that make an agent write to it."""
+
+    log: str = ""
+    record_with: tuple[str, ...] = ()
+
+
+NO_SOURCE: Final = Source()
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """One request for a page: its parameters, who asks, and when."""
 
@@ -27,6 +38,7 @@ class Asked:
     store_path: Path
     live: bool = False
     """Whether turns are being landed while the page is open."""
+    source: Source = NO_SOURCE
     references: References | None = None
     """Expected turns that did not land with their cases."""
     now: datetime = field(default_factory=now_utc)
@@ -38,9 +50,16 @@ class Asked:
     """Who may use the page, for its settings."""
     address: str = ""
     session_id: str = ""
+    masks: bool = False
+    """Whether contents are hidden from viewers."""
 
     def __getitem__(self, name: str) -> str:
         return self.parameters.get(name, "").strip()
+
+    @property
+    def masked(self) -> bool:
+        """Whether contents are hidden from the reader."""
+        return self.masks and not self.person.may("reviewer")
 
     @property
     def key(self) -> CaseKey:

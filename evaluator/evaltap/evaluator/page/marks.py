@@ -1,4 +1,4 @@
-"""What the bar says beside its words: how much is to review and in the basket, and what is missing."""
+"""What the bar says beside its words: what is to review, in the basket, missing, and firing."""
 
 import threading
 import time
@@ -15,6 +15,10 @@ _EVERY_SECONDS: Final = 10.0
 _WAITING: Final = """
 SELECT count(*) FROM v_review_items WHERE state IN ('open', 'skipped', 'disagreed') OR decisions < needed
 """
+_FIRING: Final = """
+SELECT count(*) FILTER (status = 'firing')
+FROM (FROM alerts QUALIFY row_number() OVER (PARTITION BY alert_id ORDER BY noted_at DESC) = 1)
+"""
 
 
 class Marks:
@@ -25,13 +29,14 @@ class Marks:
         self._looked_at = -_EVERY_SECONDS
         self._review = ""
         self._delivery = ""
+        self._alerts = ""
         self._baskets: dict[str, str] = {}
 
     def of(self, person: Person) -> Mapping[str, str]:
         """Return what stands beside the words of the bar, by path."""
         found = {
             "/review": self._review, "/basket": self._baskets.get(person.name, ""),
-            "/delivery": self._delivery,
+            "/delivery": self._delivery, "/alerts": self._alerts,
         }  # fmt: skip
         return {path: mark for path, mark in found.items() if mark}
 
@@ -46,5 +51,7 @@ class Marks:
             self._looked_at = now
         ((waiting,),) = reader.rows(_WAITING)
         self._review = f"{waiting:,}" if waiting else ""
+        ((firing,),) = reader.rows(_FIRING)
+        self._alerts = f"{firing:,}" if firing else ""
         missing = sum(size(one.lost) for one in landed_accounts(reader))
         self._delivery = "!" if missing else ""

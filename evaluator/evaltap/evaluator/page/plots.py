@@ -63,9 +63,19 @@ class Chart:
 
 
 def bars(
-    name: str, points: Sequence[Point], *, words: str, say: str, part: str = "", value: str = ""
+    name: str,
+    points: Sequence[Point],
+    *,
+    words: str,
+    say: str,
+    part: str = "",
+    value: str = "",
+    edge: Callable[[float], str] = "{:,.6g}".format,
 ) -> Chart:
-    """Draw counts; the last bucket is not over yet and is drawn so.  `words`: the unit."""
+    """Draw counts; the last bucket is not over yet and is drawn so.
+
+    `words` is the unit, `edge` writes what the upper edge stands for.
+    """
     most = max((point.value or 0 for point in points), default=0) or 1
     step = WIDTH / max(1, len(points))
     drawn = []
@@ -86,7 +96,7 @@ def bars(
     head = ("time", words, part) if part else ("time", words)
     rows = [(_time(p.at), f"{p.value:,.6g}", f"{p.part:,.0f}") for p in points if p.value]
     return Chart(
-        name, value, say, f"{most:,.6g}", "0", _time(points[0].at) if points else "",
+        name, value, say, edge(most), "0", _time(points[0].at) if points else "",
         _time(points[-1].at) if points else "", tuple(drawn),
         rows=(head, *(row[: len(head)] for row in rows)),
     )  # fmt: skip

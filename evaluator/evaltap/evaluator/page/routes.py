@@ -59,6 +59,7 @@ PAGES: Final = (
     PageRoute("/compare", compare.view, seconds=SEARCH_SECONDS),
     PageRoute("/coverage", coverage.view, seconds=SEARCH_SECONDS),
     PageRoute("/delivery", delivery.view, seconds=SEARCH_SECONDS),
+    PageRoute("/why", delivery.view, seconds=SEARCH_SECONDS),
     PageRoute("/alerts", delivery.view_alerts),
     PageRoute("/judges", judges.view, seconds=SEARCH_SECONDS),
     PageRoute("/review", review.view, "reviewer"),
@@ -82,6 +83,7 @@ ACTIONS: Final = (
     ActionRoute("/changes/undo", changes.undo, "reviewer"),
     ActionRoute("/settings/invite", settings.invite, "admin"),
     ActionRoute("/settings/end", settings.end, "admin"),
+    ActionRoute("/settings/remove", settings.remove, "admin"),
 )
 
 NAVIGATION: Final = (

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -89,5 +89,7 @@ def _literal(value: Any) -> str:
         return f"[{', '.join(map(_literal, value))}]"
     if isinstance(value, datetime | date):
         return f"TIMESTAMP '{value}'"
+    if isinstance(value, timedelta):
+        return f"INTERVAL '{value}'"
     escaped = str(value).replace("'", "''")
     return f"'{escaped}'"

@@ -18,6 +18,8 @@ SPANS: Final = {
     "30d": (timedelta(days=30), timedelta(hours=6)),
 }
 """The spans that one can choose, with the buckets that they are drawn in."""
+_WIDTHS: Final = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 15, 60, 120, 360, 1440))
+_MOST_BUCKETS: Final = 120
 _COUNTED: Final = ("passed", "failed", "crashed")
 _BIN: Final = 1.05
 
@@ -27,9 +29,17 @@ class Span:
     """From when to when, in buckets of a width; times in UTC without a zone, as in the tables."""
 
     name: str
+    """Of `SPANS`; empty for one that was chosen by its ends."""
     start: datetime
     end: datetime
     width: timedelta
+
+    @property
+    def address(self) -> dict[str, str]:
+        """What links to the overview say of it."""
+        if self.name:
+            return {"range": self.name}
+        return {"from": f"{self.start:%Y-%m-%dT%H:%M}", "to": f"{self.end:%Y-%m-%dT%H:%M}"}
 
     @property
     def unit(self) -> str:
@@ -56,8 +66,21 @@ class Span:
         return [self.start + number * self.width for number in range(self.buckets)]
 
     def parameters(self, app: str) -> dict[str, Any]:
-        """Return what the statements of this module bind."""
+        """Return what statements about the span bind."""
         return {"start": self.start, "until": self.end, "app": app}
+
+
+def span_between(start: datetime, end: datetime) -> Span:
+    """Return a span of its own, in whole buckets, as many as a chart can show."""
+    length = max(end - start, _WIDTHS[0])
+    width = next((one for one in _WIDTHS if length <= _MOST_BUCKETS * one), _WIDTHS[-1])
+    return Span("", _whole(start, width), _whole(end + width - timedelta.resolution, width), width)
+
+
+def _whole(at: datetime, width: timedelta) -> datetime:
+    """Return when the bucket of a time begins."""
+    day = datetime(at.year, at.month, at.day)
+    return day + (at - day) // width * width
 
 
 def span_of(name: str, end: datetime) -> Span:
@@ -83,17 +106,25 @@ class MetricRate:
     mean: float | None
 
 
-_WHERE: Final = "bucket >= $start AND bucket < $until AND ($app::VARCHAR = '' OR app_name = $app)"
+_DRAWN: Final = """(
+  SELECT * REPLACE (time_bucket($width, bucket, $start) AS bucket), bucket AS summed_at FROM {table}
+  WHERE bucket >= $start AND bucket < $until AND ($app::VARCHAR = '' OR app_name = $app)
+)"""
+"""Rows of a summary, in the buckets that are drawn instead of its own."""
+
+
+def _drawn(summary: str, span: Span) -> str:
+    return _DRAWN.format(table=f"{summary}_by_{span.unit}")
 
 
 def turn_rows(reader: StoreReader, span: Span, app: str) -> list[dict[str, Any]]:
-    """Return turns, errors, weights, costs and tokens by bucket of the summaries."""
+    """Return turns, errors, weights, costs and tokens by bucket."""
     return reader.records(
         f"""SELECT bucket, sum(turns)::BIGINT AS turns, sum(errors + incomplete)::BIGINT AS errors,
                    sum(weight) AS weight, sum(cost_usd) AS cost_usd,
                    sum(coalesce(input_tokens, 0) + coalesce(output_tokens, 0))::DOUBLE AS tokens
-            FROM turns_by_{span.unit} WHERE {_WHERE} GROUP BY bucket ORDER BY bucket""",
-        span.parameters(app),
+            FROM {_drawn("turns", span)} GROUP BY bucket ORDER BY bucket""",
+        span.parameters(app) | {"width": span.width},
     )
 
 
@@ -102,8 +133,8 @@ def score_rows(reader: StoreReader, span: Span, app: str) -> list[dict[str, Any]
     return reader.records(
         f"""SELECT bucket, metric_name, metric_digest, status, sum(n)::BIGINT AS n, sum(w) AS w,
                    sum(w2) AS w2, sum(score_sum) AS score_sum, sum(scored_w) AS scored_w
-            FROM scores_by_{span.unit} WHERE {_WHERE} GROUP BY ALL ORDER BY bucket""",
-        span.parameters(app),
+            FROM {_drawn("scores", span)} GROUP BY ALL ORDER BY max(summed_at)""",
+        span.parameters(app) | {"width": span.width},
     )
 
 
@@ -167,9 +198,9 @@ def change(before: Rate | None, now: Rate | None) -> Change | None:
 def latency_rows(reader: StoreReader, span: Span, app: str) -> list[dict[str, Any]]:
     """Return how many turns took how long, by bucket and bin."""
     return reader.records(
-        f"""SELECT bucket, bin, sum(w) AS w FROM latency_by_{span.unit} WHERE {_WHERE}
+        f"""SELECT bucket, bin, sum(w) AS w FROM {_drawn("latency", span)}
             GROUP BY ALL ORDER BY bin""",
-        span.parameters(app),
+        span.parameters(app) | {"width": span.width},
     )
 
 
@@ -199,8 +230,8 @@ def tools(reader: StoreReader, span: Span, app: str) -> list[ToolUse]:
     rows = reader.records(
         f"""SELECT coalesce(tool_name, '') AS tool, bin, sum(calls)::BIGINT AS calls,
                    sum(errors)::BIGINT AS errors
-            FROM tools_by_{span.unit} WHERE {_WHERE} GROUP BY ALL ORDER BY bin NULLS FIRST""",
-        span.parameters(app),
+            FROM {_drawn("tools", span)} GROUP BY ALL ORDER BY bin NULLS FIRST""",
+        span.parameters(app) | {"width": span.width},
     )
     found = []
     for name in {row["tool"] for row in rows}:

@@ -66,6 +66,7 @@ class Access:
     def __init__(self, folder: Path, *, now: Callable[[], float] = time.time) -> None:
         self._codes, self._sessions = folder / "codes", folder / "sessions"
         self._folder = folder
+        self._people = folder / "people.json"
         self._now = now
         for one in (folder, self._codes, self._sessions):
             one.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -89,6 +90,27 @@ class Access:
         code = secrets.token_urlsafe(24)
         _write(self._codes / _digest(code), {**asdict(person), "until": self._now() + seconds})
         return code
+
+    def people(self) -> dict[str, str]:
+        """Return the names that were let in for good, with their roles."""
+        found = _read(self._people) or {}
+        return {name: role for name, role in found.items() if role in ROLES}
+
+    def person(self, name: str) -> Person | None:
+        """Return somebody of the list, whom a proxy names."""
+        role = self.people().get(name)
+        return Person(name, role) if role else None
+
+    def enrol(self, person: Person) -> None:
+        """Put a person on the list, or change the role."""
+        _write(self._people, {**self.people(), person.name: person.role})
+
+    def remove(self, name: str) -> None:
+        """Take a person off the list, and end what is open in that name."""
+        _write(self._people, {one: role for one, role in self.people().items() if one != name})
+        for file in (*_files(self._codes), *_files(self._sessions)):
+            if (found := _read(file)) is not None and found["name"] == name:
+                file.unlink(missing_ok=True)
 
     def redeem(self, code: str) -> Person | None:
         """Use up a code; return whom it was for, None for one that is wrong, used or too old."""

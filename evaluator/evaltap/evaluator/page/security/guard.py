@@ -8,7 +8,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from evaltap.evaluator.page.security.proxy import ProxyGate, StrangerError
 from evaltap.evaluator.page.security.site import Site, refusal
+from evaltap.evaluator.reports.safe_text import visible
 
 MOST_BODY: Final = 1_000_000
 _LOG = logging.getLogger("evaltap.page")
@@ -27,9 +29,10 @@ class Guard:
     The nonce of a response is in `request.state.nonce`.
     """
 
-    def __init__(self, app: ASGIApp, *, site: Site) -> None:
+    def __init__(self, app: ASGIApp, *, site: Site, gate: ProxyGate | None = None) -> None:
         self._app = app
         self._site = site
+        self._gate = gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -38,6 +41,7 @@ class Guard:
                 await self._app(scope, receive, send)
             return
         nonce = secrets.token_urlsafe(16)
+        scope, stranger = self._proxied(scope)
         scope.setdefault("state", {})["nonce"] = nonce
         started = False
 
@@ -52,7 +56,7 @@ class Guard:
                     headers[name] = value
             await send(message)
 
-        if (answer := self._refused(scope)) is not None:
+        if (answer := stranger or self._refused(scope)) is not None:
             await answer(scope, receive, send_with_policy)
             return
         try:
@@ -67,14 +71,27 @@ class Guard:
                 answer = PlainTextResponse("This page failed; the log of evaltap says why.", 500)
                 await answer(scope, receive, send_with_policy)
 
+    def _proxied(self, scope: Scope) -> tuple[Scope, PlainTextResponse | None]:
+        """Return the request as a proxy received it, or the answer for somebody whom nobody listed."""
+        if self._gate is None:
+            return scope, None
+        try:
+            return self._gate.taken(scope), None
+        except StrangerError as error:
+            _LOG.warning("refused: %s is not on the list of people", visible(str(error))[:100])
+            return scope, PlainTextResponse(
+                "You are not on the list of this page; an admin adds people in its settings.", 403
+            )
+
     def _refused(self, scope: Scope) -> PlainTextResponse | None:
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
-        if len(hosts) != 1 or not self._site.serves(hosts[0]):
+        proxied = "proxied" in scope["state"]
+        if len(hosts) != 1 or not self._site.serves(hosts[0], any_port=proxied):
             return PlainTextResponse(
                 f"This page is at {self._site.address}; other names need --allow-host.", 421
             )
-        if why := refusal(scope["method"], headers, self._site):
+        if why := refusal(scope["method"], headers, scope["scheme"]):
             _LOG.warning("refused: %s", why)
             return PlainTextResponse(f"Refused: {why}.", 403)
         length = headers.get("content-length", "0")

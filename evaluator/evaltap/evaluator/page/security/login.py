@@ -35,7 +35,10 @@ class Attempts:
 
 
 def session_of(request: Request, access: Access, site: Site) -> Session | None:
-    """Return the session that a request's cookie names."""
+    """Return the session of whom the proxy names, else that of the request's cookie."""
+    if (person := getattr(request.state, "proxied", None)) is not None:
+        now = time.time()
+        return Session("", person, now, now)
     for name in (f"__Host-evaltap-{site.port}", f"evaltap-{site.port}"):
         if (secret := request.cookies.get(name)) and (found := access.session(secret)):
             return found
@@ -64,7 +67,7 @@ def keeps_secure_cookies(request: Request, site: Site) -> bool:
 
     Without TLS most do on this machine's own addresses; Safari does not.
     """
-    if site.scheme == "https":
+    if "https" in (site.scheme, request.url.scheme):
         return True
     name, _ = split_host(request.headers.get("host", ""))
     agent = request.headers.get("user-agent", "")

@@ -42,10 +42,10 @@ class Site:
         host = self.name or (f"[{self.host}]" if ":" in self.host else self.host)
         return f"{self.scheme}://{host}:{self.port}"
 
-    def serves(self, host: str) -> bool:
-        """Tell whether a Host header names this page, with or without the port."""
+    def serves(self, host: str, *, any_port: bool = False) -> bool:
+        """Tell whether a Host header names this page, with or without the port; a proxy has its own."""
         name, port = split_host(host)
-        if name is None or port not in (None, self.port):
+        if name is None or (port not in (None, self.port) and not any_port):
             return False
         known = {self.host.lower(), self.name.lower(), *self.names} - {""}
         return name in (known | _LOCAL_NAMES if self.local else known)
@@ -67,7 +67,7 @@ def split_host(written: str) -> tuple[str | None, int | None]:
     return (name or None), (int(rest[1:]) if rest else None)
 
 
-def refusal(method: str, headers: Mapping[str, str], site: Site) -> str:
+def refusal(method: str, headers: Mapping[str, str], scheme: str) -> str:
     """Return why a request of another site is refused; empty for one that may go on.
 
     Browsers say with Sec-Fetch-Site who asks; other ports of this machine count as `same-site` and are
@@ -84,5 +84,5 @@ def refusal(method: str, headers: Mapping[str, str], site: Site) -> str:
     origin = headers.get("origin", "")
     if not origin:
         return "a request without Sec-Fetch-Site and Origin"
-    own = f"{site.scheme}://{headers.get('host', '').strip().lower()}"
+    own = f"{scheme}://{headers.get('host', '').strip().lower()}"
     return "" if origin.lower() == own else f"a request of {origin[:100]}"

@@ -33,6 +33,21 @@
     if (document.visibilityState === "visible") document.body.dispatchEvent(new CustomEvent("tick"));
   }, 5000);
   document.addEventListener("visibilitychange", () => { shown = null; });
+  // While paused the address says from when to when, so that a link shows the same to others.
+  let before = "";
+  function hold(on) {
+    const charts = document.querySelector(".charts[data-from]");
+    const address = new URL(location.href);
+    if (on && charts && !address.searchParams.has("from")) {
+      before = location.href;
+      address.searchParams.delete("range");
+      for (const end of ["from", "to"]) address.searchParams.set(end, charts.dataset[end].slice(0, 16));
+      history.replaceState(null, "", address);
+    } else if (!on && before) {
+      history.replaceState(null, "", before);
+      before = "";
+    }
+  }
   document.addEventListener("click", (event) => {
     const button = event.target.closest('[data-action="pause"]');
     if (!button) return;
@@ -40,6 +55,7 @@
     shown = null;
     button.setAttribute("aria-pressed", String(paused));
     button.textContent = paused ? "Go on" : "Pause";
+    hold(paused);
     if (paused) say("paused", "paused at " + new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }));
     else say("", "live");
   });

@@ -109,6 +109,38 @@
       }, () => say("The browser does not let the link be copied."));
     }
   });
+  // -- dragging over a chart chooses a span of time ------------------------------------------------
+  document.addEventListener("pointerdown", (event) => {
+    const svg = event.button === 0 && event.pointerType !== "touch" ? event.target.closest(".charts .plot svg") : null;
+    if (!svg) return;
+    event.preventDefault();
+    const { left, width } = svg.getBoundingClientRect();
+    const share = (x) => Math.min(1, Math.max(0, (x - left) / width));
+    const from = share(event.clientX);
+    const shade = svg.appendChild(document.createElementNS(svg.namespaceURI, "rect"));
+    shade.setAttribute("class", "dragged");
+    shade.setAttribute("height", 120);
+    let to = from;
+    const move = (moved) => {
+      to = share(moved.clientX);
+      shade.setAttribute("x", 640 * Math.min(from, to));
+      shade.setAttribute("width", 640 * Math.abs(to - from));
+    };
+    addEventListener("pointermove", move);
+    addEventListener("pointerup", () => {
+      removeEventListener("pointermove", move);
+      shade.remove();
+      if (Math.abs(to - from) < 0.01) return;
+      const { from: start, to: end } = svg.closest(".charts").dataset;
+      const [first, last] = [Date.parse(start + "Z"), Date.parse(end + "Z")];
+      const at = (place) => new Date(first + place * (last - first)).toISOString().slice(0, 16);
+      const address = new URL(location.href);
+      address.searchParams.delete("range");
+      address.searchParams.set("from", at(Math.min(from, to)));
+      address.searchParams.set("to", at(Math.max(from, to)));
+      location.assign(address);
+    }, { once: true });
+  });
   // -- picking rows -----------------------------------------------------------------------------
   const picking = byId("picked");
   if (picking) {

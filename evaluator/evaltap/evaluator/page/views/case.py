@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.maintenance.why import MetricAnswer, why
+from evaltap.evaluator.filters.restricted import restricted_to_case
+from evaltap.evaluator.maintenance.why import MetricAnswer, standing
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.asked import Asked, Shown, key_text, link
 from evaltap.evaluator.page.problems import problem
@@ -29,14 +30,15 @@ from evaltap.evaluator.store.queries import StoreReader
 
 LIMITS: Final = Limits(cases=1, turns=30, calls=200, text=20_000)
 
+# From the table, not from a view: the turns of one case are found before revisions are compared.
 _TURNS: Final = """
 SELECT invocation_id, turn_revision, started_at, status, version, environment, agent_name, tags, trace_id,
        producer_id, seq, landed_at, sampling_reason, inclusion_probability, close_reason,
-       (SELECT count(*) FROM turns o WHERE o.app_name = t.app_name AND o.eval_set_id = t.eval_set_id
-          AND o.eval_id = t.eval_id AND o.invocation_id = t.invocation_id) AS revisions
-FROM latest_turns t
+       count(*) OVER (PARTITION BY invocation_id) AS revisions
+FROM turns
 WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id
-ORDER BY started_at NULLS FIRST, first_landed_seq
+QUALIFY row_number() OVER (PARTITION BY invocation_id ORDER BY turn_revision DESC, landed_seq) = 1
+ORDER BY started_at NULLS FIRST, min(landed_seq) OVER (PARTITION BY invocation_id)
 """
 _HEADER: Final = """
 SELECT app_name, eval_set_id, eval_id, user_id, service, framework, convention, recorder_version, revision,
@@ -82,6 +84,14 @@ class VerdictView:
     """The page with calls compared as this metric does; empty where it compares none."""
 
 
+class TurnVerdict(NamedTuple):
+    """What a metric says of one turn."""
+
+    metric: str
+    status: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class TurnView:
     """A turn: what was said, the difference of its calls, and the verdicts that are about it."""
@@ -91,8 +101,8 @@ class TurnView:
     started_at: datetime | None
     revisions: int
     lines: tuple[DiffLine, ...]
-    verdicts: tuple[tuple[str, str, str], ...]
-    """Metric, status and reason of those that did not pass in this turn."""
+    verdicts: tuple[TurnVerdict, ...]
+    """Those that did not pass in this turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +150,12 @@ def view(reader: StoreReader, asked: Asked) -> Shown:
 
 def read(reader: StoreReader, asked: Asked, key: CaseKey) -> CasePage | None:
     """Return the page of a case; None where it neither landed nor was scored."""
+    beside = neighbours(reader, asked, key)
+    with restricted_to_case(reader, key):
+        return _read(reader, asked, key, beside)
+
+
+def _read(reader: StoreReader, asked: Asked, key: CaseKey, beside: Neighbours) -> CasePage | None:
     named = {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
     report = read_case(
         reader, key, run_id=asked["run"], metric=asked["metric"], references=asked.references,
@@ -150,7 +166,7 @@ def read(reader: StoreReader, asked: Asked, key: CaseKey) -> CasePage | None:
         return None
     rows = reader.records(_TURNS, named)
     turns = _turns(report, rows)
-    answer = why(reader, f"{key[1]}/{key[2]}")
+    metrics, notes = standing(reader, key)
     self_href = link("/case", set=key[1], id=key[2], app=key[0])
     return CasePage(
         key,
@@ -158,14 +174,14 @@ def read(reader: StoreReader, asked: Asked, key: CaseKey) -> CasePage | None:
         rows[0]["started_at"] if rows else None,
         turns,
         tuple(_verdict(cell, self_href) for cell in _worst_first(report.cells)),
-        tuple(one for one in answer.metrics if one.status in ("pending", "not_evaluated", "error")),
-        (*answer.notes, *filter(None, [report.evidence_note])),
+        tuple(one for one in metrics if one.status in ("pending", "not_evaluated", "error")),
+        (*notes, *filter(None, [report.evidence_note])),
         sum(line.differs for turn in turns for line in turn.lines),
         _provenance(headers[0] if headers else {}),
         tuple(rows),
         tuple(reader.records(_FEEDBACK, named)),
         tuple(reader.records(_RUNS, named)),
-        neighbours(reader, asked, key),
+        beside,
         bool(reader.rows(_QUEUED, named)),
         key in changes.picked(reader, asked.person),
         decided_turns(reader, asked, key),
@@ -207,7 +223,7 @@ def _turns(report: CaseReport, rows: Sequence[Mapping[str, Any]]) -> tuple[TurnV
     for place, evidence in enumerate(report.evidence, 1):
         row = by_id.get(evidence.invocation_id, {})
         verdicts = tuple(
-            (cell.metric_name, turn.status, turn.reason or cell.reason)
+            TurnVerdict(cell.metric_name, turn.status, turn.reason or cell.reason)
             for cell in _worst_first(report.cells)
             for turn in cell.turns
             if turn.turn == place and turn.status in ("failed", "crashed", "error")

@@ -11,6 +11,7 @@ from evaltap.evaluator.filters.language import FIELDS, NO_FILTER, SORTS, Filter,
 from evaltap.evaluator.filters.listing import ListedCase
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.asked import Asked, Shown, key_text, link
+from evaltap.evaluator.page.masking import without_words
 from evaltap.evaluator.page.paging import list_page
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
@@ -103,10 +104,19 @@ def read(reader: StoreReader, asked: Asked) -> CasesPage:
 
 def chosen(asked: Asked) -> tuple[Filter, list[str]]:
     """Return the filter of a list by its parameters `q` and `sort`, and what of it makes no sense."""
-    found, problems = understood(asked["q"])
+    found, problems = allowed(asked["q"], asked)
     if asked["sort"] in SORTS:
         found = replace(found, sort=asked["sort"])
     return found, problems
+
+
+def allowed(written: str, asked: Asked) -> tuple[Filter, list[str]]:
+    """Return the filter of what can be understood and the reader may ask, and what is wrong with the rest."""
+    found, problems = understood(written)
+    if not asked.masked:
+        return found, problems
+    found, refused = without_words(found)
+    return found, [*problems, *refused]
 
 
 def understood(written: str) -> tuple[Filter, list[str]]:
@@ -150,7 +160,7 @@ def _chips(written: str) -> list[Chip]:
 
 def _counted(reader: StoreReader, chip: Chip, asked: Asked) -> Chip:
     """Return a chip with how many cases would fit without it."""
-    found, problems = understood(chip.without)
+    found, problems = allowed(chip.without, asked)
     if problems:
         return chip
     query = chosen_query(reader, Choice(found), columns="1", limit=MOST_COUNTED, now=asked.now)

@@ -39,6 +39,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "undo": "took back", "pick": "put into the basket", "drop": "took out of the basket",
     "export": "exported", "add_to_set": "added to", "take_from_set": "took out of",
     "invite": "invited", "log_in": "logged in", "end_session": "logged out",
+    "remove_person": "removed",
 }  # fmt: skip
 _OPPOSITE: Final = {"pick": "drop", "drop": "pick"}
 

@@ -204,7 +204,7 @@ def _page(
     address: _Address,
 ) -> ComparePage:
     named = {one.metric: one for one in found.metrics}
-    metric = named.get(address.asked["metric"], found.leading)
+    metric = named.get(address.asked["metric"]) or _most_changed(found)
     by_tab = {name: _of(metric, outcomes) for name, outcomes in _TABS.items()}
     chosen = by_tab[address.show]
     at = min(address.at, len(chosen))
@@ -227,6 +227,15 @@ def _page(
         tuple(_opened(reader, opened, sides, runs, metric.metric, address.asked)) if opened else (),
         address.to(at=at or None),
     )  # fmt: skip
+
+
+def _most_changed(found: Comparison) -> MetricChange:
+    """Return the metric to begin with: the leading one; where it has no changes the one with most."""
+
+    def changed(one: MetricChange) -> int:
+        return len(_of(one, ("newly_failing", "newly_passing", "flaky")))
+
+    return found.leading if changed(found.leading) else max(found.metrics, key=changed)
 
 
 def _of(metric: MetricChange, outcomes: Sequence[str]) -> list[CaseChange]:

@@ -83,8 +83,10 @@ class ExpectedPage:
 def decided_turns(reader: StoreReader, asked: Asked, key: CaseKey) -> tuple[Decided, ...]:
     """Return what stands of the turns of a case, in their order."""
     named = _named(key)
-    places = {row[0]: place for place, row in enumerate(reader.rows(_TURNS, named), 1)}
     rows = reader.rows(_STANDS, named | {"who": asked.person.name})
+    if not rows:
+        return ()
+    places = {row[0]: place for place, row in enumerate(reader.rows(_TURNS, named), 1)}
     found = {
         turn: Decided(places[turn], verdict == "good", state, tuple(by), at, mine)
         for turn, verdict, state, by, at, mine in rows

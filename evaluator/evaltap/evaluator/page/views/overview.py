@@ -15,16 +15,19 @@ from evaltap.evaluator.reports.charts import duration, money
 from evaltap.evaluator.reports.grouping import pattern
 from evaltap.evaluator.reports.wording import readable
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.schemas.errors import InputError
 
+_FIRST_YEAR: Final = 1990
+_LAST_YEAR: Final = 2200
 _REASONS: Final = """
-SELECT metric_name, status, reason, scored_at FROM (
-  SELECT t.metric_name, t.status, coalesce(t.reason, '') AS reason, t.scored_at
-  FROM turn_scores t SEMI JOIN (
-    SELECT app_name, eval_set_id, eval_id FROM case_index
+SELECT metric_name, status, reason, last_at FROM (
+  SELECT t.metric_name, t.status, coalesce(t.reason, '') AS reason, c.last_at
+  FROM turn_scores t JOIN (
+    SELECT app_name, eval_set_id, eval_id, last_at FROM case_index
     WHERE severity >= 3 AND last_at >= $start AND first_at < $until
       AND ($app::VARCHAR = '' OR app_name = $app)
-  ) USING (app_name, eval_set_id, eval_id)
-  WHERE t.status IN ('failed', 'error')
+  ) c USING (app_name, eval_set_id, eval_id)
+  WHERE t.status IN ('failed', 'error') AND t.scored_at >= $start
   ORDER BY t.scored_at DESC LIMIT 1000
 )
 """
@@ -114,7 +117,7 @@ class Overview:
 def view(reader: StoreReader, asked: Asked) -> Shown:
     """Read the overview; its part `live` is what changes as turns land."""
     data = read(reader, asked)
-    part = asked["part"] == "live" and data.span is not None
+    part = asked["part"] == "live"
     return Shown("_overview.html.j2" if part else "overview.html.j2", "Overview", data)
 
 
@@ -130,7 +133,7 @@ def read(reader: StoreReader, asked: Asked) -> Overview:
         return Overview(
             made, landed, None, spans, (), app, "", False, 0, (), (), (), (), (), None, 0
         )
-    span = traffic.span_of(name, _end(reader, asked, last))
+    span = _between(asked) or traffic.span_of(name, _end(reader, asked, last))
     rows = traffic.turn_rows(reader, span, app)
     scores = traffic.newest_versions(traffic.score_rows(reader, span, app))
     before = traffic.rates(traffic.newest_versions(traffic.score_rows(reader, span.before, app)))
@@ -160,6 +163,28 @@ def read(reader: StoreReader, asked: Asked) -> Overview:
     )  # fmt: skip
 
 
+def _between(asked: Asked) -> Span | None:
+    """Return the span from `from` to `to`, where both are asked for."""
+    if not (asked["from"] and asked["to"]):
+        return None
+    start, end = _time(asked, "from"), _time(asked, "to")
+    if start >= end:
+        raise InputError(f"from {asked['from']} to {asked['to']}: the end is not after the start")
+    return traffic.span_between(start, end)
+
+
+def _time(asked: Asked, name: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(asked[name])
+    except ValueError:
+        raise InputError(
+            f"{name}: expected a time in UTC as 2026-11-01 or 2026-11-02T12:00, found {asked[name]!r}"
+        ) from None
+    if not _FIRST_YEAR <= found.year <= _LAST_YEAR:
+        raise InputError(f"{name}: {asked[name]} is no time of any traffic")
+    return found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
+
+
 def _end(reader: StoreReader, asked: Asked, last: datetime) -> datetime:
     """Return until when the page looks: now, or the last turn of a file that nobody writes."""
     now = asked.now.astimezone(UTC).replace(tzinfo=None)
@@ -172,15 +197,18 @@ def _end(reader: StoreReader, asked: Asked, last: datetime) -> datetime:
 
 
 def _chosen(found: Sequence[MetricRate], wanted: str) -> MetricRate | None:
-    """Return the metric that is asked for, else the one that fails most."""
+    """Return the metric that is asked for, else the one that failed most turns."""
     by_name = {one.metric: one for one in found}
-    failing = sorted(found, key=lambda one: one.rate.value if one.rate else 2.0)
+    failing = sorted(
+        found, key=lambda one: (-one.counts["failed"], one.rate.value if one.rate else 2.0)
+    )
     return by_name.get(wanted) or next(iter(failing), None)
 
 
 def _cases(asked: Asked, q: str, span: Span) -> str:
     more = f" app:{asked['app']}" if asked["app"] else ""
-    return link("/cases", q=f"{q} from:{span.start:%Y-%m-%dT%H:%M}{more}", sort="worst")
+    until = "" if span.name else f" to:{span.end:%Y-%m-%dT%H:%M}"
+    return link("/cases", q=f"{q} from:{span.start:%Y-%m-%dT%H:%M}{until}{more}", sort="worst")
 
 
 def _tiles(
@@ -245,7 +273,9 @@ def _charts(
     if any(costs):
         points = [plots.Point(at, round(one, 6)) for at, one in zip(times, costs, strict=True)]
         made.append(
-            plots.bars("Cost", points, words="US dollars", say=f"{money(sum(costs))} in all")
+            plots.bars(
+                "Cost", points, words="US dollars", say=f"{money(sum(costs))} in all", edge=money
+            )
         )
     if latencies:
         made.append(_latency(span, latencies))

@@ -176,17 +176,19 @@ def take_back(writer: CursorWriter, asked: Asked) -> str:
 
 
 def add(writer: CursorWriter, asked: Asked) -> str:
-    """Queue the turns of picked cases that did not pass, else their last; or of the cases of a filter."""
-    if keys := asked.keys:
-        alone = True
-    else:
-        alone = False
+    """Queue the turns of picked cases that did not pass, else their last; or of the cases of a filter.
+
+    With `once` equal turns of different sessions are one item.
+    """
+    if not (keys := asked.keys):
         found, problems = understood(asked["q"])
         if problems:
             raise InputError(problems[0])
         page = list_page(writer, Choice(found), MOST_QUEUED, now=asked.now)
         keys = [(one.app, one.eval_set_id, one.eval_id) for one in page.cases]
-    wanted = [one._replace(alone=alone) for key in keys for one in _wanted(writer, key, asked)]
+    wanted = [
+        one._replace(alone=not asked["once"]) for key in keys for one in _wanted(writer, key, asked)
+    ]
     add_items(writer, wanted, asked["queue"] or DEFAULT_QUEUE)
     if asked["next"]:
         return asked.path

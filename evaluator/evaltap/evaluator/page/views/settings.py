@@ -29,6 +29,8 @@ class SettingsPage:
     """What the page shows."""
 
     sessions: tuple[LoggedIn, ...]
+    people: tuple[Person, ...]
+    """Who is on the list: an invitation puts people on it, and a proxy may name them."""
     link: str = ""
     """A new link, shown once."""
     invited: str = ""
@@ -37,7 +39,7 @@ class SettingsPage:
 
 def view(reader: StoreReader, asked: Asked) -> Shown:
     """Return who is logged in."""
-    return _shown(SettingsPage(_sessions(asked)))
+    return _shown(SettingsPage(_sessions(asked), _people(asked)))
 
 
 def invite(writer: CursorWriter, asked: Asked) -> Shown:
@@ -46,9 +48,12 @@ def invite(writer: CursorWriter, asked: Asked) -> Shown:
     try:
         code = _access(asked).invite(Person(name, role), INVITATION_SECONDS)
     except InputError as error:
-        return _shown(SettingsPage(_sessions(asked), problem=str(error)), 400)
+        return _shown(SettingsPage(_sessions(asked), _people(asked), problem=str(error)), 400)
+    _access(asked).enrol(Person(name, role))
     changes.write(writer, asked.person, [Change("invite", target=name, detail={"role": role})])
-    return _shown(SettingsPage(_sessions(asked), f"{asked.address}/login#{code}", name))
+    return _shown(
+        SettingsPage(_sessions(asked), _people(asked), f"{asked.address}/login#{code}", name)
+    )
 
 
 def end(writer: CursorWriter, asked: Asked) -> str:
@@ -56,6 +61,14 @@ def end(writer: CursorWriter, asked: Asked) -> str:
     named = [one.name for one in _sessions(asked) if one.session_id == asked["session"]]
     _access(asked).end(asked["session"])
     changes.write(writer, asked.person, [Change("end_session", target=name) for name in named])
+    return "/settings"
+
+
+def remove(writer: CursorWriter, asked: Asked) -> str:
+    """Take a person off the list, with the sessions and links of that name."""
+    if asked["name"] in _access(asked).people():
+        _access(asked).remove(asked["name"])
+        changes.write(writer, asked.person, [Change("remove_person", target=asked["name"])])
     return "/settings"
 
 
@@ -76,6 +89,10 @@ def _sessions(asked: Asked) -> tuple[LoggedIn, ...]:
         )
         for one in _access(asked).sessions()
     )  # fmt: skip
+
+
+def _people(asked: Asked) -> tuple[Person, ...]:
+    return tuple(Person(name, role) for name, role in sorted(_access(asked).people().items()))
 
 
 def _at(seconds: float) -> datetime:

@@ -1,0 +1,88 @@
+"""The demo goes on: its agent keeps working, and the page shows what lands."""
+
+import asyncio
+import random
+import secrets
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from evaltap.cli.demo.script import SESSIONS
+from evaltap.cli.options.page import LivePage
+from evaltap.cli.signals import stopped_by_signals
+from evaltap.schemas.errors import EvaltapError
+
+if TYPE_CHECKING:
+    from google.adk.plugins.base_plugin import BasePlugin
+
+    from evaltap.evaluator.cases.references import References
+    from evaltap.evaluator.scoring.scorer import CaseScorer
+    from evaltap.evaluator.store.database import Store
+
+PAUSE_SECONDS: Final = 1.0
+"""Between two sessions, on average."""
+_OFTEN: Final = {"s-delivery": 5, "s-outage": 3, "s-too-generous": 1, "s-promise": 1}
+
+
+def show(
+    at: str, log: Path, store: "Store", scorer: "CaseScorer", references: "References"
+) -> None:
+    """Serve the page at an address and land new sessions of the agent until a signal ends it."""
+    from evaltap.evaluator.batch.scorer import PendingScorer
+    from evaltap.evaluator.live.consumer import Consumer
+    from evaltap.evaluator.remote.server import served
+    from evaltap.evaluator.sources.local_log import LocalLogSource
+
+    page = LivePage("demo", opens=True)
+    source = LocalLogSource(log, must_exist=False)
+    try:
+        with served(store), _working(log), page.serving(at, store, references) as duties:
+            pending = PendingScorer(store, scorer, references=references)
+            consumer = Consumer(source, store, scorer=pending, duties=duties, log=str(log))
+            with stopped_by_signals("demo", consumer.stop):
+                consumer.run(until_idle=False, report=lambda _: None)
+    finally:
+        source.close()
+        page.close()
+
+
+@contextmanager
+def _working(log: Path) -> Iterator[None]:
+    """Have the agent answer users in the block, one after the other, from another thread."""
+    from evaltap.recorder import Recorder
+    from evaltap.recorder.plugins.adk import EvaltapPlugin
+
+    recorder = Recorder(log, redaction_key=secrets.token_hex())
+    ended = threading.Event()
+    thread = threading.Thread(
+        target=_work, args=(EvaltapPlugin(recorder=recorder), ended), name="demo-agent", daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(10)
+        if not recorder.close():
+            raise EvaltapError(f"a recording was not written in time: {recorder.counters()}")
+
+
+def _work(plugin: "BasePlugin", ended: threading.Event) -> None:
+    from evaltap.cli.demo.agent import run_session
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ADK announces its experimental features
+        for number in _numbers(ended.is_set):
+            (name,) = random.choices(list(_OFTEN), weights=list(_OFTEN.values()))
+            asyncio.run(run_session(f"{name}-{number:03d}", SESSIONS[name], [plugin]))
+            ended.wait(random.uniform(0.2, 2 * PAUSE_SECONDS - 0.2))
+
+
+def _numbers(ended: Callable[[], bool]) -> Iterator[int]:
+    number = 0
+    while not ended():
+        number += 1
+        yield number

@@ -1,0 +1,74 @@
+"""Hiding what people and agents said from readers who may see figures only."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Final
+
+from evaltap.evaluator.filters.language import Filter
+from evaltap.evaluator.page.asked import Shown
+
+HIDDEN: Final = "(hidden)"
+CONTENTS: Final = frozenset(
+    {
+        "actual", "answer", "arguments", "changes", "comment", "correction", "detail", "distance", "error",
+        "evidence", "example", "expected", "expected_answer", "message", "opening", "pattern", "raw",
+        "reason", "result", "sentence", "user", "why",
+    }
+)  # fmt: skip
+"""Fields whose texts are recorded, or may quote what is: questions, answers, arguments, reasons."""
+CONTENTS_OF: Final[Mapping[str, frozenset[str]]] = {
+    "Argument": frozenset({"value"}),
+    "GateVerdict": frozenset({"feedback"}),
+    "Reason": frozenset({"text"}),
+}
+"""Fields that hold such texts in these classes only."""
+_ASKS: Final = frozenset({"", "reason"})
+
+
+def masked(shown: Shown) -> Shown:
+    """Return a page without contents; its JSON has none either."""
+    return replace(shown, data=_walked(shown.data))
+
+
+def without_words(found: Filter) -> tuple[Filter, list[str]]:
+    """Return a filter that does not ask about contents, and what of it was left out, with the reason.
+
+    How many cases hold a word is as good as reading it.
+    """
+    kept = tuple(term for term in found.terms if term.field not in _ASKS)
+    if len(kept) == len(found.terms):
+        return found, []
+    return replace(found, terms=kept), [
+        "contents are hidden from viewers: words and reason: find nothing"
+    ]
+
+
+def _walked(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        names = CONTENTS | CONTENTS_OF.get(type(value).__name__, frozenset())
+        made = {
+            one.name: _item(one.name, getattr(value, one.name), names)
+            for one in fields(value)
+            if one.init
+        }
+        return replace(value, **made)
+    if isinstance(value, Mapping):
+        return {name: _item(str(name), item, CONTENTS) for name, item in value.items()}
+    if isinstance(value, tuple) and (named := getattr(value, "_fields", ())):
+        names = CONTENTS | CONTENTS_OF.get(type(value).__name__, frozenset())
+        return type(value)(
+            *(_item(name, item, names) for name, item in zip(named, value, strict=True))
+        )
+    if isinstance(value, tuple | list):
+        return type(value)(map(_walked, value))
+    return value
+
+
+def _item(name: str, value: Any, names: frozenset[str]) -> Any:
+    if name not in names:
+        return _walked(value)
+    if isinstance(value, str):
+        return HIDDEN if value else value
+    if isinstance(value, Sequence):
+        return type(value)(HIDDEN if isinstance(one, str) else _walked(one) for one in value)  # type: ignore[call-arg]
+    return _walked(value)

@@ -1,0 +1,138 @@
+"""A proxy that logs people in: when its word counts, and what it says."""
+
+import hmac
+import ipaddress
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from evaltap.evaluator.page.security.access import Person
+from evaltap.schemas.errors import InputError
+
+USER_HEADER: Final = "X-Forwarded-Email"
+SECRET_HEADER: Final = "X-Evaltap-Proxy-Secret"
+UNIX: Final = "unix"
+"""Instead of a network: whoever connects to the page's Unix socket."""
+_SHORTEST_SECRET: Final = 32
+_SAY_AGAIN_SECONDS: Final = 60.0
+_LOG = logging.getLogger("evaltap.page")
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """Which peers are the proxy, the secret that it sends, and the header that names a person.
+
+    Whoever connected must be in one of `networks`; what headers say of the way here does not count.
+    """
+
+    networks: tuple[Network, ...]
+    secret: str
+    user_header: str = USER_HEADER
+    local_socket: bool = False
+    """Whether peers of the Unix socket are the proxy."""
+
+    def vouches(self, scope: Scope) -> bool:
+        """Tell whether a request is the proxy's: by its peer and by its secret, both."""
+        sent = Headers(scope=scope).getlist(SECRET_HEADER)
+        return (
+            self._is_peer(scope)
+            and len(sent) == 1
+            and hmac.compare_digest(sent[0].encode(), self.secret.encode())
+        )
+
+    def _is_peer(self, scope: Scope) -> bool:
+        client = scope.get("client")
+        if not client or not client[0]:
+            return self.local_socket
+        try:
+            peer = ipaddress.ip_address(client[0].partition("%")[0])
+        except ValueError:
+            return False
+        mapped = peer.ipv4_mapped if isinstance(peer, ipaddress.IPv6Address) else None
+        return any((mapped or peer) in network for network in self.networks)
+
+    def user(self, headers: Headers) -> str:
+        """Return whom the proxy names; empty for nobody, and for several."""
+        named = headers.getlist(self.user_header)
+        return named[0].strip() if len(named) == 1 else ""
+
+
+def proxy_of(networks: Sequence[str], user_header: str, secret_file: Path) -> Proxy:
+    """Return the proxy of the options; raise InputError for what makes no sense."""
+    if not user_header.replace("-", "").isalnum() or not user_header.isascii():
+        raise InputError(f"--user-header {user_header!r}: expected the name of a header")
+    try:
+        secret = secret_file.read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise InputError(f"--proxy-secret-file {secret_file}: cannot be read ({error})") from None
+    if len(secret) < _SHORTEST_SECRET or not secret.isascii() or not secret.isprintable():
+        raise InputError(
+            f"--proxy-secret-file {secret_file}: expected {_SHORTEST_SECRET} or more printable ASCII"
+            f" characters, found {len(secret)}; `openssl rand -hex 32` makes some"
+        )
+    found = tuple(_network(one) for one in networks if one != UNIX)
+    return Proxy(found, secret, user_header, UNIX in networks)
+
+
+def _network(text: str) -> Network:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as error:
+        raise InputError(
+            f"--behind-proxy {text}: expected the proxy's address or network, as 10.0.0.7/32, or"
+            f" {UNIX} for --socket ({error})"
+        ) from None
+
+
+class ProxyGate:
+    """Takes what the proxy says of a request for true, and says in the log when somebody else says it."""
+
+    def __init__(self, proxy: Proxy, person: Callable[[str], Person | None]) -> None:
+        self._proxy = proxy
+        self._person = person
+        self._said_at = -_SAY_AGAIN_SECONDS
+
+    def taken(self, scope: Scope) -> Scope:
+        """Return the request as the proxy received it; unchanged where it is not the proxy's.
+
+        `request.state.proxied` is the person that the proxy names: None where it names nobody.  Raises
+        StrangerError for somebody who is not on the list.
+        """
+        headers = Headers(scope=scope)
+        if not self._proxy.vouches(scope):
+            if self._proxy.user_header in headers or SECRET_HEADER in headers:
+                self._say(scope)
+            return scope
+        name = self._proxy.user(headers)
+        person = self._person(name) if name else None
+        if name and person is None:
+            raise StrangerError(name)
+        made = {**scope, "state": {**scope.get("state", {}), "proxied": person}}
+        if (scheme := headers.get("x-forwarded-proto")) in ("http", "https"):
+            made["scheme"] = scheme
+        if (host := headers.get("x-forwarded-host")) is not None:
+            rest = [one for one in scope["headers"] if one[0] != b"host"]
+            made["headers"] = [(b"host", host.encode("latin-1")), *rest]
+        return made
+
+    def _say(self, scope: Scope) -> None:
+        now = time.monotonic()
+        if now - self._said_at >= _SAY_AGAIN_SECONDS:
+            self._said_at = now
+            peer = (scope.get("client") or ("the Unix socket",))[0]
+            _LOG.warning(
+                "ignored what a request from %s says of its user: not the proxy's address and secret",
+                peer,
+            )
+
+
+class StrangerError(Exception):
+    """Report somebody whom the proxy knows and the page does not."""
