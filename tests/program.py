@@ -3,6 +3,8 @@
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 _MAIN = "import sys; from evaltap.cli.main import main; sys.exit(main())"
@@ -39,3 +41,13 @@ class Program:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running; it said:\n{self.output}") from None
+
+
+def until(met: Callable[[], bool], program: Program) -> None:
+    """Wait until something is so, as long as the program runs."""
+    for _ in range(1_200):
+        if met():
+            return
+        assert program.process.poll() is None, program.output
+        time.sleep(0.05)
+    raise AssertionError(program.output)

@@ -9,7 +9,7 @@ import orjson
 from evaltap.evaluator.batch.files import FileScorer
 from evaltap.evaluator.batch.run import score_files
 from evaltap.evaluator.contract.context import Services
-from evaltap.evaluator.contract.judge import ScriptedJudge
+from evaltap.evaluator.contract.judge import JudgeReply, ScriptedJudge
 from evaltap.evaluator.reports.model import Limits, Report
 from evaltap.evaluator.reports.reader import read_report
 from evaltap.evaluator.scoring.scorer import CaseScorer
@@ -33,7 +33,7 @@ def score_into(
     store: Store,
     path: Path,
     metrics: Sequence[dict[str, Any]],
-    answer: Callable[[], str] | None = None,
+    answer: Callable[[], JudgeReply | str] | None = None,
 ) -> str:
     """Score the cases of a file; judged metrics are answered by `answer`.  Returns the run id."""
     services = None
@@ -50,7 +50,7 @@ def report_of(
     cases: Sequence[dict[str, Any]],
     metrics: Sequence[dict[str, Any]],
     *,
-    answer: Callable[[], str] | None = None,
+    answer: Callable[[], JudgeReply | str] | None = None,
     limits: Limits | None = None,
 ) -> Report:
     """Score cases from a file and return the report over them, read with the file."""

@@ -21,6 +21,7 @@ import enum
 import fractions
 import gc
 import io
+import ipaddress
 import itertools
 import mmap
 import os
@@ -30,11 +31,12 @@ import time
 import tracemalloc
 import types
 import uuid
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
 from evaltap.recorder import MemorySink, Recorder
 
@@ -176,6 +178,38 @@ def files() -> Any:
     return open(os.devnull, "rb")
 
 
+Wide = create_model("Wide", **{f"f{n}": (int, n) for n in range(1_000)})  # type: ignore[call-overload]
+WideRow = dataclasses.make_dataclass("WideRow", [(f"f{n}", int, n) for n in range(1_000)])
+Point = collections.namedtuple("Point", "x y")
+KEPT = Item()
+
+
+class Bag(BaseModel, extra="allow"):
+    """A model that takes any field."""
+
+
+def descendant(levels: int) -> Callable[[], Any]:
+    kind = type("Ancestor", (), {})
+    for _ in range(levels):
+        kind = type("Descendant", (kind,), {})
+    return kind
+
+
+Descendant = descendant(700)
+
+
+def closed_map() -> Any:
+    mapped = mmap.mmap(-1, 4_096)
+    mapped.close()
+    return mapped
+
+
+def released_view() -> Any:
+    view = memoryview(b"abc")
+    view.release()
+    return view
+
+
 VALUES: dict[str, Callable[[], Any]] = {
     "nothing": lambda: None,
     "small dict": lambda: {"status": "shipped", "n": 3},
@@ -253,6 +287,27 @@ VALUES: dict[str, Callable[[], Any]] = {
     "module": lambda: os,
     "lock": threading.Lock,
     "error": lambda: ValueError("x" * 10_000_000),
+    "integers just small enough": lambda: [(1 << 4095) + n for n in range(2_000)],
+    "a path of a million parts": lambda: pathlib.PurePosixPath("a/" * 1_000_000),
+    "models with 1,000 fields": lambda: [Wide() for _ in range(200)],
+    "dataclasses with 1,000": lambda: [WideRow() for _ in range(200)],
+    "model with 100,000 extras": lambda: Bag(**{f"k{n}": n for n in range(100_000)}),
+    "700 base classes": lambda: [Descendant() for _ in range(200)],
+    "short control texts": lambda: ["\x00" * 8_000 for _ in range(1_000)],
+    "control characters in keys": lambda: {"\x00" * 500 + str(n): n for n in range(2_000)},
+    "decimals of 4,000 digits": lambda: [decimal.Decimal("9" * 4_000)] * 500,
+    "closed memory map": closed_map,
+    "released memory view": released_view,
+    "weak proxy": lambda: weakref.proxy(KEPT),
+    "NaN as keys": lambda: {float("nan"): n for n in range(5_000)},
+    "sets as keys": lambda: {frozenset((n, str(n))): n for n in range(5_000)},
+    "errors": lambda: [ValueError("x" * 1_000)] * 2_000,
+    "named tuples": lambda: [Point(n, n) for n in range(10_000)],
+    "counters": lambda: [collections.Counter("abcdefgh" * 100)] * 2_000,
+    "addresses": lambda: [ipaddress.ip_address("10.0.0.1")] * 2_000,
+    "keys of accents": lambda: {"é" * 510 + str(n): n for n in range(2_000)},
+    "texts of a line": lambda: ["word " * 10 for _ in range(50_000)],
+    "JSON in JSON": lambda: {"a": '"' * 60_000, "b": "\\" * 60_000},
 }
 
 

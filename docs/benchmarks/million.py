@@ -8,12 +8,13 @@ two metrics, one complaint in a hundred turns; the last turn began just now, the
 
 import argparse
 import json
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from evaltap.cli.main import main as evaltap
 from evaltap.evaluator.store.database import Store
-from evaltap.schemas.log.local import open_log
+from evaltap.recorder import Recorder
 
 _MADE = """
 SELECT setseed(0.4);
@@ -55,7 +56,7 @@ SELECT 'shop' AS app_name, 'live' AS eval_set_id, session AS eval_id, turn AS in
        1000 * r + 200 AS latency_ms, if(r < 0.01, 'Timeout', NULL) AS error_type,
        if(r > 0.98, '{{"finalResponse": "truncated"}}', NULL)::JSON AS capture,
        'tr-' || i AS trace_id, actual_json, actual_json AS expected_json, 'e-' || i AS event_id,
-       'p' AS producer_id, i + 1 AS seq, i + 1 AS landed_seq, began + INTERVAL 3 SECOND AS landed_at,
+       'p' AS producer_id, i + 1 AS seq, i + 2 AS landed_seq, began + INTERVAL 3 SECOND AS landed_at,
        'v' || i * 5 // {turns} AS version, 'production' AS environment, ['a', 'b-' || i % 4] AS tags
 FROM made JOIN texts USING (i) ORDER BY i;
 INSERT INTO cases BY NAME
@@ -114,7 +115,12 @@ def make_store(path: Path, turns: int) -> Path:
     if path.exists():
         return path
     with TemporaryDirectory() as folder:
-        open_log(Path(folder) / "log.db", mode="append").close()
+        # A run begins with its first case.
+        with (
+            closing(Recorder(f"{folder}/log.db", app_name="first")) as recorder,
+            recorder.turn(session_id="first", user="hello") as turn,
+        ):
+            turn.respond("Hello.")
         metrics = Path(folder) / "metrics.json"
         metrics.write_text(json.dumps(METRICS))
         evaltap(["consume", "--log", f"{folder}/log.db", "--db", str(path), "--metrics", str(metrics),

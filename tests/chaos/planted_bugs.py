@@ -298,13 +298,12 @@ def score_invented(patch: Patch) -> None:
 
 def every_second_case_scored(patch: Patch) -> None:
     """Lose a part of what is pending."""
-    chunks = PendingScorer._chunks
+    step = PendingScorer._step
 
-    def half(self: PendingScorer, *given: Any, **named: Any) -> Iterator[Any]:
-        for cases, since in chunks(self, *given, **named):
-            yield cases[1::2] or cases, since
+    def half(self: PendingScorer, begun: Any, lot: Any, since: Any) -> Iterator[Any]:
+        return step(self, begun, lot[1::2] or lot, since)
 
-    patch.setattr(PendingScorer, "_chunks", half)
+    patch.setattr(PendingScorer, "_step", half)
 
 
 def case_revision_counts_turns(patch: Patch) -> None:

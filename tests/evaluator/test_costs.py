@@ -22,6 +22,35 @@ def test_a_computed_cost_is_that_of_the_price_table(model: str, inputs: int, out
     assert found == pytest.approx(float(listed), abs=1e-12)
 
 
+@given(
+    st.sampled_from(["gpt-4o-mini", "claude-sonnet-4-5", "gemini-2.5-pro"]),
+    *[st.integers(0, 500_000)] * 4,
+)
+def test_cached_tokens_cost_what_the_table_says(
+    model: str, fresh: int, outputs: int, cached: int, written: int
+) -> None:
+    inputs = fresh + cached + written
+    listed = calc_price(
+        Usage(
+            input_tokens=inputs,
+            output_tokens=outputs,
+            cache_read_tokens=cached,
+            cache_write_tokens=written,
+        ),
+        model,
+    ).total_price
+    usage = {"model": model, "inputTokens": inputs, "outputTokens": outputs}
+    found = cost_of({"usage": [{**usage, "cachedTokens": cached, "cacheWriteTokens": written}]})
+
+    assert found == pytest.approx(float(listed), abs=1e-12)
+
+
+def test_more_cached_tokens_than_there_are_are_not_priced_apart() -> None:
+    usage = {"model": "gpt-4o", "inputTokens": 100, "outputTokens": 0, "cachedTokens": 200}
+
+    assert cost_of({"usage": [usage]}) == pytest.approx(100 * 2.5e-6)
+
+
 def test_tokens_of_several_models_are_priced_each_by_its_own() -> None:
     usage = [
         {"model": "gpt-4o-mini", "inputTokens": 1_000_000, "outputTokens": 0},

@@ -63,6 +63,7 @@ CHOSEN = [
     ('path:"* > refund"', "1 2"),
     ("status:failed", "0 1 4"),
     ("status:crashed", "4"),
+    ("status:error", "4"),
     ("status:passed", "2 3"),
     ("status:unscored", ""),
     ("metric:polite=failed", "0 1 4"),

@@ -200,7 +200,7 @@ def test_a_threshold_of_the_environment_that_is_none_is_refused(text: str) -> No
         ([CORRECT | {"name": ""}], "a name of its own"),
         ([CORRECT, CORRECT | {"name": "again"}], "two metrics of the gate are named 'names day'"),
         ([{"name": "safety", "threshold": 1.0}], "needs metrics, each with a metricName, or criteria"),
-        ([CORRECT | {"threshold": None}], "threshold is not given"),
+        ([CORRECT | {"threshold": None}], "no dimension of the gate has a threshold"),
         ([CORRECT | {"threshold": 80.0}], "threshold is 80; expected 0 to 1"),
         ([QUALITY | {"criteria": [{"id": "a"}]}], "has no text"),
         ([QUALITY | {"criterion": []}], "gate.dimensions has the key 'criterion'; known: name, threshold"),
@@ -488,6 +488,41 @@ def test_the_verdicts_are_there_as_json_and_in_the_store(
     with duckdb.connect("x.duckdb", read_only=True) as store:
         rows = store.execute("SELECT metric_name, status, threshold FROM latest_scores").fetchall()
     assert rows == [("correctness", "passed", 0.4)]
+
+
+def test_a_dimension_without_a_threshold_informs_and_stops_nobody(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told_only = SAFE | {"threshold": None}
+    bold = case("A-100 comes on Monday, a refund too.")
+
+    assert run(bold, dimensions=[CORRECT, told_only], more=("--json", "--db", "x.duckdb")) == 0
+
+    (found,) = json.loads(capsys.readouterr().out)["cases"]
+    correctness, safety = found["dimensions"]
+    assert (correctness["status"], found["passed"], found["feedback"]) == ("passed", True, "")
+    assert (safety["status"], safety["score"], safety["threshold"]) == ("informs", 0, None)
+    assert {one["status"] for one in safety["metrics"]} == {"scored"}, "no verdict of their own"
+    with duckdb.connect("x.duckdb", read_only=True) as store:
+        rows = store.execute("SELECT metric_name, status FROM latest_scores").fetchall()
+        kept = store.execute(
+            "SELECT name, status, score FROM gate_dimensions ORDER BY ALL"
+        ).fetchall()
+    assert rows == [("correctness", "passed")]
+    assert kept == [("correctness", "passed", 1.0), ("safety", "informs", 0.0)]
+    assert main(["show", "x.duckdb", "s-1"]) == 0
+    assert "safety informs 0: no refund promised" in capsys.readouterr().out
+    assert run(bold, dimensions=[CORRECT, told_only], more=("--write-baseline", "b.json")) == 0
+    assert run(bold, dimensions=[CORRECT, told_only], more=("--baseline", "b.json")) == 3
+    assert "safety" not in capsys.readouterr().out.partition("correctness\n")[2]
+
+
+def test_without_any_threshold_there_is_no_gate() -> None:
+    with pytest.raises(EvaltapError, match="no dimension of the gate has a threshold"):
+        gate(SAFE | {"threshold": None})
+    with pytest.raises(EvaltapError, match="threshold is not given; add it"):
+        gate({key: value for key, value in SAFE.items() if key != "threshold"})
+    assert gate(SAFE | {"threshold": None}, EVALTAP_GATE_SAFETY="1").thresholds == {"safety": 1.0}
 
 
 def test_no_report_contradicts_the_gate(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from evaltap.evaluator.filters.choice import Choice
 from evaltap.evaluator.filters.language import parse_filter
 from evaltap.evaluator.filters.listing import list_cases
+from evaltap.evaluator.filters.restricted import restricted_to_case
 from evaltap.evaluator.live.summary_keeper import SummaryKeeper, Ticks
 from evaltap.evaluator.maintenance.erasure import Subject, erase_from_store, find_in_store
 from evaltap.evaluator.maintenance.pruning import prune
@@ -365,3 +366,25 @@ def test_the_consumer_keeps_them_once_a_second_and_tells_what_is_new(store: Stor
     keeper.close()
 
     assert_true(store)
+
+
+def test_the_rows_of_one_case_are_those_of_the_file_whatever_the_summaries_know(
+    store: Store,
+) -> None:
+    traffic = Rows(store)
+    for turn in ("t-1", "t-2"):
+        for case in ("a-1", "a-2", "b-1"):
+            traffic.turn(case, turn)
+            traffic.score(case, turn, "failed")
+    Summaries(store).refresh()
+    traffic.turn("a-1", "t-1")  # a revision that the summaries do not know, of a case that they do
+    traffic.turn("a-3", "t-1")
+    traffic.score("a-1", "t-1", "passed")
+    tables = ("turns", "cases", "scores", "turn_scores")
+    for case in ("a-1", "a-2", "a-3", "b-1", "none"):
+        expected = {t: store.rows(f"FROM {t} WHERE eval_id = $id", {"id": case}) for t in tables}
+
+        with restricted_to_case(store, (app_of(case), "live", case)):
+            assert {table: store.rows(f"FROM {table}") for table in tables} == expected
+
+    assert store.rows("SELECT count(DISTINCT eval_id) FROM turns") == [(4,)]

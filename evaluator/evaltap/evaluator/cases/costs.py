@@ -1,7 +1,7 @@
 """What a turn cost: as its telemetry says, else computed from its tokens and list prices.
 
 Prices are those of the package genai-prices, which carries its table with it: nothing here uses a network.
-A computed cost knows no discount, of caches, batches or contracts.
+Tokens of a cache cost what the table says; of batches and contracts a computed cost knows nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,13 +11,14 @@ from typing import Any, Final, NamedTuple
 Telemetry = Mapping[str, Any]
 """The `telemetry` of a turn, as JSON."""
 
-Price = Callable[[int, int], float]
-"""Returns USD for input and output tokens."""
+Price = Callable[[int, int, int, int], float]
+"""Returns USD for input and output tokens, and for those of the input that a cache gave and took."""
 
 MARK: Final = '"costUsd":"synthesized"'
 """How `capture` of a landed turn says that its cost was computed."""
 
 _MOST_MODELS: Final = 4096
+_COUNTS: Final = ("inputTokens", "outputTokens", "cachedTokens", "cacheWriteTokens")
 
 
 class ModelUsage(NamedTuple):
@@ -26,6 +27,9 @@ class ModelUsage(NamedTuple):
     model: str
     input_tokens: int | None
     output_tokens: int | None
+    cached_tokens: int | None = None
+    """Of the input tokens, those that were read from the provider's cache."""
+    cache_write_tokens: int | None = None
 
 
 def cost_of(telemetry: Telemetry) -> float | None:
@@ -34,7 +38,7 @@ def cost_of(telemetry: Telemetry) -> float | None:
     if given is not None:
         return float(given)
     usage = [
-        ModelUsage(str(one.get("model")), one.get("inputTokens"), one.get("outputTokens"))
+        ModelUsage(str(one.get("model")), *(one.get(name) for name in _COUNTS))
         for one in telemetry.get("usage") or ()
     ]
     return computed_cost(
@@ -56,11 +60,11 @@ def computed_cost(
     if not each and len(models) == 1:
         each = [ModelUsage(models[0], input_tokens, output_tokens)]
     total = 0.0
-    for model, inputs, outputs in each:
+    for model, inputs, outputs, cached, written in each:
         price = _price_of(model) if inputs is not None and outputs is not None else None
         if price is None:
             return None
-        total += price(inputs or 0, outputs or 0)
+        total += price(inputs or 0, outputs or 0, cached or 0, written or 0)
     return total if each else None
 
 
@@ -79,12 +83,25 @@ def _price_of(model: str) -> Price | None:
     if first is None or second is None:
         return None
 
-    def tiered(inputs: int, outputs: int) -> float:
-        used = Usage(input_tokens=inputs, output_tokens=outputs)
+    def listed(inputs: int, outputs: int, cached: int, written: int) -> float:
+        # A count that contradicts the others, more cached than all, is not priced apart.
+        known = cached + written <= inputs
+        used = Usage(
+            input_tokens=inputs,
+            output_tokens=outputs,
+            cache_read_tokens=cached if known else 0,
+            cache_write_tokens=written if known else 0,
+        )
         return float(calc_price(used, model).total_price)
 
     try:
         per_input, per_output = float(first) / 1e6, float(second) / 1e6  # type: ignore[arg-type]
     except TypeError:  # a price with tiers
-        return tiered
-    return lambda inputs, outputs: inputs * per_input + outputs * per_output
+        return listed
+
+    def flat(inputs: int, outputs: int, cached: int, written: int) -> float:
+        if cached or written:
+            return listed(inputs, outputs, cached, written)
+        return inputs * per_input + outputs * per_output
+
+    return flat

@@ -43,6 +43,8 @@ def gated_side(gate: Gate, cases: Sequence[GatedCase], name: str) -> Side:
         seen[key] += 1
         trial = str(seen[key])
         for one in result.dimensions:
+            if one.threshold is None:
+                continue  # it only informs
             verdict = (one.status.value, one.score, one.threshold)
             rows.append(ScoreRow(key, trial, one.name, digests[one.name], *verdict))
         for metric in result.score.metrics:

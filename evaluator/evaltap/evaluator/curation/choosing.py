@@ -10,7 +10,7 @@ from evaltap.evaluator.cases.language import language_of
 from evaltap.evaluator.curation.grouping import Block, Likeness, Said, TurnGroup, turn_groups
 from evaltap.evaluator.curation.picks import Offer, TurnKey, offered
 from evaltap.evaluator.curation.recipe import Pick, Recipe
-from evaltap.evaluator.curation.said import said_by, said_in
+from evaltap.evaluator.curation.said import SaidTurns
 from evaltap.evaluator.curation.texts import SimilarTexts, normal
 from evaltap.evaluator.evalsets.content import expected_turns, message_text, tool_path
 from evaltap.evaluator.evalsets.files import read_set
@@ -44,7 +44,8 @@ class Choices:
 def choose(store: StoreReader, recipe: Recipe, progress: Progress = lambda _: None) -> Choices:
     """Return the turns that a recipe picks, in the order of its picks."""
     offers = [offered(store, recipe, pick) for pick in recipe.picks]
-    said = said_by(store, sorted({offer.key for offers_ in offers for offer in offers_}))
+    window = SaidTurns(store, recipe)
+    said = window.of(sorted({offer.key for offers_ in offers for offer in offers_}))
     groups: list[TurnGroup] = []
     if recipe.radius is not None:
         groups = turn_groups(said.values(), Likeness(recipe.radius, recipe.semantic), progress)
@@ -57,7 +58,7 @@ def choose(store: StoreReader, recipe: Recipe, progress: Progress = lambda _: No
         filling.label(offers_)
     chosen = list(filling.chosen.values())
     if recipe.radius is not None and chosen:
-        _count_alike(store, recipe, chosen)
+        _count_alike(window, recipe.radius, chosen)
     else:
         for one in chosen:
             one.weight = one.said.weight
@@ -175,7 +176,7 @@ def _new(
     return [offer for offer in offers if is_new(offer)]
 
 
-def _count_alike(store: StoreReader, recipe: Recipe, chosen: Sequence[Chosen]) -> None:
+def _count_alike(window: SaidTurns, radius: float, chosen: Sequence[Chosen]) -> None:
     """Set what each chosen turn stands for: the turns of its block that it is the nearest to."""
     blocks: dict[Block, list[Chosen]] = {}
     for one in chosen:
@@ -187,12 +188,12 @@ def _count_alike(store: StoreReader, recipe: Recipe, chosen: Sequence[Chosen]) -
     for one in chosen:
         one.weight, one.members = 0.0, 0
     nearest: dict[tuple[Block, str], Chosen | None] = {}
-    for said in said_in(store, recipe, list(blocks)):
+    for said in window.in_blocks(list(blocks)):
         place = (said.block, normal(said.text))
         if place not in nearest:
             similar = indexes[said.block].to_text(place[1])
             best = int(similar.argmax())
-            near = similar[best] >= (recipe.radius or 0)
+            near = similar[best] >= radius
             nearest[place] = blocks[said.block][best] if near else None
         if (taken := nearest[place]) is not None:
             taken.weight += said.weight

@@ -1,6 +1,5 @@
 """The languages of what users said, as a temporary table that estimates join."""
 
-import re
 from typing import Final
 
 from evaltap.evaluator.cases.language import language_of
@@ -18,11 +17,6 @@ WHERE user_text IS NOT NULL
   AND hash(user_text) NOT IN (SELECT text FROM estimate_languages)
 GROUP BY 1
 """
-
-
-def names_language(where: str) -> bool:
-    """Tell whether an SQL condition may look at the language of a turn."""
-    return re.search(r"\blanguage\b", where, re.IGNORECASE) is not None
 
 
 def write_languages(store: StoreReader, scope: Scope) -> None:

@@ -1,5 +1,6 @@
 """The turns of an estimate as a table: slices, session, probability, and whether they have the signal."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -36,13 +37,21 @@ _JOINED: Final[Mapping[Join, tuple[str, str]]] = {
     ),
     Join.FEEDBACK: (
         "f.complaints",
-        """LEFT JOIN (
-          SELECT app_name, eval_set_id, eval_id, invocation_id, count(*) AS complaints
-          FROM v_feedback WHERE NOT positive GROUP BY ALL
-        ) f USING (app_name, eval_set_id, eval_id, invocation_id)""",
+        "LEFT JOIN v_turn_feedback f USING (app_name, eval_set_id, eval_id, invocation_id)",
     ),
     Join.LANGUAGES: ("g.language", languages.JOIN),
 }
+
+_NAMES: Final[Mapping[Join, re.Pattern[str]]] = {
+    join: re.compile(rf"\b(?:{names})\b", re.IGNORECASE)
+    for join, names in {
+        Join.CASES: "service|framework",
+        Join.CALLS: "tools|failed_calls",
+        Join.FEEDBACK: "complaints",
+        Join.LANGUAGES: "language",
+    }.items()
+}
+"""What a condition has to name for a join to be needed: each takes a look at another table."""
 
 _SCORES: Final[Mapping[Unit, str]] = {
     Unit.TURN: """
@@ -155,9 +164,7 @@ def choose_turns(
 def _joins(scope: Scope, by: Sequence[str], signal: Signal) -> set[Join | None]:
     """Return what slices and the signal look at, and what a condition may look at."""
     found = {DIMENSIONS[name].join for name in by} | {signal.join}
-    if scope.where:
-        found |= {Join.CASES, Join.CALLS, Join.FEEDBACK}
-    return found | {Join.LANGUAGES} if languages.names_language(scope.where) else found
+    return found | {join for join, names in _NAMES.items() if names.search(scope.where)}
 
 
 def _chosen(scope: Scope, joins: set[Join | None], unit: Unit) -> str:

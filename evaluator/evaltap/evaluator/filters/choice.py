@@ -23,8 +23,9 @@ _SORTED: Final = {
 }
 
 _INDEXED: Final = f"""SELECT {KEYS}, first_at, last_at, cost_usd, latency_ms, turns, lowest,
-       nullif(len(failed) + len(errored), 0) AS not_passed, count(*) OVER () AS matched
-FROM case_index"""
+       nullif(len(failed) + len(errored), 0) AS not_passed, (SELECT count(*) {{chosen}}) AS matched
+{{chosen}}"""
+# Counted apart: a window would hold all cases that fit before the first are known.
 
 _FROM_ROWS: Final = f"""SELECT *, count(*) OVER () AS matched FROM (
   SELECT {KEYS}, min(coalesce(started_at, landed_at)) AS first_at,
@@ -106,7 +107,8 @@ def fitting_query(
         turns = f"SELECT {KEYS} FROM ({turns_with(choice.where)}) WHERE (\n{choice.where}\n)"
         joins.append(f"SEMI JOIN ({turns}) USING ({KEYS})")
     if indexed:
-        statement = f"{_INDEXED} {' '.join(joins)} WHERE {' AND '.join(conditions)}"
+        chosen = f"FROM case_index {' '.join(joins)} WHERE {' AND '.join(conditions)}"
+        statement = _INDEXED.format(chosen=chosen)
     else:
         ranked = _LOWEST if choice.filter.sort in ("worst", "score") else ""
         statement = f"{_FROM_ROWS.format(chosen=' '.join(joins))} {ranked}"

@@ -54,7 +54,7 @@ def _status(term: Term, bound: Bound) -> str:
     conditions = {
         "failed": "len(failed) > 0 OR errors > 0",
         "crashed": "severity = 5",
-        "error": "len(errored) > 0",
+        "error": "len(errored) > 0 OR severity = 5",
         "not_evaluated": "len(not_evaluated) > 0",
         "passed": "len(passed) > 0 AND len(failed) + len(errored) + len(not_evaluated) = 0",
         "unscored": "len(passed) + len(failed) + len(errored) + len(not_evaluated) = 0",

@@ -21,7 +21,8 @@ _BOUND: Final = re.compile(r"(?P<name>.+?)(?P<operator><=|>=|=|<|>)(?P<value>.+)
 SORTS: Final = ("newest", "oldest", "worst", "cost", "latency", "score")
 
 FIELDS: Final[Mapping[str, str]] = {
-    "status": "failed, error, not_evaluated, crashed, passed or unscored under some metric",
+    "status": "failed, error, not_evaluated, crashed, passed or unscored under some metric; runs that crashed"
+    " are failed and error, too",
     "metric": "NAME=STATUS: the status under one metric",
     "score": "NAME<0.5: the score under one metric; also <=, >, >=, =",
     "tool": "a tool that was called; * stands for any letters",

@@ -1,6 +1,7 @@
 """A store that shows the chosen cases only, so that every report and export can be of a part."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from evaltap.evaluator.cases.identity import CaseKey
@@ -10,7 +11,8 @@ from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.opening import NAME
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.shards import ShardedStore
-from evaltap.evaluator.summaries.summaries import catch_up
+from evaltap.evaluator.summaries.marks import are_current, read_marks
+from evaltap.evaluator.summaries.summaries import catch_up, key_of_case
 from evaltap.schemas.errors import InputError
 
 
@@ -91,6 +93,57 @@ def restrict(
         raise
     return reader
 
+
+@contextmanager
+def restricted_to_case(reader: StoreReader, key: CaseKey) -> Iterator[None]:
+    """Have a reader see the turns and scores of one case only in the block, by copies of its few rows.
+
+    Where the summaries know how old the case is, no more of the file is read than that.
+    """
+    copies = _copies(reader, key)
+    names = dict(zip(("app", "eval_set", "eval_id"), key, strict=True))
+    try:
+        for table, condition in copies.items():
+            reader.execute(
+                f"CREATE TEMP TABLE {table} AS FROM {NAME}.main.{table}"
+                f" WHERE {_IS_CASE} AND ({condition})",
+                names,
+            )
+        yield
+    finally:
+        for table in copies:
+            reader.execute(f"DROP TABLE IF EXISTS temp.{table}")
+
+
+def _copies(reader: StoreReader, key: CaseKey) -> dict[str, str]:
+    """Return the tables to copy from, each with a condition that all rows of the case meet."""
+    marks = read_marks(reader)
+    names = dict(zip(("app", "eval_set", "eval_id"), key, strict=True))
+    ages = reader.rows(_AGE, names) if marks is not None and are_current(reader) else []
+    landed = scored = "TRUE"
+    if marks is not None and ages:
+        first_seq, last_seq, first_scored, last_scored = ages[0]
+        if first_seq is not None:
+            landed = _between("landed_seq", first_seq, last_seq, marks.landed_seq)
+        if first_scored is not None:
+            times = (f"TIMESTAMP '{at}'" for at in (first_scored, last_scored, marks.scored_at))
+            scored = _between("scored_at", *times)
+    return {"turns": landed, "scores": scored, "turn_scores": scored, "cases": _SINCE_ITS_TURNS}
+
+
+def _between(column: str, first: object, last: object, mark: object) -> str:
+    """Return a condition for rows of a known age, and for those that are newer than the summaries."""
+    return f"{column} BETWEEN {first} AND {last} OR {column} > {mark}"
+
+
+_IS_CASE = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
+
+_AGE = f"""
+SELECT first_seq, last_seq, first_scored_at, last_scored_at FROM case_index
+WHERE case_key = {key_of_case("$app", "$eval_set", "$eval_id")}
+"""
+
+_SINCE_ITS_TURNS = "landed_at >= coalesce((SELECT min(landed_at) FROM turns), landed_at)"
 
 # A view that stands in for a table before all others, in the views of the file, too.
 _TABLES_OF_CASES = f"""

@@ -123,11 +123,15 @@ def _status(term: Term, bound: Bound) -> str:
                 f"SELECT {KEYS} FROM latest_scores GROUP BY ALL HAVING bool_and(status = 'passed')"
             )
         else:
-            statuses = bound(list(_STATUSES.get(value, (value,))))
+            statuses = bound(["error", "crashed"] if value == "error" else _meant(value))
             parts.append(_scored(f"status IN {statuses}::VARCHAR[]"))
-        if value in ("crashed", "failed"):
+        if value in ("crashed", "failed", "error"):
             parts.append(_turns("status IN ('error', 'incomplete')"))
     return " UNION ALL ".join(parts)
+
+
+def _meant(status: str) -> list[str]:
+    return list(_STATUSES.get(status, (status,)))
 
 
 def _reviewed(term: Term, bound: Bound) -> str:
@@ -149,7 +153,7 @@ def _label(term: Term, bound: Bound) -> str:
 
 
 def _metric(term: Term, bound: Bound) -> str:
-    statuses = [one for value in term.values for one in _STATUSES.get(value, (value,))]
+    statuses = [one for value in term.values for one in _meant(value)]
     name = bound(term.name)
     return _scored(f"metric_name = {name} AND status IN {bound(statuses)}::VARCHAR[]")
 

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from evaltap.evaluator.contract.context import Services, Status
 from evaltap.evaluator.contract.errors import MetricError
@@ -22,6 +22,7 @@ from evaltap.schemas.formats.gate import GateDimension, GateFile
 from evaltap.schemas.formats.metric import Criterion, EvalMetric, LlmJudgeCriterion
 from evaltap.schemas.formats.model import Json
 
+INFORMS: Final = "informs"
 GateStatus = Literal["passed", "failed", "incomplete"]
 
 
@@ -33,9 +34,16 @@ class DimensionResult:
     status: Status
     score: float | None
     """The mean over the metrics; None when one of them has no score."""
-    threshold: float
+    threshold: float | None
+    """None: the dimension informs and stops nobody."""
     reason: str
     outcomes: tuple[MetricOutcome, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The status in a word; `informs` of a score that no threshold is set for."""
+        scored = self.threshold is None and self.status is Status.PASSED
+        return INFORMS if scored else self.status.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,7 @@ class GateResult:
 
     @property
     def passed(self) -> bool:
-        """Whether every dimension passed."""
+        """Whether every dimension with a threshold passed."""
         return self.status == "passed"
 
     def data(self) -> dict[str, Json]:
@@ -66,14 +74,15 @@ class GateResult:
             "dimensions": [
                 {
                     "name": one.name,
-                    "status": one.status.value,
+                    "status": one.verdict,
                     "score": one.score,
                     "threshold": one.threshold,
                     "reason": one.reason,
                     "metrics": [
                         {
                             "metricName": outcome.name,
-                            "status": outcome.status.value,
+                            # Under its own threshold, which does not matter here, it may have failed.
+                            "status": outcome.status.value if outcome.score is None else "scored",
                             "score": outcome.score,
                             "reason": outcome.reason,
                         }
@@ -125,8 +134,14 @@ class Gate:
                 f"the gate has the dimensions {', '.join(map(repr, names)) or 'none'}; give it at "
                 "least one, each with a name of its own"
             )
-        self.thresholds = {one.name: _threshold(one, environ) for one in spec.dimensions}
-        members = [_metrics(one, self.thresholds[one.name], spec) for one in spec.dimensions]
+        self._thresholds = {one.name: _threshold(one, environ) for one in spec.dimensions}
+        self.thresholds = {
+            name: threshold for name, threshold in self._thresholds.items() if threshold is not None
+        }
+        """Of the dimensions that decide."""
+        if not self.thresholds:
+            raise MetricError("no dimension of the gate has a threshold; give one at least")
+        members = [_metrics(one, self._thresholds[one.name] or 0, spec) for one in spec.dimensions]
         self.spec = spec
         metrics = [metric for part in members for metric in part]
         doubled = sorted({one.metric_name for one in metrics if _count(metrics, one) > 1})
@@ -136,7 +151,9 @@ class Gate:
         self.members = {
             one.name: tuple(metric.metric_name for metric in part)
             for one, part in zip(spec.dimensions, members, strict=True)
+            if one.name in self.thresholds
         }
+        """The metrics of the dimensions that decide."""
         self.scorer = CaseScorer(metrics, services=services, registry=registry)
 
     def evaluate(self, case: EvalCase | Mapping[str, Json]) -> GateResult:
@@ -149,9 +166,9 @@ class Gate:
             _dimension(name, threshold, [next(outcomes) for _ in range(size)])
             if score.metrics
             else DimensionResult(name, unpaired, None, threshold, score.error_message, ())
-            for (name, threshold), size in zip(self.thresholds.items(), self._sizes, strict=True)
+            for (name, threshold), size in zip(self._thresholds.items(), self._sizes, strict=True)
         )
-        found = {one.status for one in dimensions}
+        found = {one.status for one in dimensions if one.threshold is not None}
         status: GateStatus = "passed" if found == {Status.PASSED} else "incomplete"
         if found & {Status.FAILED, Status.CRASHED}:
             status = "failed"
@@ -163,7 +180,8 @@ def variable_of(dimension: str) -> str:
     return "EVALTAP_GATE_" + re.sub(r"[^A-Z0-9]", "_", dimension.upper())
 
 
-def _threshold(dimension: GateDimension, environ: Mapping[str, str]) -> float:
+def _threshold(dimension: GateDimension, environ: Mapping[str, str]) -> float | None:
+    """Return from which score a dimension passes, None where it only informs."""
     variable = variable_of(dimension.name)
     text = environ.get(variable, "").strip()
     where, given = f"dimension '{dimension.name}': threshold", dimension.threshold
@@ -173,8 +191,12 @@ def _threshold(dimension: GateDimension, environ: Mapping[str, str]) -> float:
             given = float(text)
         except ValueError:
             raise ConfigurationError(f"{where} is '{text}'; expected 0 to 1") from None
+    if given is None and dimension.informs:
+        return None
     if given is None:
-        raise MetricError(f"{where} is not given; add it, from 0 to 1, or set {variable}")
+        raise MetricError(
+            f"{where} is not given; add it, from 0 to 1 (null: it only informs), or set {variable}"
+        )
     if not 0 <= given <= 1:
         raise ConfigurationError(f"{where} is {given:g}; expected 0 to 1")
     return given
@@ -210,9 +232,9 @@ def _count(metrics: Sequence[EvalMetric], one: EvalMetric) -> int:
 
 
 def dimension_verdict(
-    threshold: float, members: Sequence[tuple[Status, float | None]]
+    threshold: float | None, members: Sequence[tuple[Status, float | None]]
 ) -> tuple[Status, float | None]:
-    """Return the status and the score of a dimension from those of its metrics."""
+    """Return the status and the score of a dimension from its metrics; without a threshold it passes."""
     found = {status for status, _ in members}
     scores = [score for _, score in members if score is not None]
     if Status.CRASHED in found:
@@ -220,10 +242,12 @@ def dimension_verdict(
     if len(scores) < len(members):
         return (Status.ERROR if Status.ERROR in found else Status.NOT_EVALUATED), None
     score = sum(scores) / len(scores)
-    return (Status.PASSED if score >= threshold else Status.FAILED), score
+    return (Status.PASSED if threshold is None or score >= threshold else Status.FAILED), score
 
 
-def _dimension(name: str, threshold: float, outcomes: Sequence[MetricOutcome]) -> DimensionResult:
+def _dimension(
+    name: str, threshold: float | None, outcomes: Sequence[MetricOutcome]
+) -> DimensionResult:
     status, score = dimension_verdict(
         threshold, [(outcome.status, outcome.score) for outcome in outcomes]
     )
@@ -241,6 +265,8 @@ def _dimension(name: str, threshold: float, outcomes: Sequence[MetricOutcome]) -
 def _feedback(dimensions: Sequence[DimensionResult]) -> str:
     lines = []
     for one in dimensions:
+        if one.threshold is None:
+            continue
         if one.status is Status.FAILED:
             lines.append(f"- {one.name}: {one.score:.2f}, needed {one.threshold:.2f}. {one.reason}")
         elif one.status is Status.CRASHED:

@@ -128,7 +128,7 @@ def _effective(gate: Gate) -> GateFile:
             "dimensions": [
                 one.model_copy(
                     update={
-                        "threshold": gate.thresholds[one.name],
+                        "threshold": gate.thresholds.get(one.name),
                         "metrics": [keyless(metric) for metric in one.metrics],
                     }
                 )
@@ -139,12 +139,13 @@ def _effective(gate: Gate) -> GateFile:
 
 
 def _add_scores(rows: ScoreRows, identity: CaseIdentity, attempt: Attempt) -> None:
-    """Add a score for each dimension, and what judges said under the dimension's name."""
+    """Add a score for each dimension that decides, and what judges said under the dimension's name."""
     app, eval_set, eval_id, revision, _ = identity
     score = attempt.result.score
     turns = len(score.turn_ids) or len(attempt.case.get("actualConversation") or ())
     rows.case_count += 1
-    for index, one in enumerate(attempt.result.dimensions):
+    deciding = [one for one in attempt.result.dimensions if one.threshold is not None]
+    for index, one in enumerate(deciding):
         rows.scores.append(
             ScoreRow(
                 app, eval_set, eval_id, revision, index,
@@ -186,7 +187,8 @@ def _dimension(one: DimensionResult) -> tuple[str, str, float | None, float, str
         {"metricName": found.name, "score": found.score, "reason": found.reason}
         for found in one.outcomes
     ]
-    return one.name, one.status.value, one.score, one.threshold, _text(one.reason), _json(metrics)
+    threshold = one.threshold or 0.0
+    return one.name, one.verdict, one.score, threshold, _text(one.reason), _json(metrics)
 
 
 def _json(data: object) -> str:

@@ -308,7 +308,14 @@ def _cost_and_capture(
     if telemetry.cost_usd is not None or not telemetry.models:
         return telemetry.cost_usd, capture
     usage = [
-        ModelUsage(one.model, one.input_tokens, one.output_tokens) for one in telemetry.usage or ()
+        ModelUsage(
+            one.model,
+            one.input_tokens,
+            one.output_tokens,
+            one.cached_tokens,
+            one.cache_write_tokens,
+        )
+        for one in telemetry.usage or ()
     ]
     cost = computed_cost(usage, telemetry.models, telemetry.input_tokens, telemetry.output_tokens)
     if cost is None:

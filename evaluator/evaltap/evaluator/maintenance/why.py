@@ -1,11 +1,12 @@
 """Why a case has no score: looked up in the store, and in the log that it should have come from."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.filters.case_names import IS_CASE
 from evaltap.evaluator.landing.dead_letters import naming
 from evaltap.evaluator.store.queries import StoreReader
@@ -13,7 +14,7 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.log.local import open_log
 from evaltap.schemas.log.location import OTLP, KafkaLocation, LogLocation
 from evaltap.schemas.text import counted
-from evaltap.schemas.wire.record import MANIFEST_TYPE, WireRecord
+from evaltap.schemas.wire.record import FEEDBACK_TYPE, MANIFEST_TYPE, WireRecord
 
 RECORDS_PER_READ = 500
 SILENT_SECONDS = 60.0
@@ -53,14 +54,9 @@ def why(store: StoreReader, case: str, log: LogLocation | None = None) -> Answer
     Raises InputError for a `log` that cannot be read, which is only looked at when nothing has landed.
     """
     answer = Answer(case)
-    key = {"case": case}
-    answer.landed = bool(store.rows(f"SELECT 1 FROM cases WHERE {IS_CASE} LIMIT 1", key))
-    answer.metrics = [MetricAnswer(*row) for row in store.rows(_STANDING, key)]
-    answer.notes += [
-        f"{metric}: {counted(turns, 'turn')} of it not scored: {said}"
-        for metric, _, turns, said in store.rows(f"{LEFT_OUT} ORDER BY ALL", key)
-        if any(one.metric_name == metric and one.status != "not_scored" for one in answer.metrics)
-    ]
+    parameters = {"case": case}
+    answer.landed = bool(store.rows(f"SELECT 1 FROM cases WHERE {IS_CASE} LIMIT 1", parameters))
+    answer.metrics, answer.notes = _standing(store, IS_CASE, parameters)
     if answer.landed or any(one.status != "pending" for one in answer.metrics):
         if not answer.metrics:
             answer.notes.append(
@@ -70,6 +66,11 @@ def why(store: StoreReader, case: str, log: LogLocation | None = None) -> Answer
         return answer
     answer.metrics = []
     answer.notes.append("it has not landed in this file, and no file with it was scored into it")
+    ((given,),) = store.rows(f"SELECT count(*) FROM feedback WHERE {IS_CASE}", parameters)
+    if given:
+        answer.notes.append(
+            f"{counted(given, 'piece')} of feedback on it landed, without its turns"
+        )
     answer.notes.extend(_dead(store, case))
     if log is not None:
         answer.notes.append(_on_log(log, case))
@@ -77,28 +78,52 @@ def why(store: StoreReader, case: str, log: LogLocation | None = None) -> Answer
     return answer
 
 
+def standing(store: StoreReader, key: CaseKey) -> tuple[list[MetricAnswer], list[str]]:
+    """Return the status of one case under each metric, and notes on turns that rules have left out."""
+    app, eval_set_id, eval_id = key
+    named = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
+    return _standing(store, named, {"app": app, "eval_set": eval_set_id, "eval_id": eval_id})
+
+
+def _standing(
+    store: StoreReader, is_case: str, parameters: Mapping[str, str]
+) -> tuple[list[MetricAnswer], list[str]]:
+    left_out = _LEFT_OUT_TURNS.format(is_case=is_case)
+    query = _STANDING.format(is_case=is_case, left_out=left_out)
+    metrics = [MetricAnswer(*row) for row in store.rows(query, parameters)]
+    scored = {one.metric_name for one in metrics if one.status != "not_scored"}
+    return metrics, [
+        f"{metric}: {counted(turns, 'turn')} of it not scored: {said}"
+        for metric, _, turns, said in store.rows(f"{left_out} ORDER BY ALL", parameters)
+        if metric in scored
+    ]
+
+
 # The turns of a case that rules have left out, by metric version.
-LEFT_OUT = f"""
+_LEFT_OUT_TURNS = """
 SELECT metric_name, metric_digest, count(*) AS turns,
        string_agg(DISTINCT CASE reason
          WHEN 'no_rule' THEN 'no rule names it for this turn'
          WHEN 'budget' THEN 'rule ' || rule || ', the budget of the day was spent'
          ELSE 'rule ' || rule || ', rate ' || round(probability, 6)
        END, '; ') AS said
-FROM latest_decisions WHERE {IS_CASE} AND decision <> 'score'
+FROM latest_decisions WHERE {is_case} AND decision <> 'score'
 GROUP BY ALL
 """
 
 # The latest version of each metric that was applied here, and the score of the case's latest revision.
-_STANDING = f"""
+_STANDING = """
 WITH metrics AS (
   SELECT m.metric_name, m.metric_digest, r.kind
   FROM run_metrics m JOIN runs r USING (run_id)
   QUALIFY row_number() OVER (PARTITION BY m.metric_name ORDER BY r.started_at DESC) = 1
 ),
+scored AS MATERIALIZED (
+  SELECT metric_digest, revision, status, reason, scored_at FROM scores WHERE {is_case}
+),
 latest AS (
   SELECT max(revision) AS revision FROM (
-    SELECT revision FROM cases WHERE {IS_CASE} UNION ALL SELECT revision FROM scores WHERE {IS_CASE}
+    SELECT revision FROM cases WHERE {is_case} UNION ALL SELECT revision FROM scored
   )
 )
 SELECT m.metric_name,
@@ -113,13 +138,13 @@ SELECT m.metric_name,
        END
 FROM metrics m
 LEFT JOIN (
-  SELECT * FROM scores WHERE {IS_CASE} AND revision = (SELECT revision FROM latest)
+  FROM scored WHERE revision = (SELECT revision FROM latest)
   QUALIFY row_number() OVER (PARTITION BY metric_digest ORDER BY scored_at DESC) = 1
 ) s USING (metric_digest)
 LEFT JOIN (
-  SELECT metric_digest, max(revision) AS revision FROM scores WHERE {IS_CASE} GROUP BY ALL
+  SELECT metric_digest, max(revision) AS revision FROM scored GROUP BY ALL
 ) older USING (metric_digest)
-LEFT JOIN ({LEFT_OUT}) l USING (metric_digest)
+LEFT JOIN ({left_out}) l USING (metric_digest)
 ORDER BY m.metric_name
 """
 
@@ -141,7 +166,7 @@ def _dead(store: StoreReader, case: str) -> Iterator[str]:
 def _left_out(store: StoreReader) -> Iterator[str]:
     for reason, count in store.rows(_LEFT_OUT):
         what = "sampling left out" if _is_sampling(reason) else "the recorder dropped"
-        yield f"{what} {count:,} turns as {reason}; which ones is not kept"
+        yield f"{what} {counted(count, 'turn')} as {reason}; which ones is not kept"
 
 
 def _is_sampling(reason: str) -> bool:
@@ -202,4 +227,4 @@ def _on_topics(location: KafkaLocation, case: str) -> str:
 def _is_of(record: WireRecord, case: str) -> bool:
     key = (record.key or b"").decode("utf-8", "replace")
     named = key == case or key.endswith(f"/{case}")
-    return named and record.header("ce_type") != MANIFEST_TYPE
+    return named and record.header("ce_type") not in (MANIFEST_TYPE, FEEDBACK_TYPE)

@@ -67,11 +67,13 @@ class Tool(WireModel):
 
 
 class ModelUsage(WireModel):
-    """Tokens that the calls of one model took."""
+    """Tokens that the calls of one model took; those of the provider's cache are among the input."""
 
     model: str = ""
     input_tokens: Annotated[int | None, Keep] = None
     output_tokens: Annotated[int | None, Keep] = None
+    cached_tokens: Annotated[int | None, Keep] = None
+    cache_write_tokens: Annotated[int | None, Keep] = None
 
 
 class Telemetry(WireModel):

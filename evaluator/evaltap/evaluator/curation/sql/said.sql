@@ -1,4 +1,7 @@
--- Turns as they are compared; `turns`: rows of `curation_turns`, `narrowed`: which of them.
-SELECT app, eval_set_id, eval_id, invocation_id, tool_path, outcome, coalesce(user_text, ''), weight
-FROM ({turns}) {narrowed}
-ORDER BY app, eval_set_id, eval_id, invocation_id
+-- Turns as they are compared; `chosen`: rows of `window_turns`, with how much traffic each stands for.
+SELECT c.app, c.eval_set_id, c.eval_id, c.invocation_id, c.tool_path, c.outcome,
+       coalesce(t.user_text, ''), c.stands_for
+FROM ({chosen}) c JOIN turns t
+  ON t.app_name = c.app AND t.eval_set_id = c.eval_set_id AND t.eval_id = c.eval_id
+ AND t.invocation_id = c.invocation_id AND t.landed_seq = c.landed_seq
+ORDER BY ALL

@@ -6,9 +6,13 @@ these_turns AS (FROM turns SEMI JOIN listed_cases USING (app_name, eval_set_id, 
 of_turns AS (
   SELECT app_name, eval_set_id, eval_id,
          left(first(user_text ORDER BY started_at NULLS FIRST, first_landed_seq), {length}) AS opening,
-         bool_or(status IN ('error', 'incomplete')) AS crashed,
-         max(version) AS version
+         bool_or(status IN ('error', 'incomplete')) AS crashed
   FROM newest_turns
+  GROUP BY ALL
+),
+versions AS (
+  SELECT app_name, eval_set_id, eval_id, last(version ORDER BY landed_seq) AS version
+  FROM these_turns
   GROUP BY ALL
 ),
 calls AS (
@@ -58,6 +62,7 @@ SELECT app_name, eval_set_id, eval_id, l.first_at, opening, coalesce(tools, []),
        version, l.turns, l.cost_usd, l.latency_ms
 FROM listed_cases l
 JOIN of_turns USING (app_name, eval_set_id, eval_id)
+JOIN versions USING (app_name, eval_set_id, eval_id)
 LEFT JOIN of_calls USING (app_name, eval_set_id, eval_id)
 LEFT JOIN of_scores USING (app_name, eval_set_id, eval_id)
 LEFT JOIN thumbs USING (app_name, eval_set_id, eval_id)

@@ -1,14 +1,13 @@
 -- As listing.sql, from the summary that has a row for each case.
-WITH versions AS (
-  SELECT app_name, eval_set_id, eval_id, max(version) AS version
-  FROM latest_turns SEMI JOIN listed_cases USING (app_name, eval_set_id, eval_id)
-  GROUP BY ALL
+WITH listed AS (
+  SELECT *, md5_number_lower(concat_ws(chr(31), app_name, eval_set_id, eval_id)) AS case_key
+  FROM listed_cases
 )
-SELECT app_name, eval_set_id, eval_id, l.first_at, opening, tools,
+SELECT l.app_name, l.eval_set_id, l.eval_id, l.first_at, opening, tools,
        ['passed', 'unscored', 'not_evaluated', 'error', 'failed', 'crashed'][severity + 1],
        failed, CASE feedback WHEN 0 THEN 'mixed' WHEN 1 THEN 'up' WHEN -1 THEN 'down' END,
-       version, l.turns, l.cost_usd, l.latency_ms
-FROM listed_cases l
-JOIN case_index c USING (app_name, eval_set_id, eval_id)
-LEFT JOIN versions USING (app_name, eval_set_id, eval_id)
-ORDER BY l.place
+       t.version, l.turns, l.cost_usd, l.latency_ms
+FROM listed l
+JOIN case_index c USING (case_key)
+LEFT JOIN (SELECT landed_seq, version FROM turns) t ON t.landed_seq = c.last_seq
+ORDER BY place

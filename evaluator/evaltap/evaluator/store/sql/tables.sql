@@ -306,9 +306,9 @@ CREATE TABLE IF NOT EXISTS gate_dimensions (
   attempt     INTEGER NOT NULL,
   dimension_index INTEGER NOT NULL,    -- order in the gate file
   name        VARCHAR NOT NULL,
-  status      VARCHAR NOT NULL,        -- passed | failed | not_evaluated | error | crashed
+  status      VARCHAR NOT NULL,        -- passed | failed | informs (no threshold) | not_evaluated | error | crashed
   score       DOUBLE,                  -- NULL: a metric of it has none
-  threshold   DOUBLE NOT NULL,
+  threshold   DOUBLE NOT NULL,         -- 0 where it has none
   reason      VARCHAR NOT NULL,
   metrics     JSON NOT NULL,           -- [{metricName, score, reason}]: its score is their mean
   judged_at   TIMESTAMP NOT NULL

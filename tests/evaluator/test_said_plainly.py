@@ -1,0 +1,98 @@
+"""Small answers that used to be wrong: what is missing is named, what cannot be done is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cases import make_case, make_turn
+from commands import Evaltap, runner
+from evaltap.recorder import Recorder
+
+METRICS = [{"metricName": "run_succeeded", "threshold": 1}]
+
+
+@pytest.fixture
+def evaltap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Evaltap:
+    monkeypatch.chdir(tmp_path)
+    Path("m.json").write_text(json.dumps(METRICS))
+    Path("c.jsonl").write_text(json.dumps(make_case("a", [make_turn(answer="yes")])))
+    return runner(capsys)
+
+
+def test_feedback_on_a_case_that_sampling_left_out_is_not_the_case(evaltap: Evaltap) -> None:
+    recorder = Recorder("log.db", sample_rate=0.0)
+    with recorder.turn(session_id="gone", user="Hi") as turn:
+        turn.respond("Hello")
+    recorder.feedback("gone", positive=False)
+    recorder.close()
+    evaltap("consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle")
+
+    code, out, _ = evaltap("why", "x.duckdb", "gone", "--log", "log.db")
+
+    assert code == 3
+    assert "1 piece of feedback on it landed, without its turns" in out
+    assert "log.db does not hold it" in out
+    assert "sampling left out 1 turn as sampled_out" in out
+
+
+@pytest.mark.parametrize("command", ["export", "convert"])
+def test_a_dash_is_no_file(evaltap: Evaltap, command: str) -> None:
+    code, _, err = evaltap(command, "c.jsonl", "--out", "-")
+
+    assert code == 2
+    assert "argument --out: found '-'; expected a file" in err
+    assert not Path("-").exists()
+
+
+def test_an_empty_cell_is_not_a_missing_column(evaltap: Evaltap) -> None:
+    Path("q.csv").write_text("question,answer\nWhat?,x\n,hello\n")
+
+    code, _, err = evaltap("convert", "q.csv", "--out", "o.jsonl")
+
+    assert code == 2
+    assert "line 3: the column question is empty here, and it is the input" in err
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_runs_fit_a_narrow_terminal_with_their_ids_whole(
+    evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    evaltap("score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb")
+    (run,) = json.loads(evaltap("runs", "x.duckdb", "--json")[1])
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+    code, out, _ = evaltap("runs", "x.duckdb")
+
+    assert code == 0
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= columns
+    (line,) = (one for one in lines if run["run_id"] in one)
+    assert run["started_at"][5:16] in line
+
+
+def test_a_store_without_runs_says_so(evaltap: Evaltap) -> None:
+    recorder = Recorder("log.db")
+    with recorder.turn(session_id="s", user="Hi") as turn:
+        turn.respond("Hello")
+    recorder.close()
+    evaltap("consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle")
+
+    assert evaltap("runs", "x.duckdb")[1].startswith("no scoring runs yet")
+
+
+def test_runs_that_crashed_are_found_by_either_word(evaltap: Evaltap) -> None:
+    recorder = Recorder("log.db")
+    with pytest.raises(OSError), recorder.turn(session_id="s-1", user="Hi"):  # noqa: PT011
+        raise OSError("disk")
+    with recorder.turn(session_id="s-2", user="Hi") as turn:
+        turn.respond("Hello")
+    recorder.close()
+    evaltap("consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle", "--metrics", "m.json")
+
+    for word in ("crashed", "error", "failed"):
+        out = evaltap("cases", "x.duckdb", f"status:{word}", "--json")[1]
+        assert [case["eval_id"] for case in json.loads(out)] == ["s-1"], word
+    assert evaltap("cases", "x.duckdb", "metric:run_succeeded=error", "--json")[1].strip() == "[]"
