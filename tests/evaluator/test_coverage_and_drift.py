@@ -50,7 +50,7 @@ def test_the_share_that_is_covered_is_weighted_by_what_turns_stand_for() -> None
     assert [(gap.value, round(gap.share.rate * 13)) for gap in found.gaps] == [
         ("b", 10), ("", 1), ("a > b", 1),
     ]  # fmt: skip
-    assert found.gaps[0].examples == ("s-1#t-1",)
+    assert [key.name for key in found.gaps[0].examples] == ["s-1#t-1"]
     assert found.unseen == ("z",)
 
 

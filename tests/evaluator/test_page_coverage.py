@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evaltap.evaluator.page.asked import Asked
+from evaltap.evaluator.page.asked import Asked, key_of
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.views import coverage
 from evaltap.evaluator.store.database import Store
@@ -47,12 +47,40 @@ def test_what_no_set_has_is_listed_with_its_share(reader: StoreReader, tmp_path:
     assert intents.found is not None
 
 
-def test_without_a_set_the_page_says_how_to_name_one(path: Path, tmp_path: Path) -> None:
+def test_without_a_set_the_page_shows_what_a_first_one_could_hold(
+    path: Path, tmp_path: Path
+) -> None:
     with served(path, tmp_path) as site:
         answer = site.ask("/coverage")
 
     assert answer.status == 200
     assert "ui support.duckdb --set golden.evalset.json" in answer.text
+    assert "get_order › search" in answer.text or "get_order &gt; search" in answer.text
+
+
+def test_a_sample_of_what_is_not_covered_goes_to_the_basket(path: Path, tmp_path: Path) -> None:
+    with Store(path) as store, Readers(store).reading(seconds=120) as found:
+        gap = next(one for one in coverage.read(found, asked(by="tool")).gaps if one.turns >= 2)
+
+    with served(path, tmp_path) as site:
+        fields = {f"case-{number}": key for number, key in enumerate(gap.keys, start=1)}
+        answer = site.ask(
+            "/basket/pick", "POST", form={"next": "/coverage", **fields},
+            headers={"Sec-Fetch-Site": "same-origin"},
+        )  # fmt: skip
+        basket = site.ask("/basket")
+
+    assert answer.status == 303
+    assert len(gap.keys) == len(set(gap.keys)) > 1
+    assert all(key_of(key)[2] in basket.text for key in gap.keys)
+
+
+def test_an_intent_is_named_by_the_words_of_its_user(reader: StoreReader) -> None:
+    page = coverage.read(reader, asked(by="intent"))
+
+    said = {text for (text,) in reader.rows("SELECT user_text FROM turns")}
+    assert page.gaps
+    assert {gap.value for gap in page.gaps} <= said
 
 
 def test_sets_that_cannot_be_read_are_said(path: Path, tmp_path: Path) -> None:

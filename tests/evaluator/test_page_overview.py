@@ -105,6 +105,31 @@ def test_a_chosen_span_holds_its_ends_in_few_whole_buckets(at: datetime, length:
     assert (span.end - span.start) % span.width == timedelta()
 
 
+@pytest.mark.parametrize(
+    ("age", "expected"),
+    [(timedelta(minutes=5), "1h"), (timedelta(hours=3), "6h"), (timedelta(hours=20), "24h"),
+     (timedelta(days=40), "24h")],
+)  # fmt: skip
+def test_the_span_shown_first_is_no_longer_than_there_are_turns(
+    age: timedelta, expected: str
+) -> None:
+    assert (
+        traffic.shortest_with(datetime(2026, 11, 23, 10) - age, datetime(2026, 11, 23, 10))
+        == expected
+    )
+
+
+def test_applications_to_choose_from_have_names(tmp_path: Path) -> None:
+    with Store(landed(tmp_path, [Turn("Hi")], metrics=())) as store:
+        store.execute("UPDATE turns SET app_name = ''")
+        Summaries(store).refresh()
+        with Readers(store).reading() as reader:
+            page = overview.read(reader, ASKED)
+
+    assert page.apps == ()
+    assert page.turns == 1
+
+
 def test_crashes_are_among_the_reasons_without_any_metric(tmp_path: Path) -> None:
     asked = [
         Turn("Where is it?", error="TimeoutError"),

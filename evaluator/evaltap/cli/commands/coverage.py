@@ -101,11 +101,11 @@ def _print(found: "list[Coverage]") -> None:
             f" ({ends.low:.1%} to {ends.high:.1%}, {one.covered.turns:,} turns)"
         )
         for gap in one.gaps:
-            value = visible(gap.value) or "(none)"
+            value = f"{visible(gap.text)!r:.60}" if gap.text else visible(gap.value) or "(none)"
             low, high = gap.share.process
             print(
                 f"  missing {value}: {gap.share.rate:.1%} ({low:.1%} to {high:.1%}),"
-                f" for example {visible(gap.examples[0])}"
+                f" for example {visible(gap.examples[0].name)}"
             )
         if one.unseen:
             shown = ", ".join(visible(value) or "(none)" for value in one.unseen[:5])

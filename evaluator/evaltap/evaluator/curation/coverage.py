@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.values import Seen, values_of
 from evaltap.evaluator.stats.estimate import Estimate, estimate
 from evaltap.evaluator.stats.sample import Cell, Profile
 
 SHOWN_GAPS: Final = 20
-EXAMPLES: Final = 3
+EXAMPLES: Final = 5
 
 _Session = tuple[str, str, str]
 
@@ -23,17 +24,21 @@ class Gap:
     share: Estimate
     """Of the turns, of those that the sample stands for."""
     turns: int
-    examples: tuple[str, ...]
+    examples: tuple[TurnKey, ...]
+    """The first turns with this value, each of another case."""
+    text: str = ""
+    """What the user says in the turn that an intent is named by."""
 
     def data(self) -> dict[str, Any]:
         """Return it for JSON."""
         return {
             "value": self.value,
+            **({"text": self.text} if self.text else {}),
             "share": self.share.rate,
             "low": self.share.process.low,
             "high": self.share.process.high,
             "turns": self.turns,
-            "examples": list(self.examples),
+            "examples": [key.name for key in self.examples],
         }
 
 
@@ -82,16 +87,22 @@ def coverage(
     for turn, value in pairs:
         if value not in covered:
             missing[value].append(turn)
+    texts = {turn.key.name: turn.text for turn in seen} if by == "intent" else {}
     gaps = []
     heaviest = sorted(missing, key=lambda value: (-_weight(missing[value]), value))
     for value in heaviest[:SHOWN_GAPS]:
         share = share_of(pairs, {value})
         assert share is not None  # there is a turn with the value
-        names = tuple(turn.key.name for turn in missing[value][:EXAMPLES])
-        gaps.append(Gap(value, share, len(missing[value]), names))
+        turns = missing[value]
+        gaps.append(Gap(value, share, len(turns), _examples(turns), texts.get(value, "")))
     shown = {value for _, value in pairs}
     unseen = tuple(sorted(value for value in counts if value not in shown))
     return Coverage(by, share_of(pairs, covered), tuple(gaps), unseen)
+
+
+def _examples(turns: Iterable[Seen]) -> tuple[TurnKey, ...]:
+    by_case = {turn.key[:3]: turn.key for turn in reversed([*turns])}
+    return tuple([*reversed(by_case.values())][:EXAMPLES])
 
 
 def _weight(turns: Iterable[Seen]) -> float:

@@ -83,6 +83,14 @@ def _whole(at: datetime, width: timedelta) -> datetime:
     return day + (at - day) // width * width
 
 
+def shortest_with(first: datetime, end: datetime) -> str:
+    """Return the shortest of the first three spans that reaches back to a time, else `24h`.
+
+    A store that was started this morning would otherwise be one bar at the edge of an empty day.
+    """
+    return next((name for name in ("1h", "6h") if span_of(name, end).start <= first), "24h")
+
+
 def span_of(name: str, end: datetime) -> Span:
     """Return the span of a name that ends with the bucket of a time."""
     length, width = SPANS.get(name, SPANS["24h"])

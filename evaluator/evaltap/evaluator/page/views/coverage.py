@@ -1,18 +1,23 @@
 """What production has and the eval sets have not, the most frequent first."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from evaltap.evaluator.curation.coverage import Coverage, coverage
-from evaltap.evaluator.curation.values import DIMENSIONS, Period, seen_in, seen_of_set
+from evaltap.evaluator.curation.drift import Drift, Shift, drift
+from evaltap.evaluator.curation.picks import TurnKey
+from evaltap.evaluator.curation.values import DIMENSIONS, Period, Seen, seen_in, seen_of_set
 from evaltap.evaluator.evalsets.files import read_set
-from evaltap.evaluator.page.asked import Asked, Shown, link
+from evaltap.evaluator.page.asked import Asked, Shown, key_text, link
 from evaltap.evaluator.store.queries import StoreReader
 
 PERIODS: Final = {"24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 MOST_TURNS: Final = 20_000
 """More of a period are for `evaltap coverage`."""
+SURE: Final = 0.05
+"""The mix changed where chance alone would change it so much less often."""
 _TERMS: Final = {"tool": "tool", "tools": "path", "model": "model", "version": "version"}
 
 
@@ -25,6 +30,8 @@ class GapLine:
     interval: tuple[float, float]
     turns: int
     href: str
+    keys: tuple[str, ...]
+    """Some cases with it, for the basket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,7 @@ class CoveragePage:
     """What the page shows."""
 
     sets: tuple[str, ...]
-    """The files; without any there is nothing to compare with."""
+    """The files; without any, the page shows what a first set could hold."""
     by: str
     dimensions: tuple[tuple[str, str], ...]
     period: str
@@ -40,7 +47,12 @@ class CoveragePage:
     turns: int
     too_many: bool
     found: Coverage | None
+    """None without turns, or with too many of them."""
     gaps: tuple[GapLine, ...]
+    drift: Drift | None
+    """How the mix changed against the period before; None where that has no turn."""
+    shifts: tuple[Shift, ...]
+    """What changed beyond chance, with the words of intents."""
 
 
 def view(reader: StoreReader, asked: Asked) -> Shown:
@@ -53,20 +65,45 @@ def read(reader: StoreReader, asked: Asked) -> CoveragePage:
     by = asked["by"] if asked["by"] in DIMENSIONS else "tools"
     period = asked["period"] if asked["period"] in PERIODS else "7d"
     since = _end(reader, asked) - PERIODS[period]
-    ((turns,),) = reader.rows(
-        "SELECT count(*) FROM latest_turns WHERE started_at >= $since",
-        {"since": since.replace(tzinfo=None)},
-    )
-    found = None
-    if asked.sets and 0 < turns <= MOST_TURNS:
+    turns, earlier = _counts(reader, since, since - PERIODS[period])
+    found, changed, seen = None, None, list[Seen]()
+    if 0 < turns <= MOST_TURNS:
         cases = [turn for path in asked.sets for turn in seen_of_set(read_set(path).cases)]
-        found = coverage(by, seen_in(reader, Period(since)), cases)
+        seen = seen_in(reader, Period(since))
+        found = coverage(by, seen, cases)
+    if found and 0 < earlier <= MOST_TURNS:
+        before = seen_in(reader, Period(since - PERIODS[period], since))
+        (changed,) = drift([by], before, seen)
+        seen += before
     return CoveragePage(
         tuple(path.name for path in asked.sets), by,
         tuple((name, link("/coverage", by=name, period=period)) for name in DIMENSIONS), period,
         tuple((name, link("/coverage", by=by, period=name)) for name in PERIODS),
         turns, turns > MOST_TURNS, found, _gaps(found) if found else (),
+        changed, _shifts(changed, seen) if changed else (),
     )  # fmt: skip
+
+
+def _counts(reader: StoreReader, since: datetime, before: datetime) -> tuple[int, int]:
+    """Return the turns from a time on, and those between two times."""
+    ((turns, earlier),) = reader.rows(
+        "SELECT count(*) FILTER (started_at >= $since), count(*) FILTER (started_at < $since)"
+        " FROM latest_turns WHERE started_at >= $before",
+        {"since": since.replace(tzinfo=None), "before": before.replace(tzinfo=None)},
+    )
+    return turns, earlier
+
+
+def _shifts(changed: Drift, seen: Sequence[Seen]) -> tuple[Shift, ...]:
+    """Return the values whose shares differ beyond chance; none where the mix as a whole does not."""
+    if changed.p_value > SURE:
+        return ()
+    texts = {turn.key.name: turn.text for turn in seen} if changed.by == "intent" else {}
+    return tuple(
+        replace(one, value=texts.get(one.value, one.value))
+        for one in changed.shifts
+        if one.low > 0 or one.high < 0
+    )
 
 
 def _end(reader: StoreReader, asked: Asked) -> datetime:
@@ -78,16 +115,17 @@ def _end(reader: StoreReader, asked: Asked) -> datetime:
 def _gaps(found: Coverage) -> tuple[GapLine, ...]:
     return tuple(
         GapLine(
-            gap.value, gap.share.rate, (gap.share.process.low, gap.share.process.high), gap.turns,
-            link("/cases", q=_filter(found.by, gap.value, gap.examples)),
+            gap.text or gap.value, gap.share.rate, (gap.share.process.low, gap.share.process.high),
+            gap.turns, link("/cases", q=_filter(found.by, gap.value, gap.examples)),
+            tuple(key_text(key[:3]) for key in gap.examples),
         )
         for gap in found.gaps
     )  # fmt: skip
 
 
-def _filter(by: str, value: str, examples: tuple[str, ...]) -> str:
+def _filter(by: str, value: str, examples: Sequence[TurnKey]) -> str:
     """Return the filter of cases with a value; of an example's where the filter has no term for it."""
     if by in _TERMS and value and '"' not in value:
         return f'{_TERMS[by]}:"{value}"'
-    ids = (name.rpartition("#")[0] for name in examples)
+    ids = (key.eval_id for key in examples)
     return next((f'id:"{one}"' for one in ids if '"' not in one), "")

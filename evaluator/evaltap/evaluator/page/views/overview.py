@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.landing.seq_ranges import size
@@ -123,17 +123,19 @@ def view(reader: StoreReader, asked: Asked) -> Shown:
 
 def read(reader: StoreReader, asked: Asked) -> Overview:
     """Return the overview of the span, application and metric that are asked for."""
-    app, name = asked["app"], asked["range"] or "24h"
+    app = asked["app"]
     spans = tuple((one, link("/", range=one, app=app)) for one in traffic.SPANS)
-    ((made, landed, last),) = reader.rows(
+    ((made, landed, first, last),) = reader.rows(
         "SELECT (SELECT count(*) > 0 FROM page_marks), (SELECT count(*) > 0 FROM cases),"
-        " (SELECT max(bucket) FROM turns_by_hour)"
+        " min(bucket), max(bucket) FROM turns_by_hour"
     )
     if not made or last is None:
         return Overview(
             made, landed, None, spans, (), app, "", False, 0, (), (), (), (), (), None, 0
         )
-    span = _between(asked) or traffic.span_of(name, _end(reader, asked, last))
+    end = _end(reader, asked, last)
+    name = asked["range"] or traffic.shortest_with(_minute(reader, "min", first), end)
+    span = _between(asked) or traffic.span_of(name, end)
     rows = traffic.turn_rows(reader, span, app)
     scores = traffic.newest_versions(traffic.score_rows(reader, span, app))
     before = traffic.rates(traffic.newest_versions(traffic.score_rows(reader, span.before, app)))
@@ -143,7 +145,10 @@ def read(reader: StoreReader, asked: Asked) -> Overview:
     tools = traffic.tools(reader, span, app)
     turns, weight = sum(row["turns"] for row in rows), sum(row["weight"] for row in rows)
     apps = tuple(
-        one for (one,) in reader.rows("SELECT DISTINCT app_name FROM turns_by_hour ORDER BY 1")
+        one
+        for (one,) in reader.rows(
+            "SELECT DISTINCT app_name FROM turns_by_hour WHERE app_name != '' ORDER BY 1"
+        )
     )
     delivery = _delivery(reader)
     return Overview(
@@ -190,10 +195,17 @@ def _end(reader: StoreReader, asked: Asked, last: datetime) -> datetime:
     now = asked.now.astimezone(UTC).replace(tzinfo=None)
     if asked.live:
         return now
-    ((latest,),) = reader.rows(
-        "SELECT max(bucket) FROM turns_by_minute WHERE bucket >= $hour", {"hour": last}
+    return min(now, _minute(reader, "max", last) + timedelta(minutes=1))
+
+
+def _minute(reader: StoreReader, which: Literal["min", "max"], hour: datetime) -> datetime:
+    """Return the first or last minute with a turn of an hour."""
+    ((found,),) = reader.rows(
+        f"SELECT {which}(bucket) FROM turns_by_minute"
+        " WHERE bucket >= $hour AND bucket < $hour + INTERVAL 1 HOUR",
+        {"hour": hour},
     )
-    return min(now, (latest or last) + timedelta(minutes=1))
+    return found or hour
 
 
 def _chosen(found: Sequence[MetricRate], wanted: str) -> MetricRate | None:
