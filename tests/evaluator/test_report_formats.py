@@ -330,12 +330,17 @@ def test_every_chart_has_a_text_for_those_who_do_not_see_it(report: Report) -> N
 
 
 def test_the_page_holds_the_evidence_of_every_case_that_has_room(report: Report) -> None:
-    blocks = Page(html(report)).scripts
+    text = html(report)
+    blocks = Page(text).scripts
 
     first = json.loads(blocks["details-0"])
     assert len(first) == len(report.cases)
     bad = next(case for case, row in zip(first, report.cases, strict=True) if row.eval_id == "bad")
-    assert [step["kind"] for step in bad["turns"][0]["steps"]] == ["changed", "extra"]
+    assert bad["turns"][0]["user"]
+    place = [case.eval_id for case in report.cases].index("bad")
+    _, calls = text.split(f'<template id="calls-{place}-0">')
+    kinds = re.findall(r'<li class="step (\w+)"', calls.partition("</template>")[0])
+    assert kinds == ["changed", "extra"]
     votes = [vote for case in first for cell in case["cells"] for vote in cell.get("votes", ())]
     assert "it is named" in {vote.get("reason") for vote in votes}
 

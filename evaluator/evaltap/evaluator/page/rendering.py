@@ -14,8 +14,8 @@ from jinja2 import Environment
 from evaltap.evaluator.page.asked import Asked, Shown, link
 from evaltap.evaluator.page.keys import KEYS
 from evaltap.evaluator.page.statements import Statement
-from evaltap.evaluator.reports.charts import STATUS_WORDS, amount, duration, money
-from evaltap.evaluator.reports.html import templates
+from evaltap.evaluator.reports.charts import STATUS_WORDS, amount, money
+from evaltap.evaluator.reports.html import DIFF_STYLE, templates
 
 STATIC: Final = Path(__file__).parent / "static"
 SCRIPTS: Final = ("htmx.min.js", "hx-csp.min.js", "live.js", "page.js")
@@ -59,7 +59,7 @@ class Frame:
 @cache
 def asset(name: str) -> str:
     """Return the address of a static file; it changes with its content, so it may be kept for ever."""
-    digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+    digest = hashlib.sha256(_file(name).read_bytes()).hexdigest()[:12]
     stem, _, ending = name.rpartition(".")
     return f"/static/{stem}.{digest}.{ending}"
 
@@ -68,7 +68,12 @@ def asset(name: str) -> str:
 def assets() -> Mapping[str, Path]:
     """Return the static files by their addresses."""
     endings = (".js", ".css", ".svg")
-    return {asset(file.name): file for file in STATIC.iterdir() if file.suffix in endings}
+    files = [DIFF_STYLE, *(file for file in STATIC.iterdir() if file.suffix in endings)]
+    return {asset(file.name): file for file in files}
+
+
+def _file(name: str) -> Path:
+    return DIFF_STYLE if name == DIFF_STYLE.name else STATIC / name
 
 
 @cache
@@ -76,7 +81,7 @@ def environment() -> Environment:
     """Return the templates with what they may call."""
     made = templates("evaltap.evaluator.page", "templates")
     made.filters.update(
-        amount=amount, duration=duration, money=money, number=number, percent=percent, when=when,
+        amount=amount, money=money, number=number, percent=percent, when=when,
         day_time=day_time,
     )  # fmt: skip
     made.globals.update(

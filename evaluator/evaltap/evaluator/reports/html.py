@@ -1,8 +1,8 @@
 """One self-contained HTML file: overview with charts, every case, and the evidence of each on demand.
 
 The page loads nothing.  Its policy allows only its own style and script, by their hashes, and no sink
-that would turn text into markup.  The template escapes what it is given; what the script shows, it
-takes as data from blocks of JSON and puts into text nodes only.
+that would turn text into markup.  The templates escape what they are given; what the script shows, it
+takes as data from blocks of JSON and puts into text nodes, or clones from `template` elements.
 """
 
 import base64
@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports import charts
+from evaltap.evaluator.reports.diff_lines import lines_of
 from evaltap.evaluator.reports.grouping import group_key
 from evaltap.evaluator.reports.model import SEVERITY, CaseReport, Report
 from evaltap.evaluator.reports.safe_text import visible
@@ -26,6 +27,8 @@ from evaltap.evaluator.reports.safe_text import visible
 DETAIL_BYTES: Final = 16_000_000
 """Evidence in the page: browsers read so much within a second, and only parse what is opened."""
 _PAGE: Final = Path(__file__).parent / "page"
+DIFF_STYLE: Final = _PAGE / "diff.css"
+"""The style of `_diff.html.j2`."""
 _CASES_PER_BLOCK: Final = 20
 _REASON: Final = 240
 _GROUPS: Final = 40
@@ -34,7 +37,7 @@ _NO_SECTIONS: Final = Markup("")
 
 def html(report: Report, *, sections: Markup = _NO_SECTIONS) -> str:
     """Return the page; `sections` are shown before the cases."""
-    style = stylesheet()
+    style = stylesheet() + DIFF_STYLE.read_text("utf-8")
     script = (_PAGE / "report.js").read_text("utf-8")
     blocks, shown = _detail_blocks(report.cases)
     notes = [*report.notes]
@@ -76,15 +79,19 @@ def stylesheet() -> str:
 
 
 def templates(package: str, folder: str = "page") -> Environment:
-    """Return the templates in a folder of a package; they escape what they are given."""
-    return Environment(
-        loader=PackageLoader(package, folder),
+    """Return the templates in a folder of a package, and the report's; they escape what they are given."""
+    made = Environment(
+        loader=ChoiceLoader(
+            [PackageLoader(package, folder), PackageLoader("evaltap.evaluator.reports", "page")]
+        ),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_finalize,
     )
+    made.filters["duration"] = charts.duration
+    return made
 
 
 def policy_hash(text: str) -> str:
@@ -134,17 +141,33 @@ def _index(report: Report, shown: int) -> dict[str, Any]:
     }
 
 
-def _detail_blocks(cases: Sequence[CaseReport]) -> tuple[list[Markup], int]:
+class _Block(NamedTuple):
+    """The evidence of some cases."""
+
+    data: Markup
+    calls: Markup
+    """Their tool calls, a template for each turn."""
+
+
+def _detail_blocks(cases: Sequence[CaseReport]) -> tuple[list[_Block], int]:
     """Return blocks of evidence, as many as there is room for, and of how many cases."""
-    blocks: list[Markup] = []
+    blocks: list[_Block] = []
     room, shown = DETAIL_BYTES, 0
     rest = iter([case for case in cases if case.detailed])
+    diff = templates("evaltap.evaluator.reports").get_template("_diff.html.j2").module.diff  # type: ignore[attr-defined]  # a macro
     while chunk := list(islice(rest, _CASES_PER_BLOCK)):
-        block = _script_data([_details(case) for case in chunk])
-        room -= len(block)
+        data = _script_data([_details(case) for case in chunk])
+        calls = Markup("").join(
+            Markup('<template id="calls-{0}-{1}">{2}</template>').format(
+                place, number, diff(lines_of(turn.steps), turn.compared, number + 1, f"c{place}")
+            )
+            for place, case in enumerate(chunk, start=shown)
+            for number, turn in enumerate(case.evidence)
+        )
+        room -= len(data) + len(calls)
         if room < 0:
             break
-        blocks.append(block)
+        blocks.append(_Block(data, calls))
         shown += len(chunk)
     return blocks, shown
 
@@ -161,12 +184,8 @@ def _details(case: CaseReport) -> dict[str, Any]:
 
 
 def _turn(turn: dict[str, Any]) -> dict[str, Any]:
-    for step in turn["steps"]:
-        for name in ("differences", "expected_place", "actual_place"):  # of the web page only
-            del step[name]
-        # What is equal on both sides is written once.
-        if step["kind"] == "same" and step["expected"]["arguments"] == step["actual"]["arguments"]:
-            step["expected"] = None
+    del turn["steps"], turn["compared"]  # the templates have them
+    # What is equal on both sides is written once.
     if turn["expected_answer"] == turn["answer"] and turn["answer"] is not None:
         turn["expected_answer"] = None
         turn["answer_as_expected"] = True

@@ -13,9 +13,9 @@ from evaltap.evaluator.maintenance.why import MetricAnswer, standing
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.asked import Asked, Shown, key_text, link
 from evaltap.evaluator.page.problems import problem
-from evaltap.evaluator.page.trajectory import DiffLine, lines_of
 from evaltap.evaluator.page.views.expected import Decided, decided_turns
 from evaltap.evaluator.page.views.neighbours import Neighbours, neighbours
+from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import (
     SEVERITY,
     CaseReport,

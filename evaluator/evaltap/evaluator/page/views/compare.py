@@ -13,8 +13,8 @@ from evaltap.evaluator.compare.model import CaseChange, Comparison, MetricChange
 from evaltap.evaluator.compare.sides import Side, no_turns
 from evaltap.evaluator.compare.stores import side_of
 from evaltap.evaluator.page.asked import Asked, Shown, link
-from evaltap.evaluator.page.trajectory import DiffLine, lines_of
 from evaltap.evaluator.page.views.runs import RunLine, newest_first, whole
+from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import Cell, Limits, TurnEvidence
 from evaltap.evaluator.reports.one_case import read_case
 from evaltap.evaluator.store.queries import StoreReader

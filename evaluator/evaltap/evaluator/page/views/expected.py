@@ -11,8 +11,8 @@ import orjson
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.page.asked import Asked, Shown, key_of, key_text, link
 from evaltap.evaluator.page.problems import problem
-from evaltap.evaluator.page.trajectory import DiffLine, lines_of
 from evaltap.evaluator.page.writing import CursorWriter
+from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import Limits, TurnEvidence
 from evaltap.evaluator.reports.one_case import read_case
 from evaltap.evaluator.review.queue import (

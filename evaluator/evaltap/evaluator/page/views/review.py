@@ -9,10 +9,10 @@ import orjson
 from evaltap.evaluator.filters.choice import Choice
 from evaltap.evaluator.page.asked import Asked, Shown, link
 from evaltap.evaluator.page.paging import list_page
-from evaltap.evaluator.page.trajectory import DiffLine, lines_of
 from evaltap.evaluator.page.views.case import LIMITS
 from evaltap.evaluator.page.views.cases import understood
 from evaltap.evaluator.page.writing import CursorWriter
+from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import TurnEvidence
 from evaltap.evaluator.reports.one_case import read_case
 from evaltap.evaluator.review.queue import (

@@ -1,18 +1,10 @@
 "use strict";
-// The list of cases.  Recorded text goes into text nodes only; the page's policy allows nothing else.
+// The list of cases.  Recorded text goes into text nodes, or comes escaped in templates; the page's policy allows
+// nothing else.
 (() => {
   const STATUS = ["crashed", "failed", "error", "not_evaluated", "passed"];
   const WORDS = ["crashed", "failed", "error", "not evaluated", "passed"];
   const SIGNS = ["↯", "✕", "!", "–", "✓"];
-  const KINDS = {
-    same: ["=", "as expected"],
-    changed: ["≠", "other arguments"],
-    moved: ["⇅", "out of order"],
-    missing: ["−", "missing"],
-    extra: ["+", "not expected"],
-    made: ["·", "made"],
-    left_out: ["×", "failed, not counted"],
-  };
   const PAGE = 100;
 
   const byId = (id) => document.getElementById(id);
@@ -203,7 +195,7 @@
     if (full.app) body.append(el("p", { class: "remark" }, "app ", recorded("b", "", full.app)));
     const order = full.cells.slice().sort((a, b) => STATUS.indexOf(a.status) - STATUS.indexOf(b.status));
     body.append(el("div", { class: "verdicts" }, order.map(verdict)));
-    (full.turns || []).forEach((turn, place) => body.append(turnView(turn, place)));
+    (full.turns || []).forEach((turn, place) => body.append(turnView(turn, place, callsOf(one, place))));
     if (full.note) body.append(recorded("p", "note", full.note));
     return body;
   }
@@ -258,7 +250,7 @@
 
   // -- one turn ---------------------------------------------------------------------------------
 
-  function turnView(turn, place) {
+  function turnView(turn, place, calls) {
     const use = [
       turn.latency_ms !== undefined ? duration(turn.latency_ms) : "",
       turn.cost_usd !== undefined ? money(turn.cost_usd) : "",
@@ -269,36 +261,17 @@
     const said = (name, text, kind) => (text === undefined ? null : el("div", { class: "said " + kind }, el("span", { class: "who" }, name), recorded("p", "words", text)));
     if (turn.error) parts.push(recorded("p", "note bad", turn.error));
     if (turn.gaps) parts.push(el("p", { class: "note" }, "Not captured: ", turn.gaps.join("; ")));
-    parts.push(said("user", turn.user, "user"), steps(turn));
+    parts.push(said("user", turn.user, "user"), calls);
     const answer = turn.answer === undefined ? "(no answer)" : turn.answer;
     parts.push(el("div", { class: turn.expected_answer === undefined ? "answers one" : "answers" },
       said("expected answer", turn.expected_answer, "wanted"),
       said(turn.answer_as_expected ? "answer (the expected one)" : "answer", answer, "answer")));
     return el("section", { class: "turn" }, parts);
   }
-  function steps(turn) {
-    if (!turn.steps) return turn.compared ? el("p", { class: "remark" }, "no tool calls, none expected") : el("p", { class: "remark" }, "no tool calls");
-    const columns = turn.compared ? [["expected", "wanted"], ["", "mark"], ["made", "made"]] : [["", "mark"], ["tool calls", "made"]];
-    return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": turn.compared ? "tool calls, expected and made" : "tool calls" },
-      el("table", { class: turn.compared ? "diff" : "diff calls" },
-        el("thead", {}, el("tr", {}, columns.map(([name, kind]) => el("th", { scope: "col", class: kind }, name)))),
-        el("tbody", {}, turn.steps.map((step) => stepRows(step, turn.compared)).flat())));
-  }
-  function stepRows(step, compared) {
-    const [sign, word] = KINDS[step.kind];
-    const wanted = step.kind === "same" ? step.expected || step.actual : step.expected;
-    const mark = el("td", { class: "mark", title: word }, el("span", { "aria-hidden": "true" }, sign), el("span", { class: "hidden" }, word));
-    const rows = [el("tr", { class: step.kind }, compared ? el("td", { class: "wanted" }, call(wanted, false)) : null, mark, el("td", { class: "made" }, call(step.actual, true)))];
-    if (step.changes) rows.push(el("tr", { class: step.kind + " changes" }, el("td", { colspan: compared ? "3" : "2" }, el("ul", {}, step.changes.map((text) => recorded("li", "", text))))));
-    return rows;
-  }
-  function call(one, withResult) {
-    if (!one) return el("span", { class: "none" }, "—");
-    const parts = [recorded("b", "", one.name), one.agent ? recorded("span", "remark agent", one.agent) : null];
-    if (one.arguments) parts.push(recorded("code", "", one.arguments));
-    if (withResult && one.error) parts.push(recorded("span", "failed-call", "failed: " + one.error));
-    else if (withResult && one.result) parts.push(el("details", {}, el("summary", {}, "result"), recorded("code", "", one.result)));
-    return el("div", { class: "call" }, parts);
+  // The server renders the difference; a template holds it until the case is opened.
+  function callsOf(one, place) {
+    const made = byId("calls-" + one.place + "-" + place);
+    return made ? made.content.cloneNode(true) : null;
   }
 
   // -- beginning --------------------------------------------------------------------------------
