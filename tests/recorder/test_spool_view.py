@@ -12,7 +12,7 @@ from evaltap.cli.main import main
 from evaltap.recorder.delivery.spool.spool import Spool, new_spool
 from evaltap.recorder.diagnostics import Diagnostic, log_diagnostic, log_diagnostics
 from evaltap.schemas.log.folders import spool_folder
-from evaltap.schemas.log.local import quarantine
+from evaltap.schemas.log.local import open_log, quarantine
 from topics import location
 
 LOG = "kafka://127.0.0.1:9/cases"
@@ -94,6 +94,18 @@ def test_a_spool_that_was_set_aside_as_damaged_is_a_problem_with_a_remedy(folder
     assert seen().verdict == "problem"
     assert seen().found.endswith("1 spools were damaged and set aside")
     assert f"evaltap consume --log {aside}," in seen().remedy
+
+
+def test_a_spool_whose_header_is_still_in_its_journal_can_be_set_aside(folder: Path) -> None:
+    spool = new_spool(folder)
+    log = open_log(spool.path, mode="append")  # open, so that nothing is checkpointed
+    log.append(make_records([make_case("a")]))
+
+    assert spool.path.read_bytes()[68:72] == bytes(4)
+    assert quarantine(spool.path) is not None
+
+    log.close()
+    spool.release()
 
 
 def leave(folder: Path, count: int) -> None:

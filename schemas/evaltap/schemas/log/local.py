@@ -222,8 +222,8 @@ def quarantine(path: Path) -> Path | None:
     """
     try:
         with path.open("rb") as file:
-            header = file.read(100)
-        if header[68:72] != APPLICATION_ID.to_bytes(4, "big"):
+            headers = [file.read(100), *_headers_in_journal(path)]
+        if not any(header[68:72] == APPLICATION_ID.to_bytes(4, "big") for header in headers):
             return None
         aside = path.with_name(
             f"{path.name}.bad-{time.strftime('%Y%m%dT%H%M%S')}-{uuid.uuid4().hex[:6]}"
@@ -235,6 +235,20 @@ def quarantine(path: Path) -> Path | None:
     except OSError:
         return None
     return aside
+
+
+def _headers_in_journal(path: Path) -> Iterator[bytes]:
+    """Yield the file's header as it is in its write-ahead log: until a checkpoint it may be there only.
+
+    The layout is SQLite's (https://www.sqlite.org/walformat.html): a header of 32 bytes, then frames of 24
+    bytes and a page each.
+    """
+    with suppress(FileNotFoundError), path.with_name(path.name + "-wal").open("rb") as journal:
+        page_size = int.from_bytes(journal.read(32)[8:12], "big")
+        while page_size and len(frame := journal.read(24 + 100)) == 24 + 100:
+            if frame[:4] == b"\0\0\0\1":  # of the first page
+                yield frame[24:]
+            journal.seek(page_size - 100, os.SEEK_CUR)
 
 
 def _create(path: Path) -> sqlite3.Connection:
