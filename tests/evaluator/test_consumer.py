@@ -219,7 +219,7 @@ def test_references_from_a_file_join_recorded_cases_by_eval_id(tmp_path: Path) -
     )
     with Store(":memory:") as store:
         consume(log, store, ())
-        pending = PendingScorer(store, scorer(), references=References(references))
+        pending = PendingScorer(store, scorer(), references=References.read(references))
 
         pending.score("landed", "test")
 

@@ -149,7 +149,7 @@ def test_references_that_did_not_land_are_compared_with(tmp_path: Path) -> None:
     expected = write_cases(tmp_path, cases_, "references.jsonl")
     path = support_store(tmp_path / "store", cases=landed)
     key = ("shop", "live", "s-000")
-    given = replace(asked(), references=References(expected, "eval_id"))
+    given = replace(asked(), references=References.read(expected, "eval_id"))
     with Store(path) as store, Readers(store).reading() as found:
         alone, compared = case.read(found, asked(), key), case.read(found, given, key)
 

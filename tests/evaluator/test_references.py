@@ -33,7 +33,7 @@ def joined(
     folder: Path, case: dict[str, Any], *references: dict[str, Any], join: Join = "auto"
 ) -> Any:
     """Return what `attach` says, and the first words that are expected then."""
-    found = References(file_of(folder, *references), join).attach(case)
+    found = References.read(file_of(folder, *references), join).attach(case)
     return found, [turn["userContent"]["content"] for turn in case.get("conversation") or []]
 
 
@@ -99,7 +99,7 @@ def test_what_the_user_said_must_have_been_captured(tmp_path: Path) -> None:
 
 def test_a_reference_of_an_id_that_occurs_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="'a' occurs a second time; keep one"):
-        References(file_of(tmp_path, reference("a", "1"), reference("a", "2")))
+        References.read(file_of(tmp_path, reference("a", "1"), reference("a", "2")))
 
 
 def test_files_are_joined_too_and_the_number_is_printed(

@@ -125,7 +125,7 @@ def test_opening_a_case_shows_calls_side_by_side_votes_and_answers(
     assert [text.strip()[-1] for text in calls.locator(".mark").all_inner_texts()] == ["≠", "+"]
     assert calls.nth(0).locator("del").inner_text() == '"A-100"'
     assert calls.nth(0).locator("ins").inner_text() == '"B"'
-    assert 'order_id: expected "A-100", found "B"' in calls.nth(0).text_content()
+    assert 'order_id: expected "A-100", found "B"' in (calls.nth(0).text_content() or "")
     details.locator("summary", has_text="1 vote").click()
     assert "the judge's own words" in details.locator(".votes").first.inner_text()
     assert details.locator(".answers .words").all_text_contents() == ["else", "done"]

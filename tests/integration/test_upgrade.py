@@ -13,7 +13,10 @@ from evaltap.evaluator.store.database import SCHEMA_VERSION, Store
 from evaltap.schemas.log.local import SKIPPED_AFTER_BOOT, boot_id, open_log
 
 DATA = Path(__file__).parent.parent / "data" / "upgrade"
-LAYOUTS = sorted(path.name for path in DATA.iterdir() if path.is_dir())
+LAYOUTS = sorted(
+    (path.name for path in DATA.iterdir() if path.is_dir()),
+    key=lambda name: int(name.rpartition("-")[2]),
+)
 KEPT = (
     "cases",
     "turns",

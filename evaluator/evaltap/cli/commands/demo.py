@@ -196,14 +196,14 @@ def _scorer() -> "CaseScorer":
 def _references() -> "References":
     from evaltap.evaluator.cases.references import References
 
-    return References(HERE / "references.evalset.json")
+    return References.read(HERE / "references.evalset.json")
 
 
 def _write_report(store: "Store", path: Path) -> None:
     from evaltap.evaluator.reports.formats import write_report
     from evaltap.evaluator.reports.reader import read_report
 
-    write_report(read_report(store, references=_references()), path)
+    write_report(read_report(store), path)
 
 
 def _explain(folder: Path, turns: int, summary: "Summary") -> None:

@@ -143,6 +143,7 @@ def _load(store: "StoreReader", key: dict[str, Any]) -> dict[str, Any]:
         turn["actual"] = orjson.loads(turn.pop("actual_json"))
         turn["expected"] = orjson.loads(expected) if expected else None
         turn["capture"] = orjson.loads(turn["capture"]) if turn["capture"] else {}
+    _expect(store, key, turns)
     attempts = store.records(ATTEMPTS, key)
     for attempt in attempts:
         attempt["case"] = orjson.loads(attempt.pop("case_json"))
@@ -156,6 +157,23 @@ def _load(store: "StoreReader", key: dict[str, Any]) -> dict[str, Any]:
         "turn_scores": store.records(TURN_SCORES, key),
         "attempts": attempts,
     }
+
+
+def _expect(store: "StoreReader", key: Row, turns: Sequence[dict[str, Any]]) -> None:
+    """Give turns that landed without an expected turn those that they were scored with."""
+    from evaltap.evaluator.results.references import attach_kept
+
+    case: dict[str, Any] = {
+        "evalId": key["eval_id"],
+        "actualConversation": [turn["actual"] for turn in turns],
+    }
+    if any(turn["expected"] for turn in turns):
+        return
+    attach_kept(store, {(key["app_name"], key["eval_set_id"], key["eval_id"]): case})
+    expected = case.get("conversation") or ()
+    if len(expected) == len(turns):
+        for turn, one in zip(turns, expected, strict=True):
+            turn["expected"] = one
 
 
 class _Line(NamedTuple):

@@ -61,7 +61,7 @@ def read_references(path: Path | None, join: str) -> "References | None":
     """Read a file of expected turns; None without one."""
     from evaltap.evaluator.cases.references import References
 
-    return None if path is None else References(path, cast("Join", join))
+    return None if path is None else References.read(path, cast("Join", join))
 
 
 def add_join(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from evaltap.evaluator.batch.sampling import ScoreSampling
 from evaltap.evaluator.cases.identity import CaseKey, ChangedCases, FirstPosition
 from evaltap.evaluator.cases.references import JoinCount, References
 from evaltap.evaluator.landing.recent_cases import RecentCase
+from evaltap.evaluator.results.references import keep_references
 from evaltap.evaluator.results.runs import Run, RunKind, RunMetric, start_run
 from evaltap.evaluator.results.writer import ScoreWriter
 from evaltap.evaluator.scoring.batch import Known
@@ -78,6 +79,7 @@ class PendingScorer:
         rules: Sequence[ScoreRule] = (),
     ) -> None:
         self._store = store
+        self._references = references
         self._selection = selection or Selection()
         self._wanted = run_metrics(scorer, references)
         self._sampling = None
@@ -214,6 +216,8 @@ class PendingScorer:
     def _started(self, kind: RunKind, source: str) -> Run:
         if self._live is not None and kind == "live":
             return self._live  # to look whether it is there would wait for what is being written
+        if self._references is not None:
+            keep_references(self._store, self._references)
         run = start_run(self._store, kind, source, self._wanted)
         self._live = run if kind == "live" else None
         return run

@@ -1,10 +1,11 @@
 """Expected turns that a file gives for recorded cases."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, Self, TypeAlias, get_args
 
 import orjson
 
@@ -50,62 +51,80 @@ class References:
     A reference's expected turns are its `conversation`, or else its `actualConversation`: a recorded
     case that was found good is a reference too.  By user text, a case and a reference belong together
     when the user's first message is the same; of several references those with as many turns, and then
-    those with the same messages.  Case and white space do not count.  Raises FormatError for an eval id
-    that occurs twice.
+    those with the same messages.  Case and white space do not count.  `read` raises FormatError for an eval
+    id that occurs twice.
     """
 
-    def __init__(self, path: Path, join: Join = "auto") -> None:
-        self._join = join
-        self._turns: dict[str, list[CaseData]] = {}
+    def __init__(
+        self,
+        turns: Mapping[str, list[CaseData]],
+        join: Join = "auto",
+        said: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        """Take expected turns by eval id; `said` is `said_in` of turns whose words are not kept."""
+        self.join: Join = join
+        self.turns = turns
+        self.said = said or {eval_id: said_in(one) for eval_id, one in turns.items()}
+        self._by_text: dict[str, list[str]] = {}
+        for eval_id, words in self.said.items():
+            if words and words[0]:
+                self._by_text.setdefault(words[0], []).append(eval_id)
+
+    @classmethod
+    def read(cls, path: Path, join: Join = "auto") -> Self:
+        """Read the references of a file."""
+        found: dict[str, list[CaseData]] = {}
         for case in iter_cases(path):
-            if case["evalId"] in self._turns:
+            if case["evalId"] in found:
                 raise FormatError(
                     f"case {case['evalId']!r} occurs a second time; keep one", path=str(path)
                 )
             turns = case.get("conversation") or case.get("actualConversation") or []
-            self._turns[case["evalId"]] = turns
-        self._by_text = _by_first_text(self._turns.values())
-        held = orjson.dumps([join, self._turns])
-        self.digest = hashlib.sha256(held).hexdigest()[:16]
+            found[case["evalId"]] = turns
+        return cls(found, join)
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the references and of how cases are joined to them."""
+        held = orjson.dumps([self.join, self.turns])
+        return hashlib.sha256(held).hexdigest()[:16]
 
     def attach(self, case: CaseData) -> Found:
         """Give a case its expected turns; return by what they were found."""
-        if self._join != "user_text" and (turns := self._turns.get(case["evalId"])):
+        if self.join != "user_text" and (turns := self.turns.get(case["evalId"])):
             case["conversation"] = turns
             return "eval_id"
-        found = self._alike(case) if self._join != "eval_id" else ()
+        found = self._alike(case) if self.join != "eval_id" else ()
         if len(found) > 1:
             return "ambiguous"
         if not found:
             return "none"
-        case["conversation"] = found[0]
+        case["conversation"] = self.turns[found[0]]
         return "user_text"
 
-    def _alike(self, case: CaseData) -> Sequence[list[CaseData]]:
+    def _alike(self, case: CaseData) -> Sequence[str]:
         """Return the references whose user says what the case's user said."""
-        actual = case.get("actualConversation") or []
-        said = _user_texts(actual)
+        said = said_in(case.get("actualConversation") or [])
         found = self._by_text.get(said[0], []) if said and said[0] else []
         for narrower in (
-            [turns for turns in found if len(turns) == len(actual)],
-            [turns for turns in found if _user_texts(turns) == said],
+            [one for one in found if len(self.said[one]) == len(said)],
+            [one for one in found if self.said[one] == said],
         ):
             if len(found) > 1 and narrower:
                 found = narrower
         return found
 
 
-def _by_first_text(references: Iterable[list[CaseData]]) -> dict[str, list[list[CaseData]]]:
-    found: dict[str, list[list[CaseData]]] = {}
-    for turns in references:
-        said = _user_texts(turns)
-        if said and said[0]:
-            found.setdefault(said[0], []).append(turns)
-    return found
+def said_in(turns: Sequence[Mapping[str, Json]]) -> tuple[str, ...]:
+    """Return a hash of what the user says in each turn; empty for nothing.
+
+    Case and white space do not count.
+    """
+    return tuple(_hash(_user_text(turn)) for turn in turns)
 
 
-def _user_texts(turns: Sequence[Mapping[str, Json]]) -> list[str]:
-    return [_user_text(turn) for turn in turns]
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32] if text else ""
 
 
 def _user_text(turn: Mapping[str, Json]) -> str:

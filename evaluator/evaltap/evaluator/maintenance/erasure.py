@@ -239,6 +239,7 @@ def _theirs(table: str, subject: Subject, sessions: list[str]) -> tuple[str, dic
 _TEXTS = {
     "turns": ("actual_json", "expected_json"),
     "cases": ("case_json",),
+    "reference_cases": ("turns_json",),
     "gate_results": ("case_json", "feedback", "feedback_given"),
     "feedback": ("comment", "correction", "name", "given_by"),
 }

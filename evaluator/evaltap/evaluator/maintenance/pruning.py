@@ -90,4 +90,8 @@ def _conditions(before: datetime) -> list[tuple[str, str, dict[str, datetime]]]:
     found += [
         (table, _OLD_RUNS, given) for table in ("run_metrics", "run_ends", "gate_runs", "runs")
     ]
-    return [*found, ("dead_letters", "landed_at < $before", given)]
+    unused = (
+        "references_digest NOT IN"
+        " (SELECT references_digest FROM run_metrics WHERE references_digest IS NOT NULL)"
+    )
+    return [*found, ("reference_cases", unused, {}), ("dead_letters", "landed_at < $before", given)]

@@ -9,7 +9,7 @@ from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.reports.details import JudgeCalls, with_details
 from evaltap.evaluator.reports.evidence import Comparison, evidence_of
 from evaltap.evaluator.reports.model import CaseReport, Limits
-from evaltap.evaluator.reports.reader import choose_cases, landed_data, scored_cases
+from evaltap.evaluator.reports.reader import choose_cases, expected_data, scored_cases
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.metric import EvalMetric
 
@@ -52,7 +52,7 @@ def read_case(
     one = scored[0] if scored else CaseReport(*key, 0, "not_evaluated", ())
     calls = JudgeCalls(store, {key}, limits)
     (one,) = with_details(store, [one], calls, limits)
-    data = landed_data(store, references).get(key)
+    data = expected_data(store, references).get(key)
     if data is None:
         return replace(
             one, evidence_note="its turns have not landed here: it was scored from a file"

@@ -35,6 +35,7 @@ from evaltap.evaluator.reports.usage import (
 )
 from evaltap.evaluator.reports.wording import readable
 from evaltap.evaluator.reports.words import CaseWords, landed_words
+from evaltap.evaluator.results.references import attach_kept
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData
@@ -73,7 +74,9 @@ def read_report(
     uses = _uses(store, files)
     calls = JudgeCalls(store, detailed, limits)
     shown = with_details(store, cases[: limits.cases], calls, limits)
-    shown = _with_evidence(shown, landed_data(store, references), files, _comparison(store), limits)
+    shown = _with_evidence(
+        shown, expected_data(store, references), files, _comparison(store), limits
+    )
     words = {**files.words, **landed_words(store)}
     cases = list(_with_usage([*shown, *cases[limits.cases :]], uses, words))
     summary = summarise(store, run_id=run_id, metrics=digests)
@@ -119,7 +122,7 @@ def read_differences(
     keys = dict.fromkeys((row.app_name, row.eval_set_id, row.eval_id) for row in summary.worst)
     _choose_scores(store, summary.run_id, digests)
     choose_cases(store, keys)
-    landed = landed_data(store, references)
+    landed = expected_data(store, references)
     lacking = keys.keys() - landed.keys()
     files = FileCases(
         case_files if lacking else (), wanted=lacking, scored=(), judged=judged_cases(store)
@@ -194,18 +197,26 @@ these_turns AS (FROM turns SEMI JOIN report_cases USING (app_name, eval_set_id, 
 """
 
 
-def landed_data(
-    store: StoreReader, references: References | None = None
-) -> dict[CaseKey, CaseData]:
+def landed_data(store: StoreReader) -> dict[CaseKey, CaseData]:
     """Return the landed cases of `report_cases` with their latest turns."""
     landed = {}
     with store.unlimited_memory():
         rows = store.rows(f"WITH {_SHOWN} {sql(STORE, 'newest')} {sql(__name__, 'report_turns')}")
     for app, eval_set, eval_id, header, actual, expected in rows:
-        case = assemble(header, actual, expected)
-        if references is not None:
+        landed[app, eval_set, eval_id] = assemble(header, actual, expected)
+    return landed
+
+
+def expected_data(
+    store: StoreReader, references: References | None = None
+) -> dict[CaseKey, CaseData]:
+    """Return `landed_data`, expecting what `references` say, else what `report_scores` compared with."""
+    landed = landed_data(store)
+    if references is None:
+        attach_kept(store, landed, scores="report_scores")
+    else:
+        for case in landed.values():
             references.attach(case)
-        landed[app, eval_set, eval_id] = case
     return landed
 
 

@@ -30,6 +30,8 @@ class RunMetric:
     evaluator_name: str
     evaluator_version: str
     digest: str
+    references: str = ""
+    """The digest of the references that landed cases are compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +45,22 @@ class Run:
 
 
 def run_metric(
-    metric: EvalMetric, evaluator_name: str, evaluator_version: str, references: str = ""
+    metric: EvalMetric,
+    evaluator_name: str,
+    evaluator_version: str,
+    references: str = "",
+    placeholders: str = "",
 ) -> RunMetric:
-    """Return the metric with its digest; `references` is the digest of references given beside it."""
-    rule = (evaluator_name, evaluator_version, references)
+    """Return the metric with its digest.
+
+    `references` is the digest of references given beside it, `placeholders` whose rule it is that something
+    stands for missing ones: both make another rule of the same metric.
+    """
+    compared = f"{references} placeholders" if placeholders == "peer" else references
+    rule = (evaluator_name, evaluator_version, compared)
     text = metric_json(metric) + "\x1f".join(rule).encode()
-    return RunMetric(
-        metric, evaluator_name, evaluator_version, hashlib.sha256(text).hexdigest()[:16]
-    )
+    digest = hashlib.sha256(text).hexdigest()[:16]
+    return RunMetric(metric, evaluator_name, evaluator_version, digest, references)
 
 
 def metric_json(metric: EvalMetric) -> bytes:
@@ -106,6 +116,7 @@ def _metric_row(run_id: str, index: int, metric: RunMetric) -> tuple[object, ...
         metric.metric.threshold,
         metric.digest,
         metric_json(metric.metric).decode(),
+        metric.references or None,
     )
 
 

@@ -13,13 +13,8 @@ def run_metrics(scorer: CaseScorer, references: References | None = None) -> lis
             metric,
             metric.evaluator_name or metric.metric_name,
             versions[metric.metric_name],
-            _compared_with(scorer, references),
+            references.digest if references else "",
+            scorer.placeholders,
         )
         for metric in scorer.metrics
     ]
-
-
-def _compared_with(scorer: CaseScorer, references: References | None) -> str:
-    """Return what makes another rule of the same metric: the references, and what stands for missing ones."""
-    digest = references.digest if references else ""
-    return f"{digest} placeholders" if scorer.placeholders == "peer" else digest

@@ -35,7 +35,7 @@ from evaltap.evaluator.store.results_folder import (
     trusted_folder,
 )
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 WRITING_MEMORY = "160MB"
 
 SHARED_MEMORY: Final = "512MB"

@@ -22,6 +22,7 @@ _ONE_OF: Final[Mapping[str, str]] = {
     "meta": "key",
     "runs": "run_id",
     "run_metrics": "run_id, metric_index",
+    "reference_cases": "references_digest, eval_id",
 }
 """Tables of which every file has the same rows: consumers with the same metrics share the live run."""
 

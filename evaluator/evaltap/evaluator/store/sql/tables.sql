@@ -178,7 +178,18 @@ CREATE TABLE IF NOT EXISTS run_metrics (
   evaluator_version VARCHAR NOT NULL,
   threshold         DOUBLE NOT NULL,
   metric_digest     VARCHAR NOT NULL,  -- hash of the metric and its evaluator's version
-  metric_json       VARCHAR NOT NULL   -- without keys
+  metric_json       VARCHAR NOT NULL,  -- without keys
+  references_digest VARCHAR            -- which reference_cases it compared landed cases with; NULL: none
+);
+
+-- What landed cases were expected to be, as given by --references; kept so that readers see it, too.
+CREATE TABLE IF NOT EXISTS reference_cases (
+  references_digest VARCHAR NOT NULL,  -- hash of all references of the file and of how cases are joined
+  join_by           VARCHAR NOT NULL,  -- eval_id | user_text | auto
+  eval_id           VARCHAR NOT NULL,  -- of the reference
+  said              VARCHAR[] NOT NULL, -- hashes of what its user says, turn by turn; the words are not kept
+  turns_json        VARCHAR NOT NULL,  -- JSON array of the expected turns, without the user's words
+  kept_at           TIMESTAMP NOT NULL
 );
 
 CREATE TABLE IF NOT EXISTS run_ends (
