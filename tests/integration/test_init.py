@@ -140,6 +140,28 @@ def test_a_misspelt_setting_stops_every_command_with_one_line(evaltap: Evaltap) 
     assert errors.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", [["cases"], ["collect", "--port", "0"], ["up", "--port", "0"]])
+def test_a_sampling_rule_with_a_misspelt_key_stops_the_command(
+    evaltap: Evaltap, command: list[str]
+) -> None:
+    Path("evaltap.toml").write_text(
+        '[recorder]\nsample_rules = [{ name = "slow", keeps = 1, slowerThanMs = 900 }]\n'
+    )
+    code, said, errors = evaltap(*command)
+    assert (code, said) == (2, "")
+    assert "'slow': unknown key 'keeps'; did you mean 'keep'?" in errors
+
+
+@pytest.mark.parametrize("command", ["collect", "up"])
+def test_what_records_does_not_begin_with_a_setting_that_cannot_be_used(
+    evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("EVALTAP_SAMPLE_RULES", '[{"name": "paid", "costlierThanUSD": 1}]')
+    code, said, errors = evaltap(command, "--log", "agent.log.db", "--port", "0")
+    assert (code, said) == (2, "")
+    assert "unknown key 'costlierThanUSD'; did you mean 'costlierThanUsd'?" in errors
+
+
 def test_a_password_goes_to_no_brokers_that_only_a_found_file_names(
     evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
 ) -> None:

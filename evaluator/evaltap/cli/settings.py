@@ -48,9 +48,14 @@ def project_settings() -> Settings | None:
     if path is None:
         return None
     # Not before: it brings all patterns of redaction, and most folders have no file.
-    from evaltap.recorder.config import RecorderConfig
+    from evaltap.recorder.config import RecorderConfig, check_variables
 
-    return read_settings(path, [field.name for field in fields(RecorderConfig)])
+    settings = read_settings(path, [field.name for field in fields(RecorderConfig)])
+    try:
+        check_variables(settings.variables)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+    return settings
 
 
 def _check_log(settings: Settings, added: Mapping[str, str]) -> None:
