@@ -5,7 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from evaltap.cli.options.scoring import (
     case_scorer,
     pending_scorer,
     report_joined,
+    report_missing_references,
 )
 from evaltap.cli.options.selection import SelectionOptions, add_selection, report_selection
 from evaltap.cli.options.verdict import (
@@ -229,7 +230,7 @@ def _score_files(
     else:
         scored, verdict = _here(options, chosen.scorer, paths, bad_lines)
     _print(options, verdict, chosen, len(scored.bad_lines))
-    _report_missing_references(scored, chosen.scorer)
+    report_missing_references(options.command, scored.without_reference, chosen.scorer.metrics)
     return _bad_input_exit(scored) or verdict.exit_code
 
 
@@ -288,8 +289,11 @@ def _verdict_of_run(
 ) -> "_Verdict":
     """Return the verdict on a run over files, with its reports written; `paths` are read again."""
     from evaltap.evaluator.reports.summary import summarise
+    from evaltap.evaluator.reports.text import sampled_line
 
     summary = summarise(store, run_id=scored.run.run_id)
+    if scored.sampled:
+        summary = replace(summary, notes=(*summary.notes, sampled_line(scored.sampled)))
     scope = Scope(run_id=scored.run.run_id, case_files=tuple(paths))
     return _verdict(options, store, summary, scope)
 
@@ -362,20 +366,6 @@ def _print(options: ScoreOptions, verdict: _Verdict, chosen: ChosenMetrics, bad_
         print(json.dumps(data, ensure_ascii=False))
     else:
         print_summary(verdict.summary, console(), verdict.differences, store=options.store)
-
-
-def _report_missing_references(scored: "FilesScored", scorer: "CaseScorer") -> None:
-    from evaltap.evaluator.scoring.batch import compares
-    from evaltap.schemas.text import counted
-
-    comparing = [metric.metric_name for metric in scorer.metrics if compares(metric)]
-    if scored.without_reference and comparing:
-        print(
-            f"evaltap score: no reference (`conversation` beside `actualConversation`) in"
-            f" {counted(scored.without_reference, 'case')}; {', '.join(comparing)} compared with"
-            " nothing there: add one, or use metrics that need none",
-            file=sys.stderr,
-        )
 
 
 def _bad_input_exit(scored: "FilesScored") -> int:
