@@ -350,6 +350,18 @@ SDK: dict[str, Any] = {"name": "agent", "context": {"trace_id": "0x" + "a" * 32,
        "attributes": {KIND: "AGENT", "session.id": "s1", "input.value": "Hi", "output.value": "Hello."},
        "resource": {"attributes": {"service.name": "desk"}}}  # fmt: skip
 
+OBSERVATION: dict[str, Any] = {
+    "id": "o-1", "traceId": "t-1", "type": "SPAN", "name": "agent", "parentObservationId": None,
+    "startTime": "2026-01-01T10:00:00.000Z", "endTime": "2026-01-01T10:00:01.000Z",
+    "input": "Hi", "output": "Hello.",
+}  # fmt: skip
+LANGFUSE: dict[str, Any] = {"id": "t-1", "sessionId": "s1", "timestamp": "2026-01-01T10:00:00.000Z",
+       "input": "Hi", "output": "Hello.", "observations": [OBSERVATION]}  # fmt: skip
+ONLY_A_MODEL = {
+    **OBSERVATION, "type": "GENERATION", "model": "m", "usage": {"input": 3, "output": 1},
+    "input": [{"role": "user", "content": "Hi"}], "output": {"role": "assistant", "content": "Hello."},
+}  # fmt: skip
+
 
 @pytest.mark.parametrize(
     "text",
@@ -358,8 +370,17 @@ SDK: dict[str, Any] = {"name": "agent", "context": {"trace_id": "0x" + "a" * 32,
         json.dumps(JAEGER),
         json.dumps([SDK]),
         f"{json.dumps(SDK)}\n",
+        json.dumps({"trace": json.loads(request(SPAN)), "status": "complete"}),
+        f"{json.dumps(SDK, indent=4)}\n{json.dumps(SDK, indent=4)}\n",
+        json.dumps(LANGFUSE),
+        json.dumps({"trace": LANGFUSE, "observations": [OBSERVATION]}),
+        json.dumps([LANGFUSE]),
+        json.dumps({**LANGFUSE, "observations": [ONLY_A_MODEL]}),
     ],
-    ids=["tempo", "jaeger", "list-of-sdk-spans", "one-sdk-span"],
+    ids=[
+        "tempo", "jaeger", "list-of-sdk-spans", "one-sdk-span", "tempo-2", "console-exporter",
+        "langfuse-trace", "langfuse-pair", "langfuse-list", "langfuse-without-a-run",
+    ],
 )
 def test_spans_are_read_from_other_containers(tmp_path: Path, text: str) -> None:
     turn = recorded(tmp_path, text)
