@@ -132,6 +132,21 @@ def test_commands_read_cases_duckdb_where_nothing_names_a_store(
     assert evaltap("report", "missing.duckdb")[0] == 2
 
 
+def test_every_command_that_reads_a_store_knows_the_one_of_the_folder(
+    evaltap: Evaltap, record: Callable[[int], None]
+) -> None:
+    record(2)
+    evaltap("init", "--yes")
+    evaltap("consume", "--until-idle")
+
+    assert "live-" in evaltap("runs")[1]
+    assert evaltap("runs", "export", "--out", "base.json")[0] == 0
+    assert "2 cases written to all.jsonl" in evaltap("export", "--out", "all.jsonl")[2]
+    assert evaltap("export", "all.jsonl", "--format", "deepeval", "--out", "goldens.json")[0] == 0
+    evaltap("review", "add", "--limit", "1")
+    assert "Where is order A-100?" in evaltap("review", "list")[1]
+
+
 def test_a_misspelt_setting_stops_every_command_with_one_line(evaltap: Evaltap) -> None:
     Path("evaltap.toml").write_text('metric = "metrics.json"\n')
     code, said, errors = evaltap("cases", "x.duckdb")

@@ -91,6 +91,13 @@ def fill_in(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[s
             action.default, action.required = text, False
         elif action.nargs == "*":
             action.default = [Path(text)]
-        elif not any(word.endswith(".duckdb") for word in arguments):
+        elif action.nargs == "?":
+            action.default = text
+        elif not any(_is_store(word) for word in arguments):
             front.append(text)
     return [*front, *arguments]
+
+
+def _is_store(word: str) -> bool:
+    """Tell whether a word names a store, or runs of one: `X.duckdb#RUN`."""
+    return word.partition("#")[0].endswith(".duckdb")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaltap.cli.options.filtering import FilterOptions, add_filter
+from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class ExportOptions:
     """What to export, in which form, and where to."""
 
-    source: Path
+    source: Path | None
     out: Path
     format: str | None
     id: str | None
@@ -51,7 +52,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "exit code: 0 written, or the same; 1 --check: another content; 2 bad input"
     )
     add = parser.add_argument
-    add("source", type=Path, metavar="SOURCE", help="a DuckDB file of evaltap, or an eval set")
+    source = add(
+        "source", nargs="?", type=Path, metavar="SOURCE",
+        help="a DuckDB file of evaltap, or an eval set (default: the store of evaltap.toml, or"
+        " ./cases.duckdb)",
+    )  # fmt: skip
+    of_settings(source, STORE)
     add(
         "--out", required=True, type=Path, metavar="P", help="the file to write; huggingface: a folder"
     )  # fmt: skip
@@ -70,8 +76,11 @@ def run(options: ExportOptions) -> int:
     from evaltap.evaluator.store.file_type import is_database
     from evaltap.schemas.text import counted
 
-    if options.source.suffix == ".duckdb" or is_database(options.source):
-        with options.chosen.open([options.source]) as store:
+    source = options.source
+    if source is None:
+        raise InputError("name the SOURCE: a DuckDB file of evaltap, or an eval set")
+    if source.suffix == ".duckdb" or is_database(source):
+        with options.chosen.open([source]) as store:
             repeated = repeated_ids(store, runs_apart=options.form in ("jsonl", "trpc"))
             _say_what_is_renamed(repeated)
             cases = with_own_ids(landed_cases(store), repeated)
@@ -85,7 +94,7 @@ def run(options: ExportOptions) -> int:
         raise InputError("--filter, --where: choose among landed cases; the source is an eval set")
     from evaltap.evaluator.evalsets.files import read_set
 
-    found = read_set(options.source)
+    found = read_set(source)
     return _export(options, found.cases, found.eval_set_id)
 
 
