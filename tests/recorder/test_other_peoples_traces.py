@@ -91,6 +91,29 @@ def test_two_questions_in_one_trace_are_two_turns_of_a_session() -> None:
     assert len({turn["invocationId"] for turn in turns}) == 2
 
 
+def test_an_answer_that_only_the_agents_span_below_the_root_states_is_the_answer() -> None:
+    def said(role: str, text: str) -> str:
+        return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])
+
+    trace = TraceBuilder()
+    root = trace.span("flow", None, {"gen_ai.operation.name": "invoke_workflow"})
+    for question, answer in (("2+2?", "4."), ("4?", "Yes, that's correct!")):
+        trace.span(
+            "invoke_agent sums",
+            root,
+            {
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.input.messages": said("user", question),
+                "gen_ai.output.messages": said("assistant", answer),
+            },
+        )
+
+    turns = [case["actualConversation"][0] for case in trace.turns()]
+
+    assert [words(turn, "userContent") for turn in turns] == ["2+2?", "4?"]
+    assert [words(turn, "finalResponse") for turn in turns] == ["4.", "Yes, that's correct!"]
+
+
 def test_only_the_last_turn_of_a_trace_takes_its_failure() -> None:
     trace = TraceBuilder()
     root = trace.span("chat", None, {KIND: "CHAIN", "session.id": "s1"}, error="RuntimeError: late")
