@@ -29,6 +29,7 @@ from recorded_traffic import Coverage, Drawn
 from recorded_traffic import draw as draw_recorded
 from traffic import Setting
 
+
 def main() -> None:
     """Print a table in Markdown, and draw how often the intervals cover."""
     parser = argparse.ArgumentParser(description=__doc__)

@@ -143,7 +143,11 @@ ATIF = {
         {"step_id": 3, "source": "agent", "message": "Done."},
     ],
 }  # fmt: skip
-CALLED = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}
+CALLED = {
+    "id": "c",
+    "type": "function",
+    "function": {"name": "bash", "arguments": '{"command": "ls"}'},
+}
 SAID = [
     {"role": "user", "content": "Fix it."},
     {"role": "assistant", "content": "I look.", "tool_calls": [CALLED]},

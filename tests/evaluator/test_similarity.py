@@ -145,7 +145,10 @@ def test_changes_name_the_paths() -> None:
         ({"paths": [{"path": "a", "weight": -1.0}]}, "weight is -1.0; expected 0 or more"),
         ({"paths": [{"path": "a", "tolerance": -1.0}]}, "tolerance is -1.0"),
         ({"paths": [{"path": "a..b"}]}, "expected keys with dots"),
-        ({"paths": [{"path": "a", "wieght": 2}]}, "has the unknown key 'wieght'; did you mean 'weight'?"),
+        (
+            {"paths": [{"path": "a", "wieght": 2}]},
+            "has the unknown key 'wieght'; did you mean 'weight'?",
+        ),
         ({"ignroe": ["a"]}, "has the unknown key 'ignroe'"),
     ],
 )

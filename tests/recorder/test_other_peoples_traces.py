@@ -36,7 +36,7 @@ def run_of(trace: TraceBuilder, root: str, model: Mapping[str, Any]) -> None:
 # -- sessions ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("none", ["null", "None", "undefined", " NaN ", "nil"])
+@pytest.mark.parametrize("none", ["null", "None", "undefined", " NaN ", "nil", "N/A", "{}"])
 @pytest.mark.parametrize(
     "attribute", ["session.id", "langfuse.session.id", "gen_ai.conversation.id"]
 )
@@ -401,8 +401,16 @@ ONLY_A_MODEL = {
         json.dumps({**LANGFUSE, "observations": [ONLY_A_MODEL]}),
     ],
     ids=[
-        "tempo", "jaeger", "list-of-sdk-spans", "one-sdk-span", "tempo-2", "console-exporter",
-        "langfuse-trace", "langfuse-pair", "langfuse-list", "langfuse-without-a-run",
+        "tempo",
+        "jaeger",
+        "list-of-sdk-spans",
+        "one-sdk-span",
+        "tempo-2",
+        "console-exporter",
+        "langfuse-trace",
+        "langfuse-pair",
+        "langfuse-list",
+        "langfuse-without-a-run",
     ],
 )
 def test_spans_are_read_from_other_containers(tmp_path: Path, text: str) -> None:

@@ -20,6 +20,7 @@ from evaltap.cli.options.engine import (
 )
 from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.options.judges import JudgeSession
+from evaltap.cli.options.redaction import add_redact, report_redactor
 from evaltap.cli.options.scoring import (
     ChosenMetrics,
     ScoringOptions,
@@ -68,6 +69,7 @@ class ScoreOptions:
     retry: bool
     workers: int | None
     report: tuple[Path, ...]
+    redact: bool
     json: bool
     scoring: ScoringOptions
     where: EngineOptions
@@ -158,6 +160,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_selection(parser)
     add_filter(parser)
     add_reports(parser)
+    add_redact(parser)
     add_json(parser)
     add_guards(parser)
     parser.set_defaults(run=run, options=ScoreOptions)
@@ -353,9 +356,15 @@ class _Verdict:
 
 
 def _verdict(options: ScoreOptions, store: "Store", summary: "Summary", scope: Scope) -> _Verdict:
-    write_reports(options.command, options.report, store, scope)
+    from evaltap.evaluator.reports.redaction import redacted
+
+    clean = report_redactor() if options.redact else None
+    write_reports(options.command, options.report, store, scope, clean=clean)
     code = guarded_exit(options.guards, store, summary, scope)
-    return _Verdict(summary, code, [] if options.json else worst_differences(store, summary, scope))
+    differences = [] if options.json else worst_differences(store, summary, scope)
+    if clean is not None:
+        summary, differences = redacted(summary, clean), redacted(differences, clean)
+    return _Verdict(summary, code, differences)
 
 
 def _print(options: ScoreOptions, verdict: _Verdict, chosen: ChosenMetrics, bad_lines: int) -> None:

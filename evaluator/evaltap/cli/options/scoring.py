@@ -98,9 +98,7 @@ def report_surprises(
             print(f"evaltap {command}: {metric.metric_name}: {'; '.join(notes)}", file=sys.stderr)
 
 
-def report_missing_references(
-    command: str, cases: int, metrics: "Sequence[EvalMetric]"
-) -> None:
+def report_missing_references(command: str, cases: int, metrics: "Sequence[EvalMetric]") -> None:
     """Say which metrics compared so many cases of files with placeholders: with nothing."""
     from evaltap.evaluator.scoring.batch import compares
     from evaltap.schemas.text import counted

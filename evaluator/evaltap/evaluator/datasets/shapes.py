@@ -50,7 +50,8 @@ def _swe_agent(row: Row) -> Row | None:
         return {"messages": said, "environment": row.get("environment")}
     if not str(row.get("trajectory_format", "")).startswith("mini-swe-agent"):
         return None
-    asked, messages = False, []
+    asked = False
+    messages: list[dict[str, Json]] = []
     for one in row["messages"]:
         observed = asked and one["role"] == "user" and messages[-1]["role"] == "assistant"
         asked = asked or one["role"] == "user"
@@ -58,7 +59,7 @@ def _swe_agent(row: Row) -> Row | None:
             code = _COMMAND.findall(str(messages[-1]["content"]))
             call = {"name": "bash", "arguments": {"command": code[-1]} if code else {}}
             messages[-1] = {**messages[-1], "tool_calls": [call]}
-        messages.append({**one, "role": "tool"} if observed else one)
+        messages.append({**one, "role": "tool"} if observed else {**one})
     return {**row, "messages": messages}
 
 

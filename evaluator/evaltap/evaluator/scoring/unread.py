@@ -65,8 +65,10 @@ def unread(metric: EvalMetric) -> Iterator[str]:
         if evaluator in _PARTS and name not in _PARTS[evaluator]:
             yield f"{evaluator} does not read criterion.{alias}"
             continue
+        if not isinstance(part, BaseModel):
+            continue
         readers = _READERS.get(name, {})
-        for key, _ in _given(part) if isinstance(part, BaseModel) else ():
+        for key, _ in _given(part):
             if key in readers and evaluator not in readers[key]:
                 yield f"{evaluator} does not read criterion.{alias}.{_alias(part, key)}"
 

@@ -100,7 +100,6 @@ class Stratum:
         """How many turns with equal weights would weigh as evenly (Kish): (Σw)²/Σw²."""
         return self.all.weight**2 / self.all.squares
 
-
     @property
     def whole_sessions(self) -> float:
         """How many sessions of equal weight would weigh as evenly: (Σw)²/Σ_s(Σ_s w)²."""

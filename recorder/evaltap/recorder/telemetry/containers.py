@@ -1,7 +1,8 @@
 """Other containers of spans, turned into an OTLP/JSON request: Grafana Tempo, Jaeger, Langfuse, SDK spans.
 
-Sources: Tempo's `/api/traces` (`batches`) and `/api/v2/traces` (`trace`), Jaeger's `/api/traces` and its UI's download, `to_json` of
-spans of the OpenTelemetry SDK for Python.  The spans inside are read by the conventions like any other.
+Sources: Tempo's `/api/traces` (`batches`) and `/api/v2/traces` (`trace`), Jaeger's `/api/traces` and its
+UI's download, `to_json` of spans of the OpenTelemetry SDK for Python.  The spans inside are read by the
+conventions like any other.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Langfuse's own JSON of traces, as spans that the Langfuse convention reads.
 
-Sources: `GET /api/public/traces/{id}` (a trace with its `observations`), the pair `{"trace", "observations"}`,
-and lists of observations, as the UI exports them.
+Sources: `GET /api/public/traces/{id}` (a trace with its `observations`), the pair
+`{"trace", "observations"}`, and lists of observations, as the UI exports them.
 """
 
 import hashlib
