@@ -36,6 +36,9 @@ SETTINGS = {
     "near 0": Setting(turns=1500, longest=4, rate=0.02, correlation=0.1, head=0.3, rule=1),
     "two draws": Setting(turns=1500, longest=4, correlation=0.1, head=0.5, rule=1, scored=0.4),
     "rate limit": Setting(turns=1000, longest=4, correlation=0.1, head=0.5, rule=1, limited=True),
+    "rare failures, few long sessions": Setting(turns=2000, longest=20, rate=0.98, correlation=0.2, head=0.2),
+    "rare passes, few long sessions": Setting(turns=2000, longest=20, rate=0.02, correlation=0.3, head=0.2),
+    "unlike sessions, all recorded": Setting(turns=300, longest=8, rate=0.98, correlation=0.2),
 }  # fmt: skip
 
 

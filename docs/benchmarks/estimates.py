@@ -29,14 +29,6 @@ from recorded_traffic import Coverage, Drawn
 from recorded_traffic import draw as draw_recorded
 from traffic import Setting
 
-HARD = {
-    "rare failures, few long sessions": Setting(
-        turns=2000, longest=20, rate=0.98, correlation=0.2, head=0.2
-    ),
-    "unlike sessions, all recorded": Setting(turns=300, longest=8, rate=0.98, correlation=0.2),
-}
-"""Where the intervals are known to be too narrow."""
-
 
 def main() -> None:
     """Print a table in Markdown, and draw how often the intervals cover."""
@@ -53,7 +45,7 @@ def main() -> None:
         return
     tallies = {
         name: (setting, Tally(setting, options.rounds, options.seed))
-        for name, setting in (SETTINGS | HARD).items()
+        for name, setting in SETTINGS.items()
     }
     print(
         "| setting | turns | sessions scored | bias, points | width, points | covers the process |"

@@ -134,6 +134,59 @@ def test_columns_may_be_mapped_and_a_mapped_one_is_nothing_else() -> None:
     assert case["sessionInput"]["state"] == {"input": "a system prompt"}
 
 
+ATIF = {
+    "schema_version": "ATIF-v1.4", "session_id": "fix-1", "agent": {"name": "coder"}, "steps": [
+        {"step_id": 1, "source": "user", "message": "Fix it."},
+        {"step_id": 2, "source": "agent", "message": "I look.", "tool_calls": [
+            {"tool_call_id": "c", "function_name": "bash", "arguments": {"command": "ls"}}],
+         "observation": {"results": [{"source_call_id": "c", "content": "a.py"}]}},
+        {"step_id": 3, "source": "agent", "message": "Done."},
+    ],
+}  # fmt: skip
+CALLED = {
+    "id": "c",
+    "type": "function",
+    "function": {"name": "bash", "arguments": '{"command": "ls"}'},
+}
+SAID = [
+    {"role": "user", "content": "Fix it."},
+    {"role": "assistant", "content": "I look.", "tool_calls": [CALLED]},
+    {"role": "tool", "tool_call_id": "c", "content": "a.py"},
+    {"role": "assistant", "content": "Done."},
+]
+MINI = [
+    {"role": "user", "content": "Fix it."},
+    {"role": "assistant", "content": "I look.\n```bash\nls\n```"},
+    {"role": "user", "content": "a.py"},
+    {"role": "assistant", "content": "Done."},
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.json", ATIF),
+        ("t.json", {"messages": SAID}),
+        ("t.json", {"messages": SAID, "info": {"cost": 1}}),
+        ("t.traj", {"trajectory": [], "history": SAID, "environment": "e"}),
+        ("t.json", {"trajectory_format": "mini-swe-agent-1", "messages": MINI}),
+    ],
+    ids=["atif", "messages", "messages-with-more", "swe-agent", "mini-swe-agent"],
+)
+def test_a_trajectory_may_be_one_object_in_its_file(
+    tmp_path: Path, name: str, content: dict[str, Any]
+) -> None:
+    (tmp_path / name).write_text(json.dumps(content))
+
+    ((_, row),) = read_rows(tmp_path / name)
+
+    (turn,) = turns(converted(row))
+    assert turn["userContent"]["content"] == "Fix it."
+    assert turn["finalResponse"]["content"] == "Done."
+    (call,) = turn["tools"]
+    assert (call["name"], call["arguments"], call["result"]) == ("bash", {"command": "ls"}, "a.py")
+
+
 def test_a_list_of_messages_is_a_conversation() -> None:
     messages = [
         {"role": "system", "content": "Be brief."},

@@ -284,3 +284,13 @@ def test_a_letter_names_a_case_by_its_key_or_by_what_it_holds_readable_or_not(
 
     names = [note.split(" (")[0] for note in said["notes"] if " names it" in note]
     assert names == ["dead letter 1", "dead letter 2", "dead letter 4"]
+
+
+def test_a_record_that_cannot_be_read_is_bad_input_as_a_line_of_a_file_is(run: Run) -> None:
+    write_log(Path("agent.log.db"), [*make_records([make_case("ok")]), WireRecord(b"k", b"{", ())])
+
+    code, out, errors = run("consume", "--log", "agent.log.db", "--db", "x.duckdb", "--until-idle")
+
+    assert (code, "1 turn landed, 0 duplicates, 1 dead letter" in out) == (2, True)
+    assert "1 record could not be read; evaltap dlq list x.duckdb says why" in errors
+    assert run("consume", "--log", "agent.log.db", "--db", "x.duckdb", "--until-idle")[0] == 0

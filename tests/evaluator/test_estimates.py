@@ -12,6 +12,9 @@ from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
 
 from estimate_coverage import SETTINGS, Tally, estimated, profiles_of
 from estimate_oracle import Oracle
+from evaltap.evaluator.estimates.rates import Rate
+from evaltap.evaluator.reports.console import console
+from evaltap.evaluator.reports.rates import print_rates
 from evaltap.evaluator.stats.estimate import Estimate, estimate
 from evaltap.evaluator.stats.intervals import Interval, wilson_of
 from evaltap.evaluator.stats.labelled import Judged, Labels, people_rate
@@ -322,3 +325,15 @@ def test_two_thousand_samples_of_each_setting_are_covered(name: str) -> None:
     assert 0.925 <= found.process / 2000 <= 0.98
     if SETTINGS[name].head < 1:
         assert 0.92 <= found.traffic / 2000 <= 0.98
+
+
+def test_the_table_of_rates_breaks_no_name(capsys: pytest.CaptureFixture[str]) -> None:
+    rates = [
+        Rate({}, "pass_rate", name, "81bc209f", 0.5, Interval(0.25, 0.75), None, 4, 4, 4.0, 4.0,
+             None, 1.0, ("few_sessions",), 0.5, 0.0, None)
+        for name in ("tool_trajectory_avg_score", "kw")
+    ]  # fmt: skip
+
+    print_rates(rates, (), console())
+
+    assert "tool_trajectory_avg_score" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """Exports: each tool's shape, and back again without a loss of what is asked, expected and called."""
 
 import json
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -159,3 +160,26 @@ def test_a_filter_of_a_file_is_refused(source: Path, capsys: pytest.CaptureFixtu
 
     assert main(arguments) == 2
     assert "choose among landed cases" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("marks", "form", "ids"),
+    [
+        (("version", "version"), "trpc", ["s@v1", "s@v2"]),
+        (("version", "version"), "jsonl", ["s@v1", "s@v2"]),
+        (("run", "run"), "jsonl", ["s", "s"]),
+        (("run", "run"), "adk", ["s@v1", "s@v2"]),
+    ],
+)
+def test_a_case_that_landed_in_several_versions_has_an_id_for_each(
+    tmp_path: Path, marks: tuple[str, str], form: str, ids: list[str]
+) -> None:
+    asked = [
+        Asked("Where is it?", session="s", source={mark: f"v{number}"})
+        for number, mark in enumerate(marks, start=1)
+    ]
+    database = landed(tmp_path, asked, metrics=[])
+
+    text = exported(database, form, "out").read_text()
+
+    assert re.findall(r'"eval_?[iI]d": ?"([^"]*)"', text) == ids

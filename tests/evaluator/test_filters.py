@@ -299,3 +299,16 @@ def test_a_filter_that_fits_nothing_ends_a_command_with_what_to_do(
     assert code == 2
     assert "no case fits tool:none" in capsys.readouterr().err
     assert not (tmp_path / "e.jsonl").exists()
+
+
+def test_an_error_is_found_by_its_name_without_its_module(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [Asked("Pay.", error="shop.payments.QuotaError"), Asked("Hello.")]
+    database = landed(tmp_path, asked, metrics=[])
+    for named in ("error:QuotaError", "error:shop.payments.QuotaError", "error:shop.*"):
+        capsys.readouterr()
+
+        main(["cases", str(database), named, "--json"])
+
+        assert [one["eval_id"] for one in json.loads(capsys.readouterr().out)] == ["s-0"]

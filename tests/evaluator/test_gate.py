@@ -203,7 +203,8 @@ def test_a_threshold_of_the_environment_that_is_none_is_refused(text: str) -> No
         ([CORRECT | {"threshold": None}], "no dimension of the gate has a threshold"),
         ([CORRECT | {"threshold": 80.0}], "threshold is 80; expected 0 to 1"),
         ([QUALITY | {"criteria": [{"id": "a"}]}], "has no text"),
-        ([QUALITY | {"criterion": []}], "gate.dimensions has the key 'criterion'; known: name, threshold"),
+        ([CORRECT, QUALITY | {"treshold": 1}], "dimensions[1] has the unknown key 'treshold'; did you mean"),
+        ([QUALITY | {"criterion": []}], "the unknown key 'criterion'; did you mean 'criteria'?"),
     ],
 )  # fmt: skip
 def test_a_gate_that_makes_no_sense_is_refused(dimensions: list[Any], told: str) -> None:

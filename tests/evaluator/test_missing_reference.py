@@ -186,3 +186,24 @@ def test_consume_and_score_agree_and_references_may_cover_some_of_the_cases(
         1,
         [(1, 0, 1), (0, 1, 1)],
     )
+
+
+@pytest.mark.parametrize("suite", [False, True])
+def test_a_gate_says_which_metrics_compared_a_case_with_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], suite: bool
+) -> None:
+    together = {
+        "metricName": "both",
+        "evaluatorName": "metric_suite",
+        "threshold": 1,
+        "criterion": {"suite": {"metrics": [RESPONSE]}},
+    }
+    metric = together if suite else RESPONSE
+    gate = {"dimensions": [{"name": "quality", "threshold": 1, "metrics": [metric]}]}
+    (tmp_path / "gate.json").write_text(json.dumps(gate))
+    (tmp_path / "cases.jsonl").write_text(json.dumps(make_case()))
+
+    main(["gate", str(tmp_path / "cases.jsonl"), "--gate", str(tmp_path / "gate.json")])
+
+    said = f"no reference (`conversation` beside `actualConversation`) in 1 case; {metric['metricName']}"
+    assert said in capsys.readouterr().err

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cases import TRAJECTORY, make_case, make_tool, make_turn
+from cases import RESPONSE, TRAJECTORY, make_case, make_tool, make_turn
 from evaltap.cli.main import main
 from evaltap.evaluator.cases.references import Join, References
 from evaltap.schemas.errors import FormatError
@@ -125,3 +125,21 @@ def test_files_are_joined_too_and_the_number_is_printed(
     assert f"{cases}: line 3" in found.err
     assert code == 2, "a line is no case"
     assert json.loads(found.out)["bad_lines"] == 1
+
+
+def test_a_case_of_a_file_whose_reference_is_not_found_is_not_compared_with_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = tmp_path / "recorded.jsonl"
+    cases.write_text(json.dumps(make_case("two", turns=said("?"))))
+    metrics = tmp_path / "metrics.json"
+    metrics.write_text(json.dumps([RESPONSE]))
+    golden = file_of(tmp_path, reference("other", "something else"))
+
+    code = main(
+        ["score", str(cases), "--metrics", str(metrics), "--references", str(golden), "--json"]
+    )
+
+    found = json.loads(capsys.readouterr().out)
+    assert [row["not_evaluated"] for row in found["metrics"]] == [1]
+    assert code == 3

@@ -55,3 +55,15 @@ def test_nor_what_is_printed(
     assert code == 1
     assert MAIL not in printed
     assert "s-1" in printed
+
+
+@pytest.mark.parametrize("name", ["r.html", "r.json", "r.xml", "r.md"])
+def test_score_writes_and_prints_without_personal_data_too(
+    scored: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    capsys.readouterr()
+
+    main(["score", "c.jsonl", "--metrics", "m.json", "--redact", "--report", name])
+
+    assert MAIL not in (scored / name).read_text()
+    assert MAIL not in capsys.readouterr().out

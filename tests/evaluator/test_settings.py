@@ -60,6 +60,8 @@ def rules(rule: dict[str, Any]) -> dict[str, Any]:
             "toolStrategy.send has the unknown key 'argument'; did you mean 'arguments'?",
         ),
         (rules({"target": "userContent"}), "'target'; it belongs one level up, beside rules[0]"),
+        (rules({"min": 3}), "rules[0] 'q' (contains): min is read by length only; take it out"),
+        (rules({"value": "q"}), "value is read by exact and regex only"),
         (F1 | {"treshold": 0.9}, "found the unknown key 'treshold'; did you mean 'threshold'?"),
         (F1 | {"criterion": {"trajectori": {}}}, "did you mean 'trajectory'?"),
         (F1 | {"threshold": 80}, "threshold is 80; scores are from 0 to 1"),
@@ -141,6 +143,23 @@ def test_the_first_thing_wrong_is_named_with_the_metric() -> None:
         ),
         ({"metricName": "tool_trajectory_avg_score"}, ["has no threshold, so 0 passes"]),
         (calls(defaultStrategy={"name": {}}), []),
+        (
+            F1 | {"criterion": {"trajectory": {"maxCalls": 3, "ordered": True}}},
+            ["trajectory_f1 does not read criterion.trajectory.maxCalls"],
+        ),
+        (
+            response(text={}) | {"criterion": {"finalResponse": {"text": {}}, "toolUse": {}}},
+            ["final_response_avg_score does not read criterion.toolUse"],
+        ),
+        (
+            {
+                "metricName": "cheap",
+                "evaluatorName": "cost_within",
+                "threshold": 1,
+                "criterion": {"operations": {"maxCostUsd": 1, "maxSeconds": 5}},
+            },
+            ["cost_within does not read criterion.operations.maxSeconds"],
+        ),
     ],
 )
 def test_what_a_metric_leaves_out_by_surprise_is_listed(

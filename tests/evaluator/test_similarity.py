@@ -86,6 +86,10 @@ RULES: list[tuple[dict[str, Any], Any, Any, float]] = [
     ({"paths": [{"path": "q", "match": "present"}]}, {"q": 1}, {}, 0),
     ({"paths": [{"path": "q", "caseFold": True}]}, {"q": "Straße"}, {"q": "STRASSE"}, 1),
     ({"caseFold": True}, {"q": ["A", {"x": "B"}]}, {"q": ["a", {"x": "b"}]}, 1),
+    ({}, {"n": 0.3}, {"n": 0.1 + 0.2}, 1),
+    ({}, {"n": [{"m": 3}]}, {"n": [{"m": 2.9999999999999996}]}, 1),
+    ({}, {"n": 0.3}, {"n": 0.300000001}, 0),
+    ({"coerce": True}, {"n": 0.3}, {"n": "0.30000000000000004"}, 1),
     ({"coerce": True}, {"n": 1}, {"n": "1.0"}, 1),
     ({"coerce": True}, {"n": "nan"}, {"n": "nan"}, 1),
     ({"coerce": True}, {"n": True}, {"n": "1"}, 0),
@@ -141,8 +145,11 @@ def test_changes_name_the_paths() -> None:
         ({"paths": [{"path": "a", "weight": -1.0}]}, "weight is -1.0; expected 0 or more"),
         ({"paths": [{"path": "a", "tolerance": -1.0}]}, "tolerance is -1.0"),
         ({"paths": [{"path": "a..b"}]}, "expected keys with dots"),
-        ({"paths": [{"path": "a", "wieght": 2}]}, "has the key 'wieght'; known: path, weight"),
-        ({"ignroe": ["a"]}, "has the key 'ignroe'"),
+        (
+            {"paths": [{"path": "a", "wieght": 2}]},
+            "has the unknown key 'wieght'; did you mean 'weight'?",
+        ),
+        ({"ignroe": ["a"]}, "has the unknown key 'ignroe'"),
     ],
 )
 def test_a_criterion_that_makes_no_sense_is_refused(criterion: dict[str, Any], told: str) -> None:

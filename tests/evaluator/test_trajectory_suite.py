@@ -436,12 +436,12 @@ def test_a_null_call_is_like_no_other() -> None:
 @pytest.mark.parametrize(
     ("name", "criterion", "told"),
     [
-        ("exact", {"atempts": "all"}, "has the key 'atempts'"),
+        ("exact", {"atempts": "all"}, "has the unknown key 'atempts'"),
         ("exact", {"attempts": "some"}, "attempts is 'some'"),
         ("exact", {"agents": "each"}, "agents is 'each'"),
         ("exact", {"arguments": {"mode": "x"}}, "mode is 'x'"),
         ("edit_similarity", {"costs": {"insert": -1.0}}, "expected costs of 0 or more"),
-        ("edit_similarity", {"costs": {"remove": 1.0}}, "has the key 'remove'"),
+        ("edit_similarity", {"costs": {"remove": 1.0}}, "has the unknown key 'remove'"),
         ("partial_order", {"agents": "per_agent"}, "spans all agents"),
         ("partial_order", {"maxStates": 0}, "maxStates is 0"),
         ("step_efficiency", {"optimalSteps": 0}, "optimalSteps is 0"),

@@ -132,12 +132,49 @@ def test_commands_read_cases_duckdb_where_nothing_names_a_store(
     assert evaltap("report", "missing.duckdb")[0] == 2
 
 
+def test_every_command_that_reads_a_store_knows_the_one_of_the_folder(
+    evaltap: Evaltap, record: Callable[[int], None]
+) -> None:
+    record(2)
+    evaltap("init", "--yes")
+    evaltap("consume", "--until-idle")
+
+    assert "live-" in evaltap("runs")[1]
+    assert evaltap("runs", "export", "--out", "base.json")[0] == 0
+    assert "2 cases written to all.jsonl" in evaltap("export", "--out", "all.jsonl")[2]
+    assert evaltap("export", "all.jsonl", "--format", "deepeval", "--out", "goldens.json")[0] == 0
+    evaltap("review", "add", "--limit", "1")
+    assert "Where is order A-100?" in evaltap("review", "list")[1]
+
+
 def test_a_misspelt_setting_stops_every_command_with_one_line(evaltap: Evaltap) -> None:
     Path("evaltap.toml").write_text('metric = "metrics.json"\n')
     code, said, errors = evaltap("cases", "x.duckdb")
     assert (code, said) == (2, "")
     assert errors.endswith("metric: no such setting; did you mean 'metrics'?\n")
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["cases"], ["collect", "--port", "0"], ["up", "--port", "0"]])
+def test_a_sampling_rule_with_a_misspelt_key_stops_the_command(
+    evaltap: Evaltap, command: list[str]
+) -> None:
+    Path("evaltap.toml").write_text(
+        '[recorder]\nsample_rules = [{ name = "slow", keeps = 1, slowerThanMs = 900 }]\n'
+    )
+    code, said, errors = evaltap(*command)
+    assert (code, said) == (2, "")
+    assert "'slow': unknown key 'keeps'; did you mean 'keep'?" in errors
+
+
+@pytest.mark.parametrize("command", ["collect", "up"])
+def test_what_records_does_not_begin_with_a_setting_that_cannot_be_used(
+    evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("EVALTAP_SAMPLE_RULES", '[{"name": "paid", "costlierThanUSD": 1}]')
+    code, said, errors = evaltap(command, "--log", "agent.log.db", "--port", "0")
+    assert (code, said) == (2, "")
+    assert "unknown key 'costlierThanUSD'; did you mean 'costlierThanUsd'?" in errors
 
 
 def test_a_password_goes_to_no_brokers_that_only_a_found_file_names(

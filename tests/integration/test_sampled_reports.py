@@ -237,3 +237,18 @@ def test_a_run_over_sampled_traffic_is_weighted_too(
         data(capsys, "report", sampled.db, "--run", run_id)["metrics"]
         == (data(capsys, "report", sampled.db)["metrics"])
     )
+
+
+def test_the_rates_of_a_file_of_sampled_cases_are_not_passed_off_as_those_of_the_traffic(
+    sampled: Sampled, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(sampled.consume)
+    exported, metrics = str(tmp_path / "kept.jsonl"), str(tmp_path / "m.json")
+    main(["export", sampled.db, "--out", exported])
+    page = tmp_path / "kept.md"
+    capsys.readouterr()
+
+    report = data(capsys, "score", exported, "--metrics", metrics, "--report", str(page))
+
+    assert "went through sampling" in report["notes"][0]
+    assert "went through sampling" in page.read_text()

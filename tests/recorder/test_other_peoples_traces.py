@@ -36,7 +36,7 @@ def run_of(trace: TraceBuilder, root: str, model: Mapping[str, Any]) -> None:
 # -- sessions ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("none", ["null", "None", "undefined", " NaN ", "nil"])
+@pytest.mark.parametrize("none", ["null", "None", "undefined", " NaN ", "nil", "N/A", "{}"])
 @pytest.mark.parametrize(
     "attribute", ["session.id", "langfuse.session.id", "gen_ai.conversation.id"]
 )
@@ -89,6 +89,29 @@ def test_two_questions_in_one_trace_are_two_turns_of_a_session() -> None:
     assert [words(turn, "finalResponse") for turn in turns] == ["4.", "Yes, that's correct!"]
     assert {case["evalId"] for case in (first, second)} == {"s1"}
     assert len({turn["invocationId"] for turn in turns}) == 2
+
+
+def test_an_answer_that_only_the_agents_span_below_the_root_states_is_the_answer() -> None:
+    def said(role: str, text: str) -> str:
+        return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])
+
+    trace = TraceBuilder()
+    root = trace.span("flow", None, {"gen_ai.operation.name": "invoke_workflow"})
+    for question, answer in (("2+2?", "4."), ("4?", "Yes, that's correct!")):
+        trace.span(
+            "invoke_agent sums",
+            root,
+            {
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.input.messages": said("user", question),
+                "gen_ai.output.messages": said("assistant", answer),
+            },
+        )
+
+    turns = [case["actualConversation"][0] for case in trace.turns()]
+
+    assert [words(turn, "userContent") for turn in turns] == ["2+2?", "4?"]
+    assert [words(turn, "finalResponse") for turn in turns] == ["4.", "Yes, that's correct!"]
 
 
 def test_only_the_last_turn_of_a_trace_takes_its_failure() -> None:
@@ -350,6 +373,18 @@ SDK: dict[str, Any] = {"name": "agent", "context": {"trace_id": "0x" + "a" * 32,
        "attributes": {KIND: "AGENT", "session.id": "s1", "input.value": "Hi", "output.value": "Hello."},
        "resource": {"attributes": {"service.name": "desk"}}}  # fmt: skip
 
+OBSERVATION: dict[str, Any] = {
+    "id": "o-1", "traceId": "t-1", "type": "SPAN", "name": "agent", "parentObservationId": None,
+    "startTime": "2026-01-01T10:00:00.000Z", "endTime": "2026-01-01T10:00:01.000Z",
+    "input": "Hi", "output": "Hello.",
+}  # fmt: skip
+LANGFUSE: dict[str, Any] = {"id": "t-1", "sessionId": "s1", "timestamp": "2026-01-01T10:00:00.000Z",
+       "input": "Hi", "output": "Hello.", "observations": [OBSERVATION]}  # fmt: skip
+ONLY_A_MODEL = {
+    **OBSERVATION, "type": "GENERATION", "model": "m", "usage": {"input": 3, "output": 1},
+    "input": [{"role": "user", "content": "Hi"}], "output": {"role": "assistant", "content": "Hello."},
+}  # fmt: skip
+
 
 @pytest.mark.parametrize(
     "text",
@@ -358,8 +393,25 @@ SDK: dict[str, Any] = {"name": "agent", "context": {"trace_id": "0x" + "a" * 32,
         json.dumps(JAEGER),
         json.dumps([SDK]),
         f"{json.dumps(SDK)}\n",
+        json.dumps({"trace": json.loads(request(SPAN)), "status": "complete"}),
+        f"{json.dumps(SDK, indent=4)}\n{json.dumps(SDK, indent=4)}\n",
+        json.dumps(LANGFUSE),
+        json.dumps({"trace": LANGFUSE, "observations": [OBSERVATION]}),
+        json.dumps([LANGFUSE]),
+        json.dumps({**LANGFUSE, "observations": [ONLY_A_MODEL]}),
     ],
-    ids=["tempo", "jaeger", "list-of-sdk-spans", "one-sdk-span"],
+    ids=[
+        "tempo",
+        "jaeger",
+        "list-of-sdk-spans",
+        "one-sdk-span",
+        "tempo-2",
+        "console-exporter",
+        "langfuse-trace",
+        "langfuse-pair",
+        "langfuse-list",
+        "langfuse-without-a-run",
+    ],
 )
 def test_spans_are_read_from_other_containers(tmp_path: Path, text: str) -> None:
     turn = recorded(tmp_path, text)

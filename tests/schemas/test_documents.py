@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from evaltap.schemas.files.documents import (
     document_kind,
     iter_cases,
     read_eval_set,
+    read_gate,
     read_metrics,
     read_result,
     write_document,
@@ -347,3 +349,14 @@ def test_ordinary_cases_take_the_fast_way() -> None:
             "source": {"framework": "f", "revision": 1, "inclusionProbability": 0.5},
         }
     )
+
+
+@pytest.mark.parametrize("read", [lambda path: list(iter_cases(path)), read_gate])
+def test_a_metrics_file_in_the_place_of_another_is_called_so(
+    tmp_path: Path, read: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "m.json"
+    path.write_text('[{"metricName": "run_succeeded", "threshold": 1}]')
+
+    with pytest.raises(FormatError, match=r"m\.json: is a metrics file; expected"):
+        read(path)

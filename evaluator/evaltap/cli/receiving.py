@@ -1,5 +1,6 @@
 """The OTLP receiver as a part of a process: bound first, served from any thread, ended in order."""
 
+import os
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
@@ -58,9 +59,11 @@ class Receiver:
 
     def __init__(self, command: str, log: str, port: int) -> None:
         from evaltap.recorder import Recorder
+        from evaltap.recorder.config import check_variables
         from evaltap.recorder.sources.collector import CollectorAccess
 
         self._command = command
+        check_variables(os.environ)
         self._listener = listening("127.0.0.1", port)
         self.port: int = self._listener.getsockname()[1]
         self._recorder = Recorder(log)

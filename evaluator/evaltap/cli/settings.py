@@ -48,9 +48,14 @@ def project_settings() -> Settings | None:
     if path is None:
         return None
     # Not before: it brings all patterns of redaction, and most folders have no file.
-    from evaltap.recorder.config import RecorderConfig
+    from evaltap.recorder.config import RecorderConfig, check_variables
 
-    return read_settings(path, [field.name for field in fields(RecorderConfig)])
+    settings = read_settings(path, [field.name for field in fields(RecorderConfig)])
+    try:
+        check_variables(settings.variables)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+    return settings
 
 
 def _check_log(settings: Settings, added: Mapping[str, str]) -> None:
@@ -86,6 +91,13 @@ def fill_in(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[s
             action.default, action.required = text, False
         elif action.nargs == "*":
             action.default = [Path(text)]
-        elif not any(word.endswith(".duckdb") for word in arguments):
+        elif action.nargs == "?":
+            action.default = text
+        elif not any(_is_store(word) for word in arguments):
             front.append(text)
     return [*front, *arguments]
+
+
+def _is_store(word: str) -> bool:
+    """Tell whether a word names a store, or runs of one: `X.duckdb#RUN`."""
+    return word.partition("#")[0].endswith(".duckdb")

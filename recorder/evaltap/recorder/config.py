@@ -310,6 +310,22 @@ _OTHER_PREFIXES = tuple(
 _warned_of: set[str] = set()
 
 
+def check_variables(variables: Mapping[str, str]) -> None:
+    """Raise ConfigurationError for a value of a recorder setting that cannot be used.
+
+    A command that records ends by it; an agent goes on with the default and a warning.
+    """
+    for item in fields(RecorderConfig):
+        name = item.metadata["variable"]
+        if name not in variables:
+            continue
+        try:
+            item.metadata["read"](variables[name])
+        except ValueError as error:
+            shown = repr(variables[name]) if item.repr else "its value"
+            raise ConfigurationError(f"{name}: {shown} cannot be used: {error}") from None
+
+
 def unknown_variables(names: Iterable[str]) -> dict[str, str]:
     """Return the `EVALTAP_*` names that no part of evaltap reads, each with a question what was meant."""
     known = [item.metadata["variable"] for item in fields(RecorderConfig)]

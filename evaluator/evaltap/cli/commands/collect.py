@@ -76,8 +76,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: CollectOptions) -> int:
     """Serve until SIGTERM or SIGINT; exit code 0 when everything is on the log."""
     from evaltap.recorder import Recorder
+    from evaltap.recorder.config import check_variables
     from evaltap.recorder.sources.collector import TOKEN_VARIABLE, CollectorAccess
 
+    check_variables(os.environ)
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     _check(options, token)
     recorder = Recorder(options.log)

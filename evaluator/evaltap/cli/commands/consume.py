@@ -101,7 +101,8 @@ _EXAMPLES = (
     "  evaltap consume --log kafka://broker:9092/evaltap.cases --partitions 0-3 --db shard-0.duckdb\n"
     "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json --engine ray\n"
     "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json --monitor monitor.json\n\n"
-    "exit code with --until-idle and --metrics: 0 all passed, 1 something failed, 3 incomplete"
+    "exit code with --until-idle: 2 records that could not be read; with --metrics else 0 all passed,\n"
+    "1 something failed, 3 incomplete"
 )
 
 
@@ -430,4 +431,13 @@ def _finish(options: ConsumeOptions, consumer: "Consumer", verdict: Verdict) -> 
         )
         if summary:
             print_summary(summary, console(), verdict.differences, store=options.db)
-    return code if options.until_idle else 0
+    if not options.until_idle:
+        return 0
+    if landed.dead_letters:
+        print(
+            f"evaltap consume: {counted(landed.dead_letters, 'record')} could not be read;"
+            f" evaltap dlq list {options.db} says why",
+            file=sys.stderr,
+        )
+        return 2
+    return code

@@ -152,7 +152,7 @@ def _subject(options: EraseOptions) -> "Subject":
 
 
 def _key(log: str | None) -> bytes | None:
-    from evaltap.cli.commands.redact import redaction_key
+    from evaltap.cli.options.redaction import redaction_key
 
     try:
         return redaction_key(log)

@@ -2,12 +2,13 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evaltap.cli.options.filtering import FilterOptions, add_filter
+from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class ExportOptions:
     """What to export, in which form, and where to."""
 
-    source: Path
+    source: Path | None
     out: Path
     format: str | None
     id: str | None
@@ -51,7 +52,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "exit code: 0 written, or the same; 1 --check: another content; 2 bad input"
     )
     add = parser.add_argument
-    add("source", type=Path, metavar="SOURCE", help="a DuckDB file of evaltap, or an eval set")
+    source = add(
+        "source", nargs="?", type=Path, metavar="SOURCE",
+        help="a DuckDB file of evaltap, or an eval set (default: the store of evaltap.toml, or"
+        " ./cases.duckdb)",
+    )  # fmt: skip
+    of_settings(source, STORE)
     add(
         "--out", required=True, type=Path, metavar="P", help="the file to write; huggingface: a folder"
     )  # fmt: skip
@@ -66,22 +72,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: ExportOptions) -> int:
     """Write the cases, or compare them with what is there."""
     from evaltap.evaluator.landing.cases import landed_cases, write_json_lines
+    from evaltap.evaluator.landing.own_ids import repeated_ids, with_own_ids
     from evaltap.evaluator.store.file_type import is_database
     from evaltap.schemas.text import counted
 
-    if options.source.suffix == ".duckdb" or is_database(options.source):
-        with options.chosen.open([options.source]) as store:
+    source = options.source
+    if source is None:
+        raise InputError("name the SOURCE: a DuckDB file of evaltap, or an eval set")
+    if source.suffix == ".duckdb" or is_database(source):
+        with options.chosen.open([source]) as store:
+            repeated = repeated_ids(store, runs_apart=options.form in ("jsonl", "trpc"))
+            _say_what_is_renamed(repeated)
+            cases = with_own_ids(landed_cases(store), repeated)
             if options.form == "jsonl" and not options.check:
                 # One by one: memory does not grow with the store.
-                count = write_json_lines(options.out, landed_cases(store))
+                count = write_json_lines(options.out, cases)
                 print(f"{counted(count, 'case')} written to {options.out}", file=sys.stderr)
                 return 0
-            return _export(options, list(landed_cases(store)), "")
+            return _export(options, list(cases), "")
     if options.chosen.choice():
         raise InputError("--filter, --where: choose among landed cases; the source is an eval set")
     from evaltap.evaluator.evalsets.files import read_set
 
-    found = read_set(options.source)
+    found = read_set(source)
     return _export(options, found.cases, found.eval_set_id)
 
 
@@ -107,6 +120,18 @@ def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) ->
     _say_what_is_left_out(options, cases)
     print(f"{counted(len(cases), 'case')} written to {options.out}", file=sys.stderr)
     return 0
+
+
+def _say_what_is_renamed(repeated: Set[str]) -> None:
+    from evaltap.schemas.text import counted
+
+    if repeated:
+        print(
+            f"evaltap export: {counted(len(repeated), 'eval id')} stand for several cases, such as"
+            f" {min(repeated)!r}: each case is named after its run or version, too (ID@VERSION);"
+            " --filter version:NAME exports one version",
+            file=sys.stderr,
+        )
 
 
 def _say_what_is_left_out(options: ExportOptions, cases: "Sequence[CaseData]") -> None:

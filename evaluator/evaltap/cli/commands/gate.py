@@ -14,6 +14,7 @@ from evaltap.cli.options.code import add_allow_code, check_code
 from evaltap.cli.options.common import add_json, open_store, progress
 from evaltap.cli.options.comparing import RuleOptions, add_rules, print_comparison
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
+from evaltap.cli.options.scoring import report_missing_references, report_surprises
 from evaltap.cli.parsing import positive, report_file
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import eval_set_name, iter_cases
@@ -121,6 +122,7 @@ def run(options: GateOptions) -> int:
     named = [metric for dimension in spec.dimensions for metric in dimension.metrics]
     check_code(named, options.gate, allowed=options.allow_code)
     metrics = Gate(spec).scorer.metrics
+    report_surprises("gate", metrics, thresholds=False)
     with JudgeSession(options.judges) as judges, progress("cases checked") as show:
         gate = Gate(spec, services=judges.services(metrics))
         gated = _checked(gate, options, show)
@@ -136,6 +138,8 @@ def run(options: GateOptions) -> int:
         if found is not None:
             print()
             print_comparison(found)
+    placeholders = sum(one.result.score.placeholders for one in gated)
+    report_missing_references("gate", placeholders, gate.scorer.metrics)
     for line in said:
         print(f"evaltap gate: {line}", file=sys.stderr)
     return code

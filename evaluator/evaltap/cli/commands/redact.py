@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evaltap.cli.options.common import add_json
+from evaltap.cli.options.redaction import redaction_key
 from evaltap.schemas.errors import InputError
 
 Redactor = Any
@@ -134,21 +134,3 @@ def _redactor(options: RedactOptions) -> Redactor:
     if options.rules is not None:
         config = replace(config, redaction_rules=options.rules)
     return config.redactor(redaction_key(options.log))
-
-
-def redaction_key(log: str | None) -> bytes:
-    """Return the key of a log, of the environment, or a new one; raise InputError without a key."""
-    from evaltap.recorder.delivery.redaction_key import key_path, read_key
-    from evaltap.recorder.privacy.pseudonyms import derived_key, random_key
-
-    if log is not None:
-        path = key_path(log if "://" in log else Path(log))
-        try:
-            return read_key(path)
-        except OSError as error:
-            raise InputError(
-                f"{path}: no key of the log {log} can be read there ({error.strerror or error}); it is"
-                " made when the log is first written with redaction, without EVALTAP_REDACTION_KEY"
-            ) from None
-    secret = os.environ.get("EVALTAP_REDACTION_KEY")
-    return derived_key(secret) if secret else random_key()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from evaltap.cli.options.common import add_databases, add_json
 from evaltap.cli.options.filtering import FilterOptions, add_filter
+from evaltap.cli.options.redaction import add_redact, report_redactor
 from evaltap.cli.options.scoring import add_given_references, read_references
 from evaltap.cli.options.verdict import (
     GuardOptions,
@@ -97,12 +98,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="how many cases to list on the console (default: 10)",
     )
     _add_figures(add)
-    add(
-        "--redact",
-        action="store_true",
-        help="replace keys, mail addresses, phone, card and account numbers by pseudonyms, as a recorder"
-        " does before it writes: for files that were scored",
-    )
+    add_redact(parser)
     add_filter(parser)
     add_json(parser)
     add_guards(parser)
@@ -148,15 +144,6 @@ def run(options: ReportOptions) -> int:
         return _whole(options, store, wanted, section)
 
 
-def _cleaner() -> "Callable[[str], str]":
-    """Return what redacts a text; raise InputError for settings that it cannot work with."""
-    from evaltap.cli.commands.redact import redaction_key
-    from evaltap.recorder.config import RecorderConfig
-
-    redactor = RecorderConfig().redactor(redaction_key(None))
-    return lambda text: str(redactor.value(text))
-
-
 def _on_console(options: ReportOptions, store: "StoreReader") -> int:
     from evaltap.evaluator.reports.console import console, print_summary
     from evaltap.evaluator.reports.rates import print_rates
@@ -172,7 +159,7 @@ def _on_console(options: ReportOptions, store: "StoreReader") -> int:
     code = guarded_exit(options.guards, store, summary, scope)
     differences = [] if options.json else worst_differences(store, summary, scope)
     if options.redact:
-        clean = _cleaner()
+        clean = report_redactor()
         summary, differences = redacted(summary, clean), redacted(differences, clean)
     rates = _rates(options, store)
     repeats = read_pass_k(store, options.pass_k, run_id=options.run_id) if options.pass_k else []
@@ -235,7 +222,7 @@ def _whole(
         references=read_references(options.references, options.join),
     )
     if options.redact:
-        report = redacted(report, _cleaner())
+        report = redacted(report, report_redactor())
     text = render(report, wanted) if section is None else html(report, sections=section)
     if options.out is None:
         sys.stdout.write(text)

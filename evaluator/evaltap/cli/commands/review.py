@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from evaltap.cli.options.common import add_json, open_store, open_stores
 from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.parsing import positive
+from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted, did_you_mean
 
@@ -75,10 +76,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "exit code: 0 done; 2 bad input; 3 nothing to review"
     )
     add = parser.add_argument
-    add(
+    words = add(
         "words", nargs="+", metavar="[ACTION] X.duckdb [ITEM]",
-        help=f"ACTION: {', '.join(ACTIONS)}; ITEM: its id, for a decision",
+        help=f"ACTION: {', '.join(ACTIONS)}; ITEM: its id, for a decision (X.duckdb by default: the store"
+        " of evaltap.toml, or ./cases.duckdb)",
     )  # fmt: skip
+    of_settings(words, STORE)
     add("--as", dest="reviewer", default="", metavar="NAME",
         help="who reviews (default: EVALTAP_REVIEWER, or the user's name)")  # fmt: skip
     add("--queue", default="", metavar="NAME", help="one queue (default: all; add: default)")
@@ -132,6 +135,8 @@ def run(options: ReviewOptions) -> int:
 
 
 def _words(words: Sequence[str]) -> tuple[str, Path, str]:
+    if len(words) > 1 and words[1] in ACTIONS:  # the store of the settings stands before it
+        words = [words[1], words[0], *words[2:]]
     action = words[0] if words[0] in ACTIONS else ""
     rest = words[1:] if action else words
     if not rest or (not action and not Path(words[0]).exists()):

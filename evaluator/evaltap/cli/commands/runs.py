@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evaltap.cli.options.common import add_json, open_stores
+from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.text import counted
 
@@ -41,13 +42,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "export writes what `evaltap compare` and `evaltap gate --baseline` read, sorted and without\n"
         "times: .json, how often each case passed, small enough for git; .jsonl, every score"
     )
-    parser.add_argument(
+    files = parser.add_argument(
         "db",
         nargs="+",
         metavar="X.duckdb",
         help="a DuckDB file of evaltap, or the files of consumers with --partitions, read as one; after"
-        " export also FILE#RUN,RUN for some of its runs",
+        " export also FILE#RUN,RUN for some of its runs (default: the store of evaltap.toml, or"
+        " ./cases.duckdb)",
     )
+    of_settings(files, STORE)
     parser.add_argument("--out", type=Path, metavar="FILE", help="export: the file to write")
     add_json(parser)
     parser.set_defaults(run=run, options=RunsOptions)
@@ -55,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: RunsOptions) -> int:
     """Print a row for each run, oldest first, or write the scores of runs."""
-    if options.db[0] == "export":
+    if "export" in options.db[:2]:  # the store of the settings stands before it
         return _export(options)
     if options.out is not None:
         raise InputError("--out: goes with export; `evaltap runs export X.duckdb --out FILE`")
@@ -140,7 +143,7 @@ def _cells(row: dict[str, Any], counts: Sequence[str], narrow: bool) -> dict[str
 def _export(options: RunsOptions) -> int:
     from evaltap.evaluator.compare.reading import export_scores
 
-    sides = options.db[1:]
+    sides = [side for side in options.db if side != "export"]
     if not sides or options.out is None:
         raise InputError("export: expected X.duckdb or X.duckdb#RUN, and --out FILE")
     written = export_scores(sides, options.out)

@@ -5,7 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from evaltap.cli.options.engine import (
 )
 from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.options.judges import JudgeSession
+from evaltap.cli.options.redaction import add_redact, report_redactor
 from evaltap.cli.options.scoring import (
     ChosenMetrics,
     ScoringOptions,
@@ -27,6 +28,7 @@ from evaltap.cli.options.scoring import (
     case_scorer,
     pending_scorer,
     report_joined,
+    report_missing_references,
 )
 from evaltap.cli.options.selection import SelectionOptions, add_selection, report_selection
 from evaltap.cli.options.verdict import (
@@ -67,6 +69,7 @@ class ScoreOptions:
     retry: bool
     workers: int | None
     report: tuple[Path, ...]
+    redact: bool
     json: bool
     scoring: ScoringOptions
     where: EngineOptions
@@ -157,6 +160,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_selection(parser)
     add_filter(parser)
     add_reports(parser)
+    add_redact(parser)
     add_json(parser)
     add_guards(parser)
     parser.set_defaults(run=run, options=ScoreOptions)
@@ -229,7 +233,7 @@ def _score_files(
     else:
         scored, verdict = _here(options, chosen.scorer, paths, bad_lines)
     _print(options, verdict, chosen, len(scored.bad_lines))
-    _report_missing_references(scored, chosen.scorer)
+    report_missing_references(options.command, scored.without_reference, chosen.scorer.metrics)
     return _bad_input_exit(scored) or verdict.exit_code
 
 
@@ -288,8 +292,11 @@ def _verdict_of_run(
 ) -> "_Verdict":
     """Return the verdict on a run over files, with its reports written; `paths` are read again."""
     from evaltap.evaluator.reports.summary import summarise
+    from evaltap.evaluator.reports.text import sampled_line
 
     summary = summarise(store, run_id=scored.run.run_id)
+    if scored.sampled:
+        summary = replace(summary, notes=(*summary.notes, sampled_line(scored.sampled)))
     scope = Scope(run_id=scored.run.run_id, case_files=tuple(paths))
     return _verdict(options, store, summary, scope)
 
@@ -349,9 +356,15 @@ class _Verdict:
 
 
 def _verdict(options: ScoreOptions, store: "Store", summary: "Summary", scope: Scope) -> _Verdict:
-    write_reports(options.command, options.report, store, scope)
+    from evaltap.evaluator.reports.redaction import redacted
+
+    clean = report_redactor() if options.redact else None
+    write_reports(options.command, options.report, store, scope, clean=clean)
     code = guarded_exit(options.guards, store, summary, scope)
-    return _Verdict(summary, code, [] if options.json else worst_differences(store, summary, scope))
+    differences = [] if options.json else worst_differences(store, summary, scope)
+    if clean is not None:
+        summary, differences = redacted(summary, clean), redacted(differences, clean)
+    return _Verdict(summary, code, differences)
 
 
 def _print(options: ScoreOptions, verdict: _Verdict, chosen: ChosenMetrics, bad_lines: int) -> None:
@@ -362,20 +375,6 @@ def _print(options: ScoreOptions, verdict: _Verdict, chosen: ChosenMetrics, bad_
         print(json.dumps(data, ensure_ascii=False))
     else:
         print_summary(verdict.summary, console(), verdict.differences, store=options.store)
-
-
-def _report_missing_references(scored: "FilesScored", scorer: "CaseScorer") -> None:
-    from evaltap.evaluator.scoring.batch import compares
-    from evaltap.schemas.text import counted
-
-    comparing = [metric.metric_name for metric in scorer.metrics if compares(metric)]
-    if scored.without_reference and comparing:
-        print(
-            f"evaltap score: no reference (`conversation` beside `actualConversation`) in"
-            f" {counted(scored.without_reference, 'case')}; {', '.join(comparing)} compared with"
-            " nothing there: add one, or use metrics that need none",
-            file=sys.stderr,
-        )
 
 
 def _bad_input_exit(scored: "FilesScored") -> int:

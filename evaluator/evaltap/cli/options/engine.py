@@ -193,16 +193,17 @@ def score_on_ray(
         parse_columns(files.columns),
         files.concurrency if scorer.waits else 1,
     )
-    cases = without_reference = 0
+    cases = without_reference = sampled = 0
     bad_lines = []
     for part in scored_parts(task, files.cases, address=options.ray_address):
         cases += part.cases
         without_reference += part.without_reference
+        sampled += part.sampled
         if part.bad_lines:
             bad_lines += part.bad_lines
             write_bad_lines(store, part.bad_lines)
         progress(cases)
-    return end_files(store, run, cases, bad_lines, without_reference)
+    return end_files(store, run, cases, bad_lines, without_reference, sampled)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,12 @@
 """Redaction of what leaves the store: texts may be older than a rule."""
 
+import argparse
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
     from evaltap.schemas.formats.case import CaseData
@@ -42,6 +46,42 @@ def case_redactor() -> "Callable[[CaseData], CaseData]":
         return numbered
 
     return redact
+
+
+def redaction_key(log: str | None) -> bytes:
+    """Return the key of a log, of the environment, or a new one; raise InputError without a key."""
+    from evaltap.recorder.delivery.redaction_key import key_path, read_key
+    from evaltap.recorder.privacy.pseudonyms import derived_key, random_key
+
+    if log is not None:
+        path = key_path(log if "://" in log else Path(log))
+        try:
+            return read_key(path)
+        except OSError as error:
+            raise InputError(
+                f"{path}: no key of the log {log} can be read there ({error.strerror or error}); it is"
+                " made when the log is first written with redaction, without EVALTAP_REDACTION_KEY"
+            ) from None
+    secret = os.environ.get("EVALTAP_REDACTION_KEY")
+    return derived_key(secret) if secret else random_key()
+
+
+def report_redactor() -> Callable[[str], str]:
+    """Return what redacts the texts of a report; raise InputError for settings that it cannot work with."""
+    from evaltap.recorder.config import RecorderConfig
+
+    redactor = RecorderConfig().redactor(redaction_key(None))
+    return lambda text: str(redactor.value(text))
+
+
+def add_redact(parser: argparse.ArgumentParser) -> None:
+    """Add `--redact`."""
+    parser.add_argument(
+        "--redact",
+        action="store_true",
+        help="replace keys, mail addresses, phone, card and account numbers by pseudonyms, as a recorder"
+        " does before it writes: for files that were scored",
+    )
 
 
 def text_redactor() -> Callable[[str], str]:

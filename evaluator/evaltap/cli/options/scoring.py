@@ -87,6 +87,32 @@ def add_given_references(parser: argparse.ArgumentParser) -> None:
     add_join(parser)
 
 
+def report_surprises(
+    command: str, metrics: "Sequence[EvalMetric]", *, thresholds: bool = True
+) -> None:
+    """Say what metrics leave out or say in vain; without `thresholds` those of metrics do not matter."""
+    from evaltap.evaluator.scoring.settings import surprises
+
+    for metric in metrics:
+        if notes := surprises(metric, thresholds=thresholds):
+            print(f"evaltap {command}: {metric.metric_name}: {'; '.join(notes)}", file=sys.stderr)
+
+
+def report_missing_references(command: str, cases: int, metrics: "Sequence[EvalMetric]") -> None:
+    """Say which metrics compared so many cases of files with placeholders: with nothing."""
+    from evaltap.evaluator.scoring.batch import compares
+    from evaltap.schemas.text import counted
+
+    comparing = [metric.metric_name for metric in metrics if compares(metric)]
+    if cases and comparing:
+        print(
+            f"evaltap {command}: no reference (`conversation` beside `actualConversation`) in"
+            f" {counted(cases, 'case')}; {', '.join(comparing)} compared with"
+            " nothing there: add one, or use metrics that need none",
+            file=sys.stderr,
+        )
+
+
 def report_joined(command: str, count: "JoinCount") -> None:
     """Say how many cases found their references."""
     print(f"evaltap {command}: references: {count}", file=sys.stderr)
@@ -158,7 +184,7 @@ def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required:
 def case_scorer(options: ScoringOptions, judges: JudgeSession) -> ChosenMetrics:
     """Build the scorer of the metrics file; raise when it holds none or one that cannot be built."""
     from evaltap.evaluator.scoring.scorer import CaseScorer
-    from evaltap.evaluator.scoring.settings import require_thresholds, surprises
+    from evaltap.evaluator.scoring.settings import require_thresholds
 
     assert options.metrics is not None  # commands that score nothing without it ask first
     metrics = read_metrics(options.metrics)
@@ -176,12 +202,7 @@ def case_scorer(options: ScoringOptions, judges: JudgeSession) -> ChosenMetrics:
         placeholders=placeholders,
         case_seconds=_case_seconds(options),
     )
-    for metric in scorer.metrics:
-        if notes := surprises(metric):
-            print(
-                f"evaltap {options.command}: {metric.metric_name}: {'; '.join(notes)}",
-                file=sys.stderr,
-            )
+    report_surprises(options.command, scorer.metrics)
     return _of_cost(scorer, options)
 
 

@@ -12,6 +12,8 @@ from evaltap.cli.parsing import fail_on, milliseconds, of_environment, report_fi
 from evaltap.evaluator.reports.exit_status import FailOn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from evaltap.evaluator.cases.references import References
     from evaltap.evaluator.reports.summary import Difference, Summary
     from evaltap.evaluator.store.queries import StoreReader
@@ -98,13 +100,19 @@ def add_reports(parser: argparse.ArgumentParser) -> None:
 
 
 def write_reports(
-    command: str, files: tuple[Path, ...], store: "StoreReader", scope: Scope
+    command: str,
+    files: tuple[Path, ...],
+    store: "StoreReader",
+    scope: Scope,
+    *,
+    clean: "Callable[[str], str] | None" = None,
 ) -> None:
-    """Write the reports that were asked for."""
+    """Write the reports that were asked for, their texts redacted by `clean`."""
     if not files:
         return
     from evaltap.evaluator.reports.formats import write_report
     from evaltap.evaluator.reports.reader import read_report
+    from evaltap.evaluator.reports.redaction import redacted
 
     report = read_report(
         store,
@@ -113,6 +121,8 @@ def write_reports(
         case_files=scope.case_files,
         references=scope.references,
     )
+    if clean is not None:
+        report = redacted(report, clean)
     for path in files:
         write_report(report, path)
         print(f"evaltap {command}: report written to {path}", file=sys.stderr)

@@ -49,6 +49,7 @@ class PartScored(NamedTuple):
 
     cases: int
     without_reference: int
+    sampled: int
     bad_lines: list[BadLine]
 
 
@@ -77,7 +78,7 @@ def score_on_ray(
             for row in scored.iter_rows():
                 bad = [BadLine(*line) for line in orjson.loads(row["bad_lines"])]
                 bad = [line._replace(raw=bytes.fromhex(str(line.raw))) for line in bad]
-                yield PartScored(row["cases"], row["without_reference"], bad)
+                yield PartScored(row["cases"], row["without_reference"], row["sampled"], bad)
         except ray.exceptions.RayError as error:
             raise readable(error) from None
     drop_unfinished(task.folder)
@@ -125,6 +126,7 @@ def _score(batch: dict[str, Any], task: RayTask) -> dict[str, Any]:
     return {
         "cases": [scored.cases],
         "without_reference": [scored.without_reference],
+        "sampled": [scored.sampled],
         "bad_lines": [orjson.dumps(bad_lines)],
     }
 
@@ -148,6 +150,7 @@ def _score_part(task: RayTask, number: int, part: Part) -> PartScored:
     return PartScored(
         sum(rows.case_count for rows in packed),
         sum(rows.without_reference for rows in packed),
+        sum(rows.sampled for rows in packed),
         bad_lines,
     )
 

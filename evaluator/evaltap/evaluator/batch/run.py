@@ -29,6 +29,8 @@ class FilesScored:
     bad_lines: list[BadLine]
     without_reference: int
     """Cases that were compared with placeholders, as they hold nothing to be compared with."""
+    sampled: int
+    """Cases that sampling kept by a chance below 1: rates of them are not those of the traffic."""
     repeated_ids: list[str]
     """Some eval ids that several cases of one eval set share: their scores cannot be told apart."""
 
@@ -43,7 +45,7 @@ def score_files(
     run = start_run(store, "files", source, run_metrics(scorer))
     writer, bad_lines = ScoreWriter(store, run), []
     waiting: list[PackedRows] = []
-    cases, without_reference, written = 0, 0, time.monotonic()
+    cases, without_reference, sampled, written = 0, 0, 0, time.monotonic()
     # What a judge was paid for is kept as it comes.
     whole = nullcontext() if files.judged else store.transaction()
     with store.limited_memory(), whole:
@@ -51,6 +53,7 @@ def score_files(
             waiting.append(batch.rows)
             cases += batch.rows.case_count
             without_reference += batch.rows.without_reference
+            sampled += batch.rows.sampled
             if batch.bad_lines:
                 bad_lines.extend(batch.bad_lines)
                 write_bad_lines(store, batch.bad_lines)
@@ -61,16 +64,22 @@ def score_files(
                 written = time.monotonic()
             progress(cases)
         writer.write(waiting)
-    return end_files(store, run, cases, bad_lines, without_reference)
+    return end_files(store, run, cases, bad_lines, without_reference, sampled)
 
 
 def end_files(
-    store: Store, run: Run, cases: int, bad_lines: list[BadLine], without_reference: int
+    store: Store,
+    run: Run,
+    cases: int,
+    bad_lines: list[BadLine],
+    without_reference: int,
+    sampled: int,
 ) -> FilesScored:
     """End a run over files and return what it came to."""
     end_run(store, run, cases)
     repeated = store.rows(_REPEATED_IDS, {"run_id": run.run_id})
-    return FilesScored(run, bad_lines, without_reference, [eval_id for (eval_id,) in repeated])
+    ids = [eval_id for (eval_id,) in repeated]
+    return FilesScored(run, bad_lines, without_reference, sampled, ids)
 
 
 _REPEATED_IDS = """

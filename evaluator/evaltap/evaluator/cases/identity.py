@@ -60,4 +60,14 @@ def case_identity(case: Mapping[str, Json], eval_set_id: str) -> CaseIdentity:
     return CaseIdentity(app_name, f"{named}@{run}" if run else named, eval_id)
 
 
+def is_sampled(case: Mapping[str, Json]) -> bool:
+    """Tell whether a case stands for more traffic than itself: it was kept by a chance below 1."""
+    if isinstance(case, LazyCase):
+        source = case.outline.source
+        chance = source.inclusionProbability if source else None
+    else:
+        chance = (case.get("source") or {}).get("inclusionProbability")
+    return isinstance(chance, int | float) and chance < 1
+
+
 NamedCase: TypeAlias = tuple[CaseIdentity, Mapping[str, Json]]

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from evaltap.evaluator.contract.errors import MetricError
 from evaltap.schemas.formats.metric import Criterion, EvalMetric
+from evaltap.schemas.text import did_you_mean
 
 Part = TypeVar("Part")
 
@@ -14,18 +15,21 @@ Part = TypeVar("Part")
 def reject_unknown(part: BaseModel, where: str) -> None:
     """Raise MetricError for a key that nothing reads: a typing error would change scores."""
     if part.model_extra:
-        known = ", ".join(field.alias or name for name, field in type(part).model_fields.items())
-        raise MetricError(f"{where} has the key '{next(iter(part.model_extra))}'; known: {known}")
+        key = next(iter(part.model_extra))
+        known = [field.alias or name for name, field in type(part).model_fields.items()]
+        hint = did_you_mean(key, known) or f"known: {', '.join(known)}"
+        raise MetricError(f"{where} has the unknown key '{key}'; {hint}")
 
 
 def known_keys(part: BaseModel, where: str) -> None:
     """Raise MetricError for a key that nothing reads, at any depth but in other metrics."""
     reject_unknown(part, where)
     for name, field in type(part).model_fields.items():
-        value = getattr(part, name)
-        for one in value if isinstance(value, list) else [value]:
+        value, place = getattr(part, name), f"{where}.{field.alias or name}"
+        several = isinstance(value, list)
+        for number, one in enumerate(value if several else [value]):
             if isinstance(one, BaseModel) and not isinstance(one, EvalMetric):
-                known_keys(one, f"{where}.{field.alias or name}")
+                known_keys(one, f"{place}[{number}]" if several else place)
 
 
 def require(

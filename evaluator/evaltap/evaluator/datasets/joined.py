@@ -38,7 +38,11 @@ def joined_files(paths: Sequence[Path], references: References) -> Iterator[Join
             copy.parent.mkdir()
             with copy.open("wb") as file:
                 for case in _cases(path, joined.bad_lines):
-                    joined.count.add(references.attach(case))
+                    found = references.attach(case)
+                    joined.count.add(found)
+                    if found in ("none", "ambiguous") and not case.get("conversation"):
+                        # Who gives references wants no placeholder in the place of one that is missing.
+                        case.setdefault("source", {})
                     file.write(orjson.dumps(case) + b"\n")
             joined.paths.append(copy)
         yield joined

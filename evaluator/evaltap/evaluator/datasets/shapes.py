@@ -1,5 +1,9 @@
-"""Rows of other tools as one flat row: what LangSmith, Langfuse and OpenAI's evals put into objects."""
+"""Rows of other tools as one flat row: what LangSmith, Langfuse and OpenAI's evals put into objects.
 
+And trajectories that are one object a file: chat messages, ATIF (Harbor, Terminal-Bench), SWE-agent.
+"""
+
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -9,16 +13,103 @@ from evaltap.schemas.formats.model import Json
 
 Row = Mapping[str, Json]
 
+_COMMAND: Final = re.compile(r"```\w*\n(.*?)\n?```", re.DOTALL)
 _HUGGING_FACE: Final = {"id", "input", "messages", "expected_tools", "tools_called", "metadata"}
 """Columns of the folders that `evaltap export --format huggingface` writes."""
 
 
 def unwrapped(row: Row) -> Row:
     """Return a row with its parts as columns; a row of no known shape as it is."""
-    for shape in (_openai, _langsmith, _langfuse, _hugging_face):
+    for shape in (_openai, _langsmith, _langfuse, _hugging_face, _atif, _swe_agent):
         if (found := shape(row)) is not None:
             return found
     return row
+
+
+def is_trajectory(data: Mapping[str, Json]) -> bool:
+    """Tell whether an object is one dialogue, not a wrapper around rows."""
+    return _is_atif(data) or _is_swe_agent(data) or _is_dialogue(data.get("messages"))
+
+
+def _is_dialogue(said: Json) -> bool:
+    return (
+        isinstance(said, list)
+        and bool(said)
+        and all(isinstance(one, Mapping) and "role" in one for one in said)
+    )
+
+
+def _is_swe_agent(row: Row) -> bool:
+    return "trajectory" in row and _is_dialogue(row.get("history"))
+
+
+def _swe_agent(row: Row) -> Row | None:
+    """Read a trajectory of SWE-agent, or of mini-swe-agent, where observations are messages of the user."""
+    if _is_swe_agent(row):
+        said = [_with_call_id(one) for one in row["history"]]
+        return {"messages": said, "environment": row.get("environment")}
+    if not str(row.get("trajectory_format", "")).startswith("mini-swe-agent"):
+        return None
+    asked = False
+    messages: list[dict[str, Json]] = []
+    for one in row["messages"]:
+        observed = asked and one["role"] == "user" and messages[-1]["role"] == "assistant"
+        asked = asked or one["role"] == "user"
+        if observed:
+            code = _COMMAND.findall(str(messages[-1]["content"]))
+            call = {"name": "bash", "arguments": {"command": code[-1]} if code else {}}
+            messages[-1] = {**messages[-1], "tool_calls": [call]}
+        messages.append({**one, "role": "tool"} if observed else {**one})
+    return {**row, "messages": messages}
+
+
+def _with_call_id(message: Row) -> Row:
+    ids = message.get("tool_call_ids")
+    return {**message, "tool_call_id": ids[0]} if isinstance(ids, list) and ids else message
+
+
+def _is_atif(row: Row) -> bool:
+    version = row.get("schema_version")
+    return (
+        isinstance(version, str)
+        and version.startswith("ATIF")
+        and isinstance(row.get("steps"), list)
+    )
+
+
+def _atif(row: Row) -> Row | None:
+    """Read Harbor's Agent Trajectory Interchange Format: steps of user and agent as chat messages."""
+    if not _is_atif(row):
+        return None
+    messages: list[Json] = []
+    for step in row["steps"]:
+        if not isinstance(step, Mapping):
+            continue
+        speaker = str(step.get("source"))
+        calls = [_atif_call(one) for one in step.get("tool_calls") or ()]
+        said: dict[str, Json] = {
+            "role": "assistant" if speaker == "agent" else speaker,
+            "content": step.get("message"),
+        }
+        messages.append({**said, "tool_calls": calls} if calls else said)
+        observed = step.get("observation")
+        for result in (observed.get("results") or ()) if isinstance(observed, Mapping) else ():
+            messages.append(
+                {
+                    "role": "tool",
+                    "tool_call_id": result.get("source_call_id"),
+                    "content": result.get("content"),
+                }
+            )
+    return {"id": row.get("session_id"), "messages": messages, "agent": row.get("agent")}
+
+
+def _atif_call(call: Mapping[str, Json]) -> Json:
+    return {
+        "id": call.get("tool_call_id"),
+        "name": call.get("function_name"),
+        "arguments": call.get("arguments"),
+    }
 
 
 def _openai(row: Row) -> Row | None:

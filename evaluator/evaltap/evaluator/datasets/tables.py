@@ -10,6 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
+from evaltap.evaluator.datasets.shapes import is_trajectory
 from evaltap.schemas.errors import ConfigurationError, FormatError, InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import iter_case_lines, read_bytes
@@ -50,6 +51,9 @@ def _json_lines(path: Path) -> Iterator[Row]:
 
 def _json(path: Path) -> Iterator[Row]:
     data = canonical.loads(read_bytes(path), path=str(path))
+    if isinstance(data, dict) and is_trajectory(data):
+        yield "", data
+        return
     if isinstance(data, dict) and len(data) == 1:
         (data,) = data.values()  # {"data": [...]}, as some tools write it
     if not isinstance(data, list):
@@ -136,6 +140,7 @@ _READERS: Final[Mapping[str, Callable[[Path], Iterator[Row]]]] = {
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
     ".json": _json,
+    ".traj": _json,
     ".csv": _csv,
     ".parquet": _parquet,
     ".arrow": _arrow,

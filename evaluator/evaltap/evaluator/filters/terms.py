@@ -96,7 +96,9 @@ def _path(term: Term, bound: Bound) -> str:
 
 
 def _error(term: Term, bound: Bound) -> str:
-    condition = matches("error_type", term, bound)
+    # A type is recorded with its module; people look for the name that they raise.
+    short = "regexp_extract(error_type, '[^.]*$')"
+    condition = f"({matches('error_type', term, bound)} OR {matches(short, term, bound)})"
     return f"{_turns(condition)} UNION ALL SELECT {KEYS} FROM latest_tool_calls WHERE {condition}"
 
 

@@ -17,6 +17,7 @@ from evaltap.evaluator.filters.choice import Choice, chosen_keys
 from evaltap.evaluator.filters.language import parse_filter
 from evaltap.evaluator.filters.restricted import restrict
 from evaltap.evaluator.landing.cases import landed_cases
+from evaltap.evaluator.landing.own_ids import repeated_ids, with_own_ids
 from evaltap.evaluator.page.asked import Download
 from evaltap.evaluator.review.results import decisions
 from evaltap.evaluator.store.queries import StoreReader
@@ -69,7 +70,8 @@ def made_of(
         return Made(())
     restrict(reader, Choice(), keys)
     if content == "recorded":
-        return Made(list(landed_cases(reader)))
+        repeated = repeated_ids(reader, runs_apart=True)
+        return Made(list(with_own_ids(landed_cases(reader), repeated)))
     recipe = _recipe(content)
     found = curate(reader, recipe, Means(redact=redact, reviewed=decisions(reader)))
     made = {

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from evaltap.evaluator.cases.identity import CaseKey, case_identity
+from evaltap.evaluator.cases.identity import CaseKey, case_identity, is_sampled
 from evaltap.evaluator.reports.usage import TurnUse, turn_uses
 from evaltap.evaluator.reports.words import CaseWords, words_of
 from evaltap.schemas.errors import FormatError
@@ -38,12 +38,15 @@ class FileCases:
         self.uses: list[TurnUse] = []
         self.words: dict[CaseKey, CaseWords] = {}
         self.bad_lines = 0
+        self.sampled = 0
+        """Scored cases of the files that sampling kept by a chance below 1."""
         kept = dict(judged)
         read = ((key, case) for key, case in self._read(paths) if key not in kept)
         for key, case in chain(kept.items(), read):
             if key in scored:
                 self.uses += turn_uses(key, case)
                 self.words[key] = words_of(case)
+                self.sampled += key not in kept and is_sampled(case)
             if key in wanted:
                 self.cases.setdefault(key, case)
                 if not scored and len(self.cases) == len(wanted):

@@ -26,8 +26,12 @@ def print_rates(rates: Sequence[Rate], by: Sequence[str], out: "Console") -> Non
     flagged = any(rate.flags for rate in rates)
     title = f"{named[0]}, {_about(rates)}" if len(named) == 1 else _about(rates)
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE, pad_edge=False)
-    for name in (*by, *(["metric"] if len(named) > 1 else [])):
+    for name in by:
         table.add_column(name, overflow="fold")
+    if len(named) > 1:
+        # A name is broken before its version only: half of it names nothing.
+        longest = max(len(word) for name in named for word in name.split(" "))
+        table.add_column("metric", overflow="fold", min_width=longest)
     for name in ("rate", "95 %", "turns", "sessions"):
         table.add_column(name, justify="right", no_wrap=True)
     if flagged:
@@ -43,7 +47,7 @@ def print_rates(rates: Sequence[Rate], by: Sequence[str], out: "Console") -> Non
             f"{rate.sessions:,}",
             *([Text(" ".join(rate.flags))] if flagged else []),
         )
-    width = out.width if out.is_terminal else NARROW
+    width = out.width if out.is_terminal else max(NARROW, out.measure(table).minimum)
     out.print(table, width=width)
 
 

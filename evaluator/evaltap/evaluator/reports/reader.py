@@ -25,7 +25,7 @@ from evaltap.evaluator.reports.model import (
     case_status,
 )
 from evaltap.evaluator.reports.summary import Difference, Summary, check_run, score_scope, summarise
-from evaltap.evaluator.reports.text import difference_lines, summary_notes
+from evaltap.evaluator.reports.text import difference_lines, sampled_line, summary_notes
 from evaltap.evaluator.reports.usage import (
     TurnUse,
     landed_uses,
@@ -294,6 +294,8 @@ def _notes(cases: Sequence[CaseReport], limits: Limits, files: FileCases) -> lis
         )
     if files.bad_lines:
         notes.append(f"{counted(files.bad_lines, 'line')} of the case files hold no eval case.")
+    if files.sampled:
+        notes.append(sampled_line(files.sampled))
     return notes
 
 

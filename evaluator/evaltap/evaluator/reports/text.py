@@ -34,6 +34,15 @@ def summary_notes(summary: Summary) -> list[str]:
     return [about, *behind, *notes]
 
 
+def sampled_line(cases: int) -> str:
+    """Return what readers must know of the rates of files whose cases went through sampling."""
+    return (
+        f"{counted(cases, 'case')} of the files went through sampling (inclusion probability below 1):"
+        " pass rates and intervals are of the cases as they are, not of all traffic; for that, land"
+        " and score the log (`evaltap consume`)."
+    )
+
+
 def gate_line(gate: GateCounts) -> str:
     """Return a gate's verdict."""
     others = [

@@ -104,6 +104,8 @@ class ScoreRows:
     case_count: int = 0
     without_reference: int = 0
     """Cases that were compared with placeholders, as nothing is expected of them."""
+    sampled: int = 0
+    """Cases that sampling kept by a chance below 1."""
 
     def extend(self, other: "ScoreRows") -> None:
         """Add the rows of another batch."""
@@ -113,6 +115,7 @@ class ScoreRows:
         self.calls.extend(other.calls)
         self.case_count += other.case_count
         self.without_reference += other.without_reference
+        self.sampled += other.sampled
 
     def packed(self) -> "PackedRows":
         """Return the rows as they are sent and stored."""
@@ -123,6 +126,7 @@ class ScoreRows:
             self.calls,
             self.case_count,
             self.without_reference,
+            self.sampled,
         )
 
 
@@ -136,6 +140,7 @@ class PackedRows:
     calls: Sequence[CallRow] = ()
     case_count: int = 0
     without_reference: int = 0
+    sampled: int = 0
 
 
 _MOST_TOKENS: Final = 10**15

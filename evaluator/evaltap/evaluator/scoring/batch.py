@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
-from evaltap.evaluator.cases.identity import CaseIdentity, NamedCase
+from evaltap.evaluator.cases.identity import CaseIdentity, NamedCase, is_sampled
 from evaltap.evaluator.contract.context import Status
 from evaltap.evaluator.results.rows import (
     JudgedTurn,
@@ -42,6 +42,7 @@ def add_rows(
     """Add the rows of a scored case; `indexes` are the run's numbers of the scorer's metrics."""
     app, eval_set, eval_id, revision, turn_revisions = identity
     rows.case_count += 1
+    rows.sampled += is_sampled(case)
     if not score.metrics:
         # The turns could not be paired: no metric has a score, and each has the reason.
         status = Status.CRASHED if score.status is Status.CRASHED else Status.ERROR
@@ -86,7 +87,12 @@ def add_rows(
 def compares(metric: EvalMetric) -> bool:
     """Tell whether a metric compares with a reference."""
     criterion = metric.criterion
-    return criterion is not None and bool(criterion.tool_trajectory or criterion.final_response)
+    if criterion is None:
+        return False
+    members = criterion.suite.metrics if criterion.suite else ()
+    return bool(criterion.tool_trajectory or criterion.final_response) or any(
+        map(compares, members)
+    )
 
 
 def score_cases(

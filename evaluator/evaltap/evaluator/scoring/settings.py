@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from evaltap.evaluator.contract.errors import MetricError
 from evaltap.evaluator.criteria.content.rouge import RougeScore, rouge_scorer
+from evaltap.evaluator.scoring.unread import unread
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.formats.metric import (
     Criterion,
@@ -104,11 +105,14 @@ def require_thresholds(metrics: Sequence[EvalMetric], path: Path) -> None:
         )
 
 
-def surprises(metric: EvalMetric) -> list[str]:
-    """Return what the metric leaves out although nobody may have meant it to."""
-    found = [] if "threshold" in metric.model_fields_set else ["has no threshold, so 0 passes"]
+def surprises(metric: EvalMetric, *, thresholds: bool = True) -> list[str]:
+    """Return what the metric leaves out, or says in vain, although nobody may have meant it to."""
+    given = "threshold" in metric.model_fields_set or not thresholds
+    found = [] if given else ["has no threshold, so 0 passes"]
     for where, part, _ in _parts(metric, ""):
-        if isinstance(part, RougeCriterion) and part.threshold == RougeThreshold():
+        if isinstance(part, EvalMetric):
+            found += unread(part)
+        elif isinstance(part, RougeCriterion) and part.threshold == RougeThreshold():
             found.append(f"{where} has no threshold, so every answer passes")
         elif isinstance(part, ToolTrajectoryCriterion):
             found += _not_compared(part, where)

@@ -31,6 +31,8 @@ from evaltap.evaluator.stats.student import t95
 
 ENOUGH_SESSIONS: Final = 10
 """With fewer sessions in a stratum its own variance is not trusted alone."""
+LEAN: Final = 0.07
+"""Set by simulation: docs/benchmarks/estimates.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +122,19 @@ def _weighed(stratum: Stratum, count: float, deff: float | None, *, scores: bool
     if 0 < mean < 1 and variance > 0:
         own = mean * (1 - mean) / variance
         if not scores:
-            own = min(own, stratum.all.turns)
+            own = min(_with_few_rare(stratum, own), stratum.all.turns)
         trials = own if stratum.sessions >= ENOUGH_SESSIONS else min(own, default)
     return _Weighed(stratum, stratum.all.weight / count, mean, trials, default)
+
+
+def _with_few_rare(stratum: Stratum, own: float) -> float:
+    """Return the effective size of a stratum where few sessions have the rarer verdict.
+
+    How alike the turns of a session are is seen in these only: one of them says next to nothing of it.  So
+    the variance leans, the less the more there are, to that of sessions whose turns are all alike.
+    """
+    lean = LEAN / stratum.sessions_with_rarer
+    return 1 / ((1 - lean) / own + lean / min(own, stratum.whole_sessions))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,9 @@ MOST_STRATA: Final = 8
 """With more inclusion probabilities than these (rate limits) they are rounded to powers of 2."""
 
 
+_ROUNDING: Final = 1e-9
+
+
 class Cell(NamedTuple):
     """The turns of a session that had equal chances, summed.  Scores are 0 to 1, a pass is 1."""
 
@@ -96,6 +99,20 @@ class Stratum:
     def kish(self) -> float:
         """How many turns with equal weights would weigh as evenly (Kish): (Σw)²/Σw²."""
         return self.all.weight**2 / self.all.squares
+
+    @property
+    def whole_sessions(self) -> float:
+        """How many sessions of equal weight would weigh as evenly: (Σw)²/Σ_s(Σ_s w)²."""
+        return self.all.weight**2 / sum(n * part.weight**2 for n, part, _ in self.profiles)
+
+    @property
+    def sessions_with_rarer(self) -> int:
+        """How many sessions have passes, or failures: whichever fewer have, at least one."""
+        passes = sum(n for n, part, _ in self.profiles if part.total > _ROUNDING * part.weight)
+        failures = sum(
+            n for n, part, _ in self.profiles if part.weight - part.total > _ROUNDING * part.weight
+        )
+        return max(1, min(passes, failures))
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ class Dialect(Protocol):
         ...
 
 
-EMPTY_IDS = frozenset({"", "null", "none", "undefined", "nil", "nan"})
+EMPTY_IDS = frozenset({"", "null", "none", "undefined", "nil", "nan", "n/a", "{}", "[]"})
 """What instrumentations write for an id that is not there: `str(None)`, the JSON `null`."""
 
 

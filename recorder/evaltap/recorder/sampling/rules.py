@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.text import did_you_mean
 
 HEAD = "head"
 
@@ -17,6 +18,8 @@ MIN_TOOL_CALLS = 100
 MAX_TOOLS = 10_000
 
 MAX_NEGATIVE_SESSIONS = 10_000
+_BESIDE = ("name", "keep", "unit")
+"""Keys of a rule beside its conditions."""
 
 Check = Callable[[Mapping[str, Any], "History"], bool]
 
@@ -112,12 +115,15 @@ def _rule(index: int, found: Any) -> OutcomeRule:
         raise ConfigurationError(
             f"sample rule {name!r}: unit is {unit!r}; expected session or turn"
         )
-    conditions = {key: value for key, value in found.items() if key not in ("name", "keep", "unit")}
-    unknown = [key for key in conditions if key not in _CONDITIONS]
-    if unknown or not conditions:
+    conditions = {key: value for key, value in found.items() if key not in _BESIDE}
+    known = (*_CONDITIONS, *_BESIDE)
+    for key in conditions:
+        if key not in _CONDITIONS:
+            hint = did_you_mean(key, known) or f"known: {', '.join(known)}"
+            raise ConfigurationError(f"sample rule {name!r}: unknown key {key!r}; {hint}")
+    if not conditions:
         raise ConfigurationError(
-            f"sample rule {name!r}: {', '.join(unknown) or 'no condition'}; expected one or more of "
-            f"{', '.join(_CONDITIONS)}"
+            f"sample rule {name!r}: no condition; expected one or more of {', '.join(_CONDITIONS)}"
         )
     try:
         checks = tuple(_CONDITIONS[key](value) for key, value in conditions.items())

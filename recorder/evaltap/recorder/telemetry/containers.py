@@ -1,12 +1,20 @@
-"""Other containers of spans, turned into an OTLP/JSON request: Grafana Tempo, Jaeger, lists of SDK spans.
+"""Other containers of spans, turned into an OTLP/JSON request: Grafana Tempo, Jaeger, Langfuse, SDK spans.
 
-Sources: Tempo's `/api/traces` (`batches`), Jaeger's `/api/traces` and its UI's download, `to_json` of
-spans of the OpenTelemetry SDK for Python.  The spans inside are read by the conventions like any other.
+Sources: Tempo's `/api/traces` (`batches`) and `/api/v2/traces` (`trace`), Jaeger's `/api/traces` and its
+UI's download, `to_json` of spans of the OpenTelemetry SDK for Python.  The spans inside are read by the
+conventions like any other.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+from evaltap.recorder.telemetry.langfuse_export import (
+    Entry,
+    is_langfuse,
+    is_observation,
+    of_observations,
+    of_trace,
+)
 from evaltap.schemas.data import JsonObject
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -16,6 +24,10 @@ _STATUS = {"ERROR": 2, "OK": 1}
 def as_request(document: object) -> object:
     """Return the OTLP/JSON request that holds the same spans; what is no known container, as it is."""
     if isinstance(document, Mapping):
+        if is_langfuse(document):
+            return _request(map(_of_flat, of_trace(document)))
+        if isinstance(document.get("trace"), Mapping):
+            return as_request(document["trace"])
         if isinstance(document.get("batches"), list):
             return {"resourceSpans": document["batches"]}
         if isinstance(document.get("data"), list) and all(map(_is_jaeger, document["data"])):
@@ -24,14 +36,14 @@ def as_request(document: object) -> object:
             return _request([_of_sdk(document)])
     if isinstance(document, list) and document and all(map(_is_sdk_span, document)):
         return _request(map(_of_sdk, document))
+    if isinstance(document, list) and document and all(map(is_langfuse, document)):
+        return _request(_of_flat(entry) for one in document for entry in of_trace(one))
+    if isinstance(document, list) and document and all(map(is_observation, document)):
+        return _request(map(_of_flat, of_observations(document)))
     return document
 
 
-_Entry = tuple[JsonObject, str, JsonObject]
-"""Resource attributes, instrumentation scope and the span."""
-
-
-def _request(entries: Iterable[_Entry]) -> JsonObject:
+def _request(entries: Iterable[Entry]) -> JsonObject:
     return {
         "resourceSpans": [
             {
@@ -58,7 +70,7 @@ def _is_jaeger(trace: object) -> bool:
     return isinstance(trace, Mapping) and "spans" in trace and "processes" in trace
 
 
-def _of_jaeger(trace: Mapping[str, object]) -> Iterator[_Entry]:
+def _of_jaeger(trace: Mapping[str, object]) -> Iterator[Entry]:
     processes = _mapping(trace.get("processes"))
     for span in filter(None, map(_mapping, _listed(trace.get("spans")))):
         process = _mapping(processes.get(str(span.get("processID"))))
@@ -114,7 +126,7 @@ def _is_sdk_span(document: object) -> bool:
     return isinstance(context, Mapping) and "trace_id" in context and "span_id" in context
 
 
-def _of_sdk(span: Mapping[str, object]) -> _Entry:
+def _of_sdk(span: Mapping[str, object]) -> Entry:
     context, status = _mapping(span.get("context")), _mapping(span.get("status"))
     scope = _mapping(span.get("instrumentation_scope") or span.get("scope"))
     code = str(status.get("status_code", "")).removeprefix("StatusCode.").upper()
@@ -138,6 +150,24 @@ def _of_sdk(span: Mapping[str, object]) -> _Entry:
                 for event in map(_mapping, _listed(span.get("events")))
             ],
             "status": {"code": _STATUS.get(code, 0), "message": status.get("description") or ""},
+        },
+    )
+
+
+def _of_flat(entry: Entry) -> Entry:
+    """Return a span with its ids and times as OTLP has them."""
+    resource, scope, span = entry
+    return (
+        resource,
+        scope,
+        {
+            "traceId": span["trace_id"],
+            "spanId": span["span_id"],
+            "parentSpanId": span["parent_id"],
+            "name": span["name"],
+            "startTimeUnixNano": _nanoseconds(span["start_time"]),
+            "endTimeUnixNano": _nanoseconds(span["end_time"]),
+            "attributes": _attributes(span["attributes"]),
         },
     )
 

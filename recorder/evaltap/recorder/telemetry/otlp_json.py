@@ -10,6 +10,7 @@ FormatError with the file and the place; nothing is skipped in silence.
 import base64
 import binascii
 import gzip
+import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -143,6 +144,9 @@ def _documents(
         lines = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()]
         if not lines:
             raise FormatError("the file is empty; expected OTLP/JSON", path=path) from None
+        if lines[0][1].strip() == b"{" and (several := _one_after_the_other(data)):
+            yield from several
+            return
         if len(lines) == 1 or lines[0][1].strip() in (b"{", b"["):
             place = f"line {whole_file.lineno}, column {whole_file.colno}"
             raise FormatError(
@@ -160,6 +164,23 @@ def _documents(
                 return
             raise FormatError(found, path=path, place=f"line {number}") from None
         yield f"line {number}", document
+
+
+def _one_after_the_other(data: bytes) -> list[tuple[str, Any]]:
+    """Return documents over several lines each, as a console exporter prints them; none if they are not."""
+    decoder = json.JSONDecoder()
+    found: list[tuple[str, Any]] = []
+    try:
+        text = data.decode().strip()
+        end = 0
+        while end < len(text):
+            document, end = decoder.raw_decode(text, end)
+            found.append((f"document {len(found) + 1}", document))
+            while text[end : end + 1].isspace():
+                end += 1
+    except ValueError:
+        return []
+    return found
 
 
 class _Place:

@@ -276,6 +276,9 @@ class Trajectory:
         for node in reversed(level):
             if node.parent is self.root and node.reading.final is not None:
                 return node.reading.final
+            said = closing_text(node.reading.output or ())
+            if node.parent is self.root and said is not None and not self._level:
+                return said  # no model call shows what the agent said
         return reading.final_fallback if self._needs_fallback() else None
 
     def _needs_fallback(self) -> bool:

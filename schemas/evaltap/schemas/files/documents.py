@@ -126,10 +126,22 @@ def iter_cases(path: Path) -> Iterator[CaseData]:
             for index, item in enumerate(cases):
                 yield _of_set(case_data(item, path=str(path), place=f"evalCases[{index}]"), name)
             return
+    if _holds_metrics(data):
+        raise FormatError(
+            "is a metrics file; expected eval cases (--metrics takes it)", path=str(path)
+        )
     eval_set = read_eval_set(path)
     for case in eval_set.eval_cases:
         data = case.model_dump(by_alias=True)
         yield _of_set(case_data(data, path=str(path)), eval_set.eval_set_id)
+
+
+def _holds_metrics(data: Json) -> bool:
+    return (
+        isinstance(data, list)
+        and bool(data)
+        and all(isinstance(one, dict) and "metricName" in one for one in data)
+    )
 
 
 def _of_set(case: CaseData, eval_set_id: str) -> CaseData:
@@ -264,4 +276,7 @@ READERS: Mapping[str, Callable[[Path], WireModel | list[EvalMetric]]] = {
 
 def read_gate(path: Path) -> GateFile:
     """Read a gate file: a JSON object with `dimensions`."""
-    return parse(GateFile, canonical.loads(read_bytes(path), path=str(path)), path=str(path))
+    data = canonical.loads(read_bytes(path), path=str(path))
+    if _holds_metrics(data):
+        raise FormatError("is a metrics file; expected `dimensions` with metrics", path=str(path))
+    return parse(GateFile, data, path=str(path))

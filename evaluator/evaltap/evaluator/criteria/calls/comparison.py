@@ -154,8 +154,13 @@ def _key_of(rule: PathRule) -> tuple[Callable[[Json], Hashable], bool]:
 
 
 def identity(value: Json) -> Hashable:
-    """Return something that equals the key of another value exactly when the two are equal."""
+    """Return something that equals the key of another value exactly when the two are equal.
+
+    Fractions are equal that differ by rounding only, as 0.1 + 0.2 and 0.3 do.
+    """
     kind = type(value)
+    if kind is float and not value.is_integer():
+        return float(f"{value:.12g}")
     if kind is str or kind is int or kind is float or value is None:
         return value  # type: ignore[no-any-return]  # a scalar is hashable
     if kind is bool:
@@ -170,7 +175,7 @@ def _folding_key(fold: bool, coerce: bool) -> Callable[[Json], Hashable]:
         kind = type(value)
         if kind is str:
             if coerce and (number := _number(value)) is not None:
-                return number
+                return identity(number)
             return value.casefold() if fold else value  # type: ignore[no-any-return]  # a text
         if kind is list:
             return ("list", *map(key, value))

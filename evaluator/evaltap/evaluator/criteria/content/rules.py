@@ -60,6 +60,7 @@ def compile_rules(rules: list[Rule]) -> list[CompiledRule]:
         if not weight >= 0:
             raise MetricError(f"{where} '{rule.id}' has weight {weight}; expected 0 or more")
         try:
+            _only_its_own(rule)
             check = make(rule)
         except ValueError as error:
             raise MetricError(f"{where} '{rule.id}' ({rule.type}): {error}") from None
@@ -67,6 +68,16 @@ def compile_rules(rules: list[Rule]) -> list[CompiledRule]:
     if not sum(rule.weight for rule in compiled):
         raise MetricError("all rules have weight 0; give one of them a positive weight")
     return compiled
+
+
+def _only_its_own(rule: Rule) -> None:
+    """Raise ValueError for a value that rules of another type read."""
+    for name, field in type(rule).model_fields.items():
+        readers = [kind for kind, read in _READ.items() if name in read]
+        if readers and rule.type not in readers and getattr(rule, name) not in (None, "", []):
+            raise ValueError(
+                f"{field.alias or name} is read by {' and '.join(readers)} only; take it out"
+            )
 
 
 def _negated(check: Check) -> Check:
@@ -178,6 +189,17 @@ _TYPES: Final[dict[str, Callable[[Rule], Check]]] = {
     "json": _json,
     "keywords": _keywords,
 }
+
+
+_READ: Final = {
+    "exact": ("value",),
+    "contains": ("values", "mode"),
+    "regex": ("value",),
+    "length": ("min", "max"),
+    "json": ("schema_",),
+    "keywords": ("values",),
+}
+"""What each type reads beside what all of them do."""
 
 
 def _shares(verb: str, found: list[str], values: list[str]) -> str:

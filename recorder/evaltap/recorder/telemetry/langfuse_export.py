@@ -1,0 +1,142 @@
+"""Langfuse's own JSON of traces, as spans that the Langfuse convention reads.
+
+Sources: `GET /api/public/traces/{id}` (a trace with its `observations`), the pair
+`{"trace", "observations"}`, and lists of observations, as the UI exports them.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from evaltap.schemas.data import JsonObject
+
+_RUNS: Final = ("SPAN", "AGENT", "CHAIN")
+"""Types of an observation that may be the run itself; a trace with another root gets one."""
+
+Entry = tuple[JsonObject, str, JsonObject]
+"""Resource attributes, instrumentation scope and the span."""
+
+
+def is_langfuse(document: object) -> bool:
+    """Tell whether a document is a trace with its observations."""
+    if not isinstance(document, Mapping):
+        return False
+    observations = document.get("observations")
+    return (
+        isinstance(observations, list)
+        and all(map(is_observation, observations))
+        and ("trace" in document or "id" in document)
+    )
+
+
+def is_observation(document: object) -> bool:
+    """Tell whether a document is one observation."""
+    return isinstance(document, Mapping) and {"id", "traceId", "type"} <= document.keys()
+
+
+def of_observations(observations: Sequence[Mapping[str, object]]) -> Iterator[Entry]:
+    """Yield the spans of observations without their traces."""
+    traces: dict[str, list[object]] = {}
+    for one in observations:
+        traces.setdefault(str(one["traceId"]), []).append(one)
+    for trace_id, members in traces.items():
+        yield from of_trace({"id": trace_id, "observations": members})
+
+
+def of_trace(document: Mapping[str, object]) -> Iterator[Entry]:
+    """Yield the spans of a trace."""
+    stated = document.get("trace")
+    trace = stated if isinstance(stated, Mapping) else document
+    held = document["observations"]
+    found = [one for one in held if isinstance(one, Mapping)] if isinstance(held, list) else []
+    ids = {one["id"] for one in found}
+    trace_id = _identifier(trace.get("id") or next((one["traceId"] for one in found), ""), 32)
+    roots = [one for one in found if one.get("parentObservationId") not in ids]
+    whole = [one for one in roots if str(one.get("type")).upper() in _RUNS]
+    alone = whole[0] if len(whole) == len(roots) == 1 else None
+    about = _texts(
+        {
+            "langfuse.trace.input": trace.get("input"),
+            "langfuse.trace.output": trace.get("output"),
+            "session.id": trace.get("sessionId"),
+            "user.id": trace.get("userId"),
+        }
+    )
+    if alone is None:
+        times = sorted(str(one["startTime"]) for one in found if one.get("startTime"))
+        ends = sorted(str(one["endTime"]) for one in found if one.get("endTime"))
+        span = {
+            "name": trace.get("name") or "",
+            "startTime": trace.get("timestamp") or next(iter(times), None),
+            "endTime": next(reversed(ends), None),
+        }
+        attributes = {"langfuse.observation.type": "span", **about}
+        yield _entry(span, trace_id, _identifier(f"trace {trace_id}", 16), "", attributes)
+    for one in found:
+        parent = one.get("parentObservationId")
+        above = _identifier(parent, 16) if parent in ids else ""
+        if not above and alone is None:
+            above = _identifier(f"trace {trace_id}", 16)
+        attributes = _attributes(one) | (about if one is alone else {})
+        yield _entry(one, trace_id, _identifier(one["id"], 16), above, attributes)
+
+
+def _entry(
+    item: Mapping[str, object], trace_id: str, span_id: str, parent: str, attributes: JsonObject
+) -> Entry:
+    start = item.get("startTime")
+    return (
+        {},
+        "langfuse",
+        {
+            "trace_id": trace_id,
+            "span_id": span_id,
+            "parent_id": parent,
+            "name": item.get("name") or "",
+            "start_time": start,
+            "end_time": item.get("endTime") or start,
+            "attributes": attributes,
+        },
+    )
+
+
+def _attributes(item: Mapping[str, object]) -> JsonObject:
+    """Return what the SDK had written on the span; what other instrumentation wrote is in the metadata."""
+    metadata = item.get("metadata")
+    written = metadata.get("attributes") if isinstance(metadata, Mapping) else None
+    usage = item.get("usageDetails") or item.get("usage")
+    cost = item.get("calculatedTotalCost") or item.get("totalCost")
+    return {
+        **(written if isinstance(written, Mapping) else {}),
+        **_texts(
+            {
+                "langfuse.observation.type": str(item.get("type")).lower(),
+                "langfuse.observation.input": item.get("input"),
+                "langfuse.observation.output": item.get("output"),
+                "langfuse.observation.level": item.get("level"),
+                "langfuse.observation.status_message": item.get("statusMessage"),
+                "langfuse.observation.model.name": item.get("model"),
+                "langfuse.observation.usage_details": usage if isinstance(usage, Mapping) else None,
+                "langfuse.observation.cost_details": item.get("costDetails")
+                or ({"total": cost} if cost else None),
+            }
+        ),
+    }
+
+
+def _texts(values: Mapping[str, object]) -> JsonObject:
+    """Return what there is, as the SDK writes it: texts as they are, all else as JSON."""
+    return {
+        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for key, value in values.items()
+        if value is not None and value != {}
+    }
+
+
+def _identifier(given: object, digits: int) -> str:
+    """Return an id in the digits of a trace or a span; one that has other letters is hashed."""
+    text = str(given).replace("-", "").lower()
+    if len(text) == digits and set(text) <= set("0123456789abcdef") and text.strip("0"):
+        return text
+    return hashlib.sha256(str(given).encode()).hexdigest()[:digits]
