@@ -391,9 +391,9 @@ def test_report_prints_the_format_that_is_asked_for(evaltap: Evaltap, store: str
 @pytest.mark.parametrize(
     ("arguments", "scored", "told"),
     [
-        (("--items", "2"), ["a-1", "a-2"], "no more than 2 were scored (--items)"),
-        (("--tasks", "a-*"), ["a-1", "a-2"], "2 of 4 cases fit --tasks a-*"),
-        (("--tasks", "c/b-1,b-2"), ["b-1", "b-2"], "2 of 4 cases fit --tasks c/b-1,b-2"),
+        (("--items", "2"), ["a-1", "a-2"], "stopped after 2 (--items)"),
+        (("--tasks", "a-*"), ["a-1", "a-2"], "2 of 4 cases match --tasks a-*"),
+        (("--tasks", "c/b-1,b-2"), ["b-1", "b-2"], "2 of 4 cases match --tasks c/b-1,b-2"),
         (("--tasks", "c", "--items", "9"), ["a-1", "a-2", "b-1", "b-2"], "4 of 4 cases fit"),
         (("--tasks", "a-1", "--tasks", "b*", "--items", "2"), ["a-1", "b-1"], "no more than 2"),
     ],
@@ -425,7 +425,7 @@ def test_a_selection_that_leaves_nothing_is_a_mistake_and_the_environment_may_na
     monkeypatch.setenv("EVALTAP_ITEMS", "1")
 
     code, _, err = evaltap(*command, metrics)
-    assert (code, "none of 2 cases fits; the first is c/s-1" in err) == (2, True)
+    assert (code, "none of 2 cases matches; the first is c/s-1" in err) == (2, True)
     code, out, _ = evaltap(*command, metrics, "--tasks", "s-*,t", "--json")
     assert (code, json.loads(out)["cases"]) == (0, 1)
     monkeypatch.setenv("EVALTAP_ITEMS", "few")
@@ -567,7 +567,7 @@ def test_a_wrong_command_line_is_one_line_with_the_nearest_word(
         (("score", "none.jsonl", "--metrics", "m.json"), "none.jsonl: no such file"),
         (("score", ".", "--metrics", "m.json"), ".: is a folder"),
         (("score", "c.jsonl", "--metrics", "none.json"), "none.json: no such file"),
-        (("score", "c.jsonl", "--metrics", "empty.json"), "holds no metric"),
+        (("score", "c.jsonl", "--metrics", "empty.json"), "contains no metrics"),
         (("score", "c.jsonl", "--metrics", "cut.json"), "cut.json: line 1, column"),
         (
             ("score", "c.jsonl", "--metrics", "nocriterion.json"),

@@ -512,7 +512,7 @@ def test_a_table_without_a_row_is_refused(folder: Path, capsys: pytest.CaptureFi
     Path("rows.csv").write_text("id,input\n")
 
     assert main(["score", "rows.csv", "--metrics", "m.json", "--db", "x.duckdb"]) == 2
-    assert "no row; expected at least one" in capsys.readouterr().err
+    assert "no rows found; expected at least one" in capsys.readouterr().err
     assert not Path("x.duckdb").exists()
 
 
@@ -546,11 +546,11 @@ def test_an_openai_eval_becomes_metrics_that_score_its_rows(
     ("arguments", "told"),
     [
         ([], "nothing to convert"),
-        (["a.csv"], "data files and --out FILE go together"),
+        (["a.csv"], "data files and --out FILE: one is missing; give both"),
         (["a.csv", "--out", "c.jsonl"], "a.csv: no such file"),
-        (["--openai-eval", "e.json"], "--openai-eval and --metrics-out go together"),
-        (["empty.jsonl", "--out", "c.jsonl"], "no row; expected at least one"),
-        (["empty.jsonl", "--out", "c.evalset.json"], "no row; expected at least one"),
+        (["--openai-eval", "e.json"], "--openai-eval and --metrics-out: one is missing; give both"),
+        (["empty.jsonl", "--out", "c.jsonl"], "no rows found; expected at least one"),
+        (["empty.jsonl", "--out", "c.evalset.json"], "no rows found; expected at least one"),
         (["empty.jsonl", "--out", "c.jsonl", "--split", "test"], "splits are folders"),
     ],
 )

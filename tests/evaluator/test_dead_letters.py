@@ -71,7 +71,7 @@ def test_letters_are_listed_and_shown_with_their_bytes(run: Run) -> None:
     code, out, _ = run("dlq", "list", "x.duckdb")
     assert code == 0
     assert "schema_unknown" in out
-    assert "parked: replay it after an upgrade" in out
+    assert "parked: a newer version wrote it; replay it after an upgrade" in out
     assert "2 shown of 2" in out
     assert (
         json.loads(run("dlq", "list", "x.duckdb", "--reason", "hash_mismatch", "--json")[1])[
@@ -143,8 +143,8 @@ def test_what_can_be_read_after_an_upgrade_lands_and_is_no_letter_any_more(
     code, out, _ = run("dlq", "replay", "x.duckdb")
 
     assert code == 1
-    assert "1 dead letter landed\n  turns 1, there already 0" in out
-    assert "still not readable: 1 letter (hash_mismatch)" in out
+    assert "1 dead letter landed\n  turns 1, already landed 0" in out
+    assert "still unreadable: 1 dead letter (hash_mismatch)" in out
     with Store("x.duckdb") as store:
         assert store.rows("SELECT DISTINCT eval_id FROM turns ORDER BY ALL") == [("s-1",), ("s-2",)]
         assert store.rows("SELECT reason FROM dead_letters") == [("hash_mismatch",)]

@@ -75,7 +75,7 @@ def test_a_gap_is_named_and_an_erased_record_is_none(capsys: pytest.CaptureFixtu
     assert by_log["gaps"] == [[1, 1], [3, 3], [7, 8]]
     assert main(["doctor", *BOTH]) == 1
     said = capsys.readouterr().out
-    assert "GAP: records 7 to 8 were numbered and are nowhere" in said
+    assert "GAP: records 7 to 8 are missing" in said
     assert "no closing manifest" in said  # this test still has the log open
 
 

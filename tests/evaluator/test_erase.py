@@ -176,9 +176,9 @@ def test_results_and_adk_sets_are_erased_from_too(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--subject", "alice"], "nowhere to erase from"),
+        (["--subject", "alice"], "nothing to erase from"),
         (["--subject", "a", "--db", "x.duckdb"], "too short"),
-        (["--subject", "alice", "--log", "kafka://b/t"], "nothing can be taken off a topic"),
+        (["--subject", "alice", "--log", "kafka://b/t"], "records cannot be removed from a Kafka topic"),
         (["--subject", "alice", "--log", "none.db"], "no log at none.db"),
         (["--subject", "alice", "m.json"], "neither an eval set"),
     ],

@@ -158,4 +158,4 @@ def test_a_filter_of_a_file_is_refused(source: Path, capsys: pytest.CaptureFixtu
     arguments: list[Any] = ["export", str(source), "--out", "x.jsonl", "--filter", "tool:a"]
 
     assert main(arguments) == 2
-    assert "choose among landed cases" in capsys.readouterr().err
+    assert "only work on a store" in capsys.readouterr().err

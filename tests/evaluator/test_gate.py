@@ -462,7 +462,7 @@ def test_what_holds_no_cases_is_told(folder: Path, capsys: pytest.CaptureFixture
     Path("cases.json").write_text("[]")
 
     for name, told in (
-        ("x.duckdb", "`evaltap export` makes an eval set of it"),
+        ("x.duckdb", "write its cases to an eval set with `evaltap export`"),
         ("none.jsonl", "cannot be read (No such file"),
         ("cases.json", "found a list of 0"),
     ):

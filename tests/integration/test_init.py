@@ -43,7 +43,7 @@ def test_four_commands_without_arguments_go_from_init_to_a_report(
     code, said, _ = evaltap("init", "--yes")
     assert code == 0
     assert (
-        "wrote evaltap.toml\nwrote metrics.json\nits bounds fit the 30 turns in agent.log.db"
+        "wrote evaltap.toml\nwrote metrics.json\nits limits fit the 30 turns in agent.log.db"
         in said
     )
     assert evaltap("consume", "--until-idle")[0] == 0
@@ -85,7 +85,7 @@ def test_init_writes_over_nothing_that_is_there(evaltap: Evaltap) -> None:
     assert "kept metrics.json" in evaltap("init", "--yes")[1]
     code, _, errors = evaltap("init", "--yes")
     assert code == 2
-    assert "evaltap.toml is there; change it, or write over it with --force" in errors
+    assert "evaltap.toml already exists; edit it, or overwrite it with --force" in errors
     assert evaltap("init", "--yes", "--force")[0] == 0
     assert Path("metrics.json").read_text() == "[]"
 

@@ -212,4 +212,4 @@ def test_what_is_published_does_not_go_to_a_topic_that_is_read(
     codes = [main([*command, option, place]) for place in (topic, broker.log())]
 
     assert codes == [2, 2]
-    assert capsys.readouterr().err.count("would be read again without end") == 2
+    assert capsys.readouterr().err.count("its records would be consumed in a loop") == 2

@@ -132,9 +132,9 @@ def test_a_local_log_and_raw_telemetry_have_no_partitions_to_choose(
     given = ["--db", str(tmp_path / "x.duckdb"), "--partitions", "0", "--until-idle"]
 
     assert main(["consume", "--log", str(log), *given]) == 2
-    assert "is a local log, which has none" in capsys.readouterr().err
+    assert "is a local log, which has no partitions" in capsys.readouterr().err
     assert main(["consume", "--log", broker.log("spans", form="otlp"), *given]) == 2
-    assert "on any partition of raw OTLP topics" in capsys.readouterr().err
+    assert "the spans of a trace may be on any partition" in capsys.readouterr().err
 
 
 def test_files_that_overlap_are_told_by_name(
