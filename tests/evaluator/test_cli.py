@@ -182,7 +182,7 @@ def test_cases_without_a_reference_are_pointed_out_where_one_is_compared_with(
     code, _, err = evaltap("score", lines, "--metrics", write("m.json", [TRAJECTORY]))
 
     assert code == 1
-    assert "no reference (`conversation` beside `actualConversation`) in 1 case;" in err
+    assert "1 case without a reference (`conversation` beside `actualConversation`)," in err
     assert "tool_trajectory_avg_score compared with nothing there" in err
 
 
@@ -284,7 +284,7 @@ def test_show_names_some_cases_when_there_is_no_such_one(evaltap: Evaltap, store
 
     assert (code, err) == (
         2,
-        "evaltap show: no case 'nope' in x.duckdb; the nearest are: a, b\n",
+        "evaltap show: no case 'nope' in x.duckdb; similar ids: a, b\n",
     )
 
 
@@ -394,8 +394,8 @@ def test_report_prints_the_format_that_is_asked_for(evaltap: Evaltap, store: str
         (("--items", "2"), ["a-1", "a-2"], "stopped after 2 (--items)"),
         (("--tasks", "a-*"), ["a-1", "a-2"], "2 of 4 cases match --tasks a-*"),
         (("--tasks", "c/b-1,b-2"), ["b-1", "b-2"], "2 of 4 cases match --tasks c/b-1,b-2"),
-        (("--tasks", "c", "--items", "9"), ["a-1", "a-2", "b-1", "b-2"], "4 of 4 cases fit"),
-        (("--tasks", "a-1", "--tasks", "b*", "--items", "2"), ["a-1", "b-1"], "no more than 2"),
+        (("--tasks", "c", "--items", "9"), ["a-1", "a-2", "b-1", "b-2"], "4 of 4 cases match"),
+        (("--tasks", "a-1", "--tasks", "b*", "--items", "2"), ["a-1", "b-1"], "stopped after 2"),
     ],
 )
 def test_only_the_cases_that_are_asked_for_are_scored_from_a_file_or_what_has_landed(
@@ -490,7 +490,7 @@ def test_latencies_that_nobody_recorded_leave_a_bound_on_them_open(
     ("arguments", "message"),
     [
         (("report", "x.duckdb", "--out", "r.pdf"), "no report format has the ending '.pdf'"),
-        (("report", "x.duckdb", "--out", "r.md", "--json"), "takes a file format"),
+        (("report", "x.duckdb", "--out", "r.md", "--json"), "needs a file format"),
         (
             ("report", "x.duckdb", "--format", "html", "--run", "no"),
             "no run 'no'; runs here: live-",
@@ -638,8 +638,8 @@ def test_a_database_that_another_process_holds_is_explained(evaltap: Evaltap, st
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("TopicAuthorizationFailedError", "the broker refused"),
-        ("KafkaTimeoutError", "do not answer"),
+        ("TopicAuthorizationFailedError", "the Kafka broker refused"),
+        ("KafkaTimeoutError", "do not respond properly"),
         ("UnsupportedCodecError", "pip install"),
     ],
 )

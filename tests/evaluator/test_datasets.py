@@ -484,7 +484,7 @@ def test_rows_that_are_no_cases_are_dead_letters_and_the_others_are_scored(
     assert main(["score", "p.parquet", "rows.csv", "--metrics", "m.json", "--db", "x.duckdb"]) == 2
 
     said = capsys.readouterr().err
-    assert "not an eval case and not scored: 4 lines" in said
+    assert "not scored because they are not eval cases: 4 lines" in said
     with duckdb.connect("x.duckdb", read_only=True) as store:
         scored = store.execute("SELECT eval_set_id, eval_id FROM scores ORDER BY ALL").fetchall()
         letters = store.execute(
@@ -535,7 +535,10 @@ def test_an_openai_eval_becomes_metrics_that_score_its_rows(
     command = ["convert", "rows.jsonl", "--out", "c.jsonl", "--openai-eval", "eval.json"]
 
     assert main([*command, "--metrics-out", "m.json"]) == 2
-    assert "meteor has no counterpart here; --skip-unsupported" in capsys.readouterr().err
+    assert (
+        "meteor has no counterpart here; skip them with --skip-unsupported"
+        in capsys.readouterr().err
+    )
     assert main([*command, "--metrics-out", "m.json", "--skip-unsupported"]) == 0
     assert "left out: meteor (text_similarity)" in capsys.readouterr().err
     assert len(read_metrics(Path("m.json"))) == 1

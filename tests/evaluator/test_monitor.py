@@ -300,8 +300,8 @@ def test_the_rules_are_priced_by_the_turns_of_the_last_days(evaltap: Evaltap) ->
     assert new["scored_per_day"] == 26
     assert (new["calls_per_day"], new["usd_per_day"]) == (None, None)
     said = evaltap("monitor", "check", rules, store)[1]
-    assert "part: a day 53.0 of 260.0 turns, 0.0 judge calls" in said
-    assert "new: a day 26.0 of 260.0 turns, calls of judges are not known" in said
+    assert "part: per day 53.0 of 260.0 turns, 0.0 judge calls" in said
+    assert "new: per day 26.0 of 260.0 turns, judge calls unknown" in said
     assert "add a DuckDB file" in evaltap("monitor", "check", rules)[1]
 
 

@@ -82,7 +82,7 @@ def test_without_a_log_the_starter_metrics_have_no_bounds(evaltap: Evaltap) -> N
 
 def test_init_writes_over_nothing_that_is_there(evaltap: Evaltap) -> None:
     Path("metrics.json").write_text("[]")
-    assert "kept metrics.json" in evaltap("init", "--yes")[1]
+    assert "kept the existing metrics.json" in evaltap("init", "--yes")[1]
     code, _, errors = evaltap("init", "--yes")
     assert code == 2
     assert "evaltap.toml already exists; edit it, or overwrite it with --force" in errors
@@ -147,5 +147,7 @@ def test_a_password_goes_to_no_brokers_that_only_a_found_file_names(
     monkeypatch.setenv("EVALTAP_KAFKA_SASL_PLAIN_PASSWORD", "secret")
     code, _, errors = evaltap("consume", "--until-idle")
     assert code == 2
-    assert "the password in EVALTAP_KAFKA_SASL_PLAIN_PASSWORD would go to the brokers" in errors
+    assert (
+        "the password in EVALTAP_KAFKA_SASL_PLAIN_PASSWORD would be sent to the brokers" in errors
+    )
     assert "secret" not in errors

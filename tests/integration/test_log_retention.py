@@ -159,7 +159,10 @@ def test_a_second_consumer_begins_where_it_says(
     recorder.flush(10)
     capsys.readouterr()
     consume(log, tmp_path / "now.duckdb", "--from", "now")
-    assert "is new to this log and begins at record 2: after the newest record (--from now)" in capsys.readouterr().err
+    assert (
+        "is new to this log and begins at record 2: after the newest record (--from now)"
+        in capsys.readouterr().err
+    )
     record(recorder, "two")
     recorder.close()
 

@@ -59,8 +59,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="highest flip rate that passes (default: 0.05)",
     )
-    add("--concurrency", type=positive, default=8, metavar="N", help="how many cases to judge at a time"
-    " (default: 8)")
+    add(
+        "--concurrency",
+        type=positive,
+        default=8,
+        metavar="N",
+        help="how many cases to judge at a time (default: 8)",
+    )
     add_judging(parser)
     add_json(parser)
     parser.set_defaults(run=run, options=AttackOptions)
@@ -74,7 +79,9 @@ def run(options: AttackOptions) -> int:
     families = [part.strip() for part in (options.families or "").split(",") if part.strip()]
     for family in families:
         if family not in FAMILIES:
-            raise InputError(f"--families: unknown family {family!r}; expected one of {', '.join(FAMILIES)}")
+            raise InputError(
+                f"--families: unknown family {family!r}; expected one of {', '.join(FAMILIES)}"
+            )
     with JudgeSession(options.judges) as judges, progress("attacks tried") as report:
         judge, services, name = _judge(options.metrics, judges)
         found = run_attacks(

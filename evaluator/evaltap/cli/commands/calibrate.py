@@ -69,11 +69,15 @@ def run(options: CalibrateOptions) -> int:
     from evaltap.evaluator.estimates.labels import read_labels
 
     if not (options.db or options.cases):
-        raise InputError("no verdicts to compare with; give a scored file with --db, or cases to score"
-        " with --cases")
+        raise InputError(
+            "no verdicts to compare with; give a scored file with --db, or cases to score"
+            " with --cases"
+        )
     if options.scoring.references:
-        raise InputError("--references: not supported here; score with `evaltap score --references` and"
-        " give its file with --db")
+        raise InputError(
+            "--references: not supported here; score with `evaltap score --references` and"
+            " give its file with --db"
+        )
     labels = read_labels(options.labels)
     with JudgeSession(options.scoring.judges) as judges:
         scorer = case_scorer(options.scoring, judges).scorer
@@ -88,8 +92,9 @@ def run(options: CalibrateOptions) -> int:
             ]
     if not found:
         names = ", ".join(metric.metric_name for metric in scorer.metrics)
-        raise InputError(f"{options.labels}: no label is for one of these metrics ({names}); check"
-        " metricName")
+        raise InputError(
+            f"{options.labels}: no label is for one of these metrics ({names}); check metricName"
+        )
     code = max(_EXIT_CODES[one.calibration.trust] for one in found)
     if options.json:
         rows = [_data(one) for one in found]
@@ -109,8 +114,9 @@ def _scored(options: CalibrateOptions, scorer: "CaseScorer") -> "Iterator[Store]
 
             for path in options.cases:
                 if not path.is_file():
-                    raise InputError(f"{path}: no such file; expected eval cases (.evalset.json or JSON"
-                    " Lines)")
+                    raise InputError(
+                        f"{path}: no such file; expected eval cases (.evalset.json or JSON Lines)"
+                    )
             files = FileScorer(
                 scorer, options.cases, workers=1, concurrency=options.scoring.concurrency
             )

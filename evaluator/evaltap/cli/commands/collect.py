@@ -59,7 +59,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--port", type=int, default=4318, help="port to listen on (default: 4318)")
     parser.add_argument(
-        "--tls-cert", type=Path, metavar="FILE", help="serve HTTPS with this certificate chain (PEM)"
+        "--tls-cert",
+        type=Path,
+        metavar="FILE",
+        help="serve HTTPS with this certificate chain (PEM)",
     )
     parser.add_argument(
         "--tls-key", type=Path, metavar="FILE", help="... and its private key (PEM)"
@@ -88,8 +91,10 @@ def run(options: CollectOptions) -> int:
         server = receiver_server(recorder, CollectorAccess(token, local=options.local), tls)
     except (OSError, ValueError) as error:  # ssl's errors are both
         recorder.close()
-        raise InputError(f"--tls-cert, --tls-key: cannot load them ({error}); expected PEM files that"
-        " belong together") from None
+        raise InputError(
+            f"--tls-cert, --tls-key: cannot load them ({error}); expected PEM files that"
+            " belong together"
+        ) from None
     _serve(server, options)
     return 0 if close_recorder("collect", recorder) else 3
 

@@ -47,7 +47,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "exit code: 0 no regression, 1 worse or below the bar, 2 bad input, 3 undecided"
     )
     add = parser.add_argument
-    add("base", metavar="BASE", help="the side to compare with: main, the released version, last week")
+    add(
+        "base",
+        metavar="BASE",
+        help="the side to compare with: main, the released version, last week",
+    )
     add("head", metavar="HEAD", help="the new side")
     add(
         "--report", type=report_file, action="append", default=[], metavar="FILE",

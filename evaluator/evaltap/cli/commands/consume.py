@@ -125,7 +125,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_dlq_topic(parser)
     store = add(
-        "--db", required=True, type=Path, metavar="X.duckdb", help="the DuckDB file for cases and scores"
+        "--db",
+        required=True,
+        type=Path,
+        metavar="X.duckdb",
+        help="the DuckDB file for cases and scores",
     )
     of_settings(store, STORE)
     add(

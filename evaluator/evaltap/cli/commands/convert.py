@@ -114,7 +114,9 @@ def _config(options: ConvertOptions) -> "EvalConfig | None":
             " with --skip-unsupported"
         )
     if not config.metrics:
-        raise InputError(f"{options.openai_eval}: no testing criterion can be converted to a metric")
+        raise InputError(
+            f"{options.openai_eval}: no testing criterion can be converted to a metric"
+        )
     return config
 
 

@@ -55,10 +55,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--by", type=names, default=["tools", "tool", "language", "intent"], metavar="NAME,...",
         help="dimensions to compare by (default: tools,tool,language,intent)")  # fmt: skip
     add("--app", default="", metavar="A", help="only this application (default: all)")
-    add("--since", type=moment, metavar="TIME", help="only turns that started at this time or later")
+    add(
+        "--since", type=moment, metavar="TIME", help="only turns that started at this time or later"
+    )
     add("--until", type=moment, metavar="TIME", help="only turns that started before this time")
-    add("--min", type=positive, default=1, metavar="N", help="how many cases cover a value (default: 1)")
-    add("--fold", action="store_true", help="count consecutive calls of one tool once in a tool path")
+    add(
+        "--min",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="how many cases cover a value (default: 1)",
+    )
+    add(
+        "--fold",
+        action="store_true",
+        help="count consecutive calls of one tool once in a tool path",
+    )
     add_filter(parser)
     add_json(parser)
     parser.set_defaults(run=run, options=CoverageOptions)

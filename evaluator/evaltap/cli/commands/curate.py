@@ -88,7 +88,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--recipe", type=Path, metavar="R.json", help="a recipe file: which turns to pick, and how")
     add("--like", metavar="NAME", help="or a built-in recipe (default: representative)")
     add("--out", type=Path, metavar="SET", help="the eval set to write or update (.evalset.json)")
-    add("--into", type=Path, metavar="SET", help="or an eval set to add to; its cases stay unchanged")
+    add(
+        "--into",
+        type=Path,
+        metavar="SET",
+        help="or an eval set to add to; its cases stay unchanged",
+    )
     add(
         "--as",
         dest="expect",
@@ -97,8 +102,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         " reference if a reviewer approved it or a --metric passed it; regression: a failure that must not"
         " recur; inputs: only the user's messages, for live runs",
     )
-    add("--metric", type=names, default=[], metavar="NAME,...", help="with --as expected: turns that"
-    " passed these metrics become references")
+    add(
+        "--metric",
+        type=names,
+        default=[],
+        metavar="NAME,...",
+        help="with --as expected: turns that passed these metrics become references",
+    )
     add(
         "--fixed",
         type=Path,
@@ -178,8 +188,9 @@ def _recipe(options: CurateOptions) -> "Recipe":
     from evaltap.evaluator.curation.recipe import BUILT_IN, built_in, read_recipe
 
     if (options.out is None) == (options.into is None):
-        raise InputError("no eval set given; name one to write with --out SET, or one to add to with"
-        " --into SET")
+        raise InputError(
+            "no eval set given; name one to write with --out SET, or one to add to with --into SET"
+        )
     if options.recipe and options.like:
         raise InputError("--recipe and --like: give only one of them")
     if options.recipe:

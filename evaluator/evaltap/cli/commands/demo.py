@@ -122,7 +122,9 @@ def _record(spans: Path, plugin: Path) -> None:
     provider.shutdown()
     for recorder in (by_spans, by_plugin):
         if not recorder.close():
-            raise EvaltapError(f"a recording was not written in time: {recorder.counters()}; try again")
+            raise EvaltapError(
+                f"a recording was not written in time: {recorder.counters()}; try again"
+            )
 
 
 def _landed(log: Path, path: Path | None) -> "Store":
@@ -215,8 +217,7 @@ def _explain(folder: Path, turns: int, summary: "Summary") -> None:
     print_summary(summary, console())
     database = folder / "cases.duckdb"
     evaltap = _program("evaltap")
-    print("\n"
-    f"in the browser ({folder / 'report.html'} is a report to share)")
+    print(f"\nin the browser ({folder / 'report.html'} is a report to share)")
     print(f"  {evaltap} ui {database}        (evaltap demo --ui: with a running agent)")
     print("one case, turn by turn")
     print(f"  {evaltap} show {database} s-too-generous")

@@ -36,7 +36,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "exit code: 0 equal, 1 different, 2 bad input"
     )
     parser.add_argument(
-        "before", type=Path, metavar="A", help="the older eval set (.evalset.json, or JSON Lines of cases)"
+        "before",
+        type=Path,
+        metavar="A",
+        help="the older eval set (.evalset.json, or JSON Lines of cases)",
     )
     parser.add_argument("after", type=Path, metavar="B", help="the newer one")
     parser.add_argument(

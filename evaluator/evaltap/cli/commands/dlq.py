@@ -69,8 +69,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action = actions.add_parser(name, help=summary, description=summary.capitalize() + ".")
         add_database(action)
         if name == "show":
-            action.add_argument("number", type=positive, metavar="NUMBER", help="the dead letter's number"
-            " in `list`")
+            action.add_argument(
+                "number", type=positive, metavar="NUMBER", help="the dead letter's number in `list`"
+            )
         else:
             action.add_argument("--reason", default="", help="only dead letters with this reason")
         if name == "list":
@@ -94,7 +95,11 @@ def _list(options: ListOptions) -> int:
         print(json.dumps({"total": total, "letters": [_data(letter) for letter in found]}))
         return 0
     for letter in found:
-        parked = "  parked: a newer version wrote it; replay it after an upgrade" if letter.parked else ""
+        parked = (
+            "  parked: a newer version wrote it; replay it after an upgrade"
+            if letter.parked
+            else ""
+        )
         place = f"{letter.topic}[{letter.partition}] {letter.offset}"
         print(f"{letter.number:>5}  {letter.reason:<16} {visible(place)}{parked}")
         print(f"       {one_line(visible(letter.detail), DETAIL_WIDTH)}")

@@ -44,9 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         " manifest"
     )
     add = parser.add_argument
-    log = add(
-        "--log", metavar="LOG", help="the log to check: a file, or kafka://host:port/topic"
-    )
+    log = add("--log", metavar="LOG", help="the log to check: a file, or kafka://host:port/topic")
     of_settings(log, "EVALTAP_LOG")
     of_settings(
         add("--db", type=Path, metavar="X.duckdb", help="the DuckDB file that consumed it"), STORE
@@ -78,7 +76,9 @@ def run(options: DoctorOptions) -> int:
             # A broker that is away is when one wants to see what waits for it on the spools.
             away = True
             sights.append(
-                Diagnostic("topics", str(error), "problem", "the rest of the report does without them")
+                Diagnostic(
+                    "topics", str(error), "problem", "the rest of the report does without them"
+                )
             )
     gone = [position.gap for position in positions if position.gap]
     waiting = sum(position.waiting for position in positions)
@@ -127,8 +127,13 @@ def _settings_sight() -> "list[Diagnostic]":
 
     found = find_settings(Path.cwd(), os.environ)
     if found is None:
-        return [Diagnostic("settings file", f"no {FILE_NAME} in this folder or above (`evaltap init` writes"
-        " one)", "ok")]
+        return [
+            Diagnostic(
+                "settings file",
+                f"no {FILE_NAME} in this folder or above (`evaltap init` writes one)",
+                "ok",
+            )
+        ]
     return [Diagnostic("settings file", str(found), "ok")]
 
 

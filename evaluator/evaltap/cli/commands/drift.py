@@ -49,10 +49,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add = parser.add_argument
     add_databases(parser)
-    about = "a period A/B from A up to but not including B (days or times in UTC), or an eval set as"
-    " set:SET"
+    about = (
+        "a period A/B from A up to but not including B (days or times in UTC), or an eval set as"
+        " set:SET"
+    )
     add("--before", required=True, type=period_or_set, metavar="A/B", help=about)
-    add("--after", required=True, type=period_or_set, metavar="C/D", help="the other period or eval set")
+    add(
+        "--after",
+        required=True,
+        type=period_or_set,
+        metavar="C/D",
+        help="the other period or eval set",
+    )
     add(
         "--by", type=names, default=["tools", "model", "language", "intent"], metavar="NAME,...",
         help="dimensions to test: tools, tool, model, language, intent, version (default:"

@@ -54,7 +54,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also group turns whose word vectors have at least this cosine similarity"
         " (evaltap[embeddings]; try 0.85)",
     )  # fmt: skip
-    add("--since", type=moment, metavar="TIME", help="only turns that started at this time or later")
+    add(
+        "--since", type=moment, metavar="TIME", help="only turns that started at this time or later"
+    )
     add("--until", type=moment, metavar="TIME", help="only turns that started before this time")
     add_filter(parser)
     add_json(parser)

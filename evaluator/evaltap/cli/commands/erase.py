@@ -82,8 +82,9 @@ def run(options: EraseOptions) -> int:
     if not (options.log or options.db or options.files):
         raise InputError("nothing to erase from; give --log, --db or files")
     if len(options.subject) < 3:
-        raise InputError(f"--subject {options.subject!r} is too short to identify a person; give the"
-        " complete id")
+        raise InputError(
+            f"--subject {options.subject!r} is too short to identify a person; give the complete id"
+        )
     subject = _subject(options)
     places = _erase(options, subject)
     cannot = _out_of_reach(options, places)
@@ -103,8 +104,7 @@ def run(options: EraseOptions) -> int:
     for one in places:
         counts = ", ".join(f"{n:,} {kind}" for kind, n in one.removed.items() if n)
         print(f"{one.place}: {counts or 'nothing'} {verb}")
-    print("\n"
-    "not erased (outside evaltap's reach):")
+    print("\nnot erased (outside evaltap's reach):")
     for line in cannot:
         print(f"- {line}")
     return 0

@@ -48,7 +48,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_databases(parser)
     add("--metric", default="", metavar="NAME", help="only this metric (default: all)")
-    add("--signal", default="pass_rate", metavar="NAME", help="the share to estimate (default: pass_rate)")
+    add(
+        "--signal",
+        default="pass_rate",
+        metavar="NAME",
+        help="the share to estimate (default: pass_rate)",
+    )
     add(
         "--by",
         type=names,

@@ -57,8 +57,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add("--format", choices=ENDINGS, help="the format to write (default: by the file's ending)")
     add("--id", metavar="ID", help="the eval set's id (default: its own, or the file's name)")
-    add("--with-actual", action="store_true", help="for deepeval and openai-evals: include the recorded"
-    " answers and tool calls")
+    add(
+        "--with-actual",
+        action="store_true",
+        help="for deepeval and openai-evals: include the recorded answers and tool calls",
+    )
     add("--check", action="store_true", help="write nothing; exit with 1 if the file differs")
     add_filter(parser)
     parser.set_defaults(run=run, options=ExportOptions)
@@ -101,7 +104,10 @@ def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) ->
             if not path.is_file() or path.read_bytes() != content
         ]
         for path in stale:
-            print(f"evaltap export: {path}: is out of date; run this command without --check", file=sys.stderr)
+            print(
+                f"evaltap export: {path}: is out of date; run this command without --check",
+                file=sys.stderr,
+            )
         return int(bool(stale))
     for path, content in files.items():
         write_bytes(path, content)

@@ -38,9 +38,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a file is not"
-    " canonical")
-    mode.add_argument("--stdout", action="store_true", help="print the result instead of rewriting files")
+    mode.add_argument(
+        "--check",
+        action="store_true",
+        help="change nothing; exit with 1 if a file is not canonical",
+    )
+    mode.add_argument(
+        "--stdout", action="store_true", help="print the result instead of rewriting files"
+    )
     parser.add_argument(
         "--to", choices=("trpc", "adk"), help="write eval sets in this format (default: unchanged)"
     )

@@ -128,7 +128,9 @@ def run(options: GateOptions) -> int:
         gate = Gate(spec, services=judges.services(metrics))
         gated = _checked(gate, options, show)
     if not gated:
-        raise InputError(f"{', '.join(map(str, options.cases))}: no cases found; expected at least one")
+        raise InputError(
+            f"{', '.join(map(str, options.cases))}: no cases found; expected at least one"
+        )
     found = _comparison(gate, options, base, gated)
     code, said = _verdict(options, gated, found)
     if options.json:
@@ -195,7 +197,9 @@ def _verdict(
         rate = pass_rate(gated)
         if rate is None:
             codes.append(3)
-            said.append("the pass rate is undecided: more than 5 % of the cases could not be checked")
+            said.append(
+                "the pass rate is undecided: more than 5 % of the cases could not be checked"
+            )
         else:
             value, (low, high) = rate
             codes.append(1 if high < wanted else 0 if low >= wanted else 3)
@@ -256,8 +260,9 @@ def _cases(paths: Sequence[Path]) -> "Iterator[CaseData]":
 
     for path in paths:
         if is_database(path):
-            raise InputError(f"{path}: is a DuckDB file; write its cases to an eval set with `evaltap"
-            " export`")
+            raise InputError(
+                f"{path}: is a DuckDB file; write its cases to an eval set with `evaltap export`"
+            )
         for case in iter_cases(path):
             yield {"evalSetId": eval_set_name(path), **case}
 

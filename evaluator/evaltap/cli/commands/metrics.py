@@ -34,8 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap metrics run_succeeded trajectory_no_loop --example > metrics.json\n\n"
         "exit code: 0 listed; 2 bad input"
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="describe these evaluators (default: list"
-    " all)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="describe these evaluators (default: list all)"
+    )
     parser.add_argument(
         "--example",
         action="store_true",
@@ -89,7 +90,10 @@ def _listed(found: "Sequence[Description]") -> str:
                     columns,
                     subsequent_indent=" " * (width + 4),
                 )
-    lines += ["", "evaltap metrics NAME shows what an evaluator needs, and an example for the metrics file"]
+    lines += [
+        "",
+        "evaltap metrics NAME shows what an evaluator needs, and an example for the metrics file",
+    ]
     return "\n".join(lines[1:])
 
 

@@ -79,9 +79,7 @@ class LiveEngineOptions:
 
 def add_live_engine(parser: argparse.ArgumentParser) -> None:
     """Add what chooses where landed cases are scored."""
-    add = _add_ray(
-        parser, "ray: a Ray cluster, for expensive metrics (judges, models, commands)"
-    )
+    add = _add_ray(parser, "ray: a Ray cluster, for expensive metrics (judges, models, commands)")
     add(
         "--ray-workers",
         type=positive,
@@ -143,7 +141,9 @@ def check_engine(
             " score without --engine ray"
         )
     if options.out is None and options.db is None:
-        raise InputError("--engine ray writes Parquet files; name a folder with --out DIR, or give --db")
+        raise InputError(
+            "--engine ray writes Parquet files; name a folder with --out DIR, or give --db"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,9 +76,18 @@ def add_judging(parser: argparse.ArgumentParser) -> None:
         help="file that caches judges' answers, or 'off' (default: EVALTAP_JUDGE_CACHE, or"
         " evaltap/judge-cache.db in the user's cache folder)",
     )
-    add("--budget-usd", type=amount, metavar="USD", help="set a budget: spend at most this much on judges")
-    add("--budget-tokens", type=positive, metavar="N", help="... use at most this many tokens, input and"
-    " output")
+    add(
+        "--budget-usd",
+        type=amount,
+        metavar="USD",
+        help="set a budget: spend at most this much on judges",
+    )
+    add(
+        "--budget-tokens",
+        type=positive,
+        metavar="N",
+        help="... use at most this many tokens, input and output",
+    )
     add("--budget-calls", type=positive, metavar="N", help="... send at most this many requests")
     add("--judge-concurrency", type=positive, metavar="N", help="concurrent requests to one judge")
     add("--judge-rpm", type=positive, metavar="N", help="requests to one judge per minute")

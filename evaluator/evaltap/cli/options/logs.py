@@ -40,8 +40,9 @@ def open_source(
 
 def _check_partitions(log: str, location: LogLocation) -> None:
     if not isinstance(location, KafkaLocation):
-        raise InputError(f"--partitions: {log} is a local log, which has no partitions; leave the option"
-        " out")
+        raise InputError(
+            f"--partitions: {log} is a local log, which has no partitions; leave the option out"
+        )
     if location.format == OTLP:
         raise InputError(
             "--partitions: not for raw OTLP topics, where the spans of a trace may be on any partition;"
@@ -118,8 +119,11 @@ def tell_where_it_begins(
     for partition, (start, end) in source.bounds().items():
         begins = end if begin == "now" else start
         if partition not in known and begins > 1:
-            why = "after the newest record (--from now)" if begin == "now" else "older records were"
-            " trimmed"
+            why = (
+                "after the newest record (--from now)"
+                if begin == "now"
+                else "older records were trimmed"
+            )
             print(
                 f"evaltap {command}: {store.path} is new to this log and begins at record"
                 f" {begins:,}: {why}",
