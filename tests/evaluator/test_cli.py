@@ -86,7 +86,7 @@ def test_score_fails_with_exit_code_1_and_says_why(evaltap: Evaltap) -> None:
     )
 
     assert code == 1
-    assert "did not pass" in out
+    assert "not passed" in out
     assert "arguments" in out
 
 
@@ -321,7 +321,7 @@ def test_the_calls_of_the_worst_cases_stand_beside_the_expected_ones_on_the_cons
     ):
         _, out, _ = evaltap(*command)
 
-        assert "b\n  turn 1, calls (- expected, + made):\n  ! get_order(" in out
+        assert "b\n  turn 1, tool calls (- expected, + made):\n  ! get_order(" in out
         assert "!     order_id: expected 'other', found 'A-100'" in out
 
 
@@ -501,7 +501,7 @@ def test_latencies_that_nobody_recorded_leave_a_bound_on_them_open(
         ),
         (("report", "x.duckdb", "--p95-ms", "-1"), "expected milliseconds, more than 0"),
         (("report", "x.duckdb", "--fail-on", "all"), "expected one of never, failed, error"),
-        (("score", "c.jsonl", "--metrics", "m.json", "--report", "r"), "no report format"),
+        (("score", "c.jsonl", "--metrics", "m.json", "--report", "r"), "unknown report format"),
         (("score", "c.jsonl", "--metrics", "m.json", "--threshold", "x"), "expected METRIC=NUMBER"),
     ],
 )

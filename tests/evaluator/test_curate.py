@@ -529,6 +529,6 @@ def test_a_session_with_earlier_turns_that_were_not_recorded_is_not_whole(
     code = main(["curate", str(holed), "--recipe", whole, "--out", str(tmp_path / "s.json")])
     said = capsys.readouterr()
 
-    assert "turns before it were not recorded" in said.err + said.out, code
+    assert "earlier turns were not recorded" in said.err + said.out, code
     cases = curate(database, tmp_path / "t.evalset.json", "--recipe", whole)
     assert len(cases) == 1

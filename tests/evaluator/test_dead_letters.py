@@ -237,7 +237,7 @@ def test_a_case_tells_how_it_stands_under_every_metric(run: Run) -> None:
     good, blind = make_case("good"), make_case("blind", [hidden])
     cases = [one | {"conversation": expected} for one in (good, blind)]
     land("x.duckdb", *make_records(cases))
-    assert "no run has scored anything here" in run("why", "x.duckdb", "good")[1]
+    assert "no run has scored anything yet" in run("why", "x.duckdb", "good")[1]
     run("score", "x.duckdb", "--metrics", "m.json")
     assert run("why", "x.duckdb", "good")[0] == 0
 
@@ -259,13 +259,19 @@ def test_a_case_that_is_not_there_is_looked_for_where_it_may_have_stopped(run: R
     write_log(Path("log.db"), make_records([make_case("s-7")]))
 
     _, on_log = why(run, "x.duckdb", "s-7", "--log", "log.db")
-    assert "log.db holds it at offset 1: evaltap consume lands it" in on_log["notes"]
+    assert "log.db has it at offset 1; land it with evaltap consume" in on_log["notes"]
     code, said = why(run, "x.duckdb", "s-2", "--log", "log.db")
     assert (code, said["landed"]) == (3, False)
     assert any(note.startswith("dead letter 1 (schema_unknown) names it") for note in said["notes"])
-    assert "log.db does not hold it" in said["notes"]
-    assert "sampling left out 90 turns as sampled_out; which ones is not kept" in said["notes"]
-    assert "the recorder dropped 2 turns as queue_full; which ones is not kept" in said["notes"]
+    assert "log.db does not contain it" in said["notes"]
+    assert (
+        "sampling left out 90 turns (sampled_out), perhaps of this case; their ids are not stored"
+        in said["notes"]
+    )
+    assert (
+        "the recorder dropped 2 turns (queue_full), perhaps of this case; their ids are not stored"
+        in said["notes"]
+    )
 
 
 @pytest.mark.parametrize("case", ["s-2", "größe", 'say "hi"', "back\\slash", "line\nbreak"])

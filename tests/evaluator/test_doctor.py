@@ -214,7 +214,7 @@ def test_packages_and_the_provider_of_this_process_are_seen() -> None:
     ("log", "verdict", "found"),
     [
         ("new.db", "ok", "does not exist yet"),
-        ("there.db", "ok", "can be written"),
+        ("there.db", "ok", "writable"),
         ("none/log.db", "problem", "does not exist"),
         ("other.txt", "problem", "not a SQLite file"),
         ("full.db", "problem", "is full"),

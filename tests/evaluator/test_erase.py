@@ -183,7 +183,7 @@ def test_results_and_adk_sets_are_erased_from_too(capsys: pytest.CaptureFixture[
             "records cannot be removed from a Kafka topic",
         ),
         (["--subject", "alice", "--log", "none.db"], "no log at none.db"),
-        (["--subject", "alice", "m.json"], "neither an eval set"),
+        (["--subject", "alice", "m.json"], "expected an eval set, a result file"),
     ],
 )
 def test_a_mistake_is_a_message(

@@ -194,7 +194,7 @@ def test_more_of_what_was_always_hard_is_told_from_an_agent_that_got_worse(
     assert (changed["by"], changed["value"], changed["kind"]) == ("tool", "refund", "mix")
     assert changed["share_after"] > 2 * changed["share_before"] - 0.05
     assert (
-        "users changed, not the agent"
+        "the mix of traffic changed, not the agent"
         in evaltap("monitor", "replay", db, "--rules", "monitor.json")[1]
     )
 
@@ -244,9 +244,9 @@ def test_without_enough_days_a_watch_is_learning(evaltap: Evaltap) -> None:
         ({"by": ["tol"]}, "did you mean 'tool'?"),
         ({"where": {"ap": "shop"}}, "did you mean 'app'?"),
         ({"baselineDays": 2}, "baselineDays"),
-        ({"name": ""}, "a name of its own"),
+        ({"name": ""}, "expected a unique, non-empty name"),
         ({"falseAlarmsPerMonth": 0}, "falseAlarmsPerMonth"),
-        ({"silencedUntil": "2026-11-24T12:00:00"}, "expected a time, as"),
+        ({"silencedUntil": "2026-11-24T12:00:00"}, "expected a time, e.g."),
         ({"silencedUntil": "soon"}, "silencedUntil"),
     ],
 )
@@ -336,10 +336,10 @@ def test_a_fixed_limit_fires_when_the_interval_is_beyond_it_and_not_the_point(
 @pytest.mark.parametrize(
     ("watch", "message"),
     [
-        ({"below": 0.9, "baselineDays": 9}, "`baselineDays` does not go with a fixed limit"),
-        ({"hours": 3}, "`hours` goes with `below` or `above`"),
+        ({"below": 0.9, "baselineDays": 9}, "`baselineDays` does not work with a fixed limit"),
+        ({"hours": 3}, "`hours` needs `below` or `above`"),
         ({"below": 1.5}, "below"),
-        ({"signal": "silence", "metric": "", "above": 0.5}, "do not go with `silence`"),
+        ({"signal": "silence", "metric": "", "above": 0.5}, "takes no `below` or `above`"),
     ],
 )
 def test_a_fixed_limit_that_makes_no_sense_is_refused(

@@ -230,7 +230,7 @@ def test_markdown_fits_into_a_step_summary_whatever_the_texts(report: Report) ->
     text = markdown(many)
 
     assert len(text.encode()) < MAX_BYTES < 1 << 20
-    assert "more cases: see the whole report." in text
+    assert "more cases in the full report." in text
 
 
 # -- HTML ------------------------------------------------------------------------------------------

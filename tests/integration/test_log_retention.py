@@ -183,4 +183,4 @@ def test_a_log_that_may_only_be_read_is_read_and_it_is_said_once(
         cursor.step(None)
 
     (warning,) = [one.getMessage() for one in caplog.records]
-    assert "does not learn how far this consumer is" in warning
+    assert "cannot store this consumer's position" in warning

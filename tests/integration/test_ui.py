@@ -96,7 +96,7 @@ def test_a_reload_prints_no_second_link_and_keeps_the_address(
     before = running_address(path)
 
     consumer.process.send_signal(signal.SIGHUP)
-    until(lambda: "going on with the new ones" in consumer.output, consumer)
+    until(lambda: "reloaded the changed files" in consumer.output, consumer)
     until(lambda: running_address(path) == before, consumer)
 
     assert consumer.stop() == 0
