@@ -183,7 +183,7 @@ def test_cases_without_a_reference_are_pointed_out_where_one_is_compared_with(
 
     assert code == 1
     assert "1 case without a reference (`conversation` beside `actualConversation`)," in err
-    assert "tool_trajectory_avg_score compared with nothing there" in err
+    assert "which tool_trajectory_avg_score compared with an empty turn" in err
 
 
 def test_cases_that_share_an_id_are_scored_and_complained_about(evaltap: Evaltap) -> None:
@@ -489,11 +489,11 @@ def test_latencies_that_nobody_recorded_leave_a_bound_on_them_open(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("report", "x.duckdb", "--out", "r.pdf"), "no report format has the ending '.pdf'"),
+        (("report", "x.duckdb", "--out", "r.pdf"), "unknown report format '.pdf'"),
         (("report", "x.duckdb", "--out", "r.md", "--json"), "needs a file format"),
         (
             ("report", "x.duckdb", "--format", "html", "--run", "no"),
-            "no run 'no'; runs here: live-",
+            "no run 'no'; expected one of: live-",
         ),
         (
             ("report", "x.duckdb", "--cases", "no.jsonl", "--out", "r.md"),

@@ -165,7 +165,7 @@ def test_harmlessness_is_shown_or_left_open(evaltap: Evaltap) -> None:
     assert compared(evaltap, base, head, "--max-drop", "0.05")[0] == 0
     code, found = compared(evaltap, base, head, "--max-drop", "0.01")
     assert code == 3
-    assert "a drop of less than 1.0 points is not shown" in found["reasons"][0]
+    assert "the limit is 1.0 points" in found["reasons"][0]
 
 
 def test_a_margin_lets_a_small_drop_pass(evaltap: Evaltap) -> None:
@@ -552,7 +552,7 @@ def test_a_slice_of_traffic_is_a_side(evaltap: Evaltap, traffic: str) -> None:
 @pytest.mark.parametrize(
     ("side", "message"),
     [
-        ("@2026-13-01/", "is no time"),
+        ("@2026-13-01/", "is not a time"),
         ("@2026-11-02/2026-11-01", "ends before it begins"),
         ("@ap=shop", "did you mean 'app'?"),
         ("@shop", "is neither a period nor a slice"),
@@ -695,7 +695,7 @@ def test_slices_of_traffic_are_compared_by_their_rates(evaltap: Evaltap, traffic
     ("by", "message"),
     [
         ("tol", "did you mean 'tool'?"),
-        ("day", "expected of app, eval_set"),
+        ("day", "expected one of app, eval_set"),
         ("tool", "has recorded turns"),
     ],
 )

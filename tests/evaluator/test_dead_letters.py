@@ -248,9 +248,7 @@ def test_a_case_tells_how_it_stands_under_every_metric(run: Run) -> None:
     land("x.duckdb", *make_records([make_case("good", [make_turn("t-9")])], first_seq=8))
     code, said = why(run, "x.duckdb", "good")
     assert (code, said["metrics"][0]["status"]) == (3, "pending")
-    assert (
-        "scored up to revision 1, and revision 2 has landed since" in said["metrics"][0]["reason"]
-    )
+    assert "scored up to revision 1; revision 2 has landed since" in said["metrics"][0]["reason"]
 
 
 def test_a_case_that_is_not_there_is_looked_for_where_it_may_have_stopped(run: Run) -> None:
@@ -262,7 +260,9 @@ def test_a_case_that_is_not_there_is_looked_for_where_it_may_have_stopped(run: R
     assert "log.db has it at offset 1; land it with evaltap consume" in on_log["notes"]
     code, said = why(run, "x.duckdb", "s-2", "--log", "log.db")
     assert (code, said["landed"]) == (3, False)
-    assert any(note.startswith("dead letter 1 (schema_unknown) names it") for note in said["notes"])
+    assert any(
+        note.startswith("dead letter 1 (schema_unknown) names this case") for note in said["notes"]
+    )
     assert "log.db does not contain it" in said["notes"]
     assert (
         "sampling left out 90 turns (sampled_out), perhaps of this case; their ids are not stored"
@@ -288,5 +288,5 @@ def test_a_letter_names_a_case_by_its_key_or_by_what_it_holds_readable_or_not(
 
     _, said = why(run, "x.duckdb", case)
 
-    names = [note.split(" (")[0] for note in said["notes"] if " names it" in note]
+    names = [note.split(" (")[0] for note in said["notes"] if " names this case" in note]
     assert names == ["dead letter 1", "dead letter 2", "dead letter 4"]

@@ -240,7 +240,7 @@ def test_without_enough_days_a_watch_is_learning(evaltap: Evaltap) -> None:
         ({"window_in_seconds": 60}, "window_in_seconds"),
         ({"signal": "pas_rate"}, "did you mean 'pass_rate'?"),
         ({"metric": ""}, "needs a `metric`"),
-        ({"signal": "error_rate"}, "does not go with `error_rate`"),
+        ({"signal": "error_rate"}, "`error_rate` takes no `metric`"),
         ({"by": ["tol"]}, "did you mean 'tool'?"),
         ({"where": {"ap": "shop"}}, "did you mean 'app'?"),
         ({"baselineDays": 2}, "baselineDays"),

@@ -35,7 +35,7 @@ def test_feedback_on_a_case_that_sampling_left_out_is_not_the_case(evaltap: Eval
     assert code == 3
     assert "1 piece of feedback on this case landed, but none of its turns" in out
     assert "log.db does not contain it" in out
-    assert "sampling left out 1 turn as sampled_out" in out
+    assert "sampling left out 1 turn (sampled_out)" in out
 
 
 @pytest.mark.parametrize("command", ["export", "convert"])

@@ -119,7 +119,7 @@ def test_a_turn_that_was_left_out_says_why(evaltap: Evaltap, judge: JudgeServer)
 
     code, out, _ = evaltap("why", "t.duckdb", whole)
     assert code == 3
-    assert "helpful: not_scored: rule judged, rate 0.1" in out
+    assert "helpful: not_scored: rule judged, sampled out at rate 0.1" in out
     _, out, _ = evaltap("why", "t.duckdb", part)
     assert "helpful: 3 turns not scored: rule judged, sampled out at rate 0.1" in out
 

@@ -478,7 +478,7 @@ def test_an_old_rubric_and_a_new_one_are_two_rows(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--by", "colour"], "--by colour: nothing like it is stored; expected of app, tool, tool_path"),
+        (["--by", "colour"], "--by colour: unknown slice; expected one of app, tool, tool_path"),
         (["--by", "app,app"], "names something twice"),
         (["--by", "app,"], "expected names separated by commas"),
         (["--metric", "nope"], "--metric nope: no turn is scored by it; scored here: rule_avg_score"),

@@ -132,7 +132,7 @@ def test_what_the_broker_never_took_of_an_older_version_is_told_too(folder: Path
 
     _, other = log_diagnostics(LOG, 1 << 30)
 
-    assert other.found.startswith("0 records wait")
+    assert other.found.startswith("0 unsent records")
     assert other.found.endswith("the broker refused 1 more")
     assert other.remedy.endswith(f"land those with evaltap consume --log {rejected}")
 

@@ -66,7 +66,7 @@ def why(store: StoreReader, case: str, log: LogLocation | None = None) -> Answer
         return answer
     answer.metrics = []
     answer.notes.append(
-        "this case is not in {store.path}: it has not landed, nor was it scored from a file"
+        f"this case is not in {store.path}: it has not landed, nor was it scored from a file"
     )
     ((given,),) = store.rows(f"SELECT count(*) FROM feedback WHERE {IS_CASE}", parameters)
     if given:

@@ -63,7 +63,7 @@ class ExternalCommand(TurnEvaluator):
         known = [one.value for one in CostClass]
         if criterion.cost_class and criterion.cost_class not in known:
             raise MetricError(
-                f"command.costClass is '{criterion.cost_class}'; expected of {', '.join(known)}"
+                f"command.costClass is '{criterion.cost_class}'; expected one of {', '.join(known)}"
             )
         self.cost_class = CostClass(criterion.cost_class or CostClass.FREE)
         self.version = f"1.{_digest(criterion.argv)}"
