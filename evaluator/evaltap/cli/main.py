@@ -61,7 +61,7 @@ GROUPS = {
     "start": ("demo", "init", "up"),
     "record": ("record", "collect", "redact", "convert"),
     "score": ("consume", "score", "metrics", "compare", "gate", "calibrate", "attack"),
-    "look": (
+    "inspect": (
         "ui",
         "cases",
         "report",
@@ -74,8 +74,8 @@ GROUPS = {
         "attach",
         "export",
     ),
-    "keep": ("curate", "review", "duplicates", "diff", "merge", "coverage", "drift"),
-    "look after": ("doctor", "dlq", "prune", "erase", "fmt", "completion"),
+    "curate": ("curate", "review", "duplicates", "diff", "merge", "coverage", "drift"),
+    "maintain": ("doctor", "dlq", "prune", "erase", "fmt", "completion"),
 }
 """The commands as the help lists them."""
 

@@ -75,7 +75,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         else:
             action.add_argument("--reason", default="", help="only dead letters with this reason")
         if name == "list":
-            action.add_argument("--limit", type=positive, default=50, metavar="N")
+            action.add_argument(
+                "--limit",
+                type=positive,
+                default=50,
+                metavar="N",
+                help="list at most N (default: 50)",
+            )
         if name == "replay":
             action.add_argument("--dry-run", action="store_true", help="only count what would land")
         add_json(action)

@@ -36,7 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap fmt --to adk --stdout math.evalset.json\n\n"
         "API keys are never written; ${NAME} in judge settings is kept unexpanded."
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="eval-set, metrics or result files"
+    )
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument(
         "--check",

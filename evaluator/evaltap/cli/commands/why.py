@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "exit code: 0 the case has a verdict for every metric, 3 it has not, and the output says why"
     )
     add_database(parser)
-    parser.add_argument("case", nargs="?", metavar="CASE")
+    parser.add_argument("case", nargs="?", metavar="CASE", help="the case to explain")
     log = parser.add_argument(
         "--log", metavar="LOG", help="also search this log: a file, or kafka://host:port/topic"
     )
