@@ -94,8 +94,8 @@ def test_a_turn_is_expected_as_it_was_edited(page: Served) -> None:
     ("form", "says"),
     [
         ({}, "no turn chosen"),
-        ({"turn-2": "1", "seen": "another"}, "meanwhile"),
-        ({"turn-2": "1", "tools-2": "{"}, "no JSON"),
+        ({"turn-2": "1", "seen": "another"}, "has a new turn or revision"),
+        ({"turn-2": "1", "tools-2": "{"}, "invalid JSON"),
         ({"turn-2": "1", "tools-2": "[1]"}, "expected tools"),
         ({"turn-2": "1", "case": "id=nobody"}, "nobody"),
     ],
