@@ -227,11 +227,11 @@ def test_labels_are_read_from_json_lines_and_csv(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("", "holds no label"),
+        ("", "contains no labels"),
         ('{"evalId": "a"}\n', "line 1: label is None"),
         ('{"evalId": "a", "label": "maybe"}\n', "label is 'maybe'; expected pass or fail"),
         ('{"label": "pass"}\n', "no evalId"),
-        ('{"evalId": 1, "label": "pass"}\n', "an id that is no text"),
+        ('{"evalId": 1, "label": "pass"}\n', "an id is not a string"),
         ('{"evalId": "a", "lable": "pass"}\n', "found lable"),
         ("[]\n", "no JSON object"),
         ('{"evalId": \n', "no JSON"),

@@ -76,7 +76,7 @@ def test_one_split_may_be_chosen_and_places_name_it() -> None:
         ("a.jsonl", b"[]\n", "line 1: found a list of 0"),
         ("a.parquet", b"no", "not a Parquet file"),
         ("a.arrow", b"no", "not an Arrow file"),
-        ("b/none", b"", "holds no data set"),
+        ("b/none", b"", "contains no data set"),
         ("b/state.json", b"{}", "expected `_data_files` with file names"),
         ("b/state.json", b'{"_data_files": [{"filename": "../x.arrow"}]}', "with file names"),
         ("b/dataset_dict.json", b"[]", "expected an object with columns"),
@@ -409,7 +409,7 @@ def test_columns_that_the_criteria_do_not_tell_may_be_given(tmp_path: Path) -> N
         (SCORE | {"range": [0, 10]}, "use llm_criteria"),
         (SCORE | {"input": [{"role": "user", "content": "{{item.other}}"}]}, "map a column"),
         (SCORE | {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "is no text"),
-        ({"type": "python", "name": "code", "source": "..."}, "no such type here"),
+        ({"type": "python", "name": "code", "source": "..."}, "unsupported type"),
     ],
 )
 def test_a_criterion_without_a_counterpart_is_named_and_not_guessed(

@@ -233,7 +233,7 @@ def test_without_a_judge(evaltap_score):
 
 MISTAKES = {
     'cases="none.jsonl", metrics="metrics.json"': "none.jsonl: cannot be read (No such file",
-    'cases="empty.jsonl", metrics="metrics.json"': "empty.jsonl: holds no eval case; add one",
+    'cases="empty.jsonl", metrics="metrics.json"': "empty.jsonl: contains no eval cases; add at least one",
     'cases="cases.jsonl", metrics="none.json"': "none.json: no such file",
     'cases="cases.jsonl"': "no metrics; name a metrics file or a list of metrics",
     'case="cases.jsonl"': "evaltap has no argument 'case'; known: cases, metrics",

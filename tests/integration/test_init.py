@@ -136,7 +136,7 @@ def test_a_misspelt_setting_stops_every_command_with_one_line(evaltap: Evaltap) 
     Path("evaltap.toml").write_text('metric = "metrics.json"\n')
     code, said, errors = evaltap("cases", "x.duckdb")
     assert (code, said) == (2, "")
-    assert errors.endswith("metric: no such setting; did you mean 'metrics'?\n")
+    assert errors.endswith("metric: unknown setting; did you mean 'metrics'?\n")
     assert errors.count("\n") == 1
 
 

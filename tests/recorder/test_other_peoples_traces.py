@@ -405,4 +405,4 @@ def test_json_lines_of_something_else_are_no_transcript(
     source.write_text('{"type": "event", "message": 1}\n')
 
     assert main(["record", "claude-code", str(source), "--out", str(tmp_path / "out.json")]) == 2
-    assert "holds no transcript" in capsys.readouterr().err
+    assert "is not a transcript" in capsys.readouterr().err

@@ -178,7 +178,9 @@ def _print_positions(positions: "Sequence[LogPosition]") -> None:
     for position in positions:
         start, end = position.bounds
         read = "never read" if position.next_offset is None else f"read to {position.next_offset:,}"
-        print(f"{position.name}: holds {start:,} to {end:,}, {read}, {position.waiting:,} waiting")
+        print(
+            f"{position.name}: records {start:,} to {end:,}, {read}, {position.waiting:,} waiting"
+        )
         if position.gap:
             print(f"  GAP {position.gap}")
 

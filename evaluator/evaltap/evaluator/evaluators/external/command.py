@@ -50,7 +50,7 @@ class ExternalCommand(TurnEvaluator):
             raise MetricError("command.argv is empty; give the program and its arguments")
         if shutil.which(criterion.argv[0]) is None:
             raise MetricError(
-                f"command.argv names '{criterion.argv[0]}', which is no program on PATH; give its path"
+                f"command.argv names '{criterion.argv[0]}', which is not a program on PATH; give its path"
             )
         seconds = criterion.timeout_seconds
         seconds = DEFAULT_SECONDS if seconds is None else seconds
