@@ -80,8 +80,8 @@ def add_guards(parser: argparse.ArgumentParser) -> None:
         "--p95-ms",
         type=milliseconds,
         metavar="MS",
-        help="upper limit for the 95th percentile of turn latency, with crashed runs above it; exit code 1"
-        " when it is exceeded, 3 if latencies are missing (default: EVALTAP_P95_MS, or no limit)",
+        help="upper limit for the 95th percentile of turn latency (a crashed run counts as exceeding it);"
+        " exit code 1 above the limit, 3 if latencies are missing (default: EVALTAP_P95_MS, or no limit)",
     )
 
 
