@@ -196,11 +196,11 @@ def test_a_node_killed_in_the_middle_costs_no_row_and_doubles_none(tmp_path: Pat
         (["--engine", "ray"], "name a folder with --out DIR, or give --db"),
         (
             ["--engine", "ray", "--db", "x.duckdb", "--budget-usd", "1"],
-            "--budget-usd: holds for one",
+            "--budget-usd: a limit of one",
         ),
         (
             ["--engine", "ray", "--db", "x.duckdb", "--result", "r"],
-            "--result: holds for one process",
+            "--result: a limit of one process",
         ),
         (["--out", "folder"], "--out: only works with --engine ray"),
         (["--ray-address", "auto"], "--ray-address: only works with --engine ray"),

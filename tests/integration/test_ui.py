@@ -44,7 +44,7 @@ def test_a_new_link_is_for_the_page_that_runs(
     assert main(["ui", str(path), "--link", "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["link"].partition("/login#")[0].endswith(":4710")
-    assert "no page of" in said.err
+    assert "no page is running for" in said.err
 
 
 def test_commands_read_the_file_while_the_page_runs_and_none_writes_to_it(

@@ -41,7 +41,7 @@ def test_a_case_that_has_not_landed_is_looked_for_on_the_topic(
     for name in ("s-1", "s-2", "golden/s-2"):
         code, said = why(name, log, capsys)
         assert code == 3
-        assert f"{log} holds it at offset " in said
+        assert f"{log} has it at offset " in said
         assert f" of {topic} 0; land it with evaltap consume" in said
     for name in ("s-3", "p"):
         assert f"{log} does not contain it" in why(name, log, capsys)[1]
