@@ -500,7 +500,7 @@ def test_an_end_that_comes_by_itself_does_not_wait_for_a_receiver_that_is_away(
         ({"type": "webhook"}, "needs `url`"),
         ({"type": "slack", "url": "https://hooks.slack.com/services/x"}, "is a secret"),
         ({"type": "pagerduty", "routingKey": "abc"}, "is a secret"),
-        ({"type": "command", "argv": ["x"], "url": "https://h"}, "does not go with command"),
+        ({"type": "command", "argv": ["x"], "url": "https://h"}, "command takes no `url`"),
         ({"type": "webhook", "url": "https://h.example", "retries": 3}, "no key 'retries'"),
         ({"type": "webhook", "uri": "https://h.example"}, "did you mean 'url'?"),
         ({"type": "command", "argv": ["/bin/true"]}, "--allow-code"),

@@ -380,7 +380,7 @@ def _is_log(connection: sqlite3.Connection, path: Path, *, new_allowed: bool) ->
         return True
     if tables or application:
         remedy = "name a new file" if new_allowed else "name the file that a recorder wrote"
-        raise InputError(f"{path} is a SQLite database but no evaltap log: {remedy}")
+        raise InputError(f"{path} is a SQLite database, but not an evaltap log: {remedy}")
     return False
 
 
