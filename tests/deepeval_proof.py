@@ -182,7 +182,7 @@ def mistakes() -> None:
     assert "refuses its parameters" in refused(metric("ExactMatchMetric", parameters={"x": 1}))
     assert "takes no model" in refused(metric("ExactMatchMetric", judge=True))
     named = {"name": "n", "criteria": "c", "evaluation_params": ["colour"]}
-    assert "'colour'; expected of input" in refused(metric("GEval", parameters=named))
+    assert "'colour'; expected one of input" in refused(metric("GEval", parameters=named))
     broken = score(metric("deepeval_proof:Broken"), case())
     assert (broken.status, broken.reason) == ("error", "RuntimeError: out of order"), broken
     upside = score(metric("deepeval_proof:LessIsBetter"), case())

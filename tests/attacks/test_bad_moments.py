@@ -112,7 +112,7 @@ os._exit(0)
     attack(program, log)
 
     assert main(["doctor", "--log", str(log)]) == 1
-    assert "ended without an account" in capsys.readouterr().out
+    assert "ended without a closing manifest" in capsys.readouterr().out
 
 
 def test_a_producer_that_still_has_the_log_open_may_give_one_yet(
@@ -123,7 +123,7 @@ def test_a_producer_that_still_has_the_log_open_may_give_one_yet(
     assert recorder.flush(10)
 
     assert main(["doctor", "--log", str(tmp_path / "log.db")]) == 0
-    assert "still open" in capsys.readouterr().out
+    assert "no closing manifest yet" in capsys.readouterr().out
     record(recorder, 1)
     assert recorder.close()
 

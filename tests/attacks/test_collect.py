@@ -264,7 +264,7 @@ PROGRAM = "import sys; from evaltap.cli.main import main; sys.exit(main(sys.argv
         (["--host", "0.0.0.0"], {}, "EVALTAP_COLLECT_TOKEN and TLS"),
         (["--host", "::"], {"EVALTAP_COLLECT_TOKEN": "t"}, "TLS"),
         (["--tls-cert", "a.pem"], {}, "--tls-key"),
-        (["--tls-cert", "no.pem", "--tls-key", "no.pem"], {}, "cannot be used"),
+        (["--tls-cert", "no.pem", "--tls-key", "no.pem"], {}, "cannot load them"),
     ],
 )
 def test_it_does_not_listen_to_other_machines_unprotected(

@@ -145,7 +145,7 @@ def test_no_variable_is_read_for_what_is_sent_openly_unless_the_file_is_trusted(
         assert score({"baseURL": server.url, key: text}) == 2
 
     assert server.requests == []
-    assert f"judgeModel.{key} holds the variable $MY_API_KEY" in capsys.readouterr().err
+    assert f"judgeModel.{key} contains the variable $MY_API_KEY" in capsys.readouterr().err
 
 
 def test_what_the_environment_replaces_is_not_looked_at() -> None:

@@ -216,7 +216,7 @@ class TestLocalLogAlone:
             path.unlink()
         folder.rmdir()
 
-        with pytest.raises(SinkError, match="no directory"):
+        with pytest.raises(SinkError, match="does not exist; create it first"):
             sink.append(RECORDS[1:2])
         folder.mkdir()
         sink.append(RECORDS[1:2])
@@ -228,7 +228,7 @@ class TestLocalLogAlone:
         path = tmp_path / "log.db"
         path.write_text("dear diary, " * 50)
 
-        with pytest.raises(SinkError, match="no evaltap log"):
+        with pytest.raises(SinkError, match="not an evaltap log"):
             LocalLogSink(path).append(RECORDS)
 
         assert path.read_text() == "dear diary, " * 50

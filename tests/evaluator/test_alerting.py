@@ -193,10 +193,13 @@ def test_a_server_that_does_not_answer_is_given_up_in_time(
     [
         ({"url": "http://hooks.example/x"}, "which anybody on the way reads"),
         ({"url": "ftp://hooks.example/x"}, "expected https"),
-        ({"url": "https://user:pw@hooks.example/x"}, "holds a password"),
+        ({"url": "https://user:pw@hooks.example/x"}, "contains a password"),
         ({"url": "https:///x"}, "expected https"),
         ({"url": "${NOT_SET}"}, "NOT_SET is not set"),
-        ({"url": "https://h.example", "headers": {"A": "b\r\nc: d"}}, "cannot be used in HTTP"),
+        (
+            {"url": "https://h.example", "headers": {"A": "b\r\nc: d"}},
+            "characters that HTTP does not allow",
+        ),
     ],
 )
 def test_addresses_that_are_unsafe_are_refused_without_showing_them(
@@ -497,7 +500,7 @@ def test_an_end_that_comes_by_itself_does_not_wait_for_a_receiver_that_is_away(
         ({"type": "webhook"}, "needs `url`"),
         ({"type": "slack", "url": "https://hooks.slack.com/services/x"}, "is a secret"),
         ({"type": "pagerduty", "routingKey": "abc"}, "is a secret"),
-        ({"type": "command", "argv": ["x"], "url": "https://h"}, "does not go with command"),
+        ({"type": "command", "argv": ["x"], "url": "https://h"}, "command takes no `url`"),
         ({"type": "webhook", "url": "https://h.example", "retries": 3}, "no key 'retries'"),
         ({"type": "webhook", "uri": "https://h.example"}, "did you mean 'url'?"),
         ({"type": "command", "argv": ["/bin/true"]}, "--allow-code"),

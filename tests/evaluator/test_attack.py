@@ -252,5 +252,5 @@ def test_an_unknown_family_and_metrics_without_a_judge_are_errors(
     assert main(["attack", "--metrics", str(metrics)]) == 2
 
     told = capsys.readouterr().err
-    assert "no family 'magic'; known: instruction override" in told
-    assert "no metric in it asks a judge" in told
+    assert "unknown family 'magic'; expected one of instruction override" in told
+    assert "no metric uses a judge" in told

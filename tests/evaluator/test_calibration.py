@@ -227,11 +227,11 @@ def test_labels_are_read_from_json_lines_and_csv(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("", "holds no label"),
+        ("", "contains no labels"),
         ('{"evalId": "a"}\n', "line 1: label is None"),
         ('{"evalId": "a", "label": "maybe"}\n', "label is 'maybe'; expected pass or fail"),
         ('{"label": "pass"}\n', "no evalId"),
-        ('{"evalId": 1, "label": "pass"}\n', "an id that is no text"),
+        ('{"evalId": 1, "label": "pass"}\n', "an id is not a string"),
         ('{"evalId": "a", "lable": "pass"}\n', "found lable"),
         ("[]\n", "no JSON object"),
         ('{"evalId": \n', "no JSON"),
@@ -334,7 +334,7 @@ def test_cases_can_be_scored_on_the_way_and_the_result_is_read_by_people(
     ("label", "says"),
     [
         ({"evalId": "c-999"}, "'c-999' has no score under metric"),
-        ({"evalId": "c-1", "metricName": "other"}, "no label is about a metric that is here"),
+        ({"evalId": "c-1", "metricName": "other"}, "no label is for one of these metrics"),
     ],
 )
 def test_labels_that_match_nothing_are_an_error(
@@ -355,7 +355,7 @@ def test_without_verdicts_there_is_nothing_to_compare(
     write("http://127.0.0.1:9/v1", lambda n: {"evalId": f"c-{n}"})
 
     assert main(COMMAND) == 2
-    assert "give --db with scores, or --cases" in capsys.readouterr().err
+    assert "give a scored file with --db, or cases to score with --cases" in capsys.readouterr().err
 
 
 def test_labels_of_what_could_not_be_judged_are_counted_apart(

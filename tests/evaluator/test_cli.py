@@ -86,7 +86,7 @@ def test_score_fails_with_exit_code_1_and_says_why(evaltap: Evaltap) -> None:
     )
 
     assert code == 1
-    assert "did not pass" in out
+    assert "not passed" in out
     assert "arguments" in out
 
 
@@ -182,8 +182,8 @@ def test_cases_without_a_reference_are_pointed_out_where_one_is_compared_with(
     code, _, err = evaltap("score", lines, "--metrics", write("m.json", [TRAJECTORY]))
 
     assert code == 1
-    assert "no reference (`conversation` beside `actualConversation`) in 1 case;" in err
-    assert "tool_trajectory_avg_score compared with nothing there" in err
+    assert "1 case without a reference (`conversation` beside `actualConversation`)," in err
+    assert "which tool_trajectory_avg_score compared with an empty turn" in err
 
 
 def test_cases_that_share_an_id_are_scored_and_complained_about(evaltap: Evaltap) -> None:
@@ -284,7 +284,7 @@ def test_show_names_some_cases_when_there_is_no_such_one(evaltap: Evaltap, store
 
     assert (code, err) == (
         2,
-        "evaltap show: no case 'nope' in x.duckdb; the nearest are: a, b\n",
+        "evaltap show: no case 'nope' in x.duckdb; similar ids: a, b\n",
     )
 
 
@@ -321,7 +321,7 @@ def test_the_calls_of_the_worst_cases_stand_beside_the_expected_ones_on_the_cons
     ):
         _, out, _ = evaltap(*command)
 
-        assert "b\n  turn 1, calls (- expected, + made):\n  ! get_order(" in out
+        assert "b\n  turn 1, tool calls (- expected, + made):\n  ! get_order(" in out
         assert "!     order_id: expected 'other', found 'A-100'" in out
 
 
@@ -391,11 +391,11 @@ def test_report_prints_the_format_that_is_asked_for(evaltap: Evaltap, store: str
 @pytest.mark.parametrize(
     ("arguments", "scored", "told"),
     [
-        (("--items", "2"), ["a-1", "a-2"], "no more than 2 were scored (--items)"),
-        (("--tasks", "a-*"), ["a-1", "a-2"], "2 of 4 cases fit --tasks a-*"),
-        (("--tasks", "c/b-1,b-2"), ["b-1", "b-2"], "2 of 4 cases fit --tasks c/b-1,b-2"),
-        (("--tasks", "c", "--items", "9"), ["a-1", "a-2", "b-1", "b-2"], "4 of 4 cases fit"),
-        (("--tasks", "a-1", "--tasks", "b*", "--items", "2"), ["a-1", "b-1"], "no more than 2"),
+        (("--items", "2"), ["a-1", "a-2"], "stopped after 2 (--items)"),
+        (("--tasks", "a-*"), ["a-1", "a-2"], "2 of 4 cases match --tasks a-*"),
+        (("--tasks", "c/b-1,b-2"), ["b-1", "b-2"], "2 of 4 cases match --tasks c/b-1,b-2"),
+        (("--tasks", "c", "--items", "9"), ["a-1", "a-2", "b-1", "b-2"], "4 of 4 cases match"),
+        (("--tasks", "a-1", "--tasks", "b*", "--items", "2"), ["a-1", "b-1"], "stopped after 2"),
     ],
 )
 def test_only_the_cases_that_are_asked_for_are_scored_from_a_file_or_what_has_landed(
@@ -425,7 +425,7 @@ def test_a_selection_that_leaves_nothing_is_a_mistake_and_the_environment_may_na
     monkeypatch.setenv("EVALTAP_ITEMS", "1")
 
     code, _, err = evaltap(*command, metrics)
-    assert (code, "none of 2 cases fits; the first is c/s-1" in err) == (2, True)
+    assert (code, "none of 2 cases matches; the first is c/s-1" in err) == (2, True)
     code, out, _ = evaltap(*command, metrics, "--tasks", "s-*,t", "--json")
     assert (code, json.loads(out)["cases"]) == (0, 1)
     monkeypatch.setenv("EVALTAP_ITEMS", "few")
@@ -489,11 +489,11 @@ def test_latencies_that_nobody_recorded_leave_a_bound_on_them_open(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("report", "x.duckdb", "--out", "r.pdf"), "no report format has the ending '.pdf'"),
-        (("report", "x.duckdb", "--out", "r.md", "--json"), "takes a file format"),
+        (("report", "x.duckdb", "--out", "r.pdf"), "unknown report format '.pdf'"),
+        (("report", "x.duckdb", "--out", "r.md", "--json"), "needs a file format"),
         (
             ("report", "x.duckdb", "--format", "html", "--run", "no"),
-            "no run 'no'; runs here: live-",
+            "no run 'no'; expected one of: live-",
         ),
         (
             ("report", "x.duckdb", "--cases", "no.jsonl", "--out", "r.md"),
@@ -501,7 +501,7 @@ def test_latencies_that_nobody_recorded_leave_a_bound_on_them_open(
         ),
         (("report", "x.duckdb", "--p95-ms", "-1"), "expected milliseconds, more than 0"),
         (("report", "x.duckdb", "--fail-on", "all"), "expected one of never, failed, error"),
-        (("score", "c.jsonl", "--metrics", "m.json", "--report", "r"), "no report format"),
+        (("score", "c.jsonl", "--metrics", "m.json", "--report", "r"), "unknown report format"),
         (("score", "c.jsonl", "--metrics", "m.json", "--threshold", "x"), "expected METRIC=NUMBER"),
     ],
 )
@@ -567,7 +567,7 @@ def test_a_wrong_command_line_is_one_line_with_the_nearest_word(
         (("score", "none.jsonl", "--metrics", "m.json"), "none.jsonl: no such file"),
         (("score", ".", "--metrics", "m.json"), ".: is a folder"),
         (("score", "c.jsonl", "--metrics", "none.json"), "none.json: no such file"),
-        (("score", "c.jsonl", "--metrics", "empty.json"), "holds no metric"),
+        (("score", "c.jsonl", "--metrics", "empty.json"), "contains no metrics"),
         (("score", "c.jsonl", "--metrics", "cut.json"), "cut.json: line 1, column"),
         (
             ("score", "c.jsonl", "--metrics", "nocriterion.json"),
@@ -586,7 +586,7 @@ def test_a_wrong_command_line_is_one_line_with_the_nearest_word(
         (("report", "none.duckdb"), "none.duckdb: no such file"),
         (("report", "c.jsonl"), "not a DuckDB file"),
         (("consume", "--log", "none.db", "--db", "x.duckdb", "--until-idle"), "no log at none.db"),
-        (("consume", "--log", "c.jsonl", "--db", "x.duckdb", "--until-idle"), "no evaltap log"),
+        (("consume", "--log", "c.jsonl", "--db", "x.duckdb", "--until-idle"), "not an evaltap log"),
         (("fmt", "c.txt"), "of no known kind"),
         (("fmt", "none.json"), "no such file"),
         (("export", "none.duckdb", "--out", "e.json"), "none.duckdb: no such file"),
@@ -638,8 +638,8 @@ def test_a_database_that_another_process_holds_is_explained(evaltap: Evaltap, st
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("TopicAuthorizationFailedError", "the broker refused"),
-        ("KafkaTimeoutError", "do not answer"),
+        ("TopicAuthorizationFailedError", "the Kafka broker refused"),
+        ("KafkaTimeoutError", "do not respond properly"),
         ("UnsupportedCodecError", "pip install"),
     ],
 )

@@ -113,4 +113,4 @@ def test_recorded_tokens_become_a_cost_that_is_marked_and_that_metrics_bound(
         "two": "failed",
         "own": "not_evaluated",
     }
-    assert "$2.5000 by list prices" in evaltap("show", "x.duckdb", "one")[1]
+    assert "$2.5000 (from list prices)" in evaltap("show", "x.duckdb", "one")[1]

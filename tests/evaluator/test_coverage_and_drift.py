@@ -207,11 +207,11 @@ def test_drift_between_periods_and_against_a_set(
     ("arguments", "code", "said"),
     [
         (["coverage", "--set", "S", "--by", "tols"], 2, "did you mean 'tools'?"),
-        (["coverage", "--set", "S", "--since", "2030-01-01T00:00:00Z"], 3, "no landed turn"),
+        (["coverage", "--set", "S", "--since", "2030-01-01T00:00:00Z"], 3, "no turn has landed"),
         (["drift", "--before", "x", "--after", "y"], 2, "expected A/B"),
         (["drift", "--before", "2026-11-02/2026-11-01", "--after", "y"], 2, "earlier time first"),
         (["drift", "--before", "2020-11-01/2020-11-02", "--after", "2026-11-01/2026-12-01"], 3,
-         "holds no turn"),
+         "contains no turns"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_said(

@@ -250,7 +250,7 @@ def test_what_was_done_becomes_the_reference_only_where_it_was_found_good(
     out = tmp_path / "s.evalset.json"
     arguments = ["curate", str(database), "--out", str(out), "--as", "expected"]
     assert main(arguments) == 3
-    assert "nobody has approved a turn yet" in capsys.readouterr().err
+    assert "no turn has been approved yet" in capsys.readouterr().err
     assert main([*arguments, "--like", "representative"]) == 3
     assert "neither approved by a reviewer nor passed" in capsys.readouterr().err
     assert not out.exists()
@@ -353,12 +353,12 @@ def test_a_recipe_that_makes_no_sense_names_the_place(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "say where the set is"),
-        (["--out", "a", "--into", "b"], "say where the set is"),
+        ([], "no eval set given"),
+        (["--out", "a", "--into", "b"], "no eval set given"),
         (["--into", "no.evalset.json"], "no such file"),
         (["--out", "s.evalset.json", "--like", "failure"], "did you mean 'failures'?"),
-        (["--out", "s.evalset.json", "--metric", "x"], "goes with --as expected"),
-        (["--out", "s.evalset.json", "--fixed", "x"], "go with --as regression"),
+        (["--out", "s.evalset.json", "--metric", "x"], "only works with --as expected"),
+        (["--out", "s.evalset.json", "--fixed", "x"], "only work with --as regression"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
@@ -529,6 +529,6 @@ def test_a_session_with_earlier_turns_that_were_not_recorded_is_not_whole(
     code = main(["curate", str(holed), "--recipe", whole, "--out", str(tmp_path / "s.json")])
     said = capsys.readouterr()
 
-    assert "turns before it were not recorded" in said.err + said.out, code
+    assert "earlier turns were not recorded" in said.err + said.out, code
     cases = curate(database, tmp_path / "t.evalset.json", "--recipe", whole)
     assert len(cases) == 1

@@ -76,7 +76,7 @@ def test_one_split_may_be_chosen_and_places_name_it() -> None:
         ("a.jsonl", b"[]\n", "line 1: found a list of 0"),
         ("a.parquet", b"no", "not a Parquet file"),
         ("a.arrow", b"no", "not an Arrow file"),
-        ("b/none", b"", "holds no data set"),
+        ("b/none", b"", "contains no data set"),
         ("b/state.json", b"{}", "expected `_data_files` with file names"),
         ("b/state.json", b'{"_data_files": [{"filename": "../x.arrow"}]}', "with file names"),
         ("b/dataset_dict.json", b"[]", "expected an object with columns"),
@@ -462,7 +462,7 @@ def test_columns_that_the_criteria_do_not_tell_may_be_given(tmp_path: Path) -> N
         (SCORE | {"range": [0, 10]}, "use llm_criteria"),
         (SCORE | {"input": [{"role": "user", "content": "{{item.other}}"}]}, "map a column"),
         (SCORE | {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "is no text"),
-        ({"type": "python", "name": "code", "source": "..."}, "no such type here"),
+        ({"type": "python", "name": "code", "source": "..."}, "unsupported type"),
     ],
 )
 def test_a_criterion_without_a_counterpart_is_named_and_not_guessed(
@@ -537,7 +537,7 @@ def test_rows_that_are_no_cases_are_dead_letters_and_the_others_are_scored(
     assert main(["score", "p.parquet", "rows.csv", "--metrics", "m.json", "--db", "x.duckdb"]) == 2
 
     said = capsys.readouterr().err
-    assert "not an eval case and not scored: 4 lines" in said
+    assert "not scored because they are not eval cases: 4 lines" in said
     with duckdb.connect("x.duckdb", read_only=True) as store:
         scored = store.execute("SELECT eval_set_id, eval_id FROM scores ORDER BY ALL").fetchall()
         letters = store.execute(
@@ -565,7 +565,7 @@ def test_a_table_without_a_row_is_refused(folder: Path, capsys: pytest.CaptureFi
     Path("rows.csv").write_text("id,input\n")
 
     assert main(["score", "rows.csv", "--metrics", "m.json", "--db", "x.duckdb"]) == 2
-    assert "no row; expected at least one" in capsys.readouterr().err
+    assert "no rows found; expected at least one" in capsys.readouterr().err
     assert not Path("x.duckdb").exists()
 
 
@@ -588,7 +588,10 @@ def test_an_openai_eval_becomes_metrics_that_score_its_rows(
     command = ["convert", "rows.jsonl", "--out", "c.jsonl", "--openai-eval", "eval.json"]
 
     assert main([*command, "--metrics-out", "m.json"]) == 2
-    assert "meteor has no counterpart here; --skip-unsupported" in capsys.readouterr().err
+    assert (
+        "meteor has no counterpart here; skip them with --skip-unsupported"
+        in capsys.readouterr().err
+    )
     assert main([*command, "--metrics-out", "m.json", "--skip-unsupported"]) == 0
     assert "left out: meteor (text_similarity)" in capsys.readouterr().err
     assert len(read_metrics(Path("m.json"))) == 1
@@ -599,11 +602,11 @@ def test_an_openai_eval_becomes_metrics_that_score_its_rows(
     ("arguments", "told"),
     [
         ([], "nothing to convert"),
-        (["a.csv"], "data files and --out FILE go together"),
+        (["a.csv"], "data files and --out FILE: one is missing; give both"),
         (["a.csv", "--out", "c.jsonl"], "a.csv: no such file"),
-        (["--openai-eval", "e.json"], "--openai-eval and --metrics-out go together"),
-        (["empty.jsonl", "--out", "c.jsonl"], "no row; expected at least one"),
-        (["empty.jsonl", "--out", "c.evalset.json"], "no row; expected at least one"),
+        (["--openai-eval", "e.json"], "--openai-eval and --metrics-out: one is missing; give both"),
+        (["empty.jsonl", "--out", "c.jsonl"], "no rows found; expected at least one"),
+        (["empty.jsonl", "--out", "c.evalset.json"], "no rows found; expected at least one"),
         (["empty.jsonl", "--out", "c.jsonl", "--split", "test"], "splits are folders"),
     ],
 )

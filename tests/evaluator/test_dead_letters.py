@@ -71,7 +71,7 @@ def test_letters_are_listed_and_shown_with_their_bytes(run: Run) -> None:
     code, out, _ = run("dlq", "list", "x.duckdb")
     assert code == 0
     assert "schema_unknown" in out
-    assert "parked: replay it after an upgrade" in out
+    assert "parked: a newer version wrote it; replay it after an upgrade" in out
     assert "2 shown of 2" in out
     assert (
         json.loads(run("dlq", "list", "x.duckdb", "--reason", "hash_mismatch", "--json")[1])[
@@ -143,8 +143,8 @@ def test_what_can_be_read_after_an_upgrade_lands_and_is_no_letter_any_more(
     code, out, _ = run("dlq", "replay", "x.duckdb")
 
     assert code == 1
-    assert "1 dead letter landed\n  turns 1, there already 0" in out
-    assert "still not readable: 1 letter (hash_mismatch)" in out
+    assert "1 dead letter landed\n  turns 1, already landed 0" in out
+    assert "still unreadable: 1 dead letter (hash_mismatch)" in out
     with Store("x.duckdb") as store:
         assert store.rows("SELECT DISTINCT eval_id FROM turns ORDER BY ALL") == [("s-1",), ("s-2",)]
         assert store.rows("SELECT reason FROM dead_letters") == [("hash_mismatch",)]
@@ -237,7 +237,7 @@ def test_a_case_tells_how_it_stands_under_every_metric(run: Run) -> None:
     good, blind = make_case("good"), make_case("blind", [hidden])
     cases = [one | {"conversation": expected} for one in (good, blind)]
     land("x.duckdb", *make_records(cases))
-    assert "no run has scored anything here" in run("why", "x.duckdb", "good")[1]
+    assert "no run has scored anything yet" in run("why", "x.duckdb", "good")[1]
     run("score", "x.duckdb", "--metrics", "m.json")
     assert run("why", "x.duckdb", "good")[0] == 0
 
@@ -248,9 +248,7 @@ def test_a_case_tells_how_it_stands_under_every_metric(run: Run) -> None:
     land("x.duckdb", *make_records([make_case("good", [make_turn("t-9")])], first_seq=8))
     code, said = why(run, "x.duckdb", "good")
     assert (code, said["metrics"][0]["status"]) == (3, "pending")
-    assert (
-        "scored up to revision 1, and revision 2 has landed since" in said["metrics"][0]["reason"]
-    )
+    assert "scored up to revision 1; revision 2 has landed since" in said["metrics"][0]["reason"]
 
 
 def test_a_case_that_is_not_there_is_looked_for_where_it_may_have_stopped(run: Run) -> None:
@@ -259,13 +257,21 @@ def test_a_case_that_is_not_there_is_looked_for_where_it_may_have_stopped(run: R
     write_log(Path("log.db"), make_records([make_case("s-7")]))
 
     _, on_log = why(run, "x.duckdb", "s-7", "--log", "log.db")
-    assert "log.db holds it at offset 1: evaltap consume lands it" in on_log["notes"]
+    assert "log.db has it at offset 1; land it with evaltap consume" in on_log["notes"]
     code, said = why(run, "x.duckdb", "s-2", "--log", "log.db")
     assert (code, said["landed"]) == (3, False)
-    assert any(note.startswith("dead letter 1 (schema_unknown) names it") for note in said["notes"])
-    assert "log.db does not hold it" in said["notes"]
-    assert "sampling left out 90 turns as sampled_out; which ones is not kept" in said["notes"]
-    assert "the recorder dropped 2 turns as queue_full; which ones is not kept" in said["notes"]
+    assert any(
+        note.startswith("dead letter 1 (schema_unknown) names this case") for note in said["notes"]
+    )
+    assert "log.db does not contain it" in said["notes"]
+    assert (
+        "sampling left out 90 turns (sampled_out), perhaps of this case; their ids are not stored"
+        in said["notes"]
+    )
+    assert (
+        "the recorder dropped 2 turns (queue_full), perhaps of this case; their ids are not stored"
+        in said["notes"]
+    )
 
 
 @pytest.mark.parametrize("case", ["s-2", "größe", 'say "hi"', "back\\slash", "line\nbreak"])
@@ -282,7 +288,7 @@ def test_a_letter_names_a_case_by_its_key_or_by_what_it_holds_readable_or_not(
 
     _, said = why(run, "x.duckdb", case)
 
-    names = [note.split(" (")[0] for note in said["notes"] if " names it" in note]
+    names = [note.split(" (")[0] for note in said["notes"] if " names this case" in note]
     assert names == ["dead letter 1", "dead letter 2", "dead letter 4"]
 
 

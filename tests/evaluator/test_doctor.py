@@ -75,7 +75,7 @@ def test_a_gap_is_named_and_an_erased_record_is_none(capsys: pytest.CaptureFixtu
     assert by_log["gaps"] == [[1, 1], [3, 3], [7, 8]]
     assert main(["doctor", *BOTH]) == 1
     said = capsys.readouterr().out
-    assert "GAP: records 7 to 8 were numbered and are nowhere" in said
+    assert "GAP: records 7 to 8 are missing" in said
     assert "no closing manifest" in said  # this test still has the log open
 
 
@@ -214,7 +214,7 @@ def test_packages_and_the_provider_of_this_process_are_seen() -> None:
     ("log", "verdict", "found"),
     [
         ("new.db", "ok", "does not exist yet"),
-        ("there.db", "ok", "can be written"),
+        ("there.db", "ok", "writable"),
         ("none/log.db", "problem", "does not exist"),
         ("other.txt", "problem", "not a SQLite file"),
         ("full.db", "problem", "is full"),

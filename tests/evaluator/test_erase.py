@@ -154,7 +154,7 @@ def test_mentions_in_the_cases_of_others_are_told_not_changed(
     told = erase(capsys, "--subject", USER)
 
     assert [one["mentions"] for one in told["places"]] == [1, 1, 1, 1]
-    assert "log.db: 1 cases of others mention the subject" in told["out_of_reach"][0]
+    assert "log.db: 1 cases of other people mention the subject" in told["out_of_reach"][0]
 
 
 def test_results_and_adk_sets_are_erased_from_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,11 +176,14 @@ def test_results_and_adk_sets_are_erased_from_too(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--subject", "alice"], "nowhere to erase from"),
+        (["--subject", "alice"], "nothing to erase from"),
         (["--subject", "a", "--db", "x.duckdb"], "too short"),
-        (["--subject", "alice", "--log", "kafka://b/t"], "nothing can be taken off a topic"),
+        (
+            ["--subject", "alice", "--log", "kafka://b/t"],
+            "records cannot be removed from a Kafka topic",
+        ),
         (["--subject", "alice", "--log", "none.db"], "no log at none.db"),
-        (["--subject", "alice", "m.json"], "neither an eval set"),
+        (["--subject", "alice", "m.json"], "expected an eval set, a result file"),
     ],
 )
 def test_a_mistake_is_a_message(

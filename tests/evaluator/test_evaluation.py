@@ -69,7 +69,7 @@ def test_metrics_may_be_data_and_are_validated_as_those_of_a_file() -> None:
     ):
         with pytest.raises(FormatError, match=says):
             evaluate_case(case, [wrong])
-    with pytest.raises(FormatError, match="a second time"):
+    with pytest.raises(FormatError, match="occurs twice"):
         evaluate_case(case, [TRAJECTORY, TRAJECTORY])
 
 

@@ -142,7 +142,7 @@ def test_what_a_form_has_no_place_for_is_said(
 ) -> None:
     exported(source, "langsmith", "out.json")
 
-    assert "rubrics of 1 cases: langsmith has no place" in capsys.readouterr().err
+    assert "langsmith cannot hold rubrics; left out of 1 cases" in capsys.readouterr().err
 
 
 def test_landed_cases_are_exported_as_they_were_recorded(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_filter_of_a_file_is_refused(source: Path, capsys: pytest.CaptureFixtu
     arguments: list[Any] = ["export", str(source), "--out", "x.jsonl", "--filter", "tool:a"]
 
     assert main(arguments) == 2
-    assert "choose among landed cases" in capsys.readouterr().err
+    assert "only work on a store" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

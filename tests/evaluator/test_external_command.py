@@ -192,7 +192,7 @@ def test_the_cost_of_a_command_is_what_its_metric_says() -> None:
     ("criterion", "told"),
     [
         ({}, "argv is empty"),
-        ({"argv": ["no-such-program-here"]}, "no program on PATH"),
+        ({"argv": ["no-such-program-here"]}, "not a program on PATH"),
         ({"argv": ["sh"], "timeoutSeconds": 0.0}, "expected seconds above 0"),
         ({"argv": ["sh"], "memoryMb": -1}, "expected seconds above 0"),
         ({"argv": ["sh"], "costClass": "cheap"}, "costClass is 'cheap'"),

@@ -196,8 +196,8 @@ def test_a_threshold_of_the_environment_that_is_none_is_refused(text: str) -> No
     ("dimensions", "told"),
     [
         ([], "the gate has the dimensions none"),
-        ([CORRECT, CORRECT], "a name of its own"),
-        ([CORRECT | {"name": ""}], "a name of its own"),
+        ([CORRECT, CORRECT], "each with its own name"),
+        ([CORRECT | {"name": ""}], "each with its own name"),
         ([CORRECT, CORRECT | {"name": "again"}], "two metrics of the gate are named 'names day'"),
         ([{"name": "safety", "threshold": 1.0}], "needs metrics, each with a metricName, or criteria"),
         ([CORRECT | {"threshold": None}], "no dimension of the gate has a threshold"),
@@ -463,7 +463,7 @@ def test_what_holds_no_cases_is_told(folder: Path, capsys: pytest.CaptureFixture
     Path("cases.json").write_text("[]")
 
     for name, told in (
-        ("x.duckdb", "`evaltap export` makes an eval set of it"),
+        ("x.duckdb", "write its cases to an eval set with `evaltap export`"),
         ("none.jsonl", "cannot be read (No such file"),
         ("cases.json", "found a list of 0"),
     ):

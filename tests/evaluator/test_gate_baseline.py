@@ -232,4 +232,4 @@ def test_slices_inform_beside_the_verdict_of_the_gate(evaltap: Evaltap) -> None:
         ("tool", 12),
         ("language", 12),
     }
-    assert "slices, for information" in out
+    assert "slices (for information only)" in out

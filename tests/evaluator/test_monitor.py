@@ -194,7 +194,7 @@ def test_more_of_what_was_always_hard_is_told_from_an_agent_that_got_worse(
     assert (changed["by"], changed["value"], changed["kind"]) == ("tool", "refund", "mix")
     assert changed["share_after"] > 2 * changed["share_before"] - 0.05
     assert (
-        "users changed, not the agent"
+        "the mix of traffic changed, not the agent"
         in evaltap("monitor", "replay", db, "--rules", "monitor.json")[1]
     )
 
@@ -240,13 +240,13 @@ def test_without_enough_days_a_watch_is_learning(evaltap: Evaltap) -> None:
         ({"window_in_seconds": 60}, "window_in_seconds"),
         ({"signal": "pas_rate"}, "did you mean 'pass_rate'?"),
         ({"metric": ""}, "needs a `metric`"),
-        ({"signal": "error_rate"}, "does not go with `error_rate`"),
+        ({"signal": "error_rate"}, "`error_rate` takes no `metric`"),
         ({"by": ["tol"]}, "did you mean 'tool'?"),
         ({"where": {"ap": "shop"}}, "did you mean 'app'?"),
         ({"baselineDays": 2}, "baselineDays"),
-        ({"name": ""}, "a name of its own"),
+        ({"name": ""}, "expected a unique, non-empty name"),
         ({"falseAlarmsPerMonth": 0}, "falseAlarmsPerMonth"),
-        ({"silencedUntil": "2026-11-24T12:00:00"}, "expected a time, as"),
+        ({"silencedUntil": "2026-11-24T12:00:00"}, "expected a time, e.g."),
         ({"silencedUntil": "soon"}, "silencedUntil"),
     ],
 )
@@ -300,8 +300,8 @@ def test_the_rules_are_priced_by_the_turns_of_the_last_days(evaltap: Evaltap) ->
     assert new["scored_per_day"] == 26
     assert (new["calls_per_day"], new["usd_per_day"]) == (None, None)
     said = evaltap("monitor", "check", rules, store)[1]
-    assert "part: a day 53.0 of 260.0 turns, 0.0 judge calls" in said
-    assert "new: a day 26.0 of 260.0 turns, calls of judges are not known" in said
+    assert "part: per day 53.0 of 260.0 turns, 0.0 judge calls" in said
+    assert "new: per day 26.0 of 260.0 turns, judge calls unknown" in said
     assert "add a DuckDB file" in evaltap("monitor", "check", rules)[1]
 
 
@@ -336,10 +336,10 @@ def test_a_fixed_limit_fires_when_the_interval_is_beyond_it_and_not_the_point(
 @pytest.mark.parametrize(
     ("watch", "message"),
     [
-        ({"below": 0.9, "baselineDays": 9}, "`baselineDays` does not go with a fixed limit"),
-        ({"hours": 3}, "`hours` goes with `below` or `above`"),
+        ({"below": 0.9, "baselineDays": 9}, "`baselineDays` does not work with a fixed limit"),
+        ({"hours": 3}, "`hours` needs `below` or `above`"),
         ({"below": 1.5}, "below"),
-        ({"signal": "silence", "metric": "", "above": 0.5}, "do not go with `silence`"),
+        ({"signal": "silence", "metric": "", "above": 0.5}, "takes no `below` or `above`"),
     ],
 )
 def test_a_fixed_limit_that_makes_no_sense_is_refused(

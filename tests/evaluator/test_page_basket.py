@@ -93,9 +93,9 @@ def test_a_turn_is_expected_as_it_was_edited(page: Served) -> None:
 @pytest.mark.parametrize(
     ("form", "says"),
     [
-        ({}, "no turn is chosen"),
-        ({"turn-2": "1", "seen": "another"}, "meanwhile"),
-        ({"turn-2": "1", "tools-2": "{"}, "no JSON"),
+        ({}, "no turn chosen"),
+        ({"turn-2": "1", "seen": "another"}, "has a new turn or revision"),
+        ({"turn-2": "1", "tools-2": "{"}, "invalid JSON"),
         ({"turn-2": "1", "tools-2": "[1]"}, "expected tools"),
         ({"turn-2": "1", "case": "id=nobody"}, "nobody"),
     ],
@@ -185,12 +185,12 @@ def test_a_set_takes_the_basket_and_gives_it_back(page: Served, golden: Path) ->
     assert post(page, "/basket/add-to-set", file=golden.name).status == 400  # it has them
     assert post(page, "/basket/add-to-set", file="other.json").status == 400
     lines = json.loads(page.ask("/changes?format=json", role="reviewer").body)["data"]["lines"]
-    assert [one["words"] for one in lines[:3]] == ["added to", "put into the basket", "approved"]
+    assert [one["words"] for one in lines[:3]] == ["added to", "added to the basket", "approved"]
     assert lines[0]["who"] == "a reviewer"
     assert post(page, "/changes/undo", change=lines[0]["change_id"]).status == 303
     assert read_set(golden).cases == ()
     again = post(page, "/changes/undo", change=lines[0]["change_id"])
-    assert "taken back already" in again.text
+    assert "it is already undone" in again.text
 
 
 def test_a_basket_is_ones_own_and_every_change_can_be_taken_back_once(page: Served) -> None:
@@ -198,7 +198,7 @@ def test_a_basket_is_ones_own_and_every_change_can_be_taken_back_once(page: Serv
     assert "Your basket is empty" in page.ask("/basket", role="admin").text
     post(page, "/basket/drop", case=key_text(KEYS[0]))
     lines = json.loads(page.ask("/changes?format=json", role="reviewer").body)["data"]["lines"]
-    (dropped,) = [one for one in lines if one["words"] == "took out of the basket"]
+    (dropped,) = [one for one in lines if one["words"] == "removed from the basket"]
     others = post(page, "/changes/undo", role="admin", change=dropped["change_id"])
     assert "not yours" in others.text
     post(page, "/changes/undo", change=dropped["change_id"])

@@ -75,4 +75,4 @@ def test_a_fixed_limit_is_shown_with_its_rate_and_counted_in_the_bar(tmp_path: P
     assert "7.7 %" in shown
     assert "(4.1\u201314.1)" in shown
     assert "the limit is 2.0 %" in shown
-    assert "1 alert is firing" in overview
+    assert "1 alarm is firing" in overview

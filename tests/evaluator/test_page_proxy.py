@@ -94,7 +94,7 @@ def test_another_address_is_ignored_whatever_it_says_of_its_way_and_the_log_tell
             answer = page.ask("/cases", role=None, headers=told)
 
     assert answer.status == 303
-    assert "ignored what a request from 127.0.0.1 says" in caplog.text
+    assert "ignored the user named in a request from 127.0.0.1" in caplog.text
     assert "ann@" not in caplog.text
 
 

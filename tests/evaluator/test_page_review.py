@@ -87,8 +87,8 @@ def test_the_verdict_of_judges_is_hidden_until_a_decision(page: Served) -> None:
     ("form", "says"),
     [
         ({"item": "nobody", "action": "approve"}, "no item"),
-        ({"item": "{at}", "action": "burn"}, "no decision"),
-        ({"item": "{at}", "action": "edit", "tools": "{"}, "no JSON"),
+        ({"item": "{at}", "action": "burn"}, "unknown decision"),
+        ({"item": "{at}", "action": "edit", "tools": "{"}, "invalid JSON"),
         ({"item": "{at}", "action": "edit", "tools": '[{"no": 1}]'}, "expected tools"),
     ],
 )

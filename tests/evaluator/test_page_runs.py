@@ -127,5 +127,5 @@ def test_a_run_that_there_is_not_is_said_on_the_page(tmp_path: Path) -> None:
         answer = site.ask("/compare?a=x")
 
     assert answer.status == 200
-    assert "Nothing is compared" in answer.text
+    assert "Nothing to compare" in answer.text
     assert "There is no run &#39;x&#39; with scores." in answer.text

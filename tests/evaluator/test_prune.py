@@ -144,7 +144,7 @@ def test_the_file_gives_its_room_back(tmp_path: Path, capsys: pytest.CaptureFixt
     ("arguments", "says"),
     [
         (["nothing.duckdb", "--older-than", "90d"], "nothing.duckdb"),
-        (["x.duckdb", "--older-than", "tomorrow"], "expected hours or days like 24h or 7d"),
+        (["x.duckdb", "--older-than", "tomorrow"], "expected hours or days, e.g. 24h or 7d"),
         (["x.duckdb"], "--older-than"),
     ],
 )

@@ -96,7 +96,7 @@ def test_a_failure_tells_metric_score_threshold_reason_and_the_calls(run: Run) -
             "eval case cases/bad: 1 of 2 metrics did not pass",
             "  tool_trajectory_avg_score failed, score 0, threshold 1",
             "    turn 1 failed: 2 tool calls, expected 1",
-            "  turn 1, calls (- expected, + made):",
+            "  turn 1, tool calls (- expected, + made):",
             '  ! get_order({"order_id":"B"})',
             "  !     order_id: expected 'A-100', found 'B'",
             '  + send({"order_id":"A-100"})',
@@ -233,7 +233,7 @@ def test_without_a_judge(evaltap_score):
 
 MISTAKES = {
     'cases="none.jsonl", metrics="metrics.json"': "none.jsonl: cannot be read (No such file",
-    'cases="empty.jsonl", metrics="metrics.json"': "empty.jsonl: holds no eval case; add one",
+    'cases="empty.jsonl", metrics="metrics.json"': "empty.jsonl: contains no eval cases; add at least one",
     'cases="cases.jsonl", metrics="none.json"': "none.json: no such file",
     'cases="cases.jsonl"': "no metrics; name a metrics file or a list of metrics",
     'case="cases.jsonl"': "evaltap has no argument 'case'; known: cases, metrics",

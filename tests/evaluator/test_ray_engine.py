@@ -193,17 +193,17 @@ def test_a_node_killed_in_the_middle_costs_no_row_and_doubles_none(tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--engine", "ray"], "say where with --out DIR or --db"),
+        (["--engine", "ray"], "name a folder with --out DIR, or give --db"),
         (
             ["--engine", "ray", "--db", "x.duckdb", "--budget-usd", "1"],
-            "--budget-usd: holds for one",
+            "--budget-usd: a limit of one",
         ),
         (
             ["--engine", "ray", "--db", "x.duckdb", "--result", "r"],
-            "--result: holds for one process",
+            "--result: a limit of one process",
         ),
-        (["--out", "folder"], "--out: goes with --engine ray"),
-        (["--ray-address", "auto"], "--ray-address: goes with --engine ray"),
+        (["--out", "folder"], "--out: only works with --engine ray"),
+        (["--ray-address", "auto"], "--ray-address: only works with --engine ray"),
     ],
 )
 def test_an_option_that_cannot_be_kept_is_refused(

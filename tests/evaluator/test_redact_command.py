@@ -145,9 +145,9 @@ def recorded(log: Path) -> list[dict[str, Any]]:
     ("arguments", "said"),
     [
         (["--check", "none.json"], "none.json: cannot be read"),
-        (["s.json", "--out", "o", "--log", "no.db"], "no key of the log no.db"),
+        (["s.json", "--out", "o", "--log", "no.db"], "cannot read the key of the log no.db"),
         (["s.json", "s.json", "--out", "o"], "takes one FILE"),
-        (["s.json", "--out", "o", "--policy", "x=y"], "'x=y' cannot be read"),
+        (["s.json", "--out", "o", "--policy", "x=y"], "'x=y' is invalid"),
         (["log.db", "--out", "o"], "evaltap erase"),
     ],
 )
@@ -169,7 +169,7 @@ def test_a_topic_is_refused_with_what_to_do(
     code = main(["redact", "kafka://127.0.0.1:9/cases", *way])
 
     assert code == 2
-    assert "kafka://127.0.0.1:9/cases: a topic is not read here" in capsys.readouterr().err
+    assert "kafka://127.0.0.1:9/cases: topics cannot be checked" in capsys.readouterr().err
 
 
 def test_the_check_says_what_it_looked_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -285,7 +285,7 @@ def test_without_scripts_the_overview_is_there_and_says_what_is_not(
 
     assert "1 of 3 cases did not pass" in text
     assert "66.7%" in text
-    assert "made by this page's script" in text
+    assert "needs this page's script" in text
 
 
 @pytest.fixture(scope="module")

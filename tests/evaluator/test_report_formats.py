@@ -230,7 +230,7 @@ def test_markdown_fits_into_a_step_summary_whatever_the_texts(report: Report) ->
     text = markdown(many)
 
     assert len(text.encode()) < MAX_BYTES < 1 << 20
-    assert "more cases: see the whole report." in text
+    assert "more cases in the full report." in text
 
 
 # -- HTML ------------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def test_a_page_without_room_says_how_many_cases_are_cut(
     page = Page(html(report))
 
     assert "details-0" not in page.scripts
-    assert "no room for the evidence of 4 more cases" in " ".join(page.text)
+    assert "The evidence of 4 more cases is left out" in " ".join(page.text)
     assert len(json.loads(page.scripts["index"])["cases"]) == 4
 
 
@@ -391,7 +391,7 @@ def test_the_format_goes_by_the_ending_unless_it_is_given() -> None:
 
     assert sorted(endings.values()) == sorted(FORMATS)
     assert format_of(Path("a.txt"), "junit") == "junit"
-    with pytest.raises(InputError, match=r"a\.pdf: no report format has the ending '\.pdf'"):
+    with pytest.raises(InputError, match=r"a\.pdf: unknown report format '\.pdf'"):
         format_of(Path("a.pdf"))
 
 

@@ -146,7 +146,7 @@ def test_without_the_file_the_report_says_that_turns_are_not_shown(tmp_path: Pat
 
     (one,) = report.cases
     assert one.evidence == ()
-    assert "did not read" in one.evidence_note
+    assert "was not given to this report" in one.evidence_note
     assert "1 case" in report.notes[0]
     assert "--cases" in report.notes[0]
 
@@ -174,7 +174,7 @@ def test_a_line_that_is_no_case_is_counted_and_hides_no_other(tmp_path: Path) ->
         report = read_report(store, case_files=[path])
 
     assert len(report.cases[0].evidence) == 1
-    assert report.notes == ("1 line of the case files hold no eval case.",)
+    assert report.notes == ("1 line of the case files skipped, because they are not eval cases.",)
 
 
 def test_beyond_the_limit_cases_keep_their_scores_and_the_report_says_so(tmp_path: Path) -> None:
@@ -203,10 +203,10 @@ def test_long_texts_calls_and_turns_are_cut_with_a_word(tmp_path: Path) -> None:
 
     (one,) = report.cases
     assert len(one.evidence) == 2
-    assert one.evidence_note == "1 more turns are not shown"
+    assert one.evidence_note == "1 more turns not shown"
     assert one.evidence[0].answer == "x" * 10 + "… (40 more characters)"
     assert len(one.evidence[0].steps) == 3
-    assert "2 tool calls are not shown" in one.evidence[0].gaps
+    assert "2 more tool calls not shown" in one.evidence[0].gaps
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_decisions_are_rows_and_undo_is_another(review: Review, database: Path) 
     assert review("reject", item)["state"] == "rejected"
     assert review("undo")["state"] == "approved"
     assert review("undo")["state"] == "open"
-    assert "decided nothing" not in str(review("undo", code=2))
+    assert "has no decision to undo" not in str(review("undo", code=2))
 
     with Store(database) as store:
         rows = store.rows("SELECT action, reviewer FROM reviews ORDER BY reviewed_at")
@@ -208,7 +208,7 @@ def test_erasing_a_person_takes_their_reviews_too(review: Review, database: Path
         (["approve", "DB"], "name the ITEM"),
         (["approve", "DB", "none"], "no item 'none'"),
         (["edit", "DB", "none"], "--answer TEXT"),
-        (["undo", "DB"], "decided nothing"),
+        (["undo", "DB"], "has no decision to undo"),
         (["add", "DB", "--needed", "4"], "1, 2 or 3"),
         (["import", "DB"], "--from FILE"),
     ],

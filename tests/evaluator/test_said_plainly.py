@@ -33,9 +33,9 @@ def test_feedback_on_a_case_that_sampling_left_out_is_not_the_case(evaltap: Eval
     code, out, _ = evaltap("why", "x.duckdb", "gone", "--log", "log.db")
 
     assert code == 3
-    assert "1 piece of feedback on it landed, without its turns" in out
-    assert "log.db does not hold it" in out
-    assert "sampling left out 1 turn as sampled_out" in out
+    assert "1 piece of feedback on this case landed, but none of its turns" in out
+    assert "log.db does not contain it" in out
+    assert "sampling left out 1 turn (sampled_out)" in out
 
 
 @pytest.mark.parametrize("command", ["export", "convert"])

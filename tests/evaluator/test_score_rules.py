@@ -119,9 +119,9 @@ def test_a_turn_that_was_left_out_says_why(evaltap: Evaltap, judge: JudgeServer)
 
     code, out, _ = evaltap("why", "t.duckdb", whole)
     assert code == 3
-    assert "helpful: not_scored: rule judged, rate 0.1" in out
+    assert "helpful: not_scored: rule judged, sampled out at rate 0.1" in out
     _, out, _ = evaltap("why", "t.duckdb", part)
-    assert "helpful: 3 turns of it not scored: rule judged, rate 0.1" in out
+    assert "helpful: 3 turns not scored: rule judged, sampled out at rate 0.1" in out
 
 
 def test_starting_again_judges_nothing_twice_and_nothing_that_was_left_out(
@@ -228,7 +228,7 @@ def test_a_budget_that_is_spent_leaves_turns_uncovered_and_says_so(
     assert "uncovered" in rate["flags"]
     case = rows("SELECT eval_id FROM sampling_decisions WHERE decision = 'uncovered' "
                 "GROUP BY 1 HAVING count(*) = 4 LIMIT 1")[0][0]  # fmt: skip
-    assert "the budget of the day was spent" in evaltap("why", "t.duckdb", case)[1]
+    assert "its daily budget was spent" in evaltap("why", "t.duckdb", case)[1]
 
     before = len(judge.requests)
     consume(evaltap, rule(1.0, budget={"callsPerDay": 100}))
@@ -277,11 +277,11 @@ def test_the_draw_is_not_the_recorders() -> None:
         ({"rate": 1.5}, "less than or equal to 1"),
         ({"unit": "sesion"}, "did you mean 'session'?"),
         ({"always": [{"eror": True}]}, "did you mean 'error'?"),
-        ({"always": [{}]}, "holds nothing"),
-        ({"always": [{"failed": "helpful"}]}, "decides on itself"),
+        ({"always": [{}]}, "is empty"),
+        ({"always": [{"failed": "helpful"}]}, "depends on itself"),
         ({"where": {"ap": "shop"}}, "did you mean 'app'?"),
-        ({"budget": {}}, "limits nothing"),
-        ({"name": ""}, "a name of its own"),
+        ({"budget": {}}, "has no limit"),
+        ({"name": ""}, "expected a unique, non-empty name"),
     ],
 )
 def test_rules_that_make_no_sense_are_refused(

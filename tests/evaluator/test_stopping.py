@@ -35,7 +35,7 @@ def test_the_second_signal_ends_what_does_not_heed_the_first(number: signal.Sign
     _, told = process.communicate(timeout=20)
 
     assert process.returncode == -number
-    assert ("again: at once" in told) == (number == signal.SIGINT)
+    assert ("interrupt again to stop at once" in told) == (number == signal.SIGINT)
 
 
 @pytest.mark.parametrize(("threshold", "code"), [(0, 0), (1, 1)])

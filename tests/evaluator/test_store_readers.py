@@ -260,7 +260,9 @@ def test_opening_anew_ends_a_reader_that_does_not_end(store: Store) -> None:
     store.reopen()
     thread.join(5)
 
-    assert ended == [f"{store.path}: was closed by the process that holds it; ask again"]
+    assert ended == [
+        f"{store.path}: was closed by the process that has it open; run the command again"
+    ]
     assert store.rows(COUNT)
 
 

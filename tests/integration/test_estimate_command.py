@@ -478,13 +478,13 @@ def test_an_old_rubric_and_a_new_one_are_two_rows(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--by", "colour"], "--by colour: nothing like it is stored; expected of app, tool, tool_path"),
+        (["--by", "colour"], "--by colour: unknown slice; expected one of app, tool, tool_path"),
         (["--by", "app,app"], "names something twice"),
-        (["--by", "app,"], "expected names with commas between them"),
+        (["--by", "app,"], "expected names separated by commas"),
         (["--metric", "nope"], "--metric nope: no turn is scored by it; scored here: rule_avg_score"),
         (["--signal", "nope"], "--signal nope: unknown; expected one of pass_rate"),
-        (["--since", "yesterday"], "expected a time with its zone"),
-        (["--since", "2026-11-21T12:00:00"], "expected a time with its zone"),
+        (["--since", "yesterday"], "expected a time with a time zone"),
+        (["--since", "2026-11-21T12:00:00"], "expected a time with a time zone"),
         (["--since", "2026-11-22T12:00:00Z", "--until", "2026-11-21T12:00:00Z"], "after --since"),
         (["--where", "colour = 'red'"], 'Referenced column "colour" not found'),
         (["--where", "1=1); DROP TABLE turns; --"], "--where 1=1); DROP TABLE turns; --"),

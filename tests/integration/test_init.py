@@ -43,7 +43,7 @@ def test_four_commands_without_arguments_go_from_init_to_a_report(
     code, said, _ = evaltap("init", "--yes")
     assert code == 0
     assert (
-        "wrote evaltap.toml\nwrote metrics.json\nits bounds fit the 30 turns in agent.log.db"
+        "wrote evaltap.toml\nwrote metrics.json\nits limits fit the 30 turns in agent.log.db"
         in said
     )
     assert evaltap("consume", "--until-idle")[0] == 0
@@ -82,10 +82,10 @@ def test_without_a_log_the_starter_metrics_have_no_bounds(evaltap: Evaltap) -> N
 
 def test_init_writes_over_nothing_that_is_there(evaltap: Evaltap) -> None:
     Path("metrics.json").write_text("[]")
-    assert "kept metrics.json" in evaltap("init", "--yes")[1]
+    assert "kept the existing metrics.json" in evaltap("init", "--yes")[1]
     code, _, errors = evaltap("init", "--yes")
     assert code == 2
-    assert "evaltap.toml is there; change it, or write over it with --force" in errors
+    assert "evaltap.toml already exists; edit it, or overwrite it with --force" in errors
     assert evaltap("init", "--yes", "--force")[0] == 0
     assert Path("metrics.json").read_text() == "[]"
 
@@ -151,7 +151,7 @@ def test_a_misspelt_setting_stops_every_command_with_one_line(evaltap: Evaltap) 
     Path("evaltap.toml").write_text('metric = "metrics.json"\n')
     code, said, errors = evaltap("cases", "x.duckdb")
     assert (code, said) == (2, "")
-    assert errors.endswith("metric: no such setting; did you mean 'metrics'?\n")
+    assert errors.endswith("metric: unknown setting; did you mean 'metrics'?\n")
     assert errors.count("\n") == 1
 
 
@@ -184,5 +184,7 @@ def test_a_password_goes_to_no_brokers_that_only_a_found_file_names(
     monkeypatch.setenv("EVALTAP_KAFKA_SASL_PLAIN_PASSWORD", "secret")
     code, _, errors = evaltap("consume", "--until-idle")
     assert code == 2
-    assert "the password in EVALTAP_KAFKA_SASL_PLAIN_PASSWORD would go to the brokers" in errors
+    assert (
+        "the password in EVALTAP_KAFKA_SASL_PLAIN_PASSWORD would be sent to the brokers" in errors
+    )
     assert "secret" not in errors

@@ -135,7 +135,7 @@ def test_a_spent_budget_leaves_the_rest_for_another_run(
 
         assert score(*options, "--budget-calls", "4") == 3
         assert len(server.requests) == 4
-        assert "the budget for judges is spent" in capsys.readouterr().err
+        assert "the judge budget is spent" in capsys.readouterr().err
         assert query("SELECT status, reason FROM scores ORDER BY eval_id DESC") == [
             ("passed", "because"),
             ("not_evaluated", "budget spent: 4 of 4 calls"),

@@ -147,7 +147,7 @@ def test_what_was_landed_is_kept_as_long_as_told(
     consume(log, tmp_path / "c.duckdb")
 
     assert turns(tmp_path / "c.duckdb") == 0
-    assert "what was before it is trimmed" in capsys.readouterr().err
+    assert "older records were trimmed" in capsys.readouterr().err
 
 
 def test_a_second_consumer_begins_where_it_says(
@@ -159,7 +159,10 @@ def test_a_second_consumer_begins_where_it_says(
     recorder.flush(10)
     capsys.readouterr()
     consume(log, tmp_path / "now.duckdb", "--from", "now")
-    assert "is new to this log and begins at record 2: behind the newest" in capsys.readouterr().err
+    assert (
+        "is new to this log and begins at record 2: after the newest record (--from now)"
+        in capsys.readouterr().err
+    )
     record(recorder, "two")
     recorder.close()
 
@@ -180,4 +183,4 @@ def test_a_log_that_may_only_be_read_is_read_and_it_is_said_once(
         cursor.step(None)
 
     (warning,) = [one.getMessage() for one in caplog.records]
-    assert "does not learn how far this consumer is" in warning
+    assert "cannot store this consumer's position" in warning

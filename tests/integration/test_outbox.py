@@ -171,4 +171,4 @@ def test_a_score_that_no_record_holds_at_all_holds_up_nobody(
 
     published = [json.loads(one.value or b"") for one in messages(broker.log("scores"))]
     assert "s-1" in {score["evalId"] for score in published}
-    assert "is not published" in consuming.output
+    assert "was not published" in consuming.output

@@ -192,7 +192,7 @@ def test_a_budget_is_kept_by_all_workers_together(tmp_path: Path) -> None:
 
     assert code == 3
     assert len(server.requests) == 25
-    assert "the budget for judges is spent" in said
+    assert "the judge budget is spent" in said
     assert "25 calls" in said
     statuses = "SELECT status, count(*) FROM scores GROUP BY ALL ORDER BY ALL"
     assert count(tmp_path / "x.duckdb", statuses) == [("not_evaluated", 35), ("passed", 25)]
@@ -273,9 +273,9 @@ def test_every_turn_is_scored_exactly_once_however_often_the_consumer_is_killed(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--engine", "ray"], "nothing is scored without --metrics"),
-        (["--ray-address", "auto"], "--ray-address: goes with --engine ray"),
-        (["--ray-workers", "2"], "--ray-workers: goes with --engine ray"),
+        (["--engine", "ray"], "nothing to score without --metrics"),
+        (["--ray-address", "auto"], "--ray-address: only works with --engine ray"),
+        (["--ray-workers", "2"], "--ray-workers: only works with --engine ray"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(

@@ -133,7 +133,10 @@ def test_the_console_says_of_what_the_rates_are(
     shown = capsys.readouterr().out
     with Store(sampled.db) as store:
         (rate,) = estimate_rates(store).rates
-    assert f"{sampled.kept} recorded cases; rates, intervals and means are of all traffic" in shown
+    assert (
+        f"{sampled.kept} recorded cases; rates, intervals and means are estimates for all traffic"
+        in shown
+    )
     assert f"{rate.rate:.1%} of all traffic" in shown
     assert "of the recorded cases; from" in shown
     assert "2.5% of all traffic" in shown, "the crashed runs"
@@ -156,7 +159,7 @@ def test_each_format_has_the_weighted_rate(
     for text in (page, markdown):
         assert f"{rate.rate:.1%}" in text
         assert f"{rate.process.low:.0%} to {rate.process.high:.0%}" in text
-        assert "Sampling left turns out" in text
+        assert "Not all turns were recorded" in text
     assert summary.passing_rate is not None
     assert f"{summary.passing_rate:.1%}" in page
     (suite,) = ElementTree.fromstring(junit).iter("testsuite")
@@ -196,7 +199,7 @@ def test_the_bound_on_latency_is_one_on_all_traffic(
 
     said = capsys.readouterr().err
     assert "only" not in said, "most slow turns were kept, and of the fast ones a fifth"
-    assert "of all traffic; of the recorded ones" in said
+    assert "of all traffic; of the recorded turns" in said
 
 
 def test_traffic_that_was_not_sampled_has_the_rates_of_its_cases(

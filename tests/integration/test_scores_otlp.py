@@ -134,7 +134,7 @@ def test_explanations_are_sent_when_asked_for_and_redacted(
     assert "<email:" in said["s-9"]
     code, _, error = evaltap("consume", "--log", "t.log.db", "--db", "u.duckdb", "--explanations",
                              "--until-idle")  # fmt: skip
-    assert (code, "goes with --scores-otlp" in error) == (2, True)
+    assert (code, "only works with --scores-otlp" in error) == (2, True)
 
 
 def test_a_score_that_could_not_be_had_is_an_error_without_a_value(

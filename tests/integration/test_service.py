@@ -107,7 +107,7 @@ def test_a_reload_takes_new_files_and_keeps_the_old_ones_when_they_are_bad(
 
     Path("m.json").write_text("[{")
     consumer.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: "the old ones go on" in consumer.output)
+    wait_for(lambda: "the old ones stay in effect" in consumer.output)
     assert get(f"{url}/readyz")[0] == 200
 
     rules = {"watch": [{"name": "x", "signal": "pass_rate", "metric": "nothing"}]}
@@ -124,7 +124,7 @@ def test_a_reload_takes_new_files_and_keeps_the_old_ones_when_they_are_bad(
     consumer.process.send_signal(signal.SIGHUP)
     wait_for(lambda: figure(url, "evaltap_turns_scored_total") == 160, 60)
     assert get(f"{url}/readyz")[0] == 200
-    assert "going on with the new ones" in consumer.output
+    assert "reloaded the changed files" in consumer.output
     assert consumer.stop() == 0
 
 

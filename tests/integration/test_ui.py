@@ -44,7 +44,7 @@ def test_a_new_link_is_for_the_page_that_runs(
     assert main(["ui", str(path), "--link", "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["link"].partition("/login#")[0].endswith(":4710")
-    assert "no page of" in said.err
+    assert "no page is running for" in said.err
 
 
 def test_commands_read_the_file_while_the_page_runs_and_none_writes_to_it(
@@ -96,7 +96,7 @@ def test_a_reload_prints_no_second_link_and_keeps_the_address(
     before = running_address(path)
 
     consumer.process.send_signal(signal.SIGHUP)
-    until(lambda: "going on with the new ones" in consumer.output, consumer)
+    until(lambda: "reloaded the changed files" in consumer.output, consumer)
     until(lambda: running_address(path) == before, consumer)
 
     assert consumer.stop() == 0

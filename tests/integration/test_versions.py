@@ -216,9 +216,9 @@ def test_references_join_each_version(db: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--by", "colour"], "nothing like it is stored; expected of app"),
+        (["--by", "colour"], "unknown slice; expected one of app"),
         (["--pass-k", "0"], "expected a whole number, 1 or more"),
-        (["--by", "version", "--out", "r.html"], "are shown on the console and by --json"),
+        (["--by", "version", "--out", "r.html"], "only for the console and --json"),
     ],
 )
 def test_a_mistake_is_named(

@@ -41,10 +41,10 @@ def test_a_case_that_has_not_landed_is_looked_for_on_the_topic(
     for name in ("s-1", "s-2", "golden/s-2"):
         code, said = why(name, log, capsys)
         assert code == 3
-        assert f"{log} holds it at offset " in said
-        assert f" of {topic} 0: evaltap consume lands it" in said
+        assert f"{log} has it at offset " in said
+        assert f" of {topic} 0; land it with evaltap consume" in said
     for name in ("s-3", "p"):
-        assert f"{log} does not hold it" in why(name, log, capsys)[1]
+        assert f"{log} does not contain it" in why(name, log, capsys)[1]
 
 
 def test_a_topic_without_a_record_does_not_hold_it(
@@ -57,7 +57,7 @@ def test_a_topic_without_a_record_does_not_hold_it(
     code, said = why("s-1", f"{broker.log()}-of-nobody", capsys)
 
     assert code in (2, 3)
-    assert "does not hold it" in said or "no such topic" in said
+    assert "does not contain it" in said or "no such topic" in said
 
 
 def test_without_a_broker_or_on_raw_telemetry_it_says_so(
@@ -70,4 +70,4 @@ def test_without_a_broker_or_on_raw_telemetry_it_says_so(
 
     assert away[0] == raw[0] == 2
     assert "no broker answers" in away[1]
-    assert "raw telemetry names no cases" in raw[1]
+    assert "raw telemetry has no case ids yet" in raw[1]

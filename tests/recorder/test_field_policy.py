@@ -126,9 +126,9 @@ def test_a_number_and_its_text_hash_differently() -> None:
     ("policy", "said"),
     [
         ("userContent=hide", "userContent is 'hide'; expected one of keep, hash, redact, drop"),
-        ("answer=drop", "'answer=drop' cannot be read"),
-        ("userContent", "'userContent' cannot be read"),
-        ("userContent=drop,metadata", "'metadata' cannot be read"),
+        ("answer=drop", "'answer=drop' is invalid"),
+        ("userContent", "'userContent' is invalid"),
+        ("userContent=drop,metadata", "'metadata' is invalid"),
     ],
 )
 def test_a_policy_that_cannot_be_read_says_why(policy: str, said: str) -> None:
@@ -178,7 +178,7 @@ class TestRules:
     @pytest.mark.parametrize(
         ("pattern", "said"),
         [
-            ("(", "no regular expression"),
+            ("(", "not a regular expression"),
             ("a*", "matches an empty text"),
             ("(a+)+b", "too many ways"),
             ("(?:x|(?:a*b?)){20,}c", "too many ways"),

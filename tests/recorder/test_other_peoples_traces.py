@@ -446,7 +446,7 @@ def test_a_file_without_a_run_of_an_agent_is_an_error(
     source.write_text(request({**SPAN, "attributes": []}))
 
     assert main(["record", "otlp", str(source), "--out", str(tmp_path / "out.json")]) == 2
-    assert "1 span in 1 trace, and no run of an agent" in capsys.readouterr().err
+    assert "1 span in 1 trace, but no agent runs" in capsys.readouterr().err
     assert not (tmp_path / "out.json").exists()
 
 
@@ -457,4 +457,4 @@ def test_json_lines_of_something_else_are_no_transcript(
     source.write_text('{"type": "event", "message": 1}\n')
 
     assert main(["record", "claude-code", str(source), "--out", str(tmp_path / "out.json")]) == 2
-    assert "holds no transcript" in capsys.readouterr().err
+    assert "is not a transcript" in capsys.readouterr().err

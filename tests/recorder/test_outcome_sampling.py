@@ -233,7 +233,7 @@ def test_without_sampling_nothing_is_said_about_it() -> None:
     [
         ("{", "expected a JSON list"),
         ("{}", "expected a JSON list"),
-        ('["x"]', "expected an object with a name"),
+        ('["x"]', "expected an object with a unique name"),
         ('[{"name": "head", "error": true}]', "other than 'head'"),
         ('[{"name": "a"}]', "no condition"),
         ('[{"name": "a", "error": true, "keeps": 1}]', "'keeps'; did you mean 'keep'?"),

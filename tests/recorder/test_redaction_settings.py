@@ -50,7 +50,7 @@ def test_a_variable_that_nothing_reads_is_said_once_with_what_was_meant(
 
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 1
-    assert "EVALTAP_CAPTURE_CONTENTS is no variable of evaltap" in told[0]
+    assert "EVALTAP_CAPTURE_CONTENTS is not a variable of evaltap" in told[0]
     assert "did you mean 'EVALTAP_CAPTURE_CONTENT'?" in told[0]
 
 

@@ -40,11 +40,11 @@ def seen() -> Diagnostic:
 
 
 def test_nothing_waits_where_nothing_was_spooled() -> None:
-    assert (seen().found, seen().verdict) == ("0 records wait for the broker", "ok")
+    assert (seen().found, seen().verdict) == ("0 records waiting for the broker", "ok")
 
 
 def test_what_a_living_process_has_not_sent_is_counted(living: Spool) -> None:
-    assert (seen().found, seen().verdict) == ("1 records wait for the broker", "ok")
+    assert (seen().found, seen().verdict) == ("1 records waiting for the broker", "ok")
 
 
 def test_what_ended_processes_left_is_told_apart(folder: Path, living: Spool) -> None:
@@ -52,14 +52,14 @@ def test_what_ended_processes_left_is_told_apart(folder: Path, living: Spool) ->
     write_log(left.path, make_records([make_case("a"), make_case("b")]))
     left.release()
 
-    assert seen().found == "3 records wait for the broker, 2 of them left by ended processes"
+    assert seen().found == "3 records waiting for the broker, 2 of them from ended processes"
     assert seen().verdict == "note"
 
 
 def test_what_the_broker_never_took_is_a_problem_with_a_remedy(living: Spool) -> None:
     write_log(living.rejected_path, make_records([make_case("big")]))
 
-    assert seen().found.endswith("1 the broker never took")
+    assert seen().found.endswith("the broker refused 1 more")
     assert seen().remedy == f"land them with evaltap consume --log {living.rejected_path}"
 
 
@@ -81,7 +81,7 @@ def test_the_doctor_shows_it_also_while_the_broker_is_away(
     assert main(["doctor", "--log", LOG]) == 1
 
     said = capsys.readouterr().out
-    assert f"spool before {LOG}: 1 records wait for the broker" in said
+    assert f"spool for {LOG}: 1 records waiting for the broker" in said
     assert "PROBLEM topics: kafka://127.0.0.1:9/cases: no broker answers" in said
 
 
@@ -121,8 +121,8 @@ def test_what_waits_for_other_brokers_is_told_with_their_log(folder: Path, livin
 
     own, other = log_diagnostics(LOG, 1 << 30)
 
-    assert own.found == "1 records wait for the broker", "those of others are not among them"
-    assert other.found == f"2 records wait that ended processes left for {elsewhere}"
+    assert own.found == "1 records waiting for the broker", "those of others are not among them"
+    assert other.found == f"2 unsent records that ended processes left for {elsewhere}"
     assert other.verdict == "problem"
     assert other.remedy.startswith(f"record to {elsewhere} once")
     assert f"to {folder} if they are for {LOG}" in other.remedy
@@ -134,7 +134,7 @@ def test_what_an_older_version_left_in_the_folder_of_the_topic_is_told(folder: P
     _, other = log_diagnostics(LOG, 1 << 30)
 
     assert other.about == f"spools in {folder.parent}"
-    assert other.found.startswith("3 records wait that ended processes left by an older evaltap")
+    assert other.found.startswith("3 unsent records that ended processes left by an older evaltap")
     assert f"move {folder.parent}/*.log.db* to {folder}" in other.remedy
 
 
@@ -144,8 +144,8 @@ def test_what_the_broker_never_took_of_an_older_version_is_told_too(folder: Path
 
     _, other = log_diagnostics(LOG, 1 << 30)
 
-    assert other.found.startswith("0 records wait")
-    assert other.found.endswith("1 the broker never took")
+    assert other.found.startswith("0 unsent records")
+    assert other.found.endswith("the broker refused 1 more")
     assert other.remedy.endswith(f"land those with evaltap consume --log {rejected}")
 
 

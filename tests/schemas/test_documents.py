@@ -205,7 +205,7 @@ def test_a_wrong_eval_set_is_explained_with_file_place_and_expectation(
     [
         ({"metricName": "m"}, "expected a JSON array"),
         ([{"criterion": {}}], "without `metricName`"),
-        ([METRIC, METRIC], "a second time"),
+        ([METRIC, METRIC], "occurs twice"),
         ([METRIC | {"threshold": "1"}], "found the string '1'; expected a number"),
         ([METRIC | {"threshold": True}], "found true; expected a number"),
     ],

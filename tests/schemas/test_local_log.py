@@ -147,8 +147,8 @@ def make_newer(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (make_text, "no evaltap log"),
-        (make_database, "no evaltap log"),
+        (make_text, "not an evaltap log"),
+        (make_database, "not an evaltap log"),
         (make_newer, "upgrade evaltap"),
         (Path.mkdir, "directory"),
     ],
@@ -171,7 +171,7 @@ def test_what_is_no_log_is_refused_and_left_as_it_is(
     [
         ("absent.db", "read", "no log at"),
         ("absent/log.db", "read", "no log at"),
-        ("absent/log.db", "append", "no directory"),
+        ("absent/log.db", "append", "does not exist; create it first"),
     ],
 )
 def test_a_path_that_leads_nowhere_is_refused_with_a_remedy(

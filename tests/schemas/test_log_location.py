@@ -65,7 +65,7 @@ def test_what_no_client_knows_is_told_once(
 
     assert kafka_settings(KNOWN) == kafka_settings({}) == {}
     (told,) = caplog.messages
-    assert told.startswith("EVALTAP_KAFKA_FOO_BAR sets nothing")
+    assert told.startswith("EVALTAP_KAFKA_FOO_BAR has no effect")
     assert "secret" not in told
 
 
@@ -89,10 +89,14 @@ def test_a_protocol_that_nobody_knows_is_never_taken_for_plaintext(
         ("ENABLE_AUTO_COMMIT", "true", "cannot be set: offsets are stored with what was"),
         ("BOOTSTRAP_SERVERS", "other:9092", "cannot be set: the brokers are those of the log's"),
         ("COMPRESSION_TYPE", "zip", "is 'zip'; expected one of gzip, snappy, lz4, zstd, none"),
-        ("SOCKET_OPTIONS", "x", "cannot be set: no text stands for such a value"),
+        ("SOCKET_OPTIONS", "x", "cannot be set, because no text can express such a value"),
         ("SASL_MECHANISM", "SCRAM", "is 'SCRAM'; expected one of PLAIN, SCRAM-SHA-256, "),
         ("SECURITY_PROTOCOL", "SASL_SSL", "is 'SASL_SSL' and nothing says how to log in; set "),
-        ("SSL_CAFILE", "/no/such/file", "is '/no/such/file', which cannot be read; name a file"),
+        (
+            "SSL_CAFILE",
+            "/no/such/file",
+            "is '/no/such/file', which is not readable; name a readable file",
+        ),
     ],
 )
 def test_a_value_that_cannot_be_meant_is_refused_by_name(

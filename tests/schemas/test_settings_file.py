@@ -50,9 +50,9 @@ def test_settings_stand_for_variables_and_paths_are_relative_to_the_file(tmp_pat
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("stor = 'x'", "stor: no such setting; did you mean 'store'?"),
-        ("[recorder]\nsample_rte = 1", "recorder.sample_rte: no such setting; did you mean 'sample_rate'"),
-        ("[recorder]\nlog = 'x'", "recorder.log: no such setting"),
+        ("stor = 'x'", "stor: unknown setting; did you mean 'store'?"),
+        ("[recorder]\nsample_rte = 1", "recorder.sample_rte: unknown setting; did you mean 'sample_rate'"),
+        ("[recorder]\nlog = 'x'", "recorder.log: unknown setting"),
         ("[recorder]\nredaction_key = 'x'", "a secret does not belong in a file"),
         ("[judge]\napi_key = 'x'", "a secret does not belong in a file"),
         ("[judge]\nbase_url = 'http://x'", "it decides where keys go"),

@@ -38,7 +38,9 @@ def listening_at(path: Path) -> socket.socket:
     if path.is_socket():
         with socket.socket(socket.AF_UNIX) as probe:
             if probe.connect_ex(str(path)) == 0:
-                raise InputError(f"{path}: another process listens there; choose another name")
+                raise InputError(
+                    f"{path}: another process is listening on this socket; choose another path"
+                )
         path.unlink()  # left by a process that was killed
     listener = socket.socket(socket.AF_UNIX)
     try:
@@ -48,6 +50,6 @@ def listening_at(path: Path) -> socket.socket:
     except OSError as error:
         listener.close()
         raise InputError(
-            f"cannot listen on {path} ({error.strerror or error}); choose another name"
+            f"cannot listen on {path} ({error.strerror or error}); choose another path"
         ) from None
     return listener

@@ -17,43 +17,43 @@ from evaltap.cli.visible import visible_output
 from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
 
 COMMANDS = {
-    "init": "write evaltap.toml and a metrics file to start with",
-    "up": "receive OTLP, land, score and show it in the browser, all in one process",
+    "init": "write evaltap.toml and a starter metrics file",
+    "up": "receive OTLP, land, score and show the results in the browser, in one process",
     "demo": "run a small support agent, record it twice, land, score and explain the result",
-    "record": "turn telemetry or eval cases into eval cases in a file or on a log",
-    "collect": "receive OTLP over HTTP and record the agent runs in it",
-    "convert": "make eval cases of data sets: Hugging Face, DeepEval, OpenAI evals, CSV, JSON Lines",
+    "record": "make eval cases from telemetry, transcripts or files",
+    "collect": "receive OTLP over HTTP and record its agent runs",
+    "convert": "make eval cases from data sets: Hugging Face, DeepEval, OpenAI evals, CSV, JSON Lines",
     "consume": "land the cases of a log in a DuckDB file and score them",
     "score": "score eval cases from files or a DuckDB file",
-    "metrics": "list what can be measured, with an example for the metrics file",
+    "metrics": "list the available evaluators, with an example for the metrics file",
     "gate": "check eval cases against thresholds in several dimensions",
     "compare": "show what changed between two runs, and whether it is worse",
-    "estimate": "estimate what share of all traffic passes, with intervals, from sampled turns",
+    "estimate": "estimate the pass rate of all traffic from sampled turns, with intervals",
     "monitor": "find when live traffic got worse, and which slice of it changed",
-    "calibrate": "compare a judge's verdicts with the labels of people",
-    "attack": "try prompt injections on a judge and publish how many of them work",
+    "calibrate": "compare a judge's verdicts with people's labels",
+    "attack": "measure how many prompt injections deceive a judge",
     "ui": "look at cases, verdicts and runs in the browser",
-    "cases": "list the landed cases that fit a filter",
-    "curate": "make or update an eval set from what has landed",
+    "cases": "list the landed cases that match a filter",
+    "curate": "make or update an eval set from landed cases",
     "duplicates": "group turns that are near-duplicates",
     "diff": "show how two eval sets differ",
-    "merge": "make one eval set of two",
+    "merge": "merge two eval sets into one",
     "review": "let people approve, edit or reject landed turns",
-    "coverage": "show what production has and eval sets have not",
+    "coverage": "show what occurs in production but not in eval sets",
     "drift": "test whether the mix of traffic changed between two periods",
     "runs": "list the scoring runs of a DuckDB file",
-    "sql": "run one SQL statement that reads the store, also while a consumer writes to it",
+    "sql": "query the store with one SQL statement, even while a consumer writes to it",
     "show": "show one case with its scores and reasons",
-    "why": "say why a case was not scored",
+    "why": "explain why a case was not scored",
     "report": "summarise scores on screen, or as HTML, Markdown, JUnit XML or JSON",
     "attach": "write SQL that reads the files of several consumers as one",
     "export": "write the landed cases of a DuckDB file as one eval set",
     "doctor": "show where every turn went, and what the recorder sees of this environment",
-    "dlq": "list, show and land again the records that could not be read",
-    "redact": "list what would leak from files, or write them redacted",
-    "erase": "take a person's cases out of log, store and eval sets",
-    "prune": "delete what is older than a time from a DuckDB file",
-    "completion": "print a script that lets a shell complete commands and options",
+    "dlq": "list, show and replay records that could not be read",
+    "redact": "list what would leak from files, or write redacted copies",
+    "erase": "erase a person's cases from log, store and eval sets",
+    "prune": "delete sessions older than a given age from a DuckDB file",
+    "completion": "print a shell completion script",
     "fmt": "rewrite eval-set, metrics and result files in canonical form",
 }
 
@@ -61,7 +61,7 @@ GROUPS = {
     "start": ("demo", "init", "up"),
     "record": ("record", "collect", "redact", "convert"),
     "score": ("consume", "score", "metrics", "compare", "gate", "calibrate", "attack"),
-    "look": (
+    "inspect": (
         "ui",
         "cases",
         "report",
@@ -74,8 +74,8 @@ GROUPS = {
         "attach",
         "export",
     ),
-    "keep": ("curate", "review", "duplicates", "diff", "merge", "coverage", "drift"),
-    "look after": ("doctor", "dlq", "prune", "erase", "fmt", "completion"),
+    "curate": ("curate", "review", "duplicates", "diff", "merge", "coverage", "drift"),
+    "maintain": ("doctor", "dlq", "prune", "erase", "fmt", "completion"),
 }
 """The commands as the help lists them."""
 
@@ -139,17 +139,17 @@ def _kafka_trouble(error: Exception) -> EvaltapError | None:
         return None
     if type(error).__name__ == "UnsupportedCodecError":
         return EvaltapError(
-            f"records are compressed in a way that nothing here unpacks ({error}); install what does (pip"
-            " install 'evaltap[zstd]', python-snappy or lz4) and start again: nothing is passed over"
+            f"cannot decompress the topic's records ({error}); install the codec (pip install"
+            " 'evaltap[zstd]', python-snappy or lz4) and start again; no record was skipped"
         )
     if getattr(error, "retriable", False):
         return EvaltapError(
-            f"the brokers do not answer as they should ({error}); start again when they do: what was read"
-            " and is not landed is read again"
+            f"the Kafka brokers do not respond properly ({error}); start again when they do; records that"
+            " were read but not landed are read again"
         )
     return EvaltapError(
-        f"the broker refused ({error}); check the user's rights on topics and groups, and the settings"
-        " (EVALTAP_KAFKA_...): what was read and is not landed is read again"
+        f"the Kafka broker refused the request ({error}); check the user's permissions on topics and"
+        " groups, and the EVALTAP_KAFKA_... settings; records that were read but not landed are read again"
     )
 
 
@@ -163,8 +163,8 @@ def _store_trouble(error: Exception) -> EvaltapError | None:
         return None
     first = (str(error).splitlines() or [type(error).__name__])[0]
     return InputError(
-        f"the DuckDB file holds something else than evaltap writes ({first}); name another file, or consume"
-        " the log again"
+        f"the DuckDB file is not as evaltap writes it ({first}); name another file, or consume the log into"
+        " a new one"
     )
 
 
@@ -211,8 +211,8 @@ def _run_command(arguments: Sequence[str], command: str) -> int:
         if namespace.command == "demo":
             extra = "demo"
         print(
-            f"evaltap {namespace.command}: {error.name} is not installed;"
-            f" it comes with pip install 'evaltap[{extra}]'",
+            f"evaltap {namespace.command}: {error.name} is not installed; install it with pip install"
+            f" 'evaltap[{extra}]'",
             file=sys.stderr,
         )
         return 2

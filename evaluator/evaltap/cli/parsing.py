@@ -34,7 +34,7 @@ class CommandParser(argparse.ArgumentParser):
             parser.error(f"unknown argument {unknown[0]}{'; ' + hint if hint else ''}")
         if str(getattr(namespace, "out", None)) == "-":
             self._command(namespace.command).error(
-                "argument --out: found '-'; expected a file, as nothing is written to standard output"
+                "argument --out: found '-'; expected a file, because nothing is written to standard output"
             )
         return namespace
 
@@ -126,7 +126,7 @@ def partitions(text: str) -> tuple[int, ...]:
         ends = (first, last if dash else first)
         if not all(one.isascii() and one.isdigit() and len(one) < 7 for one in ends):
             raise argparse.ArgumentTypeError(
-                f"found {text!r}; expected numbers like 0-3 or 0,2,5-7"
+                f"found {text!r}; expected numbers, e.g. 0-3 or 0,2,5-7"
             )
         numbers = range(int(ends[0]), int(ends[1]) + 1)
         if not numbers:
@@ -187,7 +187,7 @@ def cost_classes(text: str) -> list[str]:
     known = [one.value for one in CostClass]
     for part in found:
         if part not in known:
-            raise argparse.ArgumentTypeError(f"found {part!r}; expected of {', '.join(known)}")
+            raise argparse.ArgumentTypeError(f"found {part!r}; expected some of {', '.join(known)}")
     return found
 
 
@@ -206,7 +206,7 @@ def duration(text: str) -> timedelta:
     """Parse a length of time in hours or days (`24h`, `7d`); 0 is none."""
     found = timedelta(0) if text == "0" else _duration(text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"found {text!r}; expected hours or days like 24h or 7d")
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected hours or days, e.g. 24h or 7d")
     return found
 
 
@@ -225,7 +225,8 @@ def moment(text: str) -> datetime:
         found = None
     if found is None or found.tzinfo is None:
         raise argparse.ArgumentTypeError(
-            f"found {text!r}; expected a time with its zone (2026-11-21T12:00:00Z), or 24h or 7d for ago"
+            f"found {text!r}; expected a time with a time zone (2026-11-21T12:00:00Z), or 24h or 7d for a"
+            " time ago"
         )
     return found.astimezone(UTC)
 
@@ -234,7 +235,7 @@ def names(text: str) -> list[str]:
     """Parse names with commas between them."""
     found = [part.strip() for part in text.split(",")]
     if not all(found):
-        raise argparse.ArgumentTypeError(f"found {text!r}; expected names with commas between them")
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected names separated by commas")
     return found
 
 

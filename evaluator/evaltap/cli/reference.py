@@ -34,7 +34,7 @@ def cli_page() -> str:
     commands = _children(build_parser())
     parts = [
         "# Command line\n\n"
-        "Exit codes, the same for every command: 0 pass, 1 quality below the bar, 2 bad input or\n"
+        "Every command uses the same exit codes: 0 pass, 1 quality below the bar, 2 bad input or\n"
         "configuration, 3 incomplete (judge unavailable, evidence missing, inconclusive).\n",
         "| command | what it does |\n|---|---|",
         *(f"| [`evaltap {name}`](#evaltap-{name}) | {text} |" for name, text in COMMANDS.items()),
@@ -86,11 +86,14 @@ def tables_page() -> str:
     """Return the tables and views, as their SQL documents them."""
     return (
         "# Tables and views\n\n"
-        "Everything is in one DuckDB file that is yours to query. Columns are stable: a later version\n"
-        "may add some, it renames or drops none. Prefer the `latest_*` and `v_*` views; the tables\n"
-        "keep history.\n\n"
-        f"## Tables\n\n{_table_sections(sql(STORE, 'tables'))}"
-        f"## Views\n\n```sql\n{sql(STORE, 'views').strip()}\n```\n"
+        "Everything is in one DuckDB file that you can query. Columns are stable: later versions may add\n"
+        "columns, but do not rename or drop any. Prefer the `latest_*` and `v_*` views; the tables keep\n"
+        "history.\n\n"
+        "## Tables\n\n"
+        f"{_table_sections(sql(STORE, 'tables'))}## Views\n\n"
+        "```sql\n"
+        f"{sql(STORE, 'views').strip()}\n"
+        "```\n"
     )
 
 
@@ -123,12 +126,14 @@ _HEAD = """\
 
 Generated from `RecorderConfig` by `python -m evaltap.cli.reference`; do not edit.
 
-Each setting is a keyword argument of `Recorder` and of `RecorderConfig`. Where it is not given, the
-environment variable counts, then the default. A wrong argument raises `ConfigurationError` when the
-recorder is made. A wrong variable is logged as a warning and the default holds, so that a typing
-mistake in a deployment never stops an agent. Of `EVALTAP_DISABLED`, `EVALTAP_SAMPLE_RATE`,
-`EVALTAP_CAPTURE_CONTENT` and the variables of redaction the value holds that records less. A variable
-that begins with `EVALTAP_` and that nothing reads is named once in a warning, and by `evaltap doctor`.
+Each setting is a keyword argument of `Recorder` and of `RecorderConfig`. An argument overrides the
+environment variable, which overrides the default.
+
+- An invalid argument raises `ConfigurationError` when the recorder is created.
+- An invalid variable is logged as a warning and the default is used, so that a typing mistake in a
+  deployment never stops an agent. For `EVALTAP_DISABLED`, `EVALTAP_SAMPLE_RATE`,
+  `EVALTAP_CAPTURE_CONTENT` and the redaction variables, the value that records less is used instead.
+- An unknown variable that begins with `EVALTAP_` is reported once in a warning, and by `evaltap doctor`.
 
 Switches take `1`, `true`, `yes`, `on` and `0`, `false`, `no`, `off`. Sizes are bytes.
 

@@ -53,9 +53,11 @@ def _decide(store: "Store", item: "Item", reviewer: str) -> str:
             if key == "c" and item.correction:
                 after = edited(item, answer=item.correction)
             elif key == "e":
-                after = edited(item, answer=_line("the answer as it should be: "))
+                after = edited(item, answer=_line("the correct answer: "))
             elif key == "t":
-                after = edited(item, tools=json.loads(_line("the tools, as JSON: ") or "null"))
+                after = edited(
+                    item, tools=json.loads(_line("the correct tool calls, as JSON: ") or "null")
+                )
             else:
                 print(KEYS if key == "?" else f"no key {key!r}; ? lists them")
                 continue

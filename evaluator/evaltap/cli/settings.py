@@ -63,8 +63,8 @@ def _check_log(settings: Settings, added: Mapping[str, str]) -> None:
     secrets = [name for name in os.environ if name.startswith("EVALTAP_KAFKA_SASL")]
     if "://" in added.get("EVALTAP_LOG", "") and secrets and not os.environ.get(FILE_VARIABLE):
         raise ConfigurationError(
-            f"{settings.path}: log: the password in {secrets[0]} would go to the brokers that this file"
-            f" names; pass --log, or set EVALTAP_LOG or {FILE_VARIABLE}, to say that they may have it"
+            f"{settings.path}: log: the password in {secrets[0]} would be sent to the brokers named in this"
+            f" file; to allow that, pass --log, or set EVALTAP_LOG or {FILE_VARIABLE}"
         )
 
 

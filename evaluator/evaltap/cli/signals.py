@@ -19,7 +19,10 @@ def stopped_by_signals(command: str, stop: Callable[[], None]) -> Iterator[None]
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if number == signal.SIGINT:
-            note = f"evaltap {command}: stopping after what is under way; again: at once\n"
+            note = (
+                f"evaltap {command}: finishing current work, then stopping; interrupt again to stop at"
+                " once\n"
+            )
             with suppress(OSError):  # a print could meet one that the signal interrupted
                 os.write(2, note.encode())
         stop()

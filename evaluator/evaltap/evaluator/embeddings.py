@@ -123,7 +123,7 @@ def checked(vectors: Any, count: int) -> list[list[float]]:  # what came from ou
                 f"a vector is {type(vector).__name__} or empty; expected numbers"
             )
         if not all(isinstance(one, int | float) and isfinite(one) for one in vector):
-            raise EmbeddingInvalidError("a vector holds something else than finite numbers")
+            raise EmbeddingInvalidError("a vector contains values that are not finite numbers")
         rows.append([float(one) for one in vector])
     if len({len(row) for row in rows}) > 1:
         raise EmbeddingInvalidError("the vectors have different lengths")

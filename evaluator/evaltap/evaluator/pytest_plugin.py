@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     ScoreCase: TypeAlias = Callable[..., CaseReport]
 
 MARKER = "evaltap(cases, metrics, thresholds=None, strict=None, services=None): " + (
-    "score each eval case of a file as a test of its own; without `cases`, the defaults of the"
-    " fixture evaltap_score"
+    "score each eval case of a file as a separate test; without `cases`, set the defaults of the fixture"
+    " evaltap_score"
 )
 _NAMES = ("cases", "metrics", "thresholds", "strict", "services")
 _FIXTURE = "evaltap_case"
@@ -51,7 +51,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     path = _beside(metafunc.definition, settings["cases"])
     cases = _read(lambda: _read_cases(path))
     if not cases:
-        raise pytest.Collector.CollectError(f"evaltap: {path}: holds no eval case; add one")
+        raise pytest.Collector.CollectError(
+            f"evaltap: {path}: contains no eval cases; add at least one"
+        )
     if _FIXTURE not in metafunc.fixturenames:
         metafunc.fixturenames.append(_FIXTURE)
     ids = [str(case.get("evalId")) for case in cases]

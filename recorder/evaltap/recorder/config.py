@@ -59,7 +59,7 @@ def _setting(
         except ValueError as error:
             shown = "its value" if secret else repr(text)
             used = default if fallback is None else fallback
-            _LOG.warning("%s: %s cannot be used (%s); %r holds", variable, shown, error, used)
+            _LOG.warning("%s: invalid value %s (%s); using %r", variable, shown, error, used)
             return used
 
     value: _T = field(
@@ -158,75 +158,78 @@ class RecorderConfig:
     log: str | None = _setting("log", None, _text,
         "Path of the local log to which turns are appended.")
     app_name: str | None = _setting("app_name", None, _text,
-        "Name of the agent application, where the source does not know it.")
+        "Name of the agent application, if the source does not provide it.")
     service: str | None = _setting("service", None, _text,
-        "Name of the service, where the source does not know it.")
+        "Name of the service, if the source does not provide it.")
     agent_name: str | None = _setting("agent_name", None, _text,
-        "Name of the agent, where the source does not know it.")
+        "Name of the agent, if the source does not provide it.")
     version: str | None = _setting("version", None, _text,
-        "Version of the agent: a release, a commit, a prompt; else `service.version` of the spans.")
+        "Version of the agent, such as a release, commit or prompt. Without it, `service.version` of the"
+        " spans.")
     environment: str | None = _setting("environment", None, _text,
-        "Where the agent runs: production, staging; else `deployment.environment.name` of the spans.")
+        "Where the agent runs, such as production. Without it, `deployment.environment.name` of the spans.")
     tags: str = _setting("tags", "", str,
-        "Words with commas between them that are written on each turn: `canary,prompt=b`.")
+        "Tags to write on each turn, separated by commas: `canary,prompt=b`.")
     run: str | None = _setting("run", None, _text,
-        "Name of this recording, where eval cases are recorded several times: `nightly-3`.")
+        "Name of this recording if eval cases are recorded several times: `nightly-3`.")
     sample_rate: float = _setting("sample_rate", 1.0, _number(0, 1),
-        "Share of sessions to record, chosen by the hash of the session id.", fallback=0.0)
+        "Share of sessions to record, selected by a hash of the session id.", fallback=0.0)
     sample_rules: str = _setting("sample_rules", "", _outcomes,
-        "Rules that keep more of some turns once they have ended, as a JSON list: see the how-to.")
+        "JSON list of rules that keep more of certain turns, decided when they have ended (see the"
+        " how-to).")
     sample_hold_seconds: float = _setting("sample_hold_seconds", 300.0, _number(0, 86_400),
-        "How long a session must be quiet before rules decide about all of its turns; 0 decides turn by "
-        "turn.")
+        "How long a session must be idle before rules decide on all of its turns together; 0 decides turn"
+        " by turn.")
     sample_max_per_minute: float = _setting("sample_max_per_minute", 0.0, _number(0, 1e9),
-        "Turns to record a minute on average, thinned out evenly beyond it; 0 for no limit.")
+        "Maximum number of turns to record per minute on average; beyond it, turns are sampled evenly. 0"
+        " for no limit.")
     redaction: bool = _setting("redaction", True, _on_unless_off,
         "Replace personal data and secrets before anything is written.")
     redaction_key: str | None = _setting("redaction_key", None, _text,
-        "Secret from which pseudonyms are made, 16 characters or more; without it a random key is "
-        "kept beside the log.", secret=True)
+        "Secret key for pseudonyms, 16 or more characters. Without it, a random key is kept beside the"
+        " log.", secret=True)
     redaction_policy: str = _setting("redaction_policy", "", _policy,
-        "What happens to each field: `field=keep|hash|redact|drop,...`, or `metadata` for names, "
-        "structure and hashed arguments only.", fallback="metadata")
+        "What to do with each field: `field=keep|hash|redact|drop,...`, or `metadata` to keep only names,"
+        " structure and hashed arguments.", fallback="metadata")
     redaction_rules: str = _setting("redaction_rules", "", _rules,
-        "Rules of your own as a JSON object, name to regular expression: what matches becomes "
-        "`<name:...>`.", fallback='{"unreadable_rules": "(?s).+"}')
+        "Your own rules, as a JSON object of names and regular expressions; what matches becomes"
+        " `<name:...>`.", fallback='{"unreadable_rules": "(?s).+"}')
     redaction_entropy: bool = _setting("redaction_entropy", False, _switch,
-        "Replace every long word that looks like chance, too: keys without a form of their own, but "
-        "also hashes.", fallback=True)
+        "Also replace every long word that looks random: keys of unknown formats, but also hashes.",
+        fallback=True)
     capture_content: bool = _setting("capture_content", True, _switch,
-        "Record what was said; off keeps only names, structure, times and numbers.", fallback=False)
+        "Record the content of conversations; off keeps only names, structure, times and numbers.",
+        fallback=False)
     capture_reasoning: bool = _setting("capture_reasoning", False, _switch,
-        "Record what models think before they answer, as `reasoning_content` of their messages.",
+        "Record the reasoning of models, as `reasoning_content` of their messages.",
         fallback=False)
     field_max_bytes: int = _setting("field_max_bytes", 64 * _KIB, _count(256, 16 * _MIB),
-        "Longest text, arguments or result to keep; more is cut and marked as truncated.")
+        "Maximum size of a text, arguments or a result; the rest is cut off and marked as truncated.")
     case_max_bytes: int = _setting("case_max_bytes", 900_000, _count(1024, 1_000_000),
-        "Largest turn on the log; the texts of a larger one are cut further.")
+        "Maximum size of a turn on the log; the texts of a larger turn are cut further.")
     queue_max_events: int = _setting("queue_max_events", 40_000, _count(10, 10_000_000),
-        "Events that may wait for the background thread; beyond it whole turns are dropped.")
+        "Maximum number of events waiting for the background thread; beyond it, whole turns are dropped.")
     queue_max_bytes: int = _setting("queue_max_bytes", 64 * _MIB, _count(64 * _KIB, 16 * _GIB),
-        "Bytes of content that may wait for the background thread; half as much for the log.")
+        "Maximum amount of content waiting for the background thread; half as much may wait for the log.")
     open_max_turns: int = _setting("open_max_turns", 10_000, _count(1, 1_000_000),
-        "Turns that may be open at a time; the one idle for longest is closed as incomplete.")
+        "Maximum number of open turns; beyond it, the turn idle for longest is closed as incomplete.")
     open_max_bytes: int = _setting("open_max_bytes", 128 * _MIB, _count(64 * _KIB, 16 * _GIB),
-        "Bytes that open and recently closed turns may hold.")
+        "Maximum memory for open and recently closed turns.")
     idle_timeout_seconds: float = _setting("idle_timeout_seconds", 600.0, _number(0.01, 86_400),
-        "A turn of which nothing was heard for this long is closed as incomplete.")
+        "A turn without activity for this long is closed as incomplete.")
     flush_interval_seconds: float = _setting("flush_interval_seconds", 0.05, _number(0, 60),
-        "Time within which a finished turn is written, as long as the process has the CPU for it.")
+        "Time within which a finished turn is written, provided that the process gets CPU time.")
     manifest_interval_seconds: float = _setting("manifest_interval_seconds", 30.0, _number(0.01, 86_400),
-        "How often the recorder states how many turns it wrote and dropped.")
+        "How often the recorder writes a manifest: how many turns it wrote and dropped.")
     close_timeout_seconds: float = _setting("close_timeout_seconds", 2.0, _number(0, 3600),
-        "Longest time that closing, and so the end of the process, may take.")
+        "Maximum time that closing the recorder may delay the end of the process.")
     log_max_bytes: int = _setting("log_max_bytes", _GIB, _count(_MIB, 1 << 50),
-        "Size at which the local log takes no more turns; from three quarters of it on, what every "
-        "consumer has landed goes.")
+        "Maximum size of the local log. From three quarters of it, turns that every consumer has landed"
+        " are deleted; when full, new turns are dropped.")
     drain_on_sigterm: bool = _setting("drain_on_sigterm", True, _switch,
-        "Write out what is in memory on SIGTERM, if the program does not handle the signal "
-        "itself.")
+        "On SIGTERM, write out what is in memory, if the program does not handle the signal itself.")
     max_internal_errors: int = _setting("max_internal_errors", 100, _count(1, 1_000_000),
-        "Faults of the recorder itself after which it switches itself off.")
+        "Number of internal errors after which the recorder switches itself off.")
     # fmt: on
 
     def field_policy(self) -> FieldPolicy:
@@ -273,11 +276,11 @@ class RecorderConfig:
                 _check(value, default, item.metadata["read"])
             except (TypeError, ValueError) as error:
                 shown = "the value" if not item.repr else repr(value)
-                raise ConfigurationError(f"{item.name}: {shown} cannot be used: {error}") from error
+                raise ConfigurationError(f"{item.name}: invalid value {shown}: {error}") from error
         if self.redaction_key is not None and len(self.redaction_key) < 16:
             raise ConfigurationError(
-                f"redaction_key ({PREFIX}REDACTION_KEY) has {len(self.redaction_key)} characters, "
-                "expected 16 or more: take a long random text"
+                f"redaction_key ({PREFIX}REDACTION_KEY) has {len(self.redaction_key)} characters, expected"
+                " 16 or more; use a long random text"
             )
         _warn_of_unknown_variables(os.environ)
 
@@ -342,7 +345,7 @@ def _warn_of_unknown_variables(names: Iterable[str]) -> None:
         if name not in _warned_of:
             _warned_of.add(name)
             _LOG.warning(
-                "%s is no variable of evaltap and changes nothing; %s",
+                "%s is not a variable of evaltap and has no effect; %s",
                 name,
                 meant or "see `evaltap doctor`",
             )
@@ -359,6 +362,6 @@ def _check(value: object, default: object, read: Callable[[str], object]) -> Non
             raise TypeError("expected a whole number" if whole else "expected a number")
         read(str(value))
     elif not isinstance(value, str):
-        raise TypeError("expected a text")
+        raise TypeError("expected a string")
     else:
         read(value)

@@ -73,7 +73,7 @@ def _provider() -> Diagnostic:
     if processors is None:
         return Diagnostic(
             about,
-            f"{name}: spans go nowhere",
+            f"{name}: spans are discarded",
             "note",
             "call opentelemetry.trace.set_tracer_provider with an SDK provider; " + _IN_THE_AGENT,
         )
@@ -88,7 +88,7 @@ def _provider() -> Diagnostic:
     )
 
 
-_IN_THE_AGENT = "to look at the agent, call evaltap.recorder.diagnose() inside of it"
+_IN_THE_AGENT = "to check an agent, call evaltap.recorder.diagnose() in its process"
 
 
 def _processors(provider: object) -> list[str] | None:
@@ -165,9 +165,9 @@ def _content_switch(
     is_on = by_default if value is None else value.strip().lower() not in _OFF
     found = f"is {value!r}" if value is not None else "is not set"
     if is_on:
-        return Diagnostic(name, f"{found}: {who} write content")
+        return Diagnostic(name, f"{found}: {who} record content")
     # Without content, trajectories can be scored, answers cannot: a choice, not a mistake.
-    return Diagnostic(name, f"{found}: {who} write no content", "note", f"set {name}={good}")
+    return Diagnostic(name, f"{found}: {who} record no content", "note", f"set {name}={good}")
 
 
 _CONTENT_SWITCHES = (
@@ -179,13 +179,13 @@ _CONTENT_SWITCHES = (
     ("OTEL_LOG_USER_PROMPTS", "Claude Code's events", False, "1"),
 )  # fmt: skip
 _HARMFUL = {
-    "OTEL_SDK_DISABLED": "no span is made at all",
-    "OPENINFERENCE_HIDE_INPUTS": "OpenInference leaves out what went in",
-    "OPENINFERENCE_HIDE_OUTPUTS": "OpenInference leaves out what came out",
-    "OPENINFERENCE_HIDE_INPUT_MESSAGES": "OpenInference leaves out the messages to the model",
+    "OTEL_SDK_DISABLED": "no spans are created",
+    "OPENINFERENCE_HIDE_INPUTS": "OpenInference leaves out inputs",
+    "OPENINFERENCE_HIDE_OUTPUTS": "OpenInference leaves out outputs",
+    "OPENINFERENCE_HIDE_INPUT_MESSAGES": "OpenInference leaves out the messages sent to the model",
     "OPENINFERENCE_HIDE_OUTPUT_MESSAGES": "OpenInference leaves out the model's messages",
-    "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT": "longer texts are cut",
-    "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "longer texts are cut",
+    "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT": "longer texts are truncated",
+    "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "longer texts are truncated",
     "OTEL_TRACES_SAMPLER": "spans that are sampled out cannot be recorded",
 }
 _HARMLESS = {"OTEL_TRACES_SAMPLER": ("always_on", "parentbased_always_on")}
@@ -200,7 +200,10 @@ def _settings(variables: Mapping[str, str]) -> list[Diagnostic]:
     diagnostics = [Diagnostic("EVALTAP_* variables", ", ".join(given) or "none")]
     diagnostics += (
         Diagnostic(
-            name, "is read by nothing and changes nothing", "problem", meant or f"unset {name}"
+            name,
+            "is not a variable of evaltap and has no effect",
+            "problem",
+            meant or f"unset {name}",
         )
         for name, meant in unknown_variables(variables).items()
     )
@@ -213,11 +216,17 @@ def _settings(variables: Mapping[str, str]) -> list[Diagnostic]:
         )
     if config.sample_rate < 1:
         diagnostics.append(
-            Diagnostic("EVALTAP_SAMPLE_RATE", f"{config.sample_rate:.1%} of the sessions", "note")
+            Diagnostic(
+                "EVALTAP_SAMPLE_RATE", f"records {config.sample_rate:.1%} of the sessions", "note"
+            )
         )
     if not config.redaction:
         diagnostics.append(
-            Diagnostic("EVALTAP_REDACTION", "is off: secrets are written as they are", "note")
+            Diagnostic(
+                "EVALTAP_REDACTION",
+                "is off: personal data and secrets are written unredacted",
+                "note",
+            )
         )
     if config.log is not None:
         diagnostics += log_diagnostics(config.log, config.log_max_bytes)
@@ -243,15 +252,18 @@ def log_diagnostic(log: str, max_bytes: int) -> Diagnostic:
         return Diagnostic(about, f"the folder {folder} does not exist", "problem", "make it")
     if not os.access(folder, os.W_OK):
         return Diagnostic(
-            about, f"the folder {folder} cannot be written", "problem", "let the agent's user write"
+            about,
+            f"the folder {folder} is not writable",
+            "problem",
+            "give the agent's user write permission",
         )
     disk = shutil.disk_usage(folder)
     if disk.free < disk.total * MIN_FREE_SHARE:
         return Diagnostic(
-            about, f"the disk has {disk.free / disk.total:.1%} free", "problem", "make room"
+            about, f"the disk has {disk.free / disk.total:.1%} free", "problem", "free disk space"
         )
     if not path.exists():
-        return Diagnostic(about, "does not exist yet; it can be made")
+        return Diagnostic(about, "does not exist yet; can be created")
     try:
         opened = open_log(path, mode="append")
     except InputError as error:
@@ -263,18 +275,18 @@ def log_diagnostic(log: str, max_bytes: int) -> Diagnostic:
 def _room_diagnostic(about: str, log: LocalLog, max_bytes: int) -> Diagnostic:
     """Return whether a log is about to drop turns: only what consumers have landed makes room."""
     used, waiting = log.used_bytes(), waiting_bytes(log)
-    who = ", ".join(one.name for one in consumers(log)) or "nobody yet"
-    found = f"{used:,} of {max_bytes:,} bytes used, {waiting:,} wait for consumers ({who})"
+    who = ", ".join(one.name for one in consumers(log)) or "none yet"
+    found = f"{used:,} of {max_bytes:,} bytes used, {waiting:,} waiting for consumers ({who})"
     remedy = "start `evaltap consume`, or raise EVALTAP_LOG_MAX_BYTES for the recorder"
     if waiting >= max_bytes:
         return Diagnostic(about, f"is full: {found}", "problem", remedy)
     if waiting >= WARN_SHARE * max_bytes:
         return Diagnostic(about, f"is nearly full: {found}", "problem", remedy)
-    return Diagnostic(about, f"can be written; {found}")
+    return Diagnostic(about, f"writable; {found}")
 
 
 def _spool_diagnostic(log: str) -> Diagnostic:
-    about = f"spool before {log}"
+    about = f"spool for {log}"
     try:
         location = parse_log_location(log)
     except ConfigurationError as error:
@@ -287,26 +299,31 @@ def _spool_diagnostic(log: str) -> Diagnostic:
     records = sum(state.records for state in waiting)
     aside = [state for state in states if state.is_rejected]
     broken = [state for state in states if state.trouble]
-    found = f"{records:,} records wait for the broker" + (
-        f", {left:,} of them left by ended processes" if left else ""
+    found = f"{records:,} records waiting for the broker" + (
+        f", {left:,} of them from ended processes" if left else ""
     )
     if broken:
         return Diagnostic(
-            about, f"{found}; {broken[0].trouble}", "problem", "see there; nothing deletes it"
+            about,
+            f"{found}; {broken[0].trouble}",
+            "problem",
+            "check that file; evaltap does not delete it",
         )
     if aside:
         lost = sum(state.records for state in aside)
         remedy = f"land them with evaltap consume --log {aside[0].path}"
-        return Diagnostic(about, f"{found}; {lost:,} the broker never took", "problem", remedy)
+        return Diagnostic(about, f"{found}; the broker refused {lost:,} more", "problem", remedy)
     if damaged := damaged_spools(folder):
         remedy = (
-            f"land what is left of them with evaltap consume --log {damaged[0]}, or delete them"
+            f"land what is left in them with evaltap consume --log {damaged[0]}, or delete them"
         )
         return Diagnostic(
             about, f"{found}; {len(damaged):,} spools were damaged and set aside", "problem", remedy
         )
     if left:
-        return Diagnostic(about, found, "note", "the next process that records there sends them")
+        return Diagnostic(
+            about, found, "note", "the next process that records to this topic sends them"
+        )
     return Diagnostic(about, found)
 
 
@@ -333,13 +350,17 @@ def _other_spool(location: KafkaLocation, folder: Path, written_for: str) -> Dia
     unreadable = [state for state in left if state.trouble]
     if not (waiting or aside or unreadable):
         return None
-    whose = f"for {written_for}" if written_for else "by an older evaltap, which named no brokers"
-    said = f"{waiting:,} records wait that ended processes left {whose}"
+    whose = (
+        f"for {written_for}"
+        if written_for
+        else "by an older evaltap, which did not note the brokers"
+    )
+    said = f"{waiting:,} unsent records that ended processes left {whose}"
     remedy = f"move {folder}/*.log.db* to {spool_path(location)} if they are for {location}"
     if written_for:
         remedy = f"record to {written_for} once, e.g. with evaltap record; or {remedy}"
     if aside:
-        said += f"; {sum(state.records for state in aside):,} the broker never took"
+        said += f"; the broker refused {sum(state.records for state in aside):,} more"
         remedy += f"; land those with evaltap consume --log {aside[0].path}"
     if unreadable:
         said += f"; {unreadable[0].trouble}"

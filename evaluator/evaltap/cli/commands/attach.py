@@ -28,10 +28,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="X.duckdb",
-        help="files that consumers wrote, each of its own partitions; no process may hold them",
+        help="files that consumers with --partitions wrote; no process may have them open",
     )
     parser.add_argument(
-        "--out", type=Path, metavar="FILE.sql", help="the file to write (default: print)"
+        "--out", type=Path, metavar="FILE.sql", help="the file to write (default: print the SQL)"
     )
     parser.set_defaults(run=run, options=AttachOptions)
 
@@ -46,5 +46,5 @@ def run(options: AttachOptions) -> int:
         sys.stdout.write(text)
     else:
         write_bytes(options.out, text.encode())
-        print(f"{len(options.dbs)} files read as one by {options.out}", file=sys.stderr)
+        print(f"{options.out} reads {len(options.dbs)} files as one", file=sys.stderr)
     return 0

@@ -37,29 +37,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = (
         "examples:\n"
-        "  evaltap attack                                   # no judge: proves the fences only\n"
+        "  evaltap attack                                   # no judge: only checks the fences\n"
         "  EVALTAP_JUDGE_API_KEY=... EVALTAP_JUDGE_MODEL=gpt-4o-mini evaltap attack --budget-usd 1\n\n"
-        "exit code: 0 flip rate within the bound, 1 above it, 2 bad input, 3 the judge gave too few\n"
-        "verdicts to say"
+        "exit code: 0 flip rate within the bound, 1 above it, 2 bad input, 3 too few verdicts\n"
+        "from the judge"
     )
     add = parser.add_argument
     metrics = add(
         "--metrics",
         type=Path,
         metavar="M.json",
-        help="attack the judge of the first judged metric in it (default: that of the environment;"
-        " without one, a scripted judge that believes all that stands outside of the fences)",
+        help="attack the judge of the first judged metric in this file (default: the judge of the"
+        " environment; without one, a scripted judge that believes everything outside the fences)",
     )
     of_settings(metrics, "EVALTAP_METRICS")
-    add("--families", metavar="NAMES", help="only these families, with commas between them")
+    add("--families", metavar="NAMES", help="only these families of attacks, separated by commas")
     add(
         "--max-flip-rate",
         type=amount,
         default=0.05,
         metavar="SHARE",
-        help="largest share of flips that is no failure (default: 0.05)",
+        help="highest flip rate that passes (default: 0.05)",
     )
-    add("--concurrency", type=positive, default=8, metavar="N", help="cases at a time (default: 8)")
+    add(
+        "--concurrency",
+        type=positive,
+        default=8,
+        metavar="N",
+        help="how many cases to judge at a time (default: 8)",
+    )
     add_judging(parser)
     add_json(parser)
     parser.set_defaults(run=run, options=AttackOptions)
@@ -73,7 +79,9 @@ def run(options: AttackOptions) -> int:
     families = [part.strip() for part in (options.families or "").split(",") if part.strip()]
     for family in families:
         if family not in FAMILIES:
-            raise InputError(f"--families: no family {family!r}; known: {', '.join(FAMILIES)}")
+            raise InputError(
+                f"--families: unknown family {family!r}; expected one of {', '.join(FAMILIES)}"
+            )
     with JudgeSession(options.judges) as judges, progress("attacks tried") as report:
         judge, services, name = _judge(options.metrics, judges)
         found = run_attacks(
@@ -99,7 +107,7 @@ def _judge(path: Path | None, judges: JudgeSession) -> "tuple[LlmJudgeCriterion,
         one.criterion.llm_judge for one in metrics if one.criterion and one.criterion.llm_judge
     ]
     if path and not parts:
-        raise InputError(f"{path}: no metric in it asks a judge; give one with llmJudge")
+        raise InputError(f"{path}: no metric uses a judge; add one with llmJudge")
     judge = parts[0] if parts else LlmJudgeCriterion()
     services = judges.services([EvalMetric(criterion=Criterion(llm_judge=judge))])
     assert services is not None  # the metric asks a judge
@@ -109,7 +117,7 @@ def _judge(path: Path | None, judges: JudgeSession) -> "tuple[LlmJudgeCriterion,
         if path:
             raise
     scripted = ScriptedJudge(FenceWatcher())
-    return judge, Services(judge=lambda _: scripted), "none: a script that sees only the structure"
+    return judge, Services(judge=lambda _: scripted), "none (a script that sees only the structure)"
 
 
 def _exit_code(found: "AttackReport", most: float) -> int:

@@ -40,24 +40,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap calibrate labels.csv --metrics metrics.json --db cases.duckdb\n"
         "  evaltap calibrate labels.jsonl --metrics metrics.json --cases cases.jsonl\n\n"
-        'a label: {"evalId": "c-1", "label": "pass"}, perhaps with invocationId, rubricId,'
+        'a label: {"evalId": "c-1", "label": "pass"}, optionally with invocationId, rubricId,'
         " metricName, evalSetId\n\n"
-        "exit code: 0 trust, or with care; 1 do not trust; 2 bad input; 3 too few labels"
+        "exit code: 0 trust, or trust with care; 1 do not trust; 2 bad input; 3 too few labels"
     )
     add = parser.add_argument
     add(
         "labels",
         type=Path,
         metavar="LABELS",
-        help="JSON Lines or .csv with evalId and label; of a .duckdb file its reviews",
+        help="JSON Lines or .csv with evalId and label, or a .duckdb file with reviews",
     )
-    add("--db", type=Path, metavar="X.duckdb", help="take the latest verdicts in this file")
+    add("--db", type=Path, metavar="X.duckdb", help="compare with the latest verdicts in this file")
     add(
         "--cases",
         nargs="+",
         type=Path,
         metavar="CASES",
-        help="or score these cases now (with --db, the scores go there)",
+        help="or score these cases now (with --db, store the scores there)",
     )
     add_scoring(parser, metrics_help="the metrics file", required=True)
     add_json(parser)
@@ -69,9 +69,15 @@ def run(options: CalibrateOptions) -> int:
     from evaltap.evaluator.estimates.labels import read_labels
 
     if not (options.db or options.cases):
-        raise InputError("no verdicts to compare with; give --db with scores, or --cases to score")
+        raise InputError(
+            "no verdicts to compare with; give a scored file with --db, or cases to score"
+            " with --cases"
+        )
     if options.scoring.references:
-        raise InputError("--references: give the verdicts of `evaltap score --references` by --db")
+        raise InputError(
+            "--references: not supported here; score with `evaltap score --references` and"
+            " give its file with --db"
+        )
     labels = read_labels(options.labels)
     with JudgeSession(options.scoring.judges) as judges:
         scorer = case_scorer(options.scoring, judges).scorer
@@ -86,7 +92,9 @@ def run(options: CalibrateOptions) -> int:
             ]
     if not found:
         names = ", ".join(metric.metric_name for metric in scorer.metrics)
-        raise InputError(f"{options.labels}: no label is about a metric that is here ({names})")
+        raise InputError(
+            f"{options.labels}: no label is for one of these metrics ({names}); check metricName"
+        )
     code = max(_EXIT_CODES[one.calibration.trust] for one in found)
     if options.json:
         rows = [_data(one) for one in found]
@@ -106,7 +114,9 @@ def _scored(options: CalibrateOptions, scorer: "CaseScorer") -> "Iterator[Store]
 
             for path in options.cases:
                 if not path.is_file():
-                    raise InputError(f"{path}: no such file; expected a file with eval cases")
+                    raise InputError(
+                        f"{path}: no such file; expected eval cases (.evalset.json or JSON Lines)"
+                    )
             files = FileScorer(
                 scorer, options.cases, workers=1, concurrency=options.scoring.concurrency
             )
@@ -163,7 +173,7 @@ def _print(found: "Sequence[Calibrated]") -> None:
         reasons = "; ".join(result.reasons)
         out.print(Text(f"verdict: {result.trust.value} ({reasons})"), soft_wrap=True)
         if one.without_verdict:
-            out.print(f"{counted(one.without_verdict, 'label')} without a verdict, not counted")
+            out.print(f"{counted(one.without_verdict, 'label')} without a verdict (not counted)")
         for eval_id, invocation, rubric, passes in one.disagreements[:SHOWN_DISAGREEMENTS]:
             about = " ".join(part for part in (eval_id, invocation, rubric) if part)
             verb = "passes, people fail" if passes else "fails, people pass"
@@ -180,18 +190,18 @@ def _rows(one: "Calibrated") -> list[tuple[str, str, str]]:
     shares = (
         ("agreement", result.agreement, True),
         ("Cohen's kappa", result.kappa, False),
-        ("false passes, of what people fail", result.false_pass_rate, True),
-        ("false fails, of what people pass", result.false_fail_rate, True),
+        ("false passes (of what people fail)", result.false_pass_rate, True),
+        ("false fails (of what people pass)", result.false_fail_rate, True),
     )
     for name, share, percent in shares:
         ends = share.interval
         between = f"{_number(ends.low, percent)} to {_number(ends.high, percent)}" if ends else ""
         rows.append((name, _number(share.value, percent), between))
-    rows.append(("always the same answer would agree", _number(result.constant_baseline, True), ""))
-    rows.append(("pass rate by the judge", _number(corrected.observed, True), ""))
+    rows.append(("agreement of a constant answer", _number(result.constant_baseline, True), ""))
+    rows.append(("pass rate by judge", _number(corrected.observed, True), ""))
     ends = corrected.interval
     between = f"{ends.low:.1%} to {ends.high:.1%}" if ends else ""
-    rows.append(("pass rate that people would find", _number(corrected.value, True), between))
+    rows.append(("estimated pass rate by people", _number(corrected.value, True), between))
     return rows
 
 

@@ -45,17 +45,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap cases cases.duckdb tool:refund status:failed since:7d\n"
         "  evaltap cases cases.duckdb 'refund \"too late\" -feedback:up sort:worst'\n"
         "  evaltap cases cases.duckdb --where \"tool_count > 5 AND outcome = 'failed'\" --json\n\n"
-        "A case fits when it meets every term. Words are looked for in questions and answers; commas in a\n"
-        "value mean one of these; a minus excludes (after -- where the filter begins with it); quotes hold\n"
-        "words together. The fields:\n"
+        "A case matches when it meets every term. Words are searched for in questions and answers."
+        " Commas\n"
+        "separate alternative values, a minus excludes (put -- before a filter that begins with one),"
+        " and\n"
+        "quotes keep words together. The fields:\n"
         f"{fields}\n\n"
-        "the column fb: + thumbs up, - thumbs down\n"
-        "exit code: 0 listed, also when nothing fits; 2 bad input"
+        "Column fb: + thumbs up, - thumbs down\n"
+        "exit code: 0 listed, also when nothing matches; 2 bad input"
     )
     add_database(parser)
     add_filter(parser, positional=True)
     parser.add_argument(
-        "--limit", type=positive, default=50, metavar="N", help="how many to list (default: 50)"
+        "--limit", type=positive, default=50, metavar="N", help="list at most N cases (default: 50)"
     )
     add_json(parser)
     parser.set_defaults(run=run, options=CasesOptions)
@@ -77,7 +79,7 @@ def run(options: CasesOptions) -> int:
 
     _print(found, console())
     if not found.matched:
-        fits = f"no case fits {choice.text}" if choice else "no case has landed"
+        fits = f"no case matches {choice.text}" if choice else "no case has landed yet"
         print(f"evaltap cases: {options.db}: {fits}", file=sys.stderr)
     return 0
 
@@ -100,7 +102,7 @@ def _print(found: "Listing", out: "Console") -> None:
         table.add_row(*(Text(cell, overflow="ellipsis") for cell in cells))
     out.print(table, width=width)
     rest = found.matched - len(found.cases)
-    more = f", {rest:,} more fit (--limit)" if rest else ""
+    more = f", {rest:,} more match (--limit)" if rest else ""
     out.print(f"{counted(len(found.cases), 'case')}{more}", soft_wrap=True)
 
 

@@ -42,14 +42,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "example: evaltap collect --log agent.log.db\n\n"
         "Point an exporter at it: OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 and\n"
-        "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf. On SIGTERM it closes the runs that are open,\n"
-        "writes them out and ends with exit code 0.\n\n"
-        "EVALTAP_COLLECT_TOKEN: senders have to show it (OTEL_EXPORTER_OTLP_HEADERS=\n"
-        "'Authorization=Bearer%20TOKEN'). Other machines are let in only with a token and TLS,\n"
+        "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf. On SIGTERM it ends open runs,\n"
+        "writes them to the log and exits with code 0.\n\n"
+        "EVALTAP_COLLECT_TOKEN: the token that senders must present (OTEL_EXPORTER_OTLP_HEADERS=\n"
+        "'Authorization=Bearer%20TOKEN'). Other machines can connect only with a token and TLS,\n"
         "or with --insecure."
     )
     of_settings(
-        parser.add_argument("--log", required=True, metavar="LOG", help="the log to write"),
+        parser.add_argument("--log", required=True, metavar="LOG", help="the log to write to"),
         "EVALTAP_LOG",
     )
     parser.add_argument(
@@ -59,16 +59,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--port", type=int, default=4318, help="port to listen on (default: 4318)")
     parser.add_argument(
-        "--tls-cert", type=Path, metavar="FILE", help="serve https: certificates, PEM"
+        "--tls-cert",
+        type=Path,
+        metavar="FILE",
+        help="serve HTTPS with this certificate chain (PEM)",
     )
     parser.add_argument(
-        "--tls-key", type=Path, metavar="FILE", help="... and their private key, PEM"
+        "--tls-key", type=Path, metavar="FILE", help="... and its private key (PEM)"
     )
     parser.add_argument(
         "--insecure",
         action="store_true",
-        help="let other machines send without token or TLS: on a network where you trust everybody, or"
-        " behind a proxy that asks for them",
+        help="let other machines send without a token or TLS; only on a trusted network, or behind a proxy"
+        " that requires both",
     )
     parser.set_defaults(run=run, options=CollectOptions)
 
@@ -90,7 +93,10 @@ def run(options: CollectOptions) -> int:
         server = receiver_server(recorder, CollectorAccess(token, local=options.local), tls)
     except (OSError, ValueError) as error:  # ssl's errors are both
         recorder.close()
-        raise InputError(f"--tls-cert, --tls-key: cannot be used ({error})") from None
+        raise InputError(
+            f"--tls-cert, --tls-key: cannot load them ({error}); expected PEM files that"
+            " belong together"
+        ) from None
     _serve(server, options)
     return 0 if close_recorder("collect", recorder) else 3
 
@@ -98,14 +104,14 @@ def run(options: CollectOptions) -> int:
 def _check(options: CollectOptions, token: str) -> None:
     """Raise InputError for what would let strangers in."""
     if (options.tls_cert is None) != (options.tls_key is None):
-        raise InputError("--tls-cert and --tls-key go together; give both")
+        raise InputError("--tls-cert and --tls-key: one is missing; give both")
     if options.local or options.insecure:
         return
     missing = [] if token else ["a token in EVALTAP_COLLECT_TOKEN"]
     missing += [] if options.tls_cert else ["TLS (--tls-cert, --tls-key)"]
     if missing:
         raise InputError(
-            f"--host {options.host}: other machines could send, and read what is sent; add"
+            f"--host {options.host}: any machine could send, or read what is sent; add"
             f" {' and '.join(missing)}, or --insecure on a network that you trust"
         )
 

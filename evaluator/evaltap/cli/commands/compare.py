@@ -33,27 +33,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap compare old.evalset_result.json new.evalset_result.json --max-drop 0.05\n"
         "  evaltap compare base.scores.jsonl head.scores.jsonl --json\n"
         "  evaltap compare cases.duckdb@2026-11-01/2026-11-08 cases.duckdb@2026-11-08/2026-11-15\n\n"
-        "A side is a DuckDB file (all its runs are trials, or those of FILE#RUN,RUN), a baseline.json or\n"
-        "JSON Lines of scores (`evaltap runs export`), or a result file with several runs.\n"
-        "FILE@SINCE/UNTIL and FILE@NAME=VALUE,... (names as in `evaltap estimate --by`) are slices of\n"
-        "live traffic: other sessions on either side, compared by their estimated pass rates.\n"
-        "Cases are paired by app, eval set and eval id. What repeats say of a case:\n"
-        "  regressed    worse, certain among all cases   suspect      worse by itself only, p <= 0.05\n"
-        "  improved     better by itself                 flaky        passes and fails, no change seen\n"
+        "BASE and HEAD are each one of:\n"
+        "  X.duckdb or X.duckdb#RUN,RUN            all its runs, or these runs, as trials\n"
+        "  baseline.json, X.scores.jsonl           written by `evaltap runs export`\n"
+        "  X.evalset_result.json                   a result file with several runs\n"
+        "  X.duckdb@SINCE/UNTIL                    live traffic of a period, or X.duckdb@NAME=VALUE,..."
+        " (names\n"
+        "                                          of `evaltap estimate --by`), by estimated pass rates\n"
+        "Cases are paired by app, eval set and eval id. The finding for each case, from its repeats:\n"
+        "  regressed    worse, allowing for all cases    suspect      worse on its own only, p <= 0.05\n"
+        "  improved     better on its own                flaky        passes and fails, no change seen\n"
         "  newly flaky  never failed in 10 trials before missing      no verdict on a side\n\n"
-        "exit code: 0 no regression, 1 worse or below the bar, 2 bad input, 3 could not be decided"
+        "exit code: 0 no regression, 1 worse or below the bar, 2 bad input, 3 undecided"
     )
     add = parser.add_argument
-    add("base", metavar="BASE", help="what to compare with: main, the released version, last week")
-    add("head", metavar="HEAD", help="what is new")
+    add(
+        "base",
+        metavar="BASE",
+        help="the side to compare with: main, the released version, last week",
+    )
+    add("head", metavar="HEAD", help="the new side")
     add(
         "--report", type=report_file, action="append", default=[], metavar="FILE",
-        help="also write it: .html, .md (Markdown for a pull request), .xml (JUnit) or .json; may be"
+        help="also write a report: .html, .md (Markdown for a pull request), .xml (JUnit) or .json; may be"
         " repeated",
     )  # fmt: skip
     add(
         "--fail-on", choices=("regressed", "never"), default="regressed",
-        help="regressed: what is worse or undecided (default); never: 0 whatever is found",
+        help="regressed: fail when something is worse or undecided (default); never: always exit with 0",
     )  # fmt: skip
     add_rules(parser)
     add_json(parser)

@@ -21,7 +21,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         '  evaltap completion zsh > "${fpath[1]}/_evaltap"\n'
         "  evaltap completion fish > ~/.config/fish/completions/evaltap.fish"
     )
-    parser.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
+    parser.add_argument(
+        "shell", choices=("bash", "zsh", "fish", "tcsh"), help="the shell to complete for"
+    )
     parser.set_defaults(run=run, options=CompletionOptions)
 
 

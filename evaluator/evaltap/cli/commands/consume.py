@@ -114,32 +114,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--log",
         required=True,
         metavar="LOG",
-        help="the log to read: a file, kafka://host:port/topic, or with ?format=otlp topics of raw OTLP",
+        help="the log to read: a file, kafka://host:port/topic, or topics of raw OTLP with ?format=otlp",
     )
     of_settings(log, "EVALTAP_LOG")
     add(
         "--partitions",
         type=partitions,
         metavar="N-M",
-        help="read only these partitions of a topic, as 0-3 or 0,2,5-7: several consumers side by side,"
-        " each with a --db of its own (`evaltap attach` reads them as one)",
+        help="read only these partitions of a topic, e.g. 0-3 or 0,2,5-7, to run several consumers side by"
+        " side, each with its own --db (`evaltap attach` reads the files as one)",
     )
     add_dlq_topic(parser)
     store = add(
-        "--db", required=True, type=Path, metavar="X.duckdb", help="where cases and scores go"
+        "--db",
+        required=True,
+        type=Path,
+        metavar="X.duckdb",
+        help="the DuckDB file for cases and scores",
     )
     of_settings(store, STORE)
     add(
         "--until-idle",
         action="store_true",
-        help="stop when the log has nothing new and everything is scored",
+        help="exit when the log has nothing new and everything is scored",
     )
     add(
         "--from",
         dest="begin",
         choices=("oldest", "now"),
         default="oldest",
-        help="where a DuckDB file that has never read this log begins: at its oldest record, or behind the"
+        help="where a DuckDB file that has never read this log begins: at the oldest record, or after the"
         " newest (default: oldest)",
     )
     add(
@@ -147,14 +151,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=duration,
         default=timedelta(hours=24),
         metavar="AGE",
-        help="how long a local log keeps what every consumer has landed, as 24h or 7d; a log that fills up"
-        " lets go of it sooner (default: 24h)",
+        help="how long a local log keeps what every consumer has landed, e.g. 24h or 7d; a full log"
+        " deletes it sooner (default: 24h)",
     )
     add(
         "--heartbeat",
         type=Path,
         metavar="FILE",
-        help="touch this file every few seconds while cases land and are scored, for a probe",
+        help="touch this file every few seconds while landing and scoring make progress, for a liveness"
+        " probe",
     )
     add_monitor(parser)
     add_serve(parser)

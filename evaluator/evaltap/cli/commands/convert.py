@@ -53,15 +53,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_columns(parser)
     add("--split", default="", metavar="NAME", help="one split of a folder (default: all)")
-    add("--app-name", default="", metavar="NAME", help="the app the cases belong to")
+    add("--app-name", default="", metavar="NAME", help="the app that the cases belong to")
     add(
         "--openai-eval", type=Path, metavar="EVAL.json",
-        help="a configuration of OpenAI's evals: its testing criteria become metrics",
+        help="an OpenAI evals configuration, whose testing criteria become metrics",
     )  # fmt: skip
-    add("--metrics-out", type=Path, metavar="M.json", help="where these metrics go")
+    add("--metrics-out", type=Path, metavar="M.json", help="the metrics file to write them to")
     add(
         "--skip-unsupported", action="store_true",
-        help="leave out testing criteria without a counterpart (default: refuse)",
+        help="skip testing criteria that no metric corresponds to (default: exit with an error)",
     )  # fmt: skip
     add_json(parser)
     parser.set_defaults(run=run, options=ConvertOptions)
@@ -96,9 +96,9 @@ def _check(options: ConvertOptions) -> None:
     if not options.files and not options.openai_eval:
         raise InputError("nothing to convert; give data files, or --openai-eval EVAL.json")
     if bool(options.files) != bool(options.out):
-        raise InputError("data files and --out FILE go together; give both")
+        raise InputError("data files and --out FILE: one is missing; give both")
     if bool(options.openai_eval) != bool(options.metrics_out):
-        raise InputError("--openai-eval and --metrics-out go together; give both")
+        raise InputError("--openai-eval and --metrics-out: one is missing; give both")
 
 
 def _config(options: ConvertOptions) -> "EvalConfig | None":
@@ -110,11 +110,13 @@ def _config(options: ConvertOptions) -> "EvalConfig | None":
     config = read_eval_config(options.openai_eval, parse_columns(options.map).given)
     if config.unsupported and not options.skip_unsupported:
         raise InputError(
-            f"{options.openai_eval}: no counterpart for {'; '.join(config.unsupported)}; "
-            "--skip-unsupported leaves them out"
+            f"{options.openai_eval}: no metric corresponds to {'; '.join(config.unsupported)}; skip them"
+            " with --skip-unsupported"
         )
     if not config.metrics:
-        raise InputError(f"{options.openai_eval}: no criterion that could be a metric")
+        raise InputError(
+            f"{options.openai_eval}: no testing criterion can be converted to a metric"
+        )
     return config
 
 
@@ -128,7 +130,7 @@ def _convert(options: ConvertOptions, out: Path, config: "EvalConfig | None") ->
         return write_case_lines(out, found)
     cases = list(found)
     if not cases:
-        raise InputError("no row; expected at least one")
+        raise InputError("no rows found; expected at least one")
     name = eval_set_name(out)
     write_eval_set(out, {"evalSetId": name, "evalCases": cases})
     return len(cases)

@@ -38,25 +38,39 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap coverage cases.duckdb --set golden.evalset.json\n"
         "  evaltap coverage cases.duckdb --set golden.evalset.json --by tools,intent --since 7d --json\n\n"
-        "by: tools (the path of a turn), tool, model, language, intent (near-duplicate questions, named by\n"
-        "  one of them), version\n"
-        "covered is the share of the traffic's turns whose value has cases, with its 95 % interval; gaps\n"
-        "are values without, the most frequent first.\n"
+        "--by takes tools (the tool path of a turn), tool, model, language, intent (a group of"
+        " near-duplicate\n"
+        "questions, named by one of them) and version.\n"
+        "Covered is the share of turns of the traffic whose value has cases in the sets, with its 95 %"
+        " interval;\n"
+        "gaps are the values without cases, most frequent first.\n"
         "exit code: 0 compared; 2 bad input; 3 no turn to compare with"
     )
     add = parser.add_argument
     add_databases(parser)
     add(
         "--set", dest="sets", action="append", required=True, type=Path, metavar="SET",
-        help="an eval set; may be repeated",
+        help="an eval set to compare with; may be repeated",
     )  # fmt: skip
     add("--by", type=names, default=["tools", "tool", "language", "intent"], metavar="NAME,...",
-        help="what to compare by (default: tools,tool,language,intent)")  # fmt: skip
-    add("--app", default="", metavar="A", help="one application (default: all)")
-    add("--since", type=moment, metavar="TIME", help="turns that started then or later")
-    add("--until", type=moment, metavar="TIME", help="turns that started before")
-    add("--min", type=positive, default=1, metavar="N", help="cases that are enough (default: 1)")
-    add("--fold", action="store_true", help="calls of one tool in a row count once in a path")
+        help="dimensions to compare by (default: tools,tool,language,intent)")  # fmt: skip
+    add("--app", default="", metavar="A", help="only this application (default: all)")
+    add(
+        "--since", type=moment, metavar="TIME", help="only turns that started at this time or later"
+    )
+    add("--until", type=moment, metavar="TIME", help="only turns that started before this time")
+    add(
+        "--min",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="how many cases cover a value (default: 1)",
+    )
+    add(
+        "--fold",
+        action="store_true",
+        help="count consecutive calls of one tool once in a tool path",
+    )
     add_filter(parser)
     add_json(parser)
     parser.set_defaults(run=run, options=CoverageOptions)
@@ -73,7 +87,7 @@ def run(options: CoverageOptions) -> int:
         check_dimensions(options.by)
         seen = seen_in(store, Period(options.since, options.until, options.app))
     if not seen:
-        raise NothingSeenError("no landed turn is in this period; choose another")
+        raise NothingSeenError("no turn has landed in this period; choose another")
     found = [
         coverage(name, seen, cases, fewest=options.min, fold=options.fold) for name in options.by
     ]
@@ -97,8 +111,8 @@ def _print(found: "list[Coverage]") -> None:
         assert one.covered is not None  # there are turns
         ends = one.covered.process
         print(
-            f"{one.by}: {one.covered.rate:.1%} of the traffic has a case"
-            f" ({ends.low:.1%} to {ends.high:.1%}, {one.covered.turns:,} turns)"
+            f"{one.by}: {one.covered.rate:.1%} of the traffic is covered ({ends.low:.1%} to"
+            f" {ends.high:.1%}, {one.covered.turns:,} turns)"
         )
         for gap in one.gaps:
             value = f"{visible(gap.text)!r:.60}" if gap.text else visible(gap.value) or "(none)"
@@ -109,4 +123,4 @@ def _print(found: "list[Coverage]") -> None:
             )
         if one.unseen:
             shown = ", ".join(visible(value) or "(none)" for value in one.unseen[:5])
-            print(f"  in the set, and not in this traffic: {shown}")
+            print(f"  in the sets, but not in this traffic: {shown}")

@@ -72,53 +72,67 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap curate cases.duckdb --as regression --out bugs.evalset.json\n"
         "  evaltap curate cases.duckdb --as expected --out golden.evalset.json   # what was approved\n"
         "  evaltap curate cases.duckdb --as expected --metric helpful --out golden.evalset.json\n\n"
-        "recipes for --like: representative (the default: 100 turns drawn from the traffic), failures,\n"
-        "  regressions, coverage, approved (what reviewers approved). Of near-duplicates one is kept, with\n"
-        "  the traffic it stands for as `source.curation.weight`; `source.curation.labels` says why a case\n"
-        "  was picked.\n"
-        "a file that is there is updated: what people edited stays, and so do cases that the recipe no\n"
-        "  longer makes (without --prune).\n\n"
+        "Recipes for --like: representative (the default: 100 turns sampled from the traffic), failures,\n"
+        "regressions, coverage, approved (approved by reviewers). One of each group of near-duplicates"
+        " is\n"
+        "kept; `source.curation.weight` says how much traffic it represents, `source.curation.labels` why"
+        " it\n"
+        "was picked.\n"
+        "An existing file is updated. People's edits are kept, and without --prune so are cases that the\n"
+        "recipe no longer produces.\n\n"
         "exit code: 0 written; 1 regression cases that prove nothing were left out; 2 bad input;\n"
-        "3 nothing to make a case of"
+        "3 no turn to make a case from"
     )
     add = parser.add_argument
     add_database(parser)
-    add("--recipe", type=Path, metavar="R.json", help="what to pick, and how")
+    add("--recipe", type=Path, metavar="R.json", help="a recipe file: which turns to pick, and how")
     add("--like", metavar="NAME", help="or a built-in recipe (default: representative)")
-    add("--out", type=Path, metavar="SET", help="the set to write or update (.evalset.json)")
-    add("--into", type=Path, metavar="SET", help="or a set to add to; what it has is not touched")
+    add("--out", type=Path, metavar="SET", help="the eval set to write or update (.evalset.json)")
+    add(
+        "--into",
+        type=Path,
+        metavar="SET",
+        help="or an eval set to add to; its cases stay unchanged",
+    )
     add(
         "--as",
         dest="expect",
         choices=("recorded", "expected", "regression", "inputs"),
-        help="recorded: what happened, for review (default); expected: what was done is the reference,"
-        " where a reviewer approved or a --metric passed it; regression: a failure that must not recur;"
-        " inputs: only what is asked, for live runs",
+        help="recorded: what happened, for review (default); expected: the recorded turn becomes the"
+        " reference if a reviewer approved it or a --metric passed it; regression: a failure that must not"
+        " recur; inputs: only the user's messages, for live runs",
     )
-    add("--metric", type=names, default=[], metavar="NAME,...", help="with --as expected")
+    add(
+        "--metric",
+        type=names,
+        default=[],
+        metavar="NAME,...",
+        help="with --as expected: turns that passed these metrics become references",
+    )
     add(
         "--fixed",
         type=Path,
         metavar="CASES",
-        help="with --as regression: recordings of a version without the failures, which must pass",
+        help="with --as regression: recordings of a version without the failures; the new cases must pass"
+        " on them",
     )
-    add("--unit", choices=("session", "turn"), help="what a case is (default: session)")
+    add("--unit", choices=("session", "turn"), help="what becomes a case (default: session)")
     add(
         "--all",
         action="store_true",
-        help="take all that fits: no draw, and near-duplicates, too",
+        help="take every turn that matches, without sampling, including near-duplicates",
     )
-    add("--limit", type=positive, metavar="N", help="at most so many cases")
-    add("--seed", metavar="TEXT", help="another seed makes another draw")
+    add("--limit", type=positive, metavar="N", help="make at most N cases")
+    add("--seed", metavar="TEXT", help="seed of the random sample")
     add(
         "--keep-unproven",
         action="store_true",
-        help="regression cases whose check fails stay, labelled unproven",
+        help="keep regression cases that fail their check, labelled unproven",
     )
-    add("--prune", action="store_true", help="cases that the recipe no longer makes go")
-    add("--dry-run", action="store_true", help="write nothing, say what would be written")
+    add("--prune", action="store_true", help="remove cases that the recipe no longer produces")
+    add("--dry-run", action="store_true", help="write nothing; report what would be written")
     add("--diff", action="store_true", help="print how the set would change; implies --dry-run")
-    add("--report", type=Path, metavar="FILE", help="also write what was done, as JSON")
+    add("--report", type=Path, metavar="FILE", help="also write a report of what was done, as JSON")
     add_filter(parser)
     add_json(parser)
     add_judging(parser)
@@ -162,9 +176,9 @@ def run(options: CurateOptions) -> int:
     if made.cases:
         return 0
     hint = (
-        "nobody has approved a turn yet (evaltap review)"
+        "no turn has been approved yet; approve some with `evaltap review`"
         if recipe.name == "approved"
-        else ("nothing here to make a case of; look at what there is (evaltap cases)")
+        else ("no turn to make a case from; see what has landed with `evaltap cases`")
     )
     print(f"evaltap curate: {hint}", file=sys.stderr)
     return 3
@@ -174,9 +188,11 @@ def _recipe(options: CurateOptions) -> "Recipe":
     from evaltap.evaluator.curation.recipe import BUILT_IN, built_in, read_recipe
 
     if (options.out is None) == (options.into is None):
-        raise InputError("say where the set is: --out SET to make it, or --into SET to add to one")
+        raise InputError(
+            "no eval set given; name one to write with --out SET, or one to add to with --into SET"
+        )
     if options.recipe and options.like:
-        raise InputError("--recipe and --like: give one of them")
+        raise InputError("--recipe and --like: give only one of them")
     if options.recipe:
         recipe = read_recipe(options.recipe)
     elif options.like is None and options.expect == "regression":
@@ -193,9 +209,9 @@ def _recipe(options: CurateOptions) -> "Recipe":
         metrics=options.metric or None,
     )  # fmt: skip
     if recipe.expect != "regression" and (options.fixed or options.keep_unproven):
-        raise InputError("--fixed, --keep-unproven: go with --as regression")
+        raise InputError("--fixed, --keep-unproven: only work with --as regression; add it")
     if recipe.expect != "expected" and options.metric:
-        raise InputError("--metric: goes with --as expected")
+        raise InputError("--metric: only works with --as expected; add it")
     return recipe
 
 
@@ -206,7 +222,7 @@ def _there(options: CurateOptions) -> "SetFile":
     if options.target.exists():
         return read_set(options.target)
     if options.into is not None:
-        raise InputError(f"{options.into}: no such file; --out makes a new set")
+        raise InputError(f"{options.into}: no such file; use --out to write a new eval set")
     return SetFile(eval_set_name(options.target), ())
 
 

@@ -42,20 +42,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  evaltap demo --dir /tmp/evaltap-demo\n"
-        "  evaltap demo --ui                       # then the agent keeps working, and a page shows it\n\n"
-        "Runs a Google ADK support agent with a scripted model over four sessions, recorded by the\n"
-        "OpenTelemetry span processor and by the runner plugin at the same time; compares the two\n"
-        "recordings, lands one, scores it against references, and says what failed and why."
+        "  evaltap demo --ui                       # keeps the agent running and shows it in the"
+        " browser\n\n"
+        "Runs a Google ADK support agent with a scripted model through four sessions. The OpenTelemetry\n"
+        "span processor and the runner plugin record it at the same time. The demo compares the two\n"
+        "recordings, lands one, scores it against references and explains what failed."
     )
     parser.add_argument(
         "--dir",
         type=Path,
         default=Path("evaltap-demo"),
-        help="where files go (default: evaltap-demo)",
+        help="the folder to write to (default: evaltap-demo)",
     )
     parser.add_argument(
         "--ui", nargs="?", const=ADDRESS, metavar="HOST:PORT",
-        help="then let the agent go on, and show in the browser what lands, until a signal ends it"
+        help="afterwards keep the agent running and show in the browser what lands, until stopped"
         f" (default: {ADDRESS})",
     )  # fmt: skip
     add_json(parser)
@@ -121,7 +122,9 @@ def _record(spans: Path, plugin: Path) -> None:
     provider.shutdown()
     for recorder in (by_spans, by_plugin):
         if not recorder.close():
-            raise EvaltapError(f"a recording was not written in time: {recorder.counters()}")
+            raise EvaltapError(
+                f"a recording was not written in time: {recorder.counters()}; try again"
+            )
 
 
 def _landed(log: Path, path: Path | None) -> "Store":
@@ -157,7 +160,7 @@ def _content(turn: dict[str, Any]) -> dict[str, Any]:
 
 def compare(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """Return where two recordings of the same sessions differ."""
-    differences = [f"session {name} is in one only" for name in one.keys() ^ other.keys()]
+    differences = [f"session {name} is in only one of them" for name in one.keys() ^ other.keys()]
     for name in one.keys() & other.keys():
         if len(one[name]) != len(other[name]):
             differences.append(f"{name}: {len(one[name])} turns and {len(other[name])}")
@@ -209,13 +212,13 @@ def _write_report(store: "Store", path: Path) -> None:
 def _explain(folder: Path, turns: int, summary: "Summary") -> None:
     from evaltap.evaluator.reports.console import console, print_summary
 
-    print(f"recorded {turns} turns twice, by span processor and by runner plugin: equal cases")
-    print("redacted before anything was written; references and a scripted judge scored them:\n")
+    print(f"recorded {turns} turns twice, by span processor and by runner plugin, with equal cases")
+    print("redacted them before writing, and scored them with references and a scripted judge:\n")
     print_summary(summary, console())
     database = folder / "cases.duckdb"
     evaltap = _program("evaltap")
-    print(f"\nin the browser ({folder / 'report.html'} is a page to send around)")
-    print(f"  {evaltap} ui {database}        (evaltap demo --ui: with an agent that keeps working)")
+    print(f"\nin the browser ({folder / 'report.html'} is a report to share)")
+    print(f"  {evaltap} ui {database}        (evaltap demo --ui: with a running agent)")
     print("one case, turn by turn")
     print(f"  {evaltap} show {database} s-too-generous")
     print("or ask in SQL")

@@ -32,17 +32,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap diff golden.evalset.json new.evalset.json\n"
         "  git show main:golden.evalset.json > /tmp/before.evalset.json\n"
         "  evaltap diff /tmp/before.evalset.json golden.evalset.json --content\n\n"
-        "- removed, + added, ~ changed, > has another id now\n"
-        "exit code: 0 they are the same, 1 they differ, 2 bad input"
+        "Signs: - removed, + added, ~ changed, > renamed\n"
+        "exit code: 0 equal, 1 different, 2 bad input"
     )
     parser.add_argument(
-        "before", type=Path, metavar="A", help="an eval set, or JSON Lines of cases"
+        "before",
+        type=Path,
+        metavar="A",
+        help="the older eval set (.evalset.json, or JSON Lines of cases)",
     )
-    parser.add_argument("after", type=Path, metavar="B", help="the other")
+    parser.add_argument("after", type=Path, metavar="B", help="the newer one")
     parser.add_argument(
         "--content",
         action="store_true",
-        help="look at input, expectation, rubrics and context only, not at recording and provenance",
+        help="compare only inputs, references, rubrics and context, not recordings and provenance",
     )
     add_json(parser)
     parser.set_defaults(run=run, options=DiffOptions)

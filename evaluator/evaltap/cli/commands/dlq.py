@@ -54,25 +54,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap dlq list cases.duckdb --reason schema_unknown\n"
         "  evaltap dlq show cases.duckdb 3\n"
-        "  evaltap dlq replay cases.duckdb      # after an upgrade: land what can be read by now\n\n"
-        "--json shows text; bytes that are not UTF-8 stand whole in key_base64 and value_base64, and a\n"
-        "header with such a value is [name, null, base64]\n\n"
-        "exit code of replay: 0 nothing is left, 1 something cannot be read still"
+        "  evaltap dlq replay cases.duckdb      # after an upgrade: land what can now be read\n\n"
+        "--json prints text. Keys and values that are not UTF-8 are in key_base64 and value_base64, and"
+        " a\n"
+        "header with such a value is [name, null, base64].\n\n"
+        "exit code of replay: 0 nothing is left, 1 something still cannot be read"
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, summary, run, options in (
         ("list", "list dead letters, oldest first", _list, ListOptions),
-        ("show", "show one with its headers and bytes", _show, ShowOptions),
-        ("replay", "land the ones that can be read by now", _replay, ReplayOptions),
+        ("show", "show a dead letter with its headers and bytes", _show, ShowOptions),
+        ("replay", "land the dead letters that can now be read", _replay, ReplayOptions),
     ):
         action = actions.add_parser(name, help=summary, description=summary.capitalize() + ".")
         add_database(action)
         if name == "show":
-            action.add_argument("number", type=positive, metavar="NUMBER", help="as `list` counts")
+            action.add_argument(
+                "number", type=positive, metavar="NUMBER", help="the dead letter's number in `list`"
+            )
         else:
-            action.add_argument("--reason", default="", help="only those with this reason")
+            action.add_argument("--reason", default="", help="only dead letters with this reason")
         if name == "list":
-            action.add_argument("--limit", type=positive, default=50, metavar="N")
+            action.add_argument(
+                "--limit",
+                type=positive,
+                default=50,
+                metavar="N",
+                help="list at most N (default: 50)",
+            )
         if name == "replay":
             action.add_argument("--dry-run", action="store_true", help="only count what would land")
         add_json(action)
@@ -92,7 +101,11 @@ def _list(options: ListOptions) -> int:
         print(json.dumps({"total": total, "letters": [_data(letter) for letter in found]}))
         return 0
     for letter in found:
-        parked = "  parked: replay it after an upgrade" if letter.parked else ""
+        parked = (
+            "  parked: a newer version wrote it; replay it after an upgrade"
+            if letter.parked
+            else ""
+        )
         place = f"{letter.topic}[{letter.partition}] {letter.offset}"
         print(f"{letter.number:>5}  {letter.reason:<16} {visible(place)}{parked}")
         print(f"       {one_line(visible(letter.detail), DETAIL_WIDTH)}")
@@ -107,7 +120,7 @@ def _show(options: ShowOptions) -> int:
         found = letters(store, only=options.number)
     if not found:
         raise InputError(
-            f"{options.db}: no dead letter {options.number}; `evaltap dlq list` counts them"
+            f"{options.db}: no dead letter {options.number}; `evaltap dlq list` shows their numbers"
         )
     (letter,) = found
     if options.json:
@@ -124,7 +137,7 @@ def _show(options: ShowOptions) -> int:
     print(f"value    {len(value):,} bytes")
     print(visible(value[:SHOWN_BYTES].decode("utf-8", "replace")))
     if len(value) > SHOWN_BYTES:
-        print(f"... and {len(value) - SHOWN_BYTES:,} bytes more; --json shows all")
+        print(f"... and {len(value) - SHOWN_BYTES:,} more bytes; --json prints all")
     return 0
 
 
@@ -151,13 +164,13 @@ def _replay(options: ReplayOptions) -> int:
         verb = "can be landed" if options.dry_run else "landed"
         print(f"{counted(done.landed.records, 'dead letter')} {verb}")
         if not options.dry_run:
-            print(f"  turns {done.landed.turns:,}, there already {done.landed.duplicates:,}")
+            print(f"  turns {done.landed.turns:,}, already landed {done.landed.duplicates:,}")
         for reason, count in sorted(done.unreadable.items()):
-            print(f"still not readable: {counted(count, 'letter')} ({reason})")
+            print(f"still unreadable: {counted(count, 'dead letter')} ({reason})")
         if done.of_files:
             print(
-                f"not to be replayed: {counted(done.of_files, 'line')} of files; mend them there and"
-                " score the file again"
+                f"cannot be replayed: {counted(done.of_files, 'line')} of files; correct them and score the"
+                " files again"
             )
     return 1 if done.unreadable or done.of_files else 0
 

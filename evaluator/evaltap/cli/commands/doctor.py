@@ -36,18 +36,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = (
         "examples:\n"
-        "  evaltap doctor                                       # what is seen of this environment\n"
-        "  evaltap doctor --log agent.log.db --db cases.duckdb  # and where every turn went\n"
+        "  evaltap doctor                                       # what the recorder sees of this"
+        " environment\n"
+        "  evaltap doctor --log agent.log.db --db cases.duckdb  # also where every turn went\n"
         "  evaltap doctor --log kafka://host:9092/evaltap.cases --db cases.duckdb\n\n"
-        "exit code: 0 all is well, 1 a gap, a problem or a producer that ended without an account was found"
+        "exit code: 0 all is well, 1 found a gap, a problem, or a producer that ended without a closing"
+        " manifest"
     )
     add = parser.add_argument
-    log = add(
-        "--log", metavar="LOG", help="the log to account for: a file, or kafka://host:port/topic"
-    )
+    log = add("--log", metavar="LOG", help="the log to check: a file, or kafka://host:port/topic")
     of_settings(log, "EVALTAP_LOG")
     of_settings(
-        add("--db", type=Path, metavar="X.duckdb", help="a DuckDB file that consumed it"), STORE
+        add("--db", type=Path, metavar="X.duckdb", help="the DuckDB file that consumed it"), STORE
     )
     add_json(parser)
     parser.set_defaults(run=run, options=DoctorOptions)
@@ -76,7 +76,9 @@ def run(options: DoctorOptions) -> int:
             # A broker that is away is when one wants to see what waits for it on the spools.
             away = True
             sights.append(
-                Diagnostic("topics", str(error), "problem", "the rest is told without them")
+                Diagnostic(
+                    "topics", str(error), "problem", "the rest of the report does without them"
+                )
             )
     gone = [position.gap for position in positions if position.gap]
     waiting = sum(position.waiting for position in positions)
@@ -100,7 +102,7 @@ def run(options: DoctorOptions) -> int:
                 print(f"        -> {sight.remedy}")
         _print_positions(positions)
         if isinstance(location, KafkaLocation) and location.format == OTLP and waiting:
-            print("  waiting too are traces that were read and may still be revised")
+            print("  also waiting: traces that were read and may still be revised")
         _print_accounts(found)
     unaccounted = any(account.unaccounted for account in found)
     problem = any(sight.severity == "problem" for sight in sights)
@@ -125,7 +127,13 @@ def _settings_sight() -> "list[Diagnostic]":
 
     found = find_settings(Path.cwd(), os.environ)
     if found is None:
-        return [Diagnostic("settings file", f"no {FILE_NAME} here or above (evaltap init)", "ok")]
+        return [
+            Diagnostic(
+                "settings file",
+                f"no {FILE_NAME} in this folder or above (`evaltap init` writes one)",
+                "ok",
+            )
+        ]
     return [Diagnostic("settings file", str(found), "ok")]
 
 
@@ -170,7 +178,9 @@ def _print_positions(positions: "Sequence[LogPosition]") -> None:
     for position in positions:
         start, end = position.bounds
         read = "never read" if position.next_offset is None else f"read to {position.next_offset:,}"
-        print(f"{position.name}: holds {start:,} to {end:,}, {read}, {position.waiting:,} waiting")
+        print(
+            f"{position.name}: records {start:,} to {end:,}, {read}, {position.waiting:,} waiting"
+        )
         if position.gap:
             print(f"  GAP {position.gap}")
 
@@ -209,15 +219,15 @@ def _print_accounts(found: "Sequence[Account]") -> None:
             + (f", trimmed {data['trimmed']:,}" if data["trimmed"] else "")
         )
         if account.unaccounted:
-            print("  UNKNOWN: what it had in memory when it ended is in no count")
+            print("  UNKNOWN: turns in its memory when it ended are not counted")
         for first, last in data["gaps"]:
-            print(f"  GAP: records {first} to {last} were numbered and are nowhere")
+            print(f"  GAP: records {first} to {last} are missing")
 
 
 def _ending(account: "Account") -> str:
     if account.closed:
-        return "closed in order"
-    return "ended without an account" if account.ended else "no closing manifest: still open"
+        return "closed normally"
+    return "ended without a closing manifest" if account.ended else "no closing manifest yet"
 
 
 def _data(account: "Account") -> dict[str, Any]:

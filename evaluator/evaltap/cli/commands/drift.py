@@ -41,21 +41,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap drift cases.duckdb --before 2026-11-01/2026-11-08 --after 2026-11-08/2026-11-15\n"
         "  evaltap drift cases.duckdb --before set:golden.evalset.json --after 2026-11-01/2026-12-01\n\n"
-        "distance is half the sum of the changes of all shares; expected is what it would be on average if\n"
-        "the periods did not matter, p_value how often it would be as large, q_value the same for several\n"
-        "dimensions at once. is_new: not in the first period.\n"
+        "distance: half the sum of the absolute changes of all shares (total variation)\n"
+        "expected: the mean distance if the mix had not changed\n"
+        "p_value: how often it would then be at least as large; q_value: adjusted for several dimensions\n"
+        "is_new: the value does not occur in the first period\n"
         "exit code: 0 compared; 2 bad input; 3 a period without turns"
     )
     add = parser.add_argument
     add_databases(parser)
-    about = "A/B: from A on and before B, days or times in UTC; or set:SET, an eval set"
+    about = (
+        "a period A/B from A up to but not including B (days or times in UTC), or an eval set as"
+        " set:SET"
+    )
     add("--before", required=True, type=period_or_set, metavar="A/B", help=about)
-    add("--after", required=True, type=period_or_set, metavar="C/D", help="the same")
+    add(
+        "--after",
+        required=True,
+        type=period_or_set,
+        metavar="C/D",
+        help="the other period or eval set",
+    )
     add(
         "--by", type=names, default=["tools", "model", "language", "intent"], metavar="NAME,...",
-        help="of tools, tool, model, language, intent, version (default: tools,model,language,intent)",
+        help="dimensions to test: tools, tool, model, language, intent, version (default:"
+        " tools,model,language,intent)",
     )  # fmt: skip
-    add("--app", default="", metavar="A", help="one application (default: all)")
+    add("--app", default="", metavar="A", help="only this application (default: all)")
     add_json(parser)
     parser.set_defaults(run=run, options=DriftOptions)
 
@@ -68,7 +79,7 @@ def period_or_set(text: str) -> PeriodOrSet:
         first, last = map(datetime.fromisoformat, text.split("/"))
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"found {text!r}; expected A/B as 2026-11-01/2026-11-08, or set:FILE"
+            f"found {text!r}; expected A/B, e.g. 2026-11-01/2026-11-08, or set:FILE"
         ) from None
     begin, end = (one if one.tzinfo else one.replace(tzinfo=UTC) for one in (first, last))
     if begin >= end:
@@ -104,7 +115,7 @@ def _seen(store: "StoreReader", period: PeriodOrSet, app: str) -> "list[Seen]":
         found = seen_in(store, Period(*period, app))
         name = f"{period[0]:%Y-%m-%d %H:%M} to {period[1]:%Y-%m-%d %H:%M}"
     if not found:
-        raise NothingSeenError(f"{name}: holds no turn; choose another period")
+        raise NothingSeenError(f"{name}: contains no turns; choose another period")
     return found
 
 
@@ -112,7 +123,7 @@ def _print(found: "list[Drift]") -> None:
     from evaltap.evaluator.reports.safe_text import visible
 
     for one in found:
-        verdict = "changed" if one.q_value <= 0.05 else "no change shown"
+        verdict = "changed" if one.q_value <= 0.05 else "no significant change"
         print(
             f"{one.by}: {verdict}; distance {one.distance:.3f}, {one.expected:.3f} expected,"
             f" p {one.p_value:.4f}, q {one.q_value:.4f}"

@@ -39,22 +39,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap duplicates cases.duckdb\n"
         "  evaltap duplicates cases.duckdb --filter since:7d --json\n\n"
-        "Turns are compared that have the same application, tools and outcome. Two texts are alike when\n"
-        "their 4-letter shingles are (Jaccard similarity); words with a digit count as one.\n"
+        "Compares turns with the same application, tools and outcome by the Jaccard similarity of their\n"
+        "4-character shingles; all words that contain a digit count as the same word.\n"
         "exit code: 0 grouped; 2 bad input"
     )
     add_database(parser)
     add = parser.add_argument
     add(
         "--radius", type=amount, default=0.5, metavar="X",
-        help="similarity to the medoid of a group from which a turn is in it, 0 to 1 (default: 0.5)",
+        help="lowest similarity to the medoid of a group, 0 to 1 (default: 0.5)",
     )  # fmt: skip
     add(
         "--semantic", type=amount, metavar="X",
-        help="also alike from this cosine of word vectors on (evaltap[embeddings]; try 0.85)",
+        help="also group turns whose word vectors have at least this cosine similarity"
+        " (evaltap[embeddings]; try 0.85)",
     )  # fmt: skip
-    add("--since", type=moment, metavar="TIME", help="turns that started then or later")
-    add("--until", type=moment, metavar="TIME", help="turns that started before")
+    add(
+        "--since", type=moment, metavar="TIME", help="only turns that started at this time or later"
+    )
+    add("--until", type=moment, metavar="TIME", help="only turns that started before this time")
     add_filter(parser)
     add_json(parser)
     parser.set_defaults(run=run, options=DuplicatesOptions)

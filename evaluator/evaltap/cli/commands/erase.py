@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from evaltap.evaluator.maintenance.erasure import Erased, Subject
 
 OUT_OF_REACH = (
-    "copies: backups, exports, files and databases that were not named here",
-    "Kafka: records stay on a topic until its retention ends; erase again after consuming it anew",
-    "spools in front of Kafka: each is a local log below EVALTAP_SPOOL_DIR; name it with --log",
-    "agents that are running: turns in their memory are written later; erase again once they end",
-    "the judge cache (EVALTAP_JUDGE_CACHE): answers may quote a person and name none; delete the file",
-    "other systems: the traces at your telemetry backend, the prompts at the model provider",
-    "the disk: blocks that the files gave back are free, not overwritten",
+    "copies: backups, exports, files and databases that you did not name",
+    "Kafka: records stay on a topic until its retention ends; if you consume it anew, erase again",
+    "spools for Kafka: each is a local log below EVALTAP_SPOOL_DIR; name it with --log",
+    "running agents: turns in their memory are written later; erase again when they have ended",
+    "the judge cache (EVALTAP_JUDGE_CACHE): its answers may quote a person without an id; delete the file",
+    "other systems: traces in your telemetry backend, prompts at the model provider",
+    "the disk: freed blocks are not overwritten",
 )
 
 
@@ -48,14 +48,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--subject",
         required=True,
         metavar="ID",
-        help="a user id or a session id, as the agent knew it",
+        help="the user id or session id, as the agent knew it",
     )
     add(
         "--log",
         action="append",
         default=[],
         metavar="LOG",
-        help="a local log; its key also finds the subject's pseudonyms; may be repeated",
+        help="a local log, whose key also finds the subject's pseudonyms; may be repeated",
     )
     add(
         "--db",
@@ -63,16 +63,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=Path,
         metavar="X.duckdb",
-        help="a DuckDB file of evaltap; may be repeated: what one knows of sessions holds for all",
+        help="a store; may be repeated, and sessions found in one are erased from all",
     )
     add(
         "files",
         nargs="*",
         type=Path,
         metavar="FILE",
-        help="eval sets, results, JSON Lines of cases",
+        help="eval sets, result files, JSON Lines of cases",
     )
-    add("--dry-run", action="store_true", help="only count what would go")
+    add("--dry-run", action="store_true", help="only count what would be removed")
     add_json(parser)
     parser.set_defaults(run=run, options=EraseOptions)
 
@@ -80,9 +80,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: EraseOptions) -> int:
     """Erase, and say what was done and what is out of reach."""
     if not (options.log or options.db or options.files):
-        raise InputError("nowhere to erase from; name --log, --db or files")
+        raise InputError("nothing to erase from; give --log, --db or files")
     if len(options.subject) < 3:
-        raise InputError(f"--subject {options.subject!r} is too short to name a person safely")
+        raise InputError(
+            f"--subject {options.subject!r} is too short to identify a person; give the complete id"
+        )
     subject = _subject(options)
     places = _erase(options, subject)
     cannot = _out_of_reach(options, places)
@@ -102,7 +104,7 @@ def run(options: EraseOptions) -> int:
     for one in places:
         counts = ", ".join(f"{n:,} {kind}" for kind, n in one.removed.items() if n)
         print(f"{one.place}: {counts or 'nothing'} {verb}")
-    print("\nnot reached:")
+    print("\nnot erased (outside evaltap's reach):")
     for line in cannot:
         print(f"- {line}")
     return 0
@@ -139,7 +141,7 @@ def _subject(options: EraseOptions) -> "Subject":
         if "://" not in log:
             continue
         raise InputError(
-            f"--log {log}: nothing can be taken off a topic; set its retention, and erase from"
+            f"--log {log}: records cannot be removed from a Kafka topic; set its retention, and erase from"
             " the DuckDB file that consumed it"
         )
     names = {*spellings(options.subject)}
@@ -163,13 +165,13 @@ def _key(log: str | None) -> bytes | None:
 
 def _out_of_reach(options: EraseOptions, places: "list[Erased]") -> list[str]:
     mentions = [
-        f"{one.place}: {one.mentions:,} cases of others mention the subject; they were left as they are"
+        f"{one.place}: {one.mentions:,} cases of other people mention the subject; not changed"
         for one in places
         if one.mentions
     ]
     named = [*map(Path, options.log), *options.db]
     aside = [
-        f"{path}: was set aside as damaged and may hold anything; delete it"
+        f"{path}: set aside as damaged, so its content is unknown; delete it"
         for one in named
         for path in sorted(one.parent.glob(f"{glob.escape(one.name)}*.bad-*"))
     ]

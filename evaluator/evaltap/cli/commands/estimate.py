@@ -37,45 +37,51 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap estimate cases.duckdb --where \"'refund' IN tools AND latency_ms > 2000\"\n"
         "  evaltap estimate cases.duckdb --signal error_rate --by app --json\n"
         "  evaltap estimate cases.duckdb --metric helpful --labels labels.jsonl\n\n"
-        "low and high: 95 % interval of the rate of agent and users in general; traffic_low and\n"
-        "traffic_high: of the turns that there were.\n"
+        "low, high: 95 % interval of the rate for this agent and its users in general\n"
+        "traffic_low, traffic_high: the same for the turns of this window only\n"
         "signals: pass_rate, not_scored, judge_disagreement (by metric); error_rate, tool_error_rate,\n"
         "  slow_rate, costly_rate, long_rate (more than 95 % of stored turns), negative_feedback\n"
-        "flags: uncovered (turns were left out without a chance of being kept), few_sessions (fewer\n"
-        "  than 10 in effect), open (the window is not over), no_labels:passed, no_labels:failed\n\n"
+        "flags: uncovered (some turns had no chance of being recorded), few_sessions (effectively fewer\n"
+        "  than 10), open (the window has not ended), no_labels:passed, no_labels:failed\n\n"
         "exit code: 0 estimated; 2 bad input; 3 nothing to estimate from"
     )
     add = parser.add_argument
     add_databases(parser)
-    add("--metric", default="", metavar="NAME", help="one metric only (default: all)")
-    add("--signal", default="pass_rate", metavar="NAME", help="the share (default: pass_rate)")
+    add("--metric", default="", metavar="NAME", help="only this metric (default: all)")
+    add(
+        "--signal",
+        default="pass_rate",
+        metavar="NAME",
+        help="the share to estimate (default: pass_rate)",
+    )
     add(
         "--by",
         type=names,
         default=[],
         metavar="NAME,...",
-        help="slices: app, tool, tool_path, model, service, agent, version, language, environment, tag, run,"
-        " hour, day, week",
+        help="also estimate for each value of: app, tool, tool_path, model, service, agent, version,"
+        " language, environment, tag, run, hour, day, week",
     )
     add(
         "--since",
         type=moment,
         metavar="TIME",
-        help="turns that started then or later: RFC 3339 (2026-11-21T12:00:00Z), or 24h or 7d ago",
+        help="only turns that started at this time or later: RFC 3339 (2026-11-21T12:00:00Z), or 24h or 7d"
+        " for a time ago",
     )
-    add("--until", type=moment, metavar="TIME", help="turns that started before")
+    add("--until", type=moment, metavar="TIME", help="only turns that started before this time")
     add(
         "--where",
         default="",
         metavar="SQL",
-        help="a condition on turns: app, service, status, tools, models, latency_ms, user_text, ...",
+        help="an SQL condition on turns: app, service, status, tools, models, latency_ms, user_text, ...",
     )
     add(
         "--labels",
         type=Path,
         metavar="FILE",
-        help="labels of people (as for `evaltap calibrate`; of a .duckdb file its reviews): the pass rate"
-        " that they would find",
+        help="people's labels (as for `evaltap calibrate`, or a .duckdb file with reviews), to estimate"
+        " the pass rate that people would find",
     )
     add_json(parser)
     parser.set_defaults(run=run, options=EstimateOptions)
@@ -109,8 +115,8 @@ def run(options: EstimateOptions) -> int:
     if any(rate.turns for rate in found.rates):
         return 0
     print(
-        f"evaltap estimate: {', '.join(map(str, options.db))}: no landed turn here counts for"
-        f" {options.signal}; land and score some (`evaltap consume`), or look at more of them",
+        f"evaltap estimate: {', '.join(map(str, options.db))}: no landed turn is relevant for"
+        f" {options.signal}; land and score some with `evaltap consume`, or widen the selection",
         file=sys.stderr,
     )
     return 3

@@ -47,24 +47,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap export golden.evalset.json --format deepeval --out goldens.json\n"
         "  evaltap export golden.evalset.json --format huggingface --out golden/\n"
         "  evaltap export golden.evalset.json --format deepeval --out goldens.json --check\n\n"
-        "Of a case with several turns, tools without such cases get a row for each turn, with what was\n"
-        "said before as messages.\n"
-        "exit code: 0 written, or the same; 1 --check: another content; 2 bad input"
+        "For tools without multi-turn cases, each turn becomes a row with the preceding conversation as\n"
+        "messages.\n"
+        "exit code: 0 written, or up to date with --check; 1 --check: the file differs; 2 bad input"
     )
     add = parser.add_argument
     source = add(
         "source", nargs="?", type=Path, metavar="SOURCE",
-        help="a DuckDB file of evaltap, or an eval set (default: the store of evaltap.toml, or"
-        " ./cases.duckdb)",
+        help="a store (X.duckdb), or an eval set (default: the store of evaltap.toml, or ./cases.duckdb)",
     )  # fmt: skip
     of_settings(source, STORE)
     add(
-        "--out", required=True, type=Path, metavar="P", help="the file to write; huggingface: a folder"
+        "--out", required=True, type=Path, metavar="P", help="the file to write (a folder for huggingface)"
     )  # fmt: skip
-    add("--format", choices=ENDINGS, help="default: by the ending of the file")
+    add("--format", choices=ENDINGS, help="the format to write (default: by the file's ending)")
     add("--id", metavar="ID", help="the eval set's id (default: its own, or the file's name)")
-    add("--with-actual", action="store_true", help="deepeval, openai-evals: also what was recorded")
-    add("--check", action="store_true", help="write nothing; exit code 1 where the file differs")
+    add(
+        "--with-actual",
+        action="store_true",
+        help="for deepeval and openai-evals: include the recorded answers and tool calls",
+    )
+    add("--check", action="store_true", help="write nothing; exit with 1 if the file differs")
     add_filter(parser)
     parser.set_defaults(run=run, options=ExportOptions)
 
@@ -91,7 +94,7 @@ def run(options: ExportOptions) -> int:
                 return 0
             return _export(options, list(cases), "")
     if options.chosen.choice():
-        raise InputError("--filter, --where: choose among landed cases; the source is an eval set")
+        raise InputError("--filter, --where: only work on a store; the source is an eval set")
     from evaltap.evaluator.evalsets.files import read_set
 
     found = read_set(source)
@@ -113,7 +116,10 @@ def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) ->
             if not path.is_file() or path.read_bytes() != content
         ]
         for path in stale:
-            print(f"evaltap export: {path}: would change", file=sys.stderr)
+            print(
+                f"evaltap export: {path}: is out of date; run this command without --check",
+                file=sys.stderr,
+            )
         return int(bool(stale))
     for path, content in files.items():
         write_bytes(path, content)
@@ -143,6 +149,6 @@ def _say_what_is_left_out(options: ExportOptions, cases: "Sequence[CaseData]") -
     for name in NOT_CARRIED:
         if count := sum(1 for case in cases if case.get(name)):
             print(
-                f"evaltap export: {name} of {count:,} cases: {options.form} has no place for it",
+                f"evaltap export: {options.form} cannot hold {name}; left out of {count:,} cases",
                 file=sys.stderr,
             )

@@ -34,14 +34,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap fmt math.evalset.json math.metrics.json\n"
         "  evaltap fmt --check evals/*.json         # exit 1 when a file is not canonical\n"
         "  evaltap fmt --to adk --stdout math.evalset.json\n\n"
-        "API keys are never written; a ${NAME} in judge settings stays as it is."
+        "API keys are never written; ${NAME} in judge settings is kept unexpanded."
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--check", action="store_true", help="change nothing, exit 1 on a difference")
-    mode.add_argument("--stdout", action="store_true", help="print instead of rewriting")
     parser.add_argument(
-        "--to", choices=("trpc", "adk"), help="write eval sets in this form (default: as they are)"
+        "files", nargs="+", type=Path, metavar="FILE", help="eval-set, metrics or result files"
+    )
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument(
+        "--check",
+        action="store_true",
+        help="change nothing; exit with 1 if a file is not canonical",
+    )
+    mode.add_argument(
+        "--stdout", action="store_true", help="print the result instead of rewriting files"
+    )
+    parser.add_argument(
+        "--to", choices=("trpc", "adk"), help="write eval sets in this format (default: unchanged)"
     )
     parser.set_defaults(run=run, options=FormatOptions)
 
@@ -79,7 +87,7 @@ def formatted(path: Path, to: str | None = None) -> bytes:
     """Return the canonical text of a file; raise FormatError when it is of no known kind."""
     if path.suffix in {".jsonl", ".ndjson"} and is_json_lines(path):
         raise InputError(
-            f"{path}: JSON Lines have no canonical form; give an eval set, metrics or result file"
+            f"{path}: JSON Lines have no canonical form; expected an eval-set, metrics or result file"
         )
     data = canonical.loads(read_bytes(path), path=str(path))
     try:
@@ -93,5 +101,5 @@ def formatted(path: Path, to: str | None = None) -> bytes:
         if isinstance(document, EvalSet) and (to or kind) in ("adk", "ADK eval set"):
             return canonical.dumps(adk.to_adk(document))
     elif to:
-        raise InputError(f"{path}: --to is for eval sets; this is a {kind} file")
+        raise InputError(f"{path}: --to only works on eval sets; this is a {kind} file")
     return canonical_bytes(document)

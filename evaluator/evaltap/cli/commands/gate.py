@@ -59,10 +59,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap gate run-*.jsonl --gate gate.json --baseline baseline.json --fail-on regressed\n"
         "  evaltap gate cases.jsonl --gate gate.json --min-pass-rate 0.9\n"
         "  EVALTAP_GATE_SAFETY=1 evaltap gate cases.jsonl --gate gate.json --json\n\n"
-        "A case that comes again, in these files or in another, is another trial of it.\n\n"
-        "exit code: 0 every case passed every dimension (and is not worse than the baseline), 1 one did\n"
+        "A case that occurs again, in the same file or another, counts as another trial.\n\n"
+        "exit code: 0 every case passed every dimension (and is not worse than the baseline), 1 a case"
+        " did\n"
         "not, 2 bad input, 3 incomplete: nothing failed, but something could not be checked or decided.\n"
-        "With --fail-on regressed the comparison alone decides, with --min-pass-rate the rate."
+        "With --fail-on regressed only the comparison decides, with --min-pass-rate only the rate."
     )
     add = parser.add_argument
     add(
@@ -74,36 +75,38 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--gate", required=True, type=Path, metavar="GATE.json",
-        help="dimensions with thresholds, metrics and criteria; EVALTAP_GATE_<DIMENSION> overrides",
+        help="the dimensions with their thresholds, metrics and criteria; EVALTAP_GATE_<DIMENSION>"
+        " overrides a threshold",
     )  # fmt: skip
     add(
         "--db",
         type=Path,
         metavar="X.duckdb",
-        help="also store the verdicts, with feedback and cases, here",
+        help="also store the verdicts, with feedback and cases, in this file",
     )
     add(
         "--concurrency", type=positive, default=8, metavar="N",
-        help="judged cases under way at a time (default: 8)",
+        help="how many cases to judge at a time (default: 8)",
     )  # fmt: skip
     group = parser.add_argument_group("comparison").add_argument
     group(
         "--baseline", metavar="FILE|RUN",
         help="compare with a baseline.json, a DuckDB file (FILE#RUN for one run), JSON Lines of scores, a"
-        " result file, or a run of --db",
+        " result file, or the name of a run in --db",
     )  # fmt: skip
     group(
         "--fail-on", choices=FAIL_ON,
-        help="failed: a case that fails (default); regressed: only what is worse than the baseline, so that"
-        " known failures do not keep the gate shut; never: 0 whatever is found",
+        help="failed: fail on any failed case (default); regressed: fail only on what is worse than the"
+        " baseline, so that known failures pass the gate; never: always exit with 0",
     )  # fmt: skip
     group(
         "--write-baseline", type=Path, metavar="FILE.json",
-        help="write how often each case passed each dimension, for git",
+        help="write how often each case passed each dimension; small enough for git",
     )  # fmt: skip
     group(
         "--report", type=report_file, action="append", default=[], metavar="FILE",
-        help="write the comparison: .html, .md (for a pull request), .xml (JUnit) or .json; may be repeated",
+        help="write a report of the comparison: .html, .md (for a pull request), .xml (JUnit) or .json;"
+        " may be repeated",
     )  # fmt: skip
     add_rules(parser)
     add_allow_code(parser)
@@ -127,7 +130,9 @@ def run(options: GateOptions) -> int:
         gate = Gate(spec, services=judges.services(metrics))
         gated = _checked(gate, options, show)
     if not gated:
-        raise InputError(f"{', '.join(map(str, options.cases))}: no case; expected at least one")
+        raise InputError(
+            f"{', '.join(map(str, options.cases))}: no cases found; expected at least one"
+        )
     found = _comparison(gate, options, base, gated)
     code, said = _verdict(options, gated, found)
     if options.json:
@@ -154,7 +159,7 @@ def _baseline(options: GateOptions) -> "Side | None":
     if options.baseline is None:
         if options.fail_on == "regressed" or options.report:
             wanted = "--fail-on regressed" if options.fail_on == "regressed" else "--report"
-            raise InputError(f"{wanted}: needs something to compare with; add --baseline")
+            raise InputError(f"{wanted}: needs a baseline; add --baseline")
         return None
     names_run = not Path(options.baseline.partition("#")[0]).exists() and options.db is not None
     return read_side(f"{options.db}#{options.baseline}" if names_run else options.baseline)
@@ -196,11 +201,13 @@ def _verdict(
         rate = pass_rate(gated)
         if rate is None:
             codes.append(3)
-            said.append("the pass rate is open: more than 5 % of the cases could not be checked")
+            said.append(
+                "the pass rate is undecided: more than 5 % of the cases could not be checked"
+            )
         else:
             value, (low, high) = rate
             codes.append(1 if high < wanted else 0 if low >= wanted else 3)
-            said.append(f"{value:.1%} pass (95 %: {low:.1%} to {high:.1%}), wanted {wanted:.1%}")
+            said.append(f"{value:.1%} pass (95 %: {low:.1%} to {high:.1%}), required {wanted:.1%}")
     elif options.fail_on in (None, "failed"):
         statuses = {one.result.status for one in gated}
         codes.append(1 if "failed" in statuses else 3 if "incomplete" in statuses else 0)
@@ -257,7 +264,9 @@ def _cases(paths: Sequence[Path]) -> "Iterator[CaseData]":
 
     for path in paths:
         if is_database(path):
-            raise InputError(f"{path}: is a DuckDB file; `evaltap export` makes an eval set of it")
+            raise InputError(
+                f"{path}: is a DuckDB file; write its cases to an eval set with `evaltap export`"
+            )
         for case in iter_cases(path):
             yield {"evalSetId": eval_set_name(path), **case}
 

@@ -41,26 +41,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  evaltap init                                  # asks three questions\n"
-        "  evaltap init --yes                            # takes the defaults\n"
+        "  evaltap init --yes                            # uses the defaults\n"
         "  evaltap init --log kafka://broker:9092/evaltap.cases --sample-rate 0.1\n\n"
-        "Every command in this folder, and below it, then knows log, store and metrics. A log that holds\n"
-        "turns is looked at for bounds on time, cost, tokens and calls that these turns keep."
+        "Commands in this folder and below then use this log, store and metrics file. If the log already"
+        " has\n"
+        "turns, the metrics get limits on time, cost, tokens and calls that fit these turns."
     )
     add = parser.add_argument
-    add("--log", metavar="LOG", help="where the agent records to (default: agent.log.db)")
+    add("--log", metavar="LOG", help="the log that the agent records to (default: agent.log.db)")
     add(
         "--store",
         type=Path,
         default=Path(STORE_FILE),
         metavar="X.duckdb",
-        help="where cases and scores go (default: cases.duckdb)",
+        help="the DuckDB file for cases and scores (default: cases.duckdb)",
     )
     add(
         "--metrics",
         type=Path,
         default=Path("metrics.json"),
         metavar="M.json",
-        help="the metrics file; one that is there is kept (default: metrics.json)",
+        help="the metrics file; an existing one is kept (default: metrics.json)",
     )
     add(
         "--sample-rate",
@@ -70,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--judge-model", metavar="MODEL", help="the model that judges answers (default: no judge)")
     add("-y", "--yes", action="store_true", help="ask nothing")
-    add("--force", action="store_true", help=f"write over the {FILE_NAME} that is there")
+    add("--force", action="store_true", help=f"overwrite an existing {FILE_NAME}")
     add("--json", action="store_true", help="print what was written as JSON, and ask nothing")
     parser.set_defaults(run=run, options=InitOptions)
 
@@ -81,7 +82,7 @@ def run(options: InitOptions) -> int:
 
     file = Path(FILE_NAME)
     if file.exists() and not options.force:
-        raise InputError(f"{file} is there; change it, or write over it with --force")
+        raise InputError(f"{file} already exists; edit it, or overwrite it with --force")
     chosen = _answered(options)
     found = _observed(chosen.log or "")
     written = [file]
@@ -110,11 +111,11 @@ def _answered(options: InitOptions) -> InitOptions:
     parse_log_location(log)
     while rate is None:
         try:
-            rate = share(_ask(asks, "Which share of sessions is recorded?", "1"))
+            rate = share(_ask(asks, "What share of sessions should be recorded?", "1"))
         except argparse.ArgumentTypeError as error:
             print(error, file=sys.stderr)
     if model is None:
-        model = _ask(asks, "Which model judges answers? Leave empty for no judge", "")
+        model = _ask(asks, "Which model should judge answers? Leave empty for no judge", "")
     return replace(options, log=log, sample_rate=rate, judge_model=model)
 
 
@@ -154,7 +155,7 @@ def _write(path: Path, text: str) -> None:
         with private_file(path) as file:
             file.write(text.encode())
     except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise InputError(f"{path}: cannot write it: {error.strerror or error}") from error
 
 
 def _metrics_text(metrics: list[dict[str, object]]) -> str:
@@ -207,20 +208,22 @@ def _print_next(chosen: InitOptions, written: list[Path], found: "Observed") -> 
     for path in written:
         print(f"wrote {path}")
     if chosen.metrics not in written:
-        print(f"kept {chosen.metrics}, which was there")
+        print(f"kept the existing {chosen.metrics}")
     elif found.turns >= FEWEST:
-        print(f"its bounds fit the {counted(found.turns, 'turn')} in {chosen.log}")
+        print(f"its limits fit the {counted(found.turns, 'turn')} in {chosen.log}")
     else:
         print(
-            f"it bounds no time, cost or calls: {chosen.log} holds {counted(found.turns, 'turn')} of the"
-            f" {FEWEST} that this takes (delete {chosen.metrics} and run evaltap init --force when it does)"
+            f"it sets no limits on time, cost or calls: {chosen.log} has {counted(found.turns, 'turn')} of"
+            f" the {FEWEST} needed (with enough turns, delete {chosen.metrics} and run evaltap init"
+            " --force)"
         )
     print(
-        "\nrecord:\n"
+        "\n"
+        "record:\n"
         "  from evaltap.recorder import Recorder\n"
         f"  recorder = Recorder({chosen.log!r})     # or EVALTAP_CONFIG={FILE_NAME} and Recorder()\n"
         "land and score:\n"
-        "  evaltap consume --until-idle            # leave --until-idle out to go on with live traffic\n"
+        "  evaltap consume --until-idle            # without --until-idle: keeps following live traffic\n"
         "look:\n"
         "  evaltap cases\n"
         "  evaltap report"

@@ -28,18 +28,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap merge golden.evalset.json more.evalset.json --out golden.evalset.json\n"
         "  evaltap merge a.evalset.json b.evalset.json --base old.evalset.json --out all.evalset.json\n\n"
-        "as a merge driver of git: in .gitattributes\n"
+        "To use it as a git merge driver, add to .gitattributes:\n"
         "  *.evalset.json merge=evaltap\n"
-        "and once in each clone\n"
+        "and run once in each clone:\n"
         "  git config merge.evaltap.driver 'evaltap merge %A %B --base %O --out %A'\n\n"
-        "exit code: 0 merged; 1 both sides changed a case: ours was kept, and the ids are listed;\n"
+        "exit code: 0 merged; 1 both sides changed the same case: OURS was kept, and its id is listed;\n"
         "2 bad input"
     )
     add = parser.add_argument
-    add("ours", type=Path, metavar="OURS", help="an eval set")
-    add("theirs", type=Path, metavar="THEIRS", help="the other")
-    add("--base", type=Path, metavar="BASE", help="what both came from")
-    add("--out", required=True, type=Path, metavar="SET", help="the set to write")
+    add("ours", type=Path, metavar="OURS", help="your eval set")
+    add("theirs", type=Path, metavar="THEIRS", help="the eval set to merge into it")
+    add("--base", type=Path, metavar="BASE", help="their common ancestor")
+    add("--out", required=True, type=Path, metavar="SET", help="the eval set to write")
     add_json(parser)
     parser.set_defaults(run=run, options=MergeOptions)
 
@@ -64,5 +64,5 @@ def run(options: MergeOptions) -> int:
             print(f"evaltap merge: {name}: both sides changed it; ours was kept", file=sys.stderr)
         if merged.same:
             known = ", ".join(merged.same[:5])
-            print(f"evaltap merge: there already under other ids: {known}", file=sys.stderr)
+            print(f"evaltap merge: already present under other ids: {known}", file=sys.stderr)
     return 1 if merged.conflicts else 0

@@ -29,16 +29,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = (
         "examples:\n"
-        "  evaltap metrics                       # what there is\n"
-        "  evaltap metrics trajectory_f1         # what it needs, and an example\n"
+        "  evaltap metrics                       # every evaluator\n"
+        "  evaltap metrics trajectory_f1         # its input, and an example\n"
         "  evaltap metrics run_succeeded trajectory_no_loop --example > metrics.json\n\n"
         "exit code: 0 listed; 2 bad input"
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="describe these evaluators")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="describe these evaluators (default: list all)"
+    )
     parser.add_argument(
         "--example",
         action="store_true",
-        help="print a metrics file that uses them, and nothing else",
+        help="print only a metrics file that uses them",
     )
     add_json(parser)
     parser.set_defaults(run=run, options=MetricsOptions)
@@ -88,7 +90,10 @@ def _listed(found: "Sequence[Description]") -> str:
                     columns,
                     subsequent_indent=" " * (width + 4),
                 )
-    lines += ["", "evaltap metrics NAME: what it needs, and an example for the metrics file"]
+    lines += [
+        "",
+        "evaltap metrics NAME shows what an evaluator needs, and an example for the metrics file",
+    ]
     return "\n".join(lines[1:])
 
 
@@ -96,5 +101,5 @@ def _described(one: "Description") -> str:
     lines = [one.name, f"  measures  {one.measures}", f"  needs     {one.needs}"]
     if one.example is not None:
         text = json.dumps([one.example], indent=2, ensure_ascii=False)
-        lines += ["  example, a metrics file:", *(f"    {line}" for line in text.splitlines())]
+        lines += ["  example metrics file:", *(f"    {line}" for line in text.splitlines())]
     return "\n".join(lines)

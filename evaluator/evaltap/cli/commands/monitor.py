@@ -44,14 +44,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap monitor alerts cases.duckdb\n"
         "  evaltap monitor rebase cases.duckdb helpful\n\n"
         'monitor.json: {"falseAlarmsPerMonth": 0.05, "watch": [{"name": "helpful",\n'
-        '  "signal": "pass_rate", "metric": "helpful", "where": {"app": "shop"}, "by": ["tool"]},\n'
-        '  {"name": "slow", "signal": "slow_rate"}, {"name": "alive", "signal": "silence",\n'
+        '  "signal": "pass_rate", "metric": "helpful", "where": {"app": "shop"}, "by":'
+        ' ["tool"]},\n'
+        '  {"name": "slow", "signal": "slow_rate"}, {"name": "alive", "signal":'
+        ' "silence",\n'
         '  "minutes": 30}]}\n\n'
-        "check looks at the rules, and with a DuckDB file says what they would score and spend a day, by\n"
-        "the turns of the last 7 days. replay runs the watches over what is stored: the first days\n"
-        "(`baselineDays`, 14) say what is usual. alerts lists what `evaltap consume --monitor` has found.\n"
-        "rebase lets a watch learn anew from now on: after a change that is to stay.\n\n"
-        "exit code: 0 nothing is firing at the end, 1 something is, 2 bad input, 3 nothing to say yet"
+        "Actions:\n"
+        "  check    validate the rules; with a DuckDB file, also estimate from the last 7 days what they"
+        " would\n"
+        "           score and spend per day\n"
+        "  replay   run the watches over the stored turns; the first days (`baselineDays`, 14) are the"
+        " baseline\n"
+        "  alerts   list the alarms of `evaltap consume --monitor`\n"
+        "  rebase   let a watch learn a new baseline from now on, after a lasting change\n\n"
+        "exit code: 0 no alarm is firing, 1 an alarm is firing, 2 bad input, 3 not enough data yet"
     )
     add = parser.add_argument
     add("action", choices=ACTIONS, help="what to do")
@@ -59,10 +65,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "words",
         nargs="*",
         metavar="FILE",
-        help="check: the rules, and a DuckDB file for their prices; replay, alerts: the DuckDB file, or"
-        " several as one; rebase: the file and the name of a watch (default: the store of evaltap.toml)",
+        help="check: monitor.json, and a DuckDB file to estimate costs; replay, alerts: one or more DuckDB"
+        " files; rebase: a DuckDB file and the name of a watch (default: the store in evaltap.toml)",
     )
-    add("--rules", type=Path, metavar="monitor.json", help="what is watched")
+    add("--rules", type=Path, metavar="monitor.json", help="replay: the file of rules")
     add_json(parser)
     parser.set_defaults(run=run, options=MonitorOptions)
 
@@ -81,8 +87,8 @@ def _check(options: MonitorOptions) -> int:
     stores = [Path(word) for word in words if word.endswith(".duckdb")]
     if len(files) != 1 or len(stores) > 1:
         raise InputError(
-            "check: looks at one file of rules, and at a DuckDB file for their prices;"
-            " `evaltap monitor check monitor.json X.duckdb`"
+            "check: expected one file of rules and at most one DuckDB file: `evaltap monitor check"
+            " monitor.json X.duckdb`"
         )
     rules = read_rules(files[0])
     watches: list[dict[str, Json]] = [
@@ -95,7 +101,7 @@ def _check(options: MonitorOptions) -> int:
         score = None if prices is None else [one.data() for one in prices]
         print(json.dumps({"watch": watches, "score": score}, ensure_ascii=False))
         return 0
-    print(f"in order: {counted(len(rules.score), 'score rule')}, watches: {len(rules.watch)}")
+    print(f"valid: {counted(len(rules.score), 'score rule')}, watches: {len(rules.watch)}")
     for one in watches:
         chance = one["false_alarms_per_month"]
         said = "a fixed limit" if chance is None else f"{chance:.3g} false alarms a month"
@@ -123,20 +129,16 @@ def _prices(rules: "MonitorFile", stores: Sequence[Path]) -> "list[Price] | None
 
 def _price_lines(rules: "MonitorFile", prices: "Sequence[Price] | None") -> Iterator[str]:
     if prices is None:
-        yield "what the score rules cost: add a DuckDB file to see it"
+        yield "cost of the score rules: add a DuckDB file to estimate it"
         return
     if rules.score and not prices:
-        yield "what the score rules cost: no turn landed in the last 7 days"
+        yield "cost of the score rules: unknown, no turn landed in the last 7 days"
     for one in prices:
-        calls = (
-            "calls of judges are not known"
-            if one.calls is None
-            else f"{one.calls:,.1f} judge calls"
-        )
-        usd = "cost is not known" if one.usd is None else f"{one.usd:,.4f} USD"
-        yield f"  {one.rule}: a day {one.scored:,.1f} of {one.turns:,.1f} turns, {calls}, {usd}"
+        calls = "judge calls unknown" if one.calls is None else f"{one.calls:,.1f} judge calls"
+        usd = "cost unknown" if one.usd is None else f"{one.usd:,.4f} USD"
+        yield f"  {one.rule}: per day {one.scored:,.1f} of {one.turns:,.1f} turns, {calls}, {usd}"
         if one.over_budget:
-            yield "    more than its budget: the rate is lowered hour by hour"
+            yield "    exceeds its budget, so the sampling rate is lowered every hour"
 
 
 def _replay(options: MonitorOptions) -> int:
@@ -146,7 +148,7 @@ def _replay(options: MonitorOptions) -> int:
     paths = [*map(Path, options.words)] or _usual_store()
     if not paths or options.rules is None:
         raise InputError(
-            "replay: expected a DuckDB file and rules; `evaltap monitor replay X.duckdb --rules R`"
+            "replay: expected a DuckDB file and rules: `evaltap monitor replay X.duckdb --rules R`"
         )
     rules = read_rules(options.rules)
     with open_stores(paths) as store:
@@ -163,7 +165,7 @@ def _alerts(options: MonitorOptions) -> int:
 
     paths = [*map(Path, options.words)] or _usual_store()
     if not paths:
-        raise InputError("alerts: expected a DuckDB file; `evaltap monitor alerts X.duckdb`")
+        raise InputError("alerts: expected a DuckDB file: `evaltap monitor alerts X.duckdb`")
     with open_stores(paths) as store:
         alerts = read_alerts(store)
     if options.json:
@@ -171,7 +173,7 @@ def _alerts(options: MonitorOptions) -> int:
     else:
         _print([one.event for one in alerts])
         if not alerts:
-            print("no alarm so far")
+            print("no alarms so far")
     return 1 if firing(alerts) else 0
 
 
@@ -180,13 +182,14 @@ def _rebase(options: MonitorOptions) -> int:
 
     if len(options.words) != 2:
         raise InputError(
-            "rebase: expected a DuckDB file and a watch; `evaltap monitor rebase X.duckdb NAME`"
+            "rebase: expected a DuckDB file and the name of a watch: `evaltap monitor rebase X.duckdb"
+            " NAME`"
         )
     path, watch = options.words
     now = datetime.now(UTC)
     with open_store(Path(path), create=False) as store:
         rebase(store, watch, now)
-    print(f"{watch}: turns from {now:%Y-%m-%d %H:%M} UTC on say what is usual")
+    print(f"{watch}: learns a new baseline from turns after {now:%Y-%m-%d %H:%M} UTC")
     return 0
 
 
@@ -221,8 +224,8 @@ def _lines(event: "Event") -> Iterator[str]:
     elif event.rate_before is not None and event.rate_after is not None:
         since = "" if event.since is None else f" since {event.since:%Y-%m-%d}"
         yield (
-            f"  {event.rate_before:.1%} -> {event.rate_after:.1%}{since};"
-            f" a usual day reaches {event.most or 0:.1%}"
+            f"  {event.rate_before:.1%} -> {event.rate_after:.1%}{since}; a normal day reaches"
+            f" {event.most or 0:.1%}"
         )
     elif event.since is not None:
         yield f"  no turn since {event.since:%Y-%m-%d %H:%M} UTC"
@@ -230,4 +233,4 @@ def _lines(event: "Event") -> Iterator[str]:
     if event.cases:
         yield f"  cases: {' '.join(event.cases)}"
     if event.cases_filter:
-        yield f"  all of them: evaltap cases X.duckdb {shlex.quote(event.cases_filter)}"
+        yield f"  list them: evaltap cases X.duckdb {shlex.quote(event.cases_filter)}"

@@ -27,8 +27,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap prune cases.duckdb --older-than 90d --dry-run\n"
         "  evaltap prune cases.duckdb --older-than 90d\n\n"
-        "Sessions go as a whole, by the start of their newest turn. Stop the consumer of the file first; the"
-        " file is written anew and needs as much free space again."
+        "Deletes whole sessions, by the start of their newest turn. Stop the consumer of the file first."
+        " The\n"
+        "file is rewritten, which needs free space for a second copy."
     )
     add_database(parser)
     add = parser.add_argument
@@ -37,9 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=duration,
         required=True,
         metavar="AGE",
-        help="delete sessions whose newest turn began longer ago, as 24h or 90d",
+        help="delete sessions whose newest turn started longer ago than this, e.g. 24h or 90d",
     )
-    add("--dry-run", action="store_true", help="only count what would go")
+    add("--dry-run", action="store_true", help="only count what would be deleted")
     add_json(parser)
     parser.set_defaults(run=run, options=PruneOptions)
 

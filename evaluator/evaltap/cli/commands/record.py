@@ -29,7 +29,7 @@ CLAUDE_CODE_EXAMPLE = f"""examples:
 OTLP_EXAMPLE = f"""examples:
   evaltap record otlp traces.otlp.json logs.otlp.json --out support.evalset.json
   evaltap record otlp traces.jsonl --log agent.log.db
-  evaltap record otlp traces.otlp.json --explain     # look only
+  evaltap record otlp traces.otlp.json --explain     # only list what is in it
 {EXIT_CODES}"""
 
 
@@ -72,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         sources.add_parser(
             "otlp",
             help="OTLP/JSON files of traces and logs",
-            description="Make eval cases of the agent runs in OTLP/JSON files of traces and logs.",
+            description="Make eval cases from the agent runs in OTLP/JSON files of traces and logs.",
             epilog=OTLP_EXAMPLE,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -80,8 +80,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _configure_cases(
         sources.add_parser(
             "cases",
-            help="eval cases from files, replayed onto a log",
-            description="Replay the recorded turns of eval cases onto a log, redacted on the way.",
+            help="eval cases from files, replayed to a log",
+            description="Replay the recorded turns of eval cases to a log, redacting them on the way.",
             epilog=CASES_EXAMPLE,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -90,7 +90,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         sources.add_parser(
             "claude-code",
             help="transcripts of Claude Code",
-            description="Make eval cases of Claude Code's transcripts, a case for each session.",
+            description="Make eval cases from Claude Code transcripts, one case for each session.",
             epilog=CLAUDE_CODE_EXAMPLE,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -102,11 +102,16 @@ def _configure_claude_code(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="+",
         metavar="FILE",
-        help="transcripts (JSON Lines), or folders of them; sub-agents' files are found beside them",
+        help="transcripts (JSON Lines), or folders of them; the files of sub-agents beside them are"
+        " included",
     )
     target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("--out", metavar="FILE", help="write one eval set, a case for each session")
-    target.add_argument("--log", metavar="LOG", help="append each turn to a log, for consume")
+    target.add_argument(
+        "--out", metavar="FILE", help="write an eval set with one case for each session"
+    )
+    target.add_argument(
+        "--log", metavar="LOG", help="append each turn to a log, for `evaltap consume`"
+    )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.set_defaults(run=record_claude_code, options=ClaudeCodeOptions)
 
@@ -117,7 +122,7 @@ def _configure_cases(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="FILE",
-        help=".evalset.json or JSON Lines of eval cases",
+        help=".evalset.json files, or JSON Lines of eval cases",
     )
     of_settings(
         parser.add_argument("--log", required=True, metavar="LOG", help="the log to append to"),
@@ -126,7 +131,7 @@ def _configure_cases(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-redaction",
         action="store_true",
-        help="write the cases as they are (default: addresses, numbers and keys become pseudonyms)",
+        help="do not redact (default: replace mail addresses, numbers and keys with pseudonyms)",
     )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.set_defaults(run=record_cases, options=CasesOptions)
@@ -134,12 +139,21 @@ def _configure_cases(parser: argparse.ArgumentParser) -> None:
 
 def _configure_otlp(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "files", nargs="+", metavar="FILE", help="OTLP/JSON (one object or JSON Lines), any order"
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="OTLP/JSON files (one object, or JSON Lines), in any order",
     )
     target = parser.add_mutually_exclusive_group()
-    target.add_argument("--out", metavar="FILE", help="write one eval set, a case for each session")
-    target.add_argument("--log", metavar="LOG", help="append each turn to a log, for consume")
-    parser.add_argument("--explain", action="store_true", help="list each turn and what is missing")
+    target.add_argument(
+        "--out", metavar="FILE", help="write an eval set with one case for each session"
+    )
+    target.add_argument(
+        "--log", metavar="LOG", help="append each turn to a log, for `evaltap consume`"
+    )
+    parser.add_argument(
+        "--explain", action="store_true", help="list each turn and what was not captured"
+    )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.set_defaults(run=record_otlp, options=OtlpOptions)
 
@@ -149,7 +163,9 @@ def record_otlp(options: OtlpOptions) -> int:
     from importlib.metadata import version
 
     if not (options.out or options.log or options.explain):
-        raise InputError("nowhere to record to; give --out FILE or --log LOG, or --explain to look")
+        raise InputError(
+            "nothing to write to; give --out FILE or --log LOG, or --explain to only list the turns"
+        )
     from evaltap.recorder.sources.otlp_files import ReadingReport, eval_set_of, read_cases
     from evaltap.schemas.files.documents import write_eval_set
 
@@ -164,8 +180,8 @@ def record_otlp(options: OtlpOptions) -> int:
             print(line, file=sys.stderr)
         if report.turns_with_reasoning:
             print(
-                f"the reasoning of {counted(report.turns_with_reasoning, 'turn')} was left out;"
-                " EVALTAP_CAPTURE_REASONING=1 records it",
+                f"the reasoning of {counted(report.turns_with_reasoning, 'turn')} was left out; set"
+                " EVALTAP_CAPTURE_REASONING=1 to record it",
                 file=sys.stderr,
             )
     if options.out:
@@ -178,8 +194,8 @@ def record_otlp(options: OtlpOptions) -> int:
 def _nothing_found(report: "ReadingReport") -> str:
     found = f"{counted(report.spans, 'span')} in {counted(report.traces, 'trace')}"
     return (
-        f"found {found}, and no run of an agent among them; expected spans of an instrumented agent:"
-        " docs/how-to/record-opentelemetry.md lists the conventions that are read"
+        f"found {found}, but no agent runs; expected spans of an instrumented agent"
+        " (docs/how-to/record-opentelemetry.md lists the supported conventions)"
     )
 
 
@@ -228,7 +244,7 @@ def _summarise(
         print(orjson.dumps(found).decode())
         return
     unused = (
-        f", {report.traces_without_runs} without an agent run" if report.traces_without_runs else ""
+        f", {report.traces_without_runs} without agent runs" if report.traces_without_runs else ""
     )
     print(
         f"{counted(report.turns, 'turn')} in {counted(sessions, 'session')}"
@@ -263,8 +279,8 @@ def _told(refused: Mapping[Path, int]) -> int:
     """Say which turns the broker never takes, and where they are; return the exit code."""
     for path, number in refused.items():
         print(
-            f"evaltap record: the broker refused {counted(number, 'turn')}, too large for it or"
-            f" invalid; set aside, to be landed with evaltap consume --log {path}",
+            f"evaltap record: the broker refused {counted(number, 'turn')} as too large or invalid; they"
+            f" were set aside, land them with evaltap consume --log {path}",
             file=sys.stderr,
         )
     return INCOMPLETE if refused else 0

@@ -44,28 +44,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="+",
         metavar="FILE",
-        help="eval sets, JSON Lines, any JSON or text; with --check also local logs",
+        help="eval sets, JSON Lines, any JSON or text file; with --check also local logs",
     )
     task = parser.add_mutually_exclusive_group(required=True)
     task.add_argument("--check", action="store_true", help="only list what would be redacted")
-    task.add_argument("--out", type=Path, metavar="FILE", help="write the redacted file here")
+    task.add_argument(
+        "--out", type=Path, metavar="FILE", help="write the redacted file to this path"
+    )
     add(
         "--policy",
         default=None,
         metavar="P",
-        help="e.g. toolArguments=hash,userId=drop or metadata",
+        help="redaction policy, e.g. toolArguments=hash,userId=drop or metadata",
     )
     add(
         "--rules",
         default=None,
         metavar="JSON",
-        help="rules of your own: name to regular expression",
+        help="your own rules, a JSON object of names and regular expressions",
     )
     add(
         "--log",
         metavar="LOG",
-        help="make pseudonyms with the key of this log, of a topic's the one on this machine; no record is"
-        " read (default: EVALTAP_REDACTION_KEY, else a new key)",
+        help="make pseudonyms with the key of this log (for a topic: the key on this machine); no record"
+        " is read (default: EVALTAP_REDACTION_KEY, or a new key)",
     )
     add_json(parser)
     parser.set_defaults(run=run, options=RedactOptions)
@@ -76,15 +78,15 @@ def run(options: RedactOptions) -> int:
     for path in options.files:
         if "://" in path:
             raise InputError(
-                f"{path}: a topic is not read here; what a recorder writes is redacted before, and"
-                " `evaltap consume` and `evaltap export` make a file of it to check"
+                f"{path}: topics cannot be checked; recorders redact before they write. To check what is on"
+                " a topic, write it to a file with `evaltap consume` and `evaltap export`"
             )
     files = [Path(path) for path in options.files]
     redactor = _redactor(options)
     if options.check:
         return _check(options, files, redactor)
     if len(files) != 1 or options.out is None:
-        raise InputError("--out takes one FILE; call the command once for each")
+        raise InputError("--out takes one FILE; run the command once for each")
     from evaltap.recorder.privacy.files import redact_file
 
     redact_file(files[0], options.out, redactor)

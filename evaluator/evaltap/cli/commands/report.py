@@ -60,8 +60,8 @@ _EXAMPLES = (
     "  evaltap report cases.duckdb --run 20261121-101500-ab12cd\n"
     "  evaltap report cases.duckdb --out report.html\n"
     "  evaltap report cases.duckdb --filter 'tool:refund since:7d'\n"
-    "  evaltap report cases.duckdb --by version                   # of the agent\n"
-    "  evaltap report cases.duckdb --pass-k 1,3,5                 # cases that were recorded again\n"
+    "  evaltap report cases.duckdb --by version                   # by agent version\n"
+    "  evaltap report cases.duckdb --pass-k 1,3,5                 # cases that were recorded repeatedly\n"
     "  evaltap report cases.duckdb --cases cases.evalset.json --out junit.xml\n"
     "  evaltap report cases.duckdb --baseline baseline.json --out report.html\n"
     '  evaltap report cases.duckdb --format markdown >> "$GITHUB_STEP_SUMMARY"\n\n'
@@ -74,11 +74,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     add_databases(parser)
     add = parser.add_argument
-    add("--run", dest="run_id", metavar="RUN", help="one run (see `evaltap runs`)")
+    add("--run", dest="run_id", metavar="RUN", help="only this run (`evaltap runs` lists them)")
     add(
         "--format",
         choices=("console", *FORMATS),
-        help="what to print, or to write to --out (default: by its ending, or console)",
+        help="the format to print, or to write to --out (default: by the ending of --out, or console)",
     )
     add("--out", type=Path, metavar="FILE", help="write a report: .html, .md, .xml or .json")
     add(
@@ -87,7 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="CASES",
-        help="files that were scored, read again for what happened in their turns; may be repeated",
+        help="the files that were scored, to show what happened in their turns; may be repeated",
     )
     add_given_references(parser)
     add(
@@ -95,7 +95,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=10,
         metavar="N",
-        help="how many cases to list on the console (default: 10)",
+        help="list the N worst cases on the console (default: 10)",
     )
     _add_figures(add)
     add_redact(parser)
@@ -112,19 +112,20 @@ def _add_figures(add: "Callable[..., object]") -> None:
         type=names,
         default=[],
         metavar="NAMES",
-        help="also pass rates of turns by version, environment, agent, tag, run, tool, model, hour, ...",
+        help="also print pass rates of turns by version, environment, agent, tag, run, tool, model, hour,"
+        " ...",
     )
     add(
         "--pass-k",
         type=counts,
         default=[],
         metavar="K,...",
-        help="also pass@k and pass^k of cases that were recorded several times (EVALTAP_RUN)",
+        help="also print pass@k and pass^k of cases that were recorded several times (EVALTAP_RUN)",
     )
     add(
         "--baseline",
         metavar="BASE",
-        help="HTML: a section with what changed since these runs, as `evaltap compare` finds it",
+        help="add a section to the HTML report with what changed since these runs, as in `evaltap compare`",
     )
 
 
@@ -133,10 +134,10 @@ def run(options: ReportOptions) -> int:
     wanted = options.format
     if options.out is not None:
         if wanted == "console" or options.json:
-            raise InputError("--out: takes a file format; leave --json and --format console out")
+            raise InputError("--out: needs a file format; leave out --json and --format console")
         wanted = format_of(options.out, wanted)
     if wanted not in (None, "console") and (options.by or options.pass_k):
-        raise InputError("--by, --pass-k: are shown on the console and by --json; leave --out out")
+        raise InputError("--by, --pass-k: only for the console and --json; leave out --out")
     section = _compared(options, wanted)  # before the file is held
     with options.chosen.open(options.db) as store:
         if wanted in (None, "console"):
@@ -171,7 +172,8 @@ def _on_console(options: ReportOptions, store: "StoreReader") -> int:
     elif not summary.metrics:
         ((landed,),) = store.rows("SELECT count(*) FROM latest_cases")
         print(
-            f"no scores yet ({landed:,} landed cases); `evaltap score {options.db[0]} --metrics M.json`"
+            f"no scores yet ({landed:,} landed cases); score them with `evaltap score {options.db[0]}"
+            " --metrics M.json`"
         )
     else:
         print_summary(summary, console(), differences, store=options.db[0])
@@ -198,8 +200,8 @@ def _compared(options: ReportOptions, wanted: str | None) -> "Markup | None":
     store, *others = options.db
     if wanted != "html" or others:
         raise InputError(
-            "--baseline: goes into the HTML report of one DuckDB file; `evaltap compare --report` writes"
-            " the other formats"
+            "--baseline: only for the HTML report of one DuckDB file; use `evaltap compare --report` for"
+            " other formats"
         )
     from evaltap.evaluator.compare.html import comparison_section
     from evaltap.evaluator.compare.model import Rules

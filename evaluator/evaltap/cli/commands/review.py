@@ -58,10 +58,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = (
         "examples:\n"
-        "  evaltap review cases.duckdb                          # keys on the terminal\n"
+        "  evaltap review cases.duckdb                          # review on the terminal\n"
         "  evaltap review add cases.duckdb --like failures\n"
         "  evaltap review add cases.duckdb --filter 'feedback:down' --needed 2\n"
-        "  evaltap review add cases.duckdb --draw helpful --limit 100      # labels for calibrate\n"
+        "  evaltap review add cases.duckdb --draw helpful --limit 100      # turns to label for"
+        " `calibrate`\n"
         "  evaltap review next cases.duckdb --as ann --json\n"
         "  evaltap review approve cases.duckdb 3f2a9c1d5e6b7a80 --as ann\n"
         "  evaltap review edit cases.duckdb 3f2a9c1d5e6b7a80 --answer 'It is on its way.' --as ann\n"
@@ -69,35 +70,62 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap review list cases.duckdb\n"
         "  evaltap review export cases.duckdb --labels --out labels.jsonl\n"
         "  evaltap review import cases.duckdb --from reviews.jsonl\n\n"
-        "Without an ACTION the queue is worked through on the terminal; an empty one is filled first, as\n"
-        "by `add`. Every decision is a row with its author, and undo is another. Reviewers see neither\n"
-        "the verdict of a judge nor each other's. `evaltap curate --as expected` makes cases of what was\n"
-        "approved, `evaltap calibrate cases.duckdb --db cases.duckdb` compares judges with it.\n"
+        "Without an ACTION you work through the queue on the terminal; if it is empty, it is filled first,"
+        " as\n"
+        "by `add`. Every decision is stored as a row with its author, and so is an undo. Reviewers see"
+        " neither\n"
+        "the judges' verdicts nor each other's. `evaltap curate --as expected` makes cases of what was\n"
+        "approved; `evaltap calibrate cases.duckdb --db cases.duckdb` compares judges with the reviews.\n"
         "exit code: 0 done; 2 bad input; 3 nothing to review"
     )
     add = parser.add_argument
     words = add(
         "words", nargs="+", metavar="[ACTION] X.duckdb [ITEM]",
-        help=f"ACTION: {', '.join(ACTIONS)}; ITEM: its id, for a decision (X.duckdb by default: the store"
-        " of evaltap.toml, or ./cases.duckdb)",
+        help=f"ACTION: {', '.join(ACTIONS)}; ITEM: the id of the item to decide on (X.duckdb by default:"
+        " the store of evaltap.toml, or ./cases.duckdb)",
     )  # fmt: skip
     of_settings(words, STORE)
     add("--as", dest="reviewer", default="", metavar="NAME",
-        help="who reviews (default: EVALTAP_REVIEWER, or the user's name)")  # fmt: skip
-    add("--queue", default="", metavar="NAME", help="one queue (default: all; add: default)")
+        help="the reviewer's name (default: EVALTAP_REVIEWER, or the user name)")  # fmt: skip
     add(
-        "--like", metavar="RECIPE", help="add: a recipe of evaltap curate (default: representative)"
+        "--queue",
+        default="",
+        metavar="NAME",
+        help="only this queue (default: all; for add: the queue named default)",
     )
-    add("--recipe", type=Path, metavar="R.json", help="add: or a recipe of one's own")
+    add(
+        "--like",
+        metavar="RECIPE",
+        help="add: a recipe of `evaltap curate` (default: representative)",
+    )
+    add("--recipe", type=Path, metavar="R.json", help="add: or a recipe file")
     add("--draw", metavar="METRIC",
-        help="add: turns to label for a judge, half from its fails; a fifth for two people")  # fmt: skip
-    add("--limit", type=positive, metavar="N", help="add: at most so many turns")
-    add("--needed", type=positive, default=1, metavar="N", help="add: reviewers of each, 1 to 3")
-    add("--answer", metavar="TEXT", help="edit: the answer as it should be")
-    add("--tools", metavar="JSON", help="edit: the tools as they should be")
-    add("--comment", default="", metavar="TEXT", help="a decision: why")
-    add("--out", type=Path, metavar="FILE", help="export: JSON Lines (default: printed)")
-    add("--from", dest="file", type=Path, metavar="FILE", help="import: JSON Lines as exported")
+        help="add: sample turns to label for this metric's judge, half of them fails, a fifth for two"
+        " reviewers")  # fmt: skip
+    add("--limit", type=positive, metavar="N", help="add: queue at most N turns")
+    add(
+        "--needed",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="add: how many reviewers each turn needs, 1 to 3",
+    )
+    add("--answer", metavar="TEXT", help="edit: the correct answer")
+    add("--tools", metavar="JSON", help="edit: the correct tool calls")
+    add("--comment", default="", metavar="TEXT", help="the reason for a decision")
+    add(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="export: the JSON Lines file to write (default: print)",
+    )
+    add(
+        "--from",
+        dest="file",
+        type=Path,
+        metavar="FILE",
+        help="import: JSON Lines as `export` writes them",
+    )
     add("--labels", action="store_true", help="export: labels for `evaltap calibrate`")
     add_filter(parser)
     add_json(parser)
@@ -145,7 +173,7 @@ def _words(words: Sequence[str]) -> tuple[str, Path, str]:
             f"{words[0]}: neither a file nor an action; {hint or 'actions: ' + ', '.join(ACTIONS)}"
         )
     if len(rest) > 2:
-        raise InputError(f"{rest[2]}: one word too many; expected [ACTION] X.duckdb [ITEM]")
+        raise InputError(f"{rest[2]}: unexpected argument; expected [ACTION] X.duckdb [ITEM]")
     return action, Path(rest[0]), rest[1] if len(rest) > 1 else ""
 
 
@@ -167,12 +195,13 @@ def _add(options: ReviewOptions, path: Path) -> int:
         Wanted(*one.said.key, ", ".join(one.labels), one.weight, options.needed) for one in chosen
     ]
     if not wanted:
-        print("evaltap review: no turn fits; nothing was queued", file=sys.stderr)
+        print("evaltap review: no turn matches; nothing was queued", file=sys.stderr)
         return 3
     with open_store(path, create=False) as store:
         count = add_items(store, wanted, options.queue or DEFAULT_QUEUE)
     print(
-        f"{counted(count, 'turn')} queued, {len(wanted) - count:,} there already", file=sys.stderr
+        f"{counted(count, 'turn')} queued, {len(wanted) - count:,} already in the queue",
+        file=sys.stderr,
     )
     return 0
 
@@ -182,12 +211,13 @@ def _draw(options: ReviewOptions, path: Path, metric: str) -> int:
     from evaltap.evaluator.review.queue import DEFAULT_QUEUE, add_items
 
     if options.like or options.recipe or options.chosen.choice():
-        raise InputError("--draw: is a draw of its own; leave --like, --recipe and filters out")
+        raise InputError("--draw: samples by itself; leave out --like, --recipe and filters")
     with open_store(path, create=False) as store:
         wanted = draw_for_labels(store, metric, options.limit or LABELS)
         count = add_items(store, wanted, options.queue or DEFAULT_QUEUE)
     print(
-        f"{counted(count, 'turn')} queued, {len(wanted) - count:,} there already", file=sys.stderr
+        f"{counted(count, 'turn')} queued, {len(wanted) - count:,} already in the queue",
+        file=sys.stderr,
     )
     return 0
 
@@ -223,7 +253,7 @@ def _next(options: ReviewOptions, store: "Store") -> int:
 
     found = next_item(store, options.who, options.queue)
     if found is None:
-        print(f"evaltap review: nothing left for {options.who}", file=sys.stderr)
+        print(f"evaltap review: nothing left to review for {options.who}", file=sys.stderr)
         return 3
     if options.json:
         # Nothing of what others said: it would be in the way of an opinion.

@@ -39,15 +39,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap runs cases.duckdb\n"
         "  evaltap runs export cases.duckdb --out baseline.json\n"
         "  evaltap runs export cases.duckdb#20261121-101500-ab12cd --out base.scores.jsonl\n\n"
-        "export writes what `evaltap compare` and `evaltap gate --baseline` read, sorted and without\n"
-        "times: .json, how often each case passed, small enough for git; .jsonl, every score"
+        "export writes a file for `evaltap compare` and `evaltap gate --baseline`, sorted and without"
+        " times:\n"
+        ".json has how often each case passed, and is small enough for git; .jsonl has every score"
     )
     files = parser.add_argument(
         "db",
         nargs="+",
         metavar="X.duckdb",
-        help="a DuckDB file of evaltap, or the files of consumers with --partitions, read as one; after"
-        " export also FILE#RUN,RUN for some of its runs (default: the store of evaltap.toml, or"
+        help="the store to read; several files, one for each consumer with --partitions, are read as one;"
+        " with export also FILE#RUN,RUN for some of its runs (default: the store of evaltap.toml, or"
         " ./cases.duckdb)",
     )
     of_settings(files, STORE)
@@ -61,13 +62,13 @@ def run(options: RunsOptions) -> int:
     if "export" in options.db[:2]:  # the store of the settings stands before it
         return _export(options)
     if options.out is not None:
-        raise InputError("--out: goes with export; `evaltap runs export X.duckdb --out FILE`")
+        raise InputError("--out: only works with export: `evaltap runs export X.duckdb --out FILE`")
     from evaltap.evaluator.results.runs import listed_runs
 
     with open_stores([Path(name) for name in options.db]) as store:
         rows = listed_runs(store)
     if not rows and not options.json:
-        print("no scoring runs yet: evaltap score or evaltap consume --metrics makes one")
+        print("no scoring runs yet; make one with `evaltap score` or `evaltap consume --metrics`")
         return 0
     if options.json:
         print(json.dumps(rows, ensure_ascii=False))
@@ -87,7 +88,8 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     out = console()
     narrow = out.width < _WIDE
     table = Table(
-        title="scoring runs; counts are of scores: one for each case and metric (of a gate: dimension)",
+        title="scoring runs (counts are scores: one for each case and metric, for a gate each case and"
+        " dimension)",
         title_justify="left", box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0),
     )  # fmt: skip
     counts = [name for name in _COUNTS if name in _ALWAYS or any(row[name] for row in rows)]

@@ -127,8 +127,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="CASES",
         help=".evalset.json, JSON Lines of eval cases, data sets (.csv, .parquet, .arrow, a folder of"
-        " Hugging Face datasets), or one DuckDB file with landed cases (default: the store"
-        " of evaltap.toml, or ./cases.duckdb)",
+        " Hugging Face datasets), or one DuckDB file with landed cases (default: the store in"
+        " evaltap.toml, or ./cases.duckdb)",
     )
     of_settings(cases, STORE)
     add_columns(parser)
@@ -137,24 +137,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--db",
         type=Path,
         metavar="X.duckdb",
-        help="where scores go (default: nowhere, only the summary is printed)",
+        help="store the scores in this file (default: only print the summary)",
     )
     add(
         "--result",
         type=Path,
         metavar="PATH",
-        help="also write an .evalset_result.json: a .json file, or a folder",
+        help="also write an .evalset_result.json to this file or folder",
     )
     add(
         "--retry",
         action="store_true",
-        help="landed cases: score again what was not evaluated or in error",
+        help="for landed cases: score again those that were not evaluated or had an error",
     )
     add(
         "--workers",
         type=positive,
         metavar="N",
-        help="processes for deterministic metrics (default: one a processor for large files)",
+        help="number of processes for deterministic metrics (default: one for each processor if files are"
+        " large)",
     )
     add_engine(parser)
     add_selection(parser)
@@ -171,12 +172,10 @@ def run(options: ScoreOptions) -> int:
     from evaltap.evaluator.store.file_type import is_database
 
     if not options.cases:
-        raise InputError("name the CASES to score: files, or a DuckDB file with landed cases")
+        raise InputError("no CASES given; name files, or a DuckDB file with landed cases")
     databases = [path for path in options.cases if is_database(path)]
     if databases and len(options.cases) > 1:
-        raise InputError(
-            f"{databases[0]} is a DuckDB file and was given beside other inputs; score it alone"
-        )
+        raise InputError(f"{databases[0]} is a DuckDB file; score it alone, without other inputs")
     check_engine(options.where, options.one_process_only(), databases)
     with JudgeSession(options.scoring.judges) as judges, collecting_rarely(), switching_often():
         chosen = case_scorer(options.scoring, judges)
@@ -185,7 +184,7 @@ def run(options: ScoreOptions) -> int:
         if options.where.on_ray:
             if options.scoring.references:
                 raise InputError(
-                    "--references: not with --engine ray; join them in one process first"
+                    "--references: does not work with --engine ray; score in one process instead"
                 )
             _check_files(options.cases)
             return _score_files(options, chosen, options.cases)
@@ -211,8 +210,8 @@ def _check_files(paths: Sequence[Path]) -> None:
         if not path.is_file():
             found = "is a folder" if path.is_dir() else "no such file"
             raise InputError(
-                f"{path}: {found}; expected a file with eval cases"
-                " (`evaltap convert` makes one of a data set)"
+                f"{path}: {found}; expected a file with eval cases (`evaltap convert` makes one from a data"
+                " set)"
             )
 
 
@@ -225,8 +224,8 @@ def _score_files(
     """Score eval case files; `bad_lines` are rows of tables that make no case."""
     if options.filtered.choice():
         raise InputError(
-            "--filter, --where: choose among the landed cases of a DuckDB file; --tasks and --items"
-            " choose among those of files"
+            "--filter, --where: only work on the landed cases of a DuckDB file; for files, use --tasks and"
+            " --items"
         )
     if options.where.on_ray:
         scored, verdict = _on_ray(options, chosen.scorer, paths)
@@ -307,9 +306,13 @@ def _score_landed(options: ScoreOptions, chosen: ChosenMetrics, path: Path) -> i
     from evaltap.schemas.text import counted
 
     if options.db not in (None, path):
-        raise InputError(f"--db {options.db}: scores of landed cases go into {path} itself")
+        raise InputError(
+            f"--db {options.db}: scores of landed cases are stored in {path} itself; leave --db out"
+        )
     if options.result:
-        raise InputError("--result: give it with eval case files; `evaltap export` makes one")
+        raise InputError(
+            "--result: only works with eval case files; write one with `evaltap export`"
+        )
     references = options.scoring.read_references()
     with open_store(path, create=False) as store, progress("cases scored") as report:
         keys = options.filtered.keys(store)
@@ -387,15 +390,15 @@ def _bad_input_exit(scored: "FilesScored") -> int:
         print(f"evaltap score: ... and {len(lines) - SHOWN_BAD_LINES:,} more", file=sys.stderr)
     if lines:
         print(
-            f"evaltap score: not an eval case and not scored: {counted(len(lines), 'line')};"
-            " with --db such lines are kept in dead_letters",
+            f"evaltap score: not scored because they are not eval cases: {counted(len(lines), 'line')};"
+            " with --db they are kept in dead_letters",
             file=sys.stderr,
         )
     if scored.repeated_ids:
         print(
             "evaltap score: several cases of one eval set have the same evalId"
-            f" ({', '.join(scored.repeated_ids)}, …); give each its own, repeats"
-            " a `source.run`, or put the turns of a session into one case",
+            f" ({', '.join(scored.repeated_ids)}, …); give each case its own id and repeats a `source.run`,"
+            " or put the turns of a session into one case",
             file=sys.stderr,
         )
     return 2 if lines or scored.repeated_ids else 0
@@ -418,7 +421,7 @@ class _KeptResults:
 
         if target.suffix == ".json" and len(self._results) > 1:
             raise InputError(
-                f"--result {target}: the cases belong to {len(self._results)} eval sets; name a folder"
+                f"--result {target}: the cases belong to {len(self._results)} eval sets; expected a folder"
             )
         for (app_name, eval_set_id), results in self._results.items():
             result = eval_set_result(

@@ -89,11 +89,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "case",
         metavar="CASE",
-        help="the eval id, its beginning, or cut as `evaltap cases` prints it; EVAL_SET/EVAL_ID\n"
-        "where two eval sets have the same",
+        help="the eval id, its beginning, or as `evaltap cases` abbreviates it; EVAL_SET/EVAL_ID if it is"
+        " in two eval sets",
     )
     parser.add_argument(
-        "--app", metavar="NAME", help="of the cases of that name, this application's"
+        "--app",
+        metavar="NAME",
+        help="the case of this application, if several have one of that name",
     )
     add_json(parser)
     parser.set_defaults(run=run, options=ShowOptions)
@@ -121,15 +123,17 @@ def _key(store: "StoreReader", case: str, app: str | None) -> dict[str, Any]:
     found = store.records(f"{NAMES} WHERE {IS_CASE}", {"case": case})
     if not found:
         near = nearest(store, case)
-        raise InputError(f"no case {case!r} in {store.path}; the nearest are: {near}")
+        raise InputError(f"no case {case!r} in {store.path}; similar ids: {near}")
     if app is not None:
         apps = ", ".join(sorted({row["app_name"] for row in found}))
         found = [row for row in found if row["app_name"] == app]
         if not found:
-            raise InputError(f"--app {app}: no case {case!r} of it; it is there of: {apps}")
+            raise InputError(
+                f"--app {app}: has no case {case!r}; these applications have it: {apps}"
+            )
     if len({row["eval_set_id"] for row in found}) > 1:
         names = ", ".join(sorted({f"{row['eval_set_id']}/{row['eval_id']}" for row in found}))
-        raise InputError(f"{len(found)} cases are called {case!r}; name one of: {names}")
+        raise InputError(f"{len(found)} cases match {case!r}; name one of: {names}")
     if len(found) > 1:
         apps = ", ".join(sorted(row["app_name"] for row in found))
         raise InputError(f"{len(found)} applications have a case {case!r}; give --app: {apps}")
@@ -208,7 +212,7 @@ def _lines(data: Row) -> Iterator[_Line]:
         yield _Line("app", visible(data["app_name"]))
     turns = data["turns"]
     if not turns and not data["attempts"]:
-        yield _Line("turns", "not landed here: the case was scored from a file")
+        yield _Line("turns", "none here; the case was scored from a file")
     shown: set[str] = set()
     for number, turn in enumerate(turns, start=1):
         shown.add(turn["invocation_id"])
@@ -285,7 +289,7 @@ def _figures(turn: Row) -> Iterator[str]:
         yield f"{into} tokens in, {out} out"
     if turn["cost_usd"] is not None:
         computed = (turn["capture"] or {}).get("costUsd") == "synthesized"
-        yield f"${turn['cost_usd']:.4f}" + (" by list prices" if computed else "")
+        yield f"${turn['cost_usd']:.4f}" + (" (from list prices)" if computed else "")
 
 
 def _content(turn: Row, indent: int = 2) -> Iterator[_Line]:

@@ -41,25 +41,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap sql 'SELECT tool_name, calls, errors FROM v_tools' --db cases.duckdb --csv\n"
         "  evaltap sql \"FROM latest_turns WHERE status = 'error' LIMIT 10\" --db cases.duckdb --json\n\n"
         "Tables and views: docs/reference/tables.md. The statement can only read, and sees what was\n"
-        "committed when it began; a running `evaltap consume` goes on meanwhile.\n"
-        "exit code: 0 printed, also when there are no rows; 2 bad input"
+        "committed when it started; a running `evaltap consume` is not interrupted.\n"
+        "exit code: 0 printed, even if there are no rows; 2 bad input"
     )
-    parser.add_argument("statement", metavar="SQL", help="one statement in DuckDB's SQL")
+    parser.add_argument("statement", metavar="SQL", help="one statement in DuckDB's SQL dialect")
     of_settings(
         parser.add_argument(
-            "--db", type=Path, required=True, metavar="X.duckdb", help="a DuckDB file of evaltap"
+            "--db", type=Path, required=True, metavar="X.duckdb", help="the store to read"
         ),
         STORE,
     )
     parser.add_argument(
         "--limit", type=positive, default=1_000, metavar="N",
-        help="rows of the table, at most; --json and --csv print all (default: 1000)",
+        help="print at most N rows; --json and --csv print all (default: 1000)",
     )  # fmt: skip
     parser.add_argument(
         "--seconds", type=positive, default=60, metavar="N",
-        help="what the statement may take (default: 60)",
+        help="time limit for the statement (default: 60)",
     )  # fmt: skip
-    parser.add_argument("--csv", action="store_true", help="print CSV with a line of names")
+    parser.add_argument("--csv", action="store_true", help="print CSV with a header line")
     add_json(parser)
     parser.set_defaults(run=run, options=SqlOptions)
 
@@ -71,7 +71,7 @@ def run(options: SqlOptions) -> int:
     from evaltap.evaluator.remote.client import one_statement
 
     if options.json and options.csv:
-        raise InputError("--json, --csv: give one of them")
+        raise InputError("--json, --csv: give only one of them")
     with one_statement(options.db, options.seconds) as reader:
         try:
             _check_single(options.statement)
@@ -90,7 +90,7 @@ def _check_single(statement: str) -> None:
 
     count = len(duckdb.extract_statements(statement))
     if count != 1:
-        raise InputError(f"{count} statements; expected one")
+        raise InputError(f"found {count} statements; expected one")
 
 
 def _print(options: SqlOptions, names: Sequence[str], chunks: "Iterator[Rows]") -> None:

@@ -57,20 +57,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap ui cases.duckdb                            # prints a link and opens it\n"
         "  evaltap ui cases.duckdb --no-open --port 8080\n"
-        "  evaltap ui cases.duckdb --link                     # a new link for the page that runs\n"
+        "  evaltap ui cases.duckdb --link                     # a new link to the running page\n"
         "  evaltap ui cases.duckdb --invite reviewer --name ann\n"
         "  evaltap ui cases.duckdb --host 0.0.0.0 --allow-host evals.example.com \\\n"
         "      --tls-cert cert.pem --tls-key key.pem\n\n"
-        "Only this machine can reach the page unless --host says otherwise. A link logs in once, within\n"
-        "ten minutes (an invitation within three days); its code is in the fragment, so no server logs it.\n"
-        "X.duckdb.page.json says where the page runs: --link and --invite give links for that address.\n"
-        "A proxy names people in --user-header; what it says counts only from --behind-proxy and with the\n"
-        "secret, and only for names on the list: --invite and the page's settings put people on it.\n"
-        "Roles: viewer reads, reviewer also reviews and exports, admin also invites. Who is logged in is\n"
-        "kept in the user's state folder, never in the DuckDB file. In containers EVALTAP_UI_TOKEN_FILE\n"
-        "names a file with a code of 32 characters or more that logs in as often as needed.\n"
-        "Until it ends, commands that read the file ask this process for it, and those that write to it\n"
-        "(score, consume) cannot; evaltap consume --ui shows a file while it is written.\n"
+        "Access\n"
+        "  Only this machine can reach the page, unless --host is given. A link logs in once, within ten\n"
+        "  minutes (an invitation: within three days). Its code is in the fragment, so no server logs"
+        " it.\n"
+        "  X.duckdb.page.json records where the page runs; --link and --invite make links to that"
+        " address.\n"
+        "  Roles: viewer reads, reviewer also reviews and exports, admin also invites. Logins are kept in"
+        " the\n"
+        "  user's state folder, never in the DuckDB file.\n"
+        "Behind a proxy\n"
+        "  The proxy names the user in --user-header. evaltap trusts it only from --behind-proxy and with"
+        " the\n"
+        "  secret, and only for people on the list; add them with --invite or in the page's settings.\n"
+        "Containers\n"
+        "  EVALTAP_UI_TOKEN_FILE names a file with a code of 32 or more characters, which can log in any\n"
+        "  number of times.\n"
+        "While the page runs, commands that only read the file read it through this process; commands"
+        " that\n"
+        "write to it (score, consume) cannot run. To watch a file while it is written, use\n"
+        "`evaltap consume --ui`.\n"
         "exit code: 0 ended by a signal; 2 bad input"
     )
     add_database(parser)
@@ -79,17 +89,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--port", type=int, default=PORT, help=f"port to listen on (default: {PORT})")
     add(
         "--allow-host", action="append", default=[], metavar="NAME",
-        help="a name that people may use for the page, besides the address",
+        help="a host name under which the page may be opened, besides its address",
     )  # fmt: skip
-    add("--tls-cert", type=Path, metavar="FILE", help="serve https: certificates, PEM")
-    add("--tls-key", type=Path, metavar="FILE", help="... and their private key, PEM")
+    add(
+        "--tls-cert",
+        type=Path,
+        metavar="FILE",
+        help="serve HTTPS with this certificate chain (PEM)",
+    )
+    add("--tls-key", type=Path, metavar="FILE", help="... and its private key (PEM)")
     add(
         "--insecure-http", action="store_true",
-        help="let other machines in without TLS: on a network where you trust everybody",
+        help="let other machines connect without TLS; only on a trusted network",
     )  # fmt: skip
     add(
         "--socket", type=Path, metavar="FILE",
-        help="listen on this Unix socket instead, for a proxy or `ssh -L PORT:FILE`",
+        help="listen on this Unix socket instead of a port, for a proxy or `ssh -L PORT:FILE`",
     )  # fmt: skip
     add_proxy(parser)
     add(
@@ -97,8 +112,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="hide questions, answers, arguments and reasons from viewers",
     )  # fmt: skip
     add_given_references(parser)
-    add("--link", action="store_true", help="print a new link for the page that runs, and end")
-    add("--invite", choices=ROLES, help="print a link for a colleague with this role, and end")
+    add("--link", action="store_true", help="print a new link to the running page, and exit")
+    add(
+        "--invite",
+        choices=ROLES,
+        help="print an invitation link for a colleague with this role, and exit",
+    )
     add("--name", default="", help="the colleague's name, or your own in reviews")
     add_sets(parser)
     add("--no-open", dest="open", action="store_false", help="print the link without opening it")
@@ -111,16 +130,16 @@ def add_proxy(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--behind-proxy", action="append", default=[], metavar="CIDR",
-        help="a proxy connects from this address or network and says who asks; `unix` for --socket; may be"
+        help="trust a proxy at this address or network to name the user; `unix` for --socket; may be"
         " repeated",
     )  # fmt: skip
     add(
         "--user-header", default="X-Forwarded-Email", metavar="NAME",
-        help="the header in which the proxy names a person (default: X-Forwarded-Email)",
+        help="the header in which the proxy names the user (default: X-Forwarded-Email)",
     )  # fmt: skip
     add(
         "--proxy-secret-file", type=Path, metavar="FILE",
-        help="what the proxy sends as X-Evaltap-Proxy-Secret: 32 characters or more",
+        help="a file with the secret that the proxy sends as X-Evaltap-Proxy-Secret, 32 characters or more",
     )  # fmt: skip
 
 
@@ -137,7 +156,7 @@ def run(options: UiOptions) -> int:
     access = Access(state_folder(options.db))
     if options.invite:
         if not options.name:
-            raise InputError("--invite: whom? add --name NAME")
+            raise InputError("--invite: no name given; add --name NAME")
         person = Person(options.name, options.invite)
         access.enrol(person)
         _print(options, _running(options, access), access.invite(person, INVITATION_SECONDS))
@@ -197,17 +216,17 @@ def _check(options: UiOptions) -> None:
 
     if not options.db.exists():
         raise InputError(
-            f"{options.db}: no such file; `evaltap consume` and `evaltap score --db` make one"
+            f"{options.db}: no such file; make one with `evaltap consume` or `evaltap score --db`"
         )
     if (options.tls_cert is None) != (options.tls_key is None):
-        raise InputError("--tls-cert and --tls-key go together; give both")
+        raise InputError("--tls-cert and --tls-key: one is missing; give both")
     if options.behind_proxy and options.proxy_secret_file is None:
         raise InputError(
-            "--behind-proxy: anyone at that address could be anyone; add --proxy-secret-file with what the"
-            f" proxy sends as {SECRET_HEADER}"
+            "--behind-proxy: any program at that address could claim to be any user; add"
+            f" --proxy-secret-file with the secret that the proxy sends as {SECRET_HEADER}"
         )
     if options.proxy_secret_file is not None and not options.behind_proxy:
-        raise InputError("--proxy-secret-file: where is the proxy? add --behind-proxy CIDR")
+        raise InputError("--proxy-secret-file: no proxy address given; add --behind-proxy CIDR")
     safe = options.insecure_http or options.tls_cert or options.behind_proxy or options.socket
     if is_loopback(options.host) or safe:
         return
@@ -226,8 +245,8 @@ def _proxy(options: UiOptions, access: "Access") -> "Proxy | None":
     proxy = proxy_of(options.behind_proxy, options.user_header, options.proxy_secret_file)
     if not access.people():
         print(
-            "evaltap ui: nobody is on the list of people yet: `evaltap ui X.duckdb --invite ROLE --name"
-            f" NAME` adds whom the proxy names in {options.user_header}",
+            "evaltap ui: the list of people is empty, so nobody can log in; add people under the name that"
+            f" the proxy sends in {options.user_header}: `evaltap ui X.duckdb --invite ROLE --name NAME`",
             file=sys.stderr,
         )
     return proxy
@@ -258,7 +277,7 @@ def _running(options: UiOptions, access: "Access") -> str:
     if address := running_address(options.db):
         return address
     print(
-        f"evaltap ui: no page of {options.db} runs; the link works once one does at this address",
+        f"evaltap ui: no page is running for {options.db}; the link works once one runs at this address",
         file=sys.stderr,
     )
     return _site(options, access).address
@@ -274,7 +293,7 @@ def _print(options: UiOptions, address: str, code: str) -> None:
     print(f"evaltap ui: {link}", flush=True)
     if options.insecure_http and not is_loopback(options.host):
         print(
-            "evaltap ui: --insecure-http: whoever is on this network can read what the page sends",
+            "evaltap ui: --insecure-http: anyone on this network can read what the page sends",
             file=sys.stderr,
         )
     if options.open and not (options.link or options.invite):

@@ -46,23 +46,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap up                                   # agent.log.db, cases.duckdb\n"
         "  evaltap up --metrics metrics.json --port 4319\n"
         "  evaltap up --metrics metrics.json --references golden.evalset.json\n\n"
-        "Prints a link to the page and the lines that make an agent record. It serves this machine only;\n"
-        "`collect`, `consume` and `ui` are its parts, for other machines and more options. SIGTERM ends the\n"
-        "receiver, then lands and scores what came last, then ends the page; what could not land in time\n"
-        "waits on the log.\n"
-        "exit code: 0 ended by a signal; 2 bad input; 3 not all is on the log"
+        "Prints a link to the page and the settings that make an agent record. It serves this machine"
+        " only;\n"
+        "for other machines and more options use its parts: `collect`, `consume` and `ui`. On SIGTERM it"
+        " stops\n"
+        "receiving, lands and scores the rest, then stops the page; turns that could not land in time stay"
+        " on\n"
+        "the log.\n"
+        "exit code: 0 stopped by a signal; 2 bad input; 3 some turns did not reach the log"
     )
     add = parser.add_argument
     log = add(
         "--log",
         default="agent.log.db",
         metavar="LOG",
-        help="the log between (default: agent.log.db)",
+        help="the log between receiver and consumer (default: agent.log.db)",
     )
     of_settings(log, "EVALTAP_LOG")
     store = add(
         "--db", type=Path, default=Path(STORE_FILE), metavar="X.duckdb",
-        help=f"where cases and scores go (default: {STORE_FILE})",
+        help=f"the DuckDB file for cases and scores (default: {STORE_FILE})",
     )  # fmt: skip
     of_settings(store, STORE)
     metrics = add(
@@ -70,10 +73,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     of_settings(metrics, "EVALTAP_METRICS")
     add_given_references(parser)
-    add("--port", type=int, default=4318, help="port that receives OTLP over HTTP (default: 4318)")
+    add(
+        "--port",
+        type=int,
+        default=4318,
+        help="the port that receives OTLP over HTTP (default: 4318)",
+    )
     add(
         "--ui", default=ADDRESS, metavar="HOST:PORT",
-        help=f"where the page is, on this machine (default: {ADDRESS})",
+        help=f"the page's address on this machine (default: {ADDRESS})",
     )  # fmt: skip
     add_sets(parser)
     parser.set_defaults(run=run, options=UpOptions)
@@ -85,7 +93,8 @@ def run(options: UpOptions) -> int:
 
     if not isinstance(parse_log_location(options.log), Path):
         raise InputError(
-            f"--log {options.log}: expected a file; topics have `evaltap collect` and `evaltap consume --ui`"
+            f"--log {options.log}: expected a file; for topics, use `evaltap collect` and `evaltap consume"
+            " --ui`"
         )
     consuming = _consuming(options)
     early = threading.Event()
@@ -127,13 +136,17 @@ def _exports(port: int) -> Sequence[str]:
 
 
 def _tell(lines: Sequence[str], options: UpOptions) -> None:
-    print("evaltap up: in the shell of an agent that is traced with OpenTelemetry:", flush=True)
+    print("evaltap up: for an agent instrumented with OpenTelemetry, set in its shell:", flush=True)
     for line in lines:
         print(f"  {line}", flush=True)
-    print(f"evaltap up: any other agent: evaltap.recorder.Recorder({options.log!r})", flush=True)
+    print(
+        f"evaltap up: for any other agent, use evaltap.recorder.Recorder({options.log!r})",
+        flush=True,
+    )
     if options.metrics is None:
         print(
-            "evaltap up: no --metrics: turns land without verdicts (`evaltap init` writes a file)"
+            "evaltap up: no --metrics given, so turns land without verdicts (`evaltap init` writes a"
+            " metrics file)"
         )
 
 

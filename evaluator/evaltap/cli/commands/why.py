@@ -36,12 +36,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap why cases.duckdb session-42 --log agent.log.db\n"
         "  evaltap why cases.duckdb --filter 'status:not_evaluated,unscored tool:refund'\n\n"
         "CASE is the eval id, its beginning, or <eval set id>/<eval id>.\n"
-        "exit code: 0 it has a verdict under every metric, 3 it has not, and the output says why"
+        "exit code: 0 the case has a verdict for every metric, 3 it has not, and the output says why"
     )
     add_database(parser)
-    parser.add_argument("case", nargs="?", metavar="CASE")
+    parser.add_argument("case", nargs="?", metavar="CASE", help="the case to explain")
     log = parser.add_argument(
-        "--log", metavar="LOG", help="a log to look for it: a file, or kafka://host:port/topic"
+        "--log", metavar="LOG", help="also search this log: a file, or kafka://host:port/topic"
     )
     of_settings(log, "EVALTAP_LOG")
     add_filter(parser)
@@ -55,7 +55,7 @@ def run(options: WhyOptions) -> int:
     from evaltap.evaluator.maintenance.why import why
 
     if (options.case is None) == (not options.chosen.choice()):
-        raise InputError("name a CASE, or choose cases by --filter or --where; one of the two")
+        raise InputError("expected either a CASE or a choice of cases with --filter or --where")
     log = parse_log_location(options.log) if options.log else None
     with open_stores([options.db]) as store:
         if options.case is not None:

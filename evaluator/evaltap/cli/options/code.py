@@ -20,8 +20,8 @@ def add_allow_code(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-code",
         action="store_true",
-        help="run the commands, functions and DeepEval classes that the metrics name: for files that you"
-        f" trust as you trust a program (default: {VARIABLE}, or refuse such metrics)",
+        help="run the commands, functions and DeepEval classes that the metrics name; only for files that"
+        f" you trust as you would a program (default: {VARIABLE}, or refuse such metrics)",
     )
 
 
@@ -38,7 +38,7 @@ def check_code(metrics: "Iterable[EvalMetric]", place: object, *, allowed: bool)
         evaluator = metric.evaluator_name or metric.metric_name
         if evaluator in RUN_CODE:
             raise InputError(
-                f"{place}: metric {metric.metric_name!r} runs code ({evaluator}); look at what it names, and"
+                f"{place}: metric {metric.metric_name!r} runs code ({evaluator}); check what it names, then"
                 f" allow it with --allow-code ({VARIABLE}=1)"
             )
 

@@ -27,7 +27,8 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FIELD=COLUMN",
-        help="data sets: which column holds a part of a case (default: by the names that tools use)",
+        help="for data sets: the column that holds a part of a case (default: found by the usual column"
+        " names)",
     )
 
 
@@ -38,7 +39,7 @@ def add_database(parser: argparse.ArgumentParser) -> None:
             "db",
             type=Path,
             metavar="X.duckdb",
-            help="a DuckDB file of evaltap (default: the store of evaltap.toml, or ./cases.duckdb)",
+            help="the store to read (default: the one in evaltap.toml, or ./cases.duckdb)",
         ),
         STORE,
     )
@@ -52,8 +53,8 @@ def add_databases(parser: argparse.ArgumentParser) -> None:
             nargs="+",
             type=Path,
             metavar="X.duckdb",
-            help="a DuckDB file of evaltap, or the files of consumers with --partitions, read as one"
-            " (default: the store of evaltap.toml, or ./cases.duckdb)",
+            help="the store to read; several files, one for each consumer with --partitions, are read as"
+            " one (default: the one in evaltap.toml, or ./cases.duckdb)",
         ),
         STORE,
     )

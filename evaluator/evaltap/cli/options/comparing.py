@@ -50,45 +50,46 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("what counts as worse").add_argument
     add(
         "--alpha", type=level, default=0.02, metavar="SHARE",
-        help="how often equal runs may be called worse (default: 0.02)",
+        help="false-alarm rate: how often equal runs may be called worse (default: 0.02)",
     )  # fmt: skip
     add(
         "--margin", type=share, default=0.0, metavar="SHARE",
-        help="a drop of the pass rate up to this is no regression; 0.05 is 5 points (default: 0)",
+        help="tolerate a drop of the pass rate up to this; 0.05 is 5 percentage points (default: 0)",
     )  # fmt: skip
     add(
         "--max-drop", type=share, metavar="SHARE",
-        help="ask for proof that it is harmless: 0 only when the 95 %% interval of the drop ends below"
-        " this, else 3",
+        help="require evidence that the drop is smaller than this: exit code 0 only when its 95 %%"
+        " interval ends below it, otherwise 3",
     )  # fmt: skip
     add(
         "--min-pass-rate", type=share, metavar="SHARE",
-        help="1 when the 95 %% interval of head's pass rate is below this, 3 when it is on both sides",
+        help="exit code 1 when the 95 %% interval of HEAD's pass rate is below this, 3 when the interval"
+        " contains it",
     )  # fmt: skip
     add(
         "--max-cost-ratio", type=ratio, metavar="RATIO",
-        help="1 when head costs more than so many times base, by its 95 %% interval",
+        help="exit code 1 when HEAD costs more than this many times what BASE costs, by the 95 %% interval",
     )  # fmt: skip
     add(
         "--max-latency-ratio", type=ratio, metavar="RATIO",
-        help="1 when head takes more than so many times base, by its 95 %% interval",
+        help="exit code 1 when HEAD takes more than this many times as long as BASE, by the 95 %% interval",
     )  # fmt: skip
     add(
         "--fail-on-metrics", type=names, default=[], metavar="NAME,...",
-        help="the metrics that decide (default: all that pass or fail)",
+        help="the metrics that decide the exit code (default: all that pass or fail)",
     )  # fmt: skip
     add(
         "--across-metrics", action="store_true",
-        help="compare a metric although its definition or its evaluator's version changed",
+        help="compare a metric even if its definition or its evaluator's version changed",
     )  # fmt: skip
     add(
         "--by", type=names, default=[], metavar="NAME,...",
-        help="also compare within slices, for information: app, eval_set, tool, tool_path, language; of"
-        " traffic what `evaltap estimate --by` knows, without times",
+        help="also compare within slices, for information only: app, eval_set, tool, tool_path, language;"
+        " for live traffic the names of `evaltap estimate --by` except times",
     )  # fmt: skip
     add(
         "--pair-by-id", action="store_true",
-        help="pair cases by eval id alone, whatever their app and eval set are called",
+        help="pair cases by eval id alone, ignoring app and eval set",
     )  # fmt: skip
 
 

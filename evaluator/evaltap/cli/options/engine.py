@@ -70,36 +70,34 @@ class LiveEngineOptions:
     def check(self, *, scores: bool) -> None:
         """Raise InputError for options that do not go together."""
         if self.engine == "ray" and not scores:
-            raise InputError("--engine ray: nothing is scored without --metrics; add it")
+            raise InputError("--engine ray: nothing to score without --metrics; add it")
         given = {"--ray-address": self.ray_address, "--ray-workers": self.ray_workers}
         for name, value in given.items():
             if self.engine != "ray" and value is not None:
-                raise InputError(f"{name}: goes with --engine ray")
+                raise InputError(f"{name}: only works with --engine ray; add it")
 
 
 def add_live_engine(parser: argparse.ArgumentParser) -> None:
     """Add what chooses where landed cases are scored."""
-    add = _add_ray(
-        parser, "ray: a Ray cluster, for metrics that are dear (judges, models, commands)"
-    )
+    add = _add_ray(parser, "ray: a Ray cluster, for expensive metrics (judges, models, commands)")
     add(
         "--ray-workers",
         type=positive,
         metavar="N",
-        help="processes that score, each with --concurrency judged cases under way (default: one a"
-        " processor of the cluster)",
+        help="number of scoring processes, each with --concurrency judged cases in flight (default: one"
+        " for each processor of the cluster)",
     )
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
     """Add what chooses where the cases of files are scored."""
-    add = _add_ray(parser, "ray: a Ray cluster, for big batches of JSON Lines and Parquet")
+    add = _add_ray(parser, "ray: a Ray cluster, for large batches of JSON Lines and Parquet")
     add(
         "--out",
         type=Path,
         metavar="DIR",
-        help="with --engine ray: where the results go as Parquet files, a folder that every node sees"
-        " (default: X.parquet beside --db X.duckdb)",
+        help="with --engine ray: a folder for the Parquet results that every node can reach (default:"
+        " X.parquet beside --db X.duckdb)",
     )
 
 
@@ -111,7 +109,7 @@ def _add_ray(parser: argparse.ArgumentParser, ray: str) -> "Callable[..., argpar
     add(
         "--ray-address",
         metavar="ADDRESS",
-        help="the cluster's address, or auto (default: RAY_ADDRESS, or a cluster that is started here)",
+        help="the cluster's address, or auto (default: RAY_ADDRESS, or start a cluster on this machine)",
     )
     return add
 
@@ -126,12 +124,12 @@ def check_engine(
     if not options.on_ray:
         for name, value in (("--ray-address", options.ray_address), ("--out", options.out)):
             if value is not None:
-                raise InputError(f"{name}: goes with --engine ray")
+                raise InputError(f"{name}: only works with --engine ray; add it")
         return
     if databases:
         raise InputError(
-            f"--engine ray scores files; {databases[0]} is a DuckDB file: score it without, or"
-            " `evaltap export` its cases"
+            f"--engine ray scores files, and {databases[0]} is a DuckDB file; leave --engine ray out, or"
+            " write its cases to a file with `evaltap export`"
         )
     given = [
         *one_process_only,
@@ -139,11 +137,13 @@ def check_engine(
     ]
     if given:
         raise InputError(
-            f"{given[0]}: holds for one process and cannot be kept on many nodes; leave it out, or"
+            f"{given[0]}: a limit of one process, which cannot be enforced across nodes; leave it out, or"
             " score without --engine ray"
         )
     if options.out is None and options.db is None:
-        raise InputError("--engine ray writes Parquet files; say where with --out DIR or --db")
+        raise InputError(
+            "--engine ray writes Parquet files; name a folder with --out DIR, or give --db"
+        )
 
 
 @dataclass(frozen=True, slots=True)

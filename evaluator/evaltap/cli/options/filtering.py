@@ -67,8 +67,8 @@ class FilterOptions:
 def add_filter(parser: argparse.ArgumentParser, *, positional: bool = False) -> None:
     """Add the filter, as an argument or an option, and `--where`."""
     about = (
-        "which cases: words and field:value terms, as 'tool:refund status:failed -feedback:up since:7d'"
-        " (`evaltap cases --help` lists the fields)"
+        "choose cases by words and field:value terms, e.g. 'tool:refund status:failed -feedback:up"
+        " since:7d' (`evaltap cases --help` lists the fields)"
     )
     if positional:
         parser.add_argument("filter", nargs="*", default=[], metavar="FILTER", help=about)
@@ -78,5 +78,5 @@ def add_filter(parser: argparse.ArgumentParser, *, positional: bool = False) -> 
         "--where",
         default="",
         metavar="SQL",
-        help="cases of which a turn meets an SQL condition over the view curation_turns",
+        help="choose cases with a turn that meets this SQL condition on the view curation_turns",
     )

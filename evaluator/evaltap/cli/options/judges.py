@@ -73,20 +73,30 @@ def add_judging(parser: argparse.ArgumentParser) -> None:
         "--judge-cache",
         metavar="PATH",
         default="",
-        help="file that keeps answers that were paid for, or 'off' (default: EVALTAP_JUDGE_CACHE,"
-        " or evaltap/judge-cache.db in the user's cache folder)",
+        help="file that caches judges' answers, or 'off' (default: EVALTAP_JUDGE_CACHE, or"
+        " evaltap/judge-cache.db in the user's cache folder)",
     )
-    add("--budget-usd", type=amount, metavar="USD", help="ask judges for at most this much")
-    add("--budget-tokens", type=positive, metavar="N", help="... this many tokens, both ways")
-    add("--budget-calls", type=positive, metavar="N", help="... this many requests")
-    add("--judge-concurrency", type=positive, metavar="N", help="requests to one judge at a time")
-    add("--judge-rpm", type=positive, metavar="N", help="requests to one judge in a minute")
-    add("--judge-tpm", type=positive, metavar="N", help="tokens of one judge in a minute")
+    add(
+        "--budget-usd",
+        type=amount,
+        metavar="USD",
+        help="set a budget: spend at most this much on judges",
+    )
+    add(
+        "--budget-tokens",
+        type=positive,
+        metavar="N",
+        help="... use at most this many tokens, input and output",
+    )
+    add("--budget-calls", type=positive, metavar="N", help="... send at most this many requests")
+    add("--judge-concurrency", type=positive, metavar="N", help="concurrent requests to one judge")
+    add("--judge-rpm", type=positive, metavar="N", help="requests to one judge per minute")
+    add("--judge-tpm", type=positive, metavar="N", help="tokens to and from one judge per minute")
     add(
         "--allow-variables",
         action="store_true",
-        help="trust the metrics file with the environment: expand $NAME in its baseURL and modelName, and"
-        " any variable in its apiKey (default: only names of keys, only in apiKey)",
+        help="let the metrics file read the environment: expand $NAME in its baseURL and modelName, and"
+        " any variable in its apiKey (default: only variables named like keys, only in apiKey)",
     )
 
 
@@ -185,8 +195,8 @@ class JudgeSession:
         if self._cache is not None:
             if self._cache.problem:
                 print(
-                    f"evaltap {self.options.command}: judge cache {self._cache.path} was not used to"
-                    f" the end: {self._cache.problem}",
+                    f"evaltap {self.options.command}: judge cache {self._cache.path} was switched off"
+                    f" during the run: {self._cache.problem}",
                     file=sys.stderr,
                 )
             self._cache.close()
@@ -197,8 +207,8 @@ class JudgeSession:
         spent = budget.spent
         usd = f"{spent.usd:.6f} USD, " if budget.limits.usd is not None else ""
         print(
-            f"evaltap {self.options.command}: the budget for judges is spent"
-            f" ({usd}{spent.tokens:,} tokens, {spent.calls:,} calls); what was not judged says so, and"
-            " is judged when you run it again with more (landed cases: with --retry)",
+            f"evaltap {self.options.command}: the judge budget is spent ({usd}{spent.tokens:,} tokens,"
+            f" {spent.calls:,} calls); the remaining cases were not evaluated; run it again with a larger"
+            " budget to judge them (landed cases: with --retry)",
             file=sys.stderr,
         )

@@ -48,8 +48,8 @@ def add_monitor(parser: argparse.ArgumentParser) -> None:
         "--monitor",
         type=Path,
         metavar="monitor.json",
-        help="score and watch by these rules, and keep alarms in the DuckDB file (`evaltap monitor alerts`"
-        " lists them)",
+        help="score and watch live traffic by these rules, and store alarms in the DuckDB file (`evaltap"
+        " monitor alerts` lists them)",
     )
 
 
@@ -60,8 +60,8 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
         "--metrics-port",
         type=address,
         metavar="HOST:PORT",
-        help="answer probes on /healthz and /readyz, and Prometheus on /metrics (a port alone: this machine"
-        " only; default: off)",
+        help="serve /healthz and /readyz for probes and /metrics for Prometheus (a port alone: this"
+        " machine only; default: off)",
     )
 
 
@@ -71,14 +71,15 @@ def add_scores_otlp(parser: argparse.ArgumentParser) -> None:
         "--scores-otlp",
         "--otlp-scores",
         metavar="URL",
-        help="send each score of a turn as an OpenTelemetry event gen_ai.evaluation.result, and figures each"
-        " minute, to an OTLP endpoint, as http://collector:4318 (headers: OTEL_EXPORTER_OTLP_HEADERS)",
+        help="send each score of a turn as an OpenTelemetry event gen_ai.evaluation.result, and metrics"
+        " every minute, to an OTLP endpoint, e.g. http://collector:4318 (headers:"
+        " OTEL_EXPORTER_OTLP_HEADERS)",
     )
     parser.add_argument(
         "--explanations",
         action="store_true",
-        help="with --scores-otlp: send the reasons of metrics and judges, too, redacted; they quote what was"
-        " said",
+        help="with --scores-otlp: also send the reasons of metrics and judges, redacted; they quote"
+        " conversations",
     )
 
 
@@ -87,7 +88,7 @@ def otlp_outboxes(
 ) -> "list[Outbox]":
     """Return the outbox of scores for an OTLP endpoint, none without one."""
     if endpoint is None and explanations:
-        raise InputError("--explanations: goes with --scores-otlp; add it")
+        raise InputError("--explanations: only works with --scores-otlp; add it")
     if endpoint is None:
         return []
     from evaltap.evaluator.live.otlp import OtlpWriter, otlp_scores
@@ -123,7 +124,7 @@ def address(text: str) -> tuple[str, int]:
     found = host_and_port(text)
     if found is None:
         raise argparse.ArgumentTypeError(
-            f"'{text}' is no address; expected HOST:PORT, as 127.0.0.1:9464"
+            f"'{text}' is not an address; expected HOST:PORT, e.g. 127.0.0.1:9464"
         )
     return found
 
@@ -272,7 +273,7 @@ def check_receivers(
         place = f"{path}: alerts[{number}] ({settings.type})"
         if settings.type == "command" and not code_allowed(given=allow_code):
             raise InputError(
-                f"{place}: runs a program; look at what it names, and allow it with --allow-code"
+                f"{place}: runs a program; check what it names, then allow it with --allow-code"
             )
         name = settings.name or f"{settings.type}-{number}"
         found.append(make_receiver(settings, place, os.environ, name=name))

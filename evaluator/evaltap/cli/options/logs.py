@@ -40,11 +40,13 @@ def open_source(
 
 def _check_partitions(log: str, location: LogLocation) -> None:
     if not isinstance(location, KafkaLocation):
-        raise InputError(f"--partitions: {log} is a local log, which has none; leave it out")
+        raise InputError(
+            f"--partitions: {log} is a local log, which has no partitions; leave the option out"
+        )
     if location.format == OTLP:
         raise InputError(
-            "--partitions: the spans of a trace may be on any partition of raw OTLP topics; one consumer"
-            " reads them all"
+            "--partitions: not for raw OTLP topics, where the spans of a trace may be on any partition;"
+            " let one consumer read them all"
         )
 
 
@@ -98,9 +100,9 @@ def report_telemetry(source: "CaseSource") -> None:
     print(
         f"telemetry: {counts.messages:,} messages ({counts.metrics_skipped:,} of metrics skipped,"
         f" {counts.undecodable:,} undecodable), {counts.traces_read:,} traces read"
-        f" ({waiting.traces_timed_out:,} timed out, {waiting.traces_evicted:,} evicted),"
-        f" {counts.turns:,} turns, {counts.revisions:,} revised{dropped};"
-        f" {source.open_traces:,} traces may still grow and are read again by the next process",
+        f" ({waiting.traces_timed_out:,} timed out, {waiting.traces_evicted:,} evicted), {counts.turns:,}"
+        f" turns, {counts.revisions:,} revised{dropped}; {source.open_traces:,} traces are still open and"
+        " will be read again by the next process",
         file=sys.stderr,
     )
 
@@ -117,7 +119,11 @@ def tell_where_it_begins(
     for partition, (start, end) in source.bounds().items():
         begins = end if begin == "now" else start
         if partition not in known and begins > 1:
-            why = "behind the newest" if begin == "now" else "what was before it is trimmed"
+            why = (
+                "after the newest record (--from now)"
+                if begin == "now"
+                else "older records were trimmed"
+            )
             print(
                 f"evaltap {command}: {store.path} is new to this log and begins at record"
                 f" {begins:,}: {why}",

@@ -31,7 +31,7 @@ def add_page(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=ADDRESS,
         metavar="HOST:PORT",
-        help=f"show what lands in the browser meanwhile, for this machine only (default: {ADDRESS})",
+        help=f"also show in the browser what lands, for this machine only (default: {ADDRESS})",
     )
     add_sets(parser)
 
@@ -40,7 +40,7 @@ def add_sets(parser: argparse.ArgumentParser) -> None:
     """Add `--set`."""
     parser.add_argument(
         "--set", dest="sets", action="append", default=[], type=Path, metavar="SET",
-        help="an eval set that the page compares traffic with, and adds cases to; may be repeated",
+        help="an eval set that the page compares traffic with and adds cases to; may be repeated",
     )  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def _address(text: str) -> tuple[str, int]:
     found = host_and_port(text)
     if found is None or not is_loopback(found[0]):
         raise InputError(
-            f"--ui {text}: expected an address of this machine, as {ADDRESS}; others see the page through"
-            " `evaltap ui --host`, or a proxy on this machine"
+            f"--ui {text}: expected an address of this machine, e.g. {ADDRESS}; for other machines, use"
+            " `evaltap ui --host` or a proxy on this machine"
         )
     return found

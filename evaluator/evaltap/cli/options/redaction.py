@@ -79,8 +79,8 @@ def add_redact(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--redact",
         action="store_true",
-        help="replace keys, mail addresses, phone, card and account numbers by pseudonyms, as a recorder"
-        " does before it writes: for files that were scored",
+        help="replace keys, mail addresses, phone, card and account numbers with pseudonyms, as a recorder"
+        " does; for scored files that were never redacted",
     )
 
 

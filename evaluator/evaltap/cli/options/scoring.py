@@ -70,8 +70,8 @@ def add_join(parser: argparse.ArgumentParser) -> None:
         "--join",
         choices=("auto", "eval_id", "user_text"),
         default="auto",
-        help="how a case finds its reference: by eval id, by what the user said, or auto: by eval id where"
-        " one fits, else by user text (default: auto)",
+        help="how a case finds its reference: by eval id, by what the user said (user_text), or auto: by"
+        " eval id if one matches, otherwise by user text (default: auto)",
     )
 
 
@@ -81,7 +81,7 @@ def add_given_references(parser: argparse.ArgumentParser) -> None:
         "--references",
         type=Path,
         metavar="R.evalset.json",
-        help="expected turns of landed cases, as they were given for scoring",
+        help="the references that the landed cases were scored against",
     )
     of_settings(references, "EVALTAP_REFERENCES")
     add_join(parser)
@@ -129,7 +129,7 @@ def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required:
         "--references",
         type=Path,
         metavar="R.evalset.json",
-        help="expected turns for recorded cases, landed or in files",
+        help="references (expected turns) for recorded cases, landed or in files",
     )
     of_settings(references, "EVALTAP_REFERENCES")
     add_join(parser)
@@ -137,15 +137,15 @@ def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required:
         "--placeholders",
         choices=("auto", "peer"),
         default="auto",
-        help="where nothing is expected of a turn: auto: metrics that compare are not evaluated on what"
-        " evaltap recorded, and compare files of tRPC-Agent-Go's with nothing, as that project does; peer:"
-        " the latter always (default: auto)",
+        help="what a metric that compares does with a turn that has no reference; auto: cases that evaltap"
+        " recorded are not evaluated, cases of tRPC-Agent-Go are compared with an empty turn, as that"
+        " project does; peer: always compare with an empty turn (default: auto)",
     )
     add(
         "--unknown-metrics",
         choices=("error", "skip"),
         default="error",
-        help="what to do with a metric that no evaluator is installed for (default: error)",
+        help="what to do with a metric whose evaluator is not installed (default: error)",
     )
     add(
         "--cost-class",
@@ -159,7 +159,7 @@ def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required:
         type=positive,
         default=8,
         metavar="N",
-        help="judged cases under way at a time (default: 8)",
+        help="how many cases to judge at a time (default: 8)",
     )
     add(
         "--threshold",
@@ -167,14 +167,14 @@ def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required:
         action="append",
         default=[],
         metavar="METRIC=X",
-        help="take the place of a metric's threshold; may be repeated (default: EVALTAP_THRESHOLDS,"
-        " as METRIC=X,METRIC=X, or the metrics file)",
+        help="override a metric's threshold; may be repeated (default: EVALTAP_THRESHOLDS, as"
+        " METRIC=X,METRIC=X, or the metrics file)",
     )
     add(
         "--case-seconds",
         type=seconds,
         metavar="SECONDS",
-        help="how long a case may take under a metric that asks no judge; more is an error of that case"
+        help="time limit for a case under a metric without a judge; beyond it the case gets an error"
         " (default: EVALTAP_CASE_SECONDS, or 60)",
     )
     add_allow_code(parser)
@@ -189,7 +189,7 @@ def case_scorer(options: ScoringOptions, judges: JudgeSession) -> ChosenMetrics:
     assert options.metrics is not None  # commands that score nothing without it ask first
     metrics = read_metrics(options.metrics)
     if not metrics:
-        raise InputError(f"{options.metrics}: holds no metric; add one")
+        raise InputError(f"{options.metrics}: contains no metrics; add at least one")
     check_code(metrics, options.metrics, allowed=options.allow_code)
     metrics = _with_thresholds(metrics, options.threshold)
     require_thresholds(metrics, options.metrics)
@@ -226,11 +226,11 @@ def _of_cost(scorer: "CaseScorer", options: ScoringOptions) -> ChosenMetrics:
     listed = ", ".join(f"{names[i]} ({classes[i]})" for i in left_out)
     if len(left_out) == len(names):
         raise InputError(
-            f"--cost-class {allowed}: leaves no metric to run; found {listed or 'none'}"
+            f"--cost-class {allowed}: no metric has this class; found {listed or 'none'}"
         )
     if left_out:
         print(
-            f"evaltap {options.command}: not run, as --cost-class is {allowed}: {listed}",
+            f"evaltap {options.command}: skipped because of --cost-class {allowed}: {listed}",
             file=sys.stderr,
         )
     kept = [i for i in range(len(names)) if i not in left_out]

@@ -42,14 +42,14 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         "--tasks",
         action="append",
         metavar="GLOB",
-        help="score only cases whose eval id, eval set id or <eval set>/<eval id> fits; with commas"
-        " between several, and may be repeated (default: EVALTAP_TASKS, or all)",
+        help="score only cases whose eval id, eval set id or <eval set>/<eval id> matches; separate"
+        " several with commas, or repeat the option (default: EVALTAP_TASKS, or all)",
     )
     parser.add_argument(
         "--items",
         type=positive,
         metavar="N",
-        help="score at most N cases, the first ones (default: EVALTAP_ITEMS, or all)",
+        help="score only the first N cases (default: EVALTAP_ITEMS, or all)",
     )
 
 
@@ -60,13 +60,13 @@ def report_selection(command: str, selection: "Selection | None") -> None:
     tasks = ",".join(selection.tasks)
     if selection.seen and not selection.taken:
         raise InputError(
-            f"--tasks {tasks}: none of {selection.seen:,} cases fits; the first is"
+            f"--tasks {tasks}: none of {selection.seen:,} cases matches; the first is"
             f" {selection.passed_over}"
         )
     notes = []
     if selection.tasks:
-        notes.append(f"{selection.taken:,} of {selection.seen:,} cases fit --tasks {tasks}")
+        notes.append(f"{selection.taken:,} of {selection.seen:,} cases match --tasks {tasks}")
     if selection.full:
-        notes.append(f"no more than {selection.items:,} were scored (--items)")
+        notes.append(f"stopped after {selection.items:,} (--items)")
     if notes:
         print(f"evaltap {command}: {'; '.join(notes)}", file=sys.stderr)

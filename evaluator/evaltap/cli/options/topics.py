@@ -27,7 +27,7 @@ _WHERE = "a topic of the log's cluster, or kafka://host:port/topic"
 def add_scores_topic(parser: argparse.ArgumentParser) -> None:
     """Add `--scores-topic`."""
     parser.add_argument(
-        "--scores-topic", metavar="T", help=f"publish each stored score on {_WHERE} (default: off)"
+        "--scores-topic", metavar="T", help=f"publish each stored score to {_WHERE} (default: off)"
     )
 
 
@@ -36,7 +36,7 @@ def add_dlq_topic(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dlq-topic",
         metavar="T",
-        help=f"publish records that could not be read on {_WHERE} (default: off)",
+        help=f"publish records that could not be read to {_WHERE} (default: off)",
     )
 
 
@@ -59,7 +59,7 @@ def _outbox(option: str, place: str, log: str, store: "Store", read: "Reader") -
 
     location = parse_log_location(place if "://" in place else log)
     if not isinstance(location, KafkaLocation) or ("://" in place and len(location.topics) != 1):
-        raise ConfigurationError(f"{option} {place}: names no cluster; expected {_WHERE}")
+        raise ConfigurationError(f"{option} {place}: names no Kafka cluster; expected {_WHERE}")
     topic = location.topics[0] if "://" in place else place
     read_from = parse_log_location(log)
     if (
@@ -68,7 +68,8 @@ def _outbox(option: str, place: str, log: str, store: "Store", read: "Reader") -
         and set(location.brokers) & set(read_from.brokers)
     ):
         raise ConfigurationError(
-            f"{option} {place}: is a topic of --log, and would be read again without end; name another"
+            f"{option} {place}: this topic is part of --log, so its records would be consumed in a loop;"
+            " name another"
         )
     make_topics(location, {topic: 1})
     return Outbox(store, TopicWriter(location, client_id="evaltap-outbox"), topic, read)

@@ -69,21 +69,21 @@ def add_guards(parser: argparse.ArgumentParser) -> None:
         "--fail-on",
         type=fail_on,
         metavar="{failed,error,not_evaluated,never}",
-        help="what makes the exit code other than 0, each including those before it (default:"
-        " EVALTAP_FAIL_ON, or not_evaluated); never: 0 whatever the scores are",
+        help="which verdicts make the exit code nonzero; failed: only failures; error: also errors;"
+        " not_evaluated: also missing evidence; never: none (default: EVALTAP_FAIL_ON, or not_evaluated)",
     )
     add(
         "--allow-agent-errors",
         action="store_true",
-        help="cases whose run failed, never ended or was cut off do not fail the command; they stay"
-        " crashed (default: EVALTAP_ALLOW_AGENT_ERRORS, or they do)",
+        help="do not fail the command because of crashed cases, whose run failed, never ended or was cut"
+        " off (default: EVALTAP_ALLOW_AGENT_ERRORS, or fail)",
     )
     add(
         "--p95-ms",
         type=milliseconds,
         metavar="MS",
-        help="95 of 100 turns must take no longer (a crashed run did), else exit code 1; 3 where"
-        " latencies are missing (default: EVALTAP_P95_MS, or no bound)",
+        help="upper limit for the 95th percentile of turn latency (a crashed run counts as exceeding it);"
+        " exit code 1 above the limit, 3 if latencies are missing (default: EVALTAP_P95_MS, or no limit)",
     )
 
 

@@ -159,8 +159,8 @@ def _client(url: str, headers: Mapping[str, str], place: str, *, private: bool) 
     local = host == "localhost" or _is(host, "is_loopback")
     if not host or parts.scheme not in ("http", "https") or parts.username is not None:
         raise InputError(
-            f"{place}: the address is none, or holds a password; expected https://host/path, and secrets in"
-            " `headers`, as ${NAME}"
+            f"{place}: the address is invalid or contains a password; expected https://host/path, with"
+            " secrets in `headers` as ${NAME}"
         )
     if parts.scheme == "http" and not (local or private):
         raise InputError(
@@ -181,7 +181,9 @@ def _client(url: str, headers: Mapping[str, str], place: str, *, private: bool) 
     try:
         return HttpClient(f"{parts.scheme}://{parts.netloc}", path, given, refuses=refuses)
     except ConfigurationError:
-        raise InputError(f"{place}: the address or a header cannot be used in HTTP") from None
+        raise InputError(
+            f"{place}: the address or a header contains characters that HTTP does not allow"
+        ) from None
 
 
 def _is(address: str, what: str) -> bool:

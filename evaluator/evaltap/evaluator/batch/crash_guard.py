@@ -66,8 +66,8 @@ class CrashGuard:
         if deaths < DEATHS:
             return None
         return (
-            f"the process died {deaths} times while it scored this case alone; it is not tried again"
-            " in this run (evaltap score --retry tries it anew)"
+            f"the process died {deaths} times while scoring only this case, so this run does not try it"
+            " again (evaltap score --retry does)"
         )
 
     def watched(self, cases: Sequence[Watched], ahead: int = 0) -> Iterator[Watched]:

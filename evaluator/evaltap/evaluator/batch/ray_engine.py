@@ -273,7 +273,7 @@ class RayEngine:
         elif now - self._silent_since >= SILENCE_SECONDS:
             self._silent_since = now
             log.warning(
-                "no Ray worker is there; waiting for the cluster to have processors for one"
+                "no Ray worker is available; waiting until the cluster has processors for one"
             )
 
 

@@ -47,7 +47,7 @@ def read_path(path: str) -> list[str | int]:
                 raise ValueError(f"path '{path}': missing ] after position {place}")
             index = path[place + 1 : end]
             if not index.isascii() or not index.isdigit():
-                raise ValueError(f"path '{path}': index '{index}' is no whole number")
+                raise ValueError(f"path '{path}': index '{index}' is not a whole number")
             steps.append(int(index))
             place = end + 1
         elif mark == ".":

@@ -26,7 +26,8 @@ def read_baseline(data: Json, path: Path) -> Side:
     file = parse(BaselineFile, data, path=str(path))
     if file.format != FORMAT:
         raise FormatError(
-            f"`format` is {file.format!r}; expected {FORMAT!r}: write the file again with this version",
+            f"`format` is {file.format!r}; expected {FORMAT!r}; write the file again with this version of"
+            " evaltap",
             path=str(path),
         )
     metrics = {metric.metric_name: metric for metric in file.metrics}
@@ -36,12 +37,16 @@ def read_baseline(data: Json, path: Path) -> Side:
         key = (case.app_name, case.eval_set_id, case.eval_id)
         where = f"cases[{place}]"
         if key in recordings:
-            raise FormatError(f"{case.eval_id!r} a second time", path=str(path), place=where)
+            raise FormatError(
+                f"{case.eval_id!r} occurs twice; expected each case once",
+                path=str(path),
+                place=where,
+            )
         recordings[key] = [Recording(_TRIAL, case.content, "", case.cost_usd, case.latency_ms)]
         for name, counts in _counts(case, path, where).items():
             if name not in metrics:
                 raise FormatError(
-                    f"metric {name!r} is not among `metrics`; add it there",
+                    f"metric {name!r} is not listed in `metrics`; add it there",
                     path=str(path),
                     place=where,
                 )
@@ -121,7 +126,7 @@ def _counts(case: BaselineCase, path: Path, place: str) -> Mapping[str, Counts]:
         passes, trials = (int(numbers[1]), int(numbers[2])) if numbers else (1, 0)
         if passes > trials or not trials:
             raise FormatError(
-                f"{name!r} is {text!r}; expected `passes/trials`, as 4/5",
+                f"{name!r} is {text!r}; expected `passes/trials`, e.g. 4/5",
                 path=str(path),
                 place=place,
             )

@@ -66,7 +66,7 @@ def _check(rules: Rules, pairs: Sequence[PairedMetric]) -> None:
     known = [pair.name for pair in pairs]
     for name in rules.fail_on_metrics:
         if name not in known:
-            hint = did_you_mean(name, known) or f"in both are {', '.join(known)}"
+            hint = did_you_mean(name, known) or f"expected one of {', '.join(known)}"
             raise InputError(f"--fail-on-metrics {name}: not a metric of both sides; {hint}")
 
 
@@ -87,8 +87,8 @@ def _notes(
         value = metric.adjusted_p
         if value is not None and value <= rules.alpha and metric.drop <= rules.margin:
             yield (
-                f"{metric.metric}: some case got worse ({p_value(value)}), but the pass rate as a whole did"
-                f" not fall by more than {points(rules.margin)}"
+                f"{metric.metric}: at least one case got worse ({p_value(value)}), but the overall pass"
+                f" rate did not drop by more than {points(rules.margin)}"
             )
     for pair in pairs:
         ones, others = pair.base.digest, pair.head.digest
@@ -97,19 +97,19 @@ def _notes(
             yield (
                 f"{pair.name}: compared across versions, {ones[:8]} and {others[:8]}"
                 if known
-                else f"{pair.name}: one side does not say which version of the metric it used"
+                else f"{pair.name}: one side does not record which version of the metric it used"
             )
     for side in (base, head):
         if alike_answers := _repeated(side, cases.both):
             yield (
-                f"{side.name}: all trials of {counted(alike_answers, 'case')} have the same answer to the"
-                " byte; the agent is deterministic, or something cached it, and repeats say nothing new"
+                f"{side.name}: all trials of {counted(alike_answers, 'case')} have identical answers; the"
+                " agent is deterministic or its answers were cached, so repeats add no information"
             )
     trials = [metric.base.trials / metric.base.cases for metric in metrics if metric.base.cases]
     if trials and max(trials) < _FEW_TRIALS:
         yield (
-            f"base has {counted(round(max(trials)), 'trial')} a case; keep those of the last 10 to 20"
-            " runs: more of them find smaller changes at no cost"
+            f"base has {counted(round(max(trials)), 'trial')} per case; keep those of the last 10 to 20"
+            " runs, because more trials detect smaller changes at no cost"
         )
 
 

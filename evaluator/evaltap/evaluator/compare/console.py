@@ -84,7 +84,10 @@ def _differences(found: Comparison) -> Iterator[str]:
     if not found.differences:
         return
     yield ""
-    yield "calls of these cases: - base (expected), + head (found), ! other arguments, > out of order"
+    yield (
+        "tool calls of these cases: - base (expected), + head (made), ! different arguments, > out of"
+        " order"
+    )
     for one in found.differences[:_DIFFERENCES]:
         yield f"  {one.name} ({one.outcome.replace('_', ' ')})"
         yield from (f"    {line}" for line in one.lines)
@@ -93,4 +96,4 @@ def _differences(found: Comparison) -> Iterator[str]:
 
 def _more(left: int) -> Iterator[str]:
     if left > 0:
-        yield f"  and {left:,} more; --json lists all of them"
+        yield f"  and {left:,} more (--json lists all)"

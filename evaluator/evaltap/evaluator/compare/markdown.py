@@ -42,7 +42,7 @@ def comparison_markdown(found: Comparison) -> str:
         left -= 1
     if parts:
         text += "\n### Calls and answers\n\n" + "\n".join(parts)
-    return text + (f"\n{counted(left, 'more case')}: see the whole report.\n" if left else "")
+    return text + (f"\n{counted(left, 'more case')} in the full report.\n" if left else "")
 
 
 def _head(found: Comparison) -> Iterator[str]:

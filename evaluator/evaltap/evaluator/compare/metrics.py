@@ -117,7 +117,7 @@ def _passed(
     undecided = [*gaps]
     if (least := least_possible(pairs)) > rules.alpha:
         undecided.append(
-            f"too few trials that pass in base: had every one failed in head, p would be {least:.2g}"
+            f"too few passing trials in base: even if all failed in head, p would be {least:.2g}"
         )
     return MetricChange(
         name,
@@ -148,8 +148,8 @@ def _graded(
     single = all(len(one) == len(other) == 1 for one, other in scores)
     if not scores or (single and len(scores) < _LEAST_CASES):
         undecided.append(
-            f"scores of {len(scores)} cases with one trial each; expected {_LEAST_CASES} or more cases,"
-            " or several trials"
+            f"found scores of {len(scores)} cases with one trial each; expected at least {_LEAST_CASES}"
+            " cases, or several trials"
         )
     else:
         p_value = shift_p_value(scores, level=rules.alpha)
@@ -217,8 +217,8 @@ def _missing(base: Mapping[CaseKey, Counts], head: Mapping[CaseKey, Counts]) -> 
             found.append(f"{gap:,} of {total:,} trials of {side} have no verdict")
     if not found and fisher(gaps[0], totals[0], gaps[1], totals[1]) < _UNEVEN:
         found.append(
-            f"verdicts are missing unevenly: {gaps[0]:,} of {totals[0]:,} in base,"
-            f" {gaps[1]:,} of {totals[1]:,} in head"
+            f"the sides differ in missing verdicts: {gaps[0]:,} of {totals[0]:,} in base, {gaps[1]:,} of"
+            f" {totals[1]:,} in head"
         )
     return found
 

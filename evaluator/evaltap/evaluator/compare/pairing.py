@@ -49,7 +49,7 @@ def alike(base: Side, head: Side, *, by_id: bool) -> tuple[Side, Side, list[str]
     ones, others = ({key[:2] for key in side.cases} for side in (base, head))
     if len(ones) == len(others) == 1 and ones != others:
         before, now = ("/".join(filter(None, sets.pop())) for sets in (ones, others))
-        note = f"{before} in base and {now} in head are taken for one eval set"
+        note = f"{before} in base and {now} in head are treated as the same eval set"
         return _renamed(base, _only_id), _renamed(head, _only_id), [note]
     return base, head, []
 
@@ -60,9 +60,9 @@ def pair_cases(base: Side, head: Side) -> PairedCases:
     both = sorted(ones & others)
     if not both:
         raise InputError(
-            f"no case is in both: {base.name} has {_some(ones)}, {head.name} has {_some(others)};"
-            " expected the same app, eval set and eval id (a file without an eval set id is named by its"
-            " own name); --pair-by-id pairs by eval ids alone"
+            f"no case is in both: {base.name} has {_some(ones)}, {head.name} has {_some(others)}; expected"
+            " the same app, eval set (by default the file's name) and eval id; --pair-by-id pairs by eval"
+            " id alone"
         )
     changed = [
         key
@@ -73,8 +73,8 @@ def pair_cases(base: Side, head: Side) -> PairedCases:
     ]
     if len(changed) == len(both):
         raise InputError(
-            f"all {len(both):,} cases that are in both have another input or expectation in"
-            f" {head.name} than in {base.name}; make a new baseline of the cases as they are now"
+            f"all {len(both):,} cases that are in both have a different input or reference in {head.name}"
+            f" than in {base.name}; make a new baseline from the current cases"
         )
     left = set(changed)
     return PairedCases(
@@ -137,8 +137,8 @@ def _pair(name: str, base: Side, head: Side, *, across: bool) -> PairedMetric:
         else f"{pair.base.digest[:8]} in {base.name}, {pair.head.digest[:8]} in {head.name}"
     )
     raise InputError(
-        f"metric '{name}' is not the same on both sides ({differ}); score both with one metrics file,"
-        " or compare them nevertheless with --across-metrics"
+        f"metric '{name}' differs between the sides ({differ}); score both with the same metrics file, or"
+        " compare them anyway with --across-metrics"
     )
 
 

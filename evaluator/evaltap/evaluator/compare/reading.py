@@ -39,7 +39,8 @@ def read_side(text: str) -> Side:
         return read_store_side(path, runs)
     if runs:
         raise FormatError(
-            f"#{','.join(runs)} names runs of a DuckDB file, and this is none", path=str(path)
+            f"#{','.join(runs)} names runs of a DuckDB file, but this is not a DuckDB file",
+            path=str(path),
         )
     if path.suffix in (".jsonl", ".ndjson"):
         return read_score_lines(path)
@@ -48,7 +49,7 @@ def read_side(text: str) -> Side:
         return read_baseline(data, path)
     if isinstance(data, str) or (isinstance(data, dict) and "evalCaseResults" in data):
         return read_result_side(path)
-    raise FormatError(f"holds no scores; expected {FORMS}", path=str(path))
+    raise FormatError(f"contains no scores; expected {FORMS}", path=str(path))
 
 
 def compare_sides(base: str, head: str, rules: Rules) -> Comparison:
@@ -64,7 +65,7 @@ def compare_sides(base: str, head: str, rules: Rules) -> Comparison:
         return compare_traffic(first, second, rules)
     if first is not None or second is not None:
         raise InputError(
-            f"{base} and {head}: one is traffic (FILE@...), the other is runs; expected both alike"
+            f"{base} and {head}: one is traffic (FILE@...), the other runs; expected two of the same kind"
         )
     return compare(read_side(base), read_side(head), rules)
 
@@ -95,6 +96,6 @@ def export_scores(texts: Sequence[str], out: Path) -> int:
 def _rows(side: Side) -> Sequence[ScoreRow]:
     if not side.rows:
         raise InputError(
-            f"{side.name}: holds counts, not every score; write a .json baseline of it"
+            f"{side.name}: has only counts, not every score; write a .json baseline instead"
         )
     return side.rows

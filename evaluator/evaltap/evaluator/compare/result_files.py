@@ -44,7 +44,7 @@ def read_result_side(path: Path) -> Side:
         if pairs:
             recordings[key].append(recording_of(trial, [_seen(pair) for pair in pairs]))
     if not rows:
-        raise FormatError("no metric of a case; expected scores", path=str(path))
+        raise FormatError("contains no scores; expected metric results of cases", path=str(path))
     runs = len({row.trial for row in rows})
     contents = contents_of(recordings)
     return Side(str(path), runs, metrics_of(rows), recordings, contents, lambda cases: made, rows)

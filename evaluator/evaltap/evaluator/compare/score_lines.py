@@ -28,7 +28,7 @@ def read_score_lines(path: Path) -> Side:
         for number, line in iter_case_lines(path)
     ]
     if not rows:
-        raise FormatError("no score; expected at least one", path=str(path))
+        raise FormatError("contains no scores; expected at least one", path=str(path))
     return Side(str(path), len({row.trial for row in rows}), metrics_of(rows), rows=rows)
 
 
@@ -84,12 +84,16 @@ def _row(data: Json, path: str, number: int) -> ScoreRow:
     if status is None and threshold is not None:
         if score is None:
             raise FormatError(
-                "neither `status` nor `score`; expected one of them", path=path, place=place
+                "found neither `status` nor `score`; expected at least one of them",
+                path=path,
+                place=place,
             )
         status = "passed" if score >= threshold else "failed"
     if status is None and score is None:
         raise FormatError(
-            "neither `status` nor `score`; expected one of them", path=path, place=place
+            "found neither `status` nor `score`; expected at least one of them",
+            path=path,
+            place=place,
         )
     if status is not None and status not in _STATUSES:
         raise FormatError(

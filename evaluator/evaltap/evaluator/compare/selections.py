@@ -38,7 +38,7 @@ def selection_of(text: str) -> Selection | None:
             since, until = _moment(text, first), _moment(text, last)
         else:
             raise InputError(
-                f"{text}: {part!r} is no period and no slice; expected SINCE/UNTIL"
+                f"{text}: {part!r} is neither a period nor a slice; expected SINCE/UNTIL"
                 " (2026-11-01/2026-11-08), or NAME=VALUE (version=1.4)"
             )
     if since and until and since >= until:
@@ -59,7 +59,7 @@ def _moment(text: str, given: str) -> datetime | None:
         found = None
     if found is None or found.tzinfo is None:
         raise InputError(
-            f"{text}: {given!r} is no time; expected a date (2026-11-01) or RFC 3339"
+            f"{text}: {given!r} is not a time; expected a date (2026-11-01) or RFC 3339"
             " (2026-11-01T12:00:00Z)"
         )
     return found

@@ -147,7 +147,8 @@ def _metric(
     kinds = {row.status is None for row in rows if row.status not in WITHOUT_VERDICT}
     if len(kinds) > 1:
         raise InputError(
-            f"metric '{key[0]}' has scores with and without `status` and `threshold`; expected one kind"
+            f"metric '{key[0]}' has scores with and without `status` and `threshold`; expected all scores"
+            " of a metric to be alike"
         )
     return MetricSide(
         key[1],

@@ -48,7 +48,7 @@ def side_of(store: StoreReader, runs: Sequence[str] = ()) -> Side:
     _check_runs(store, path, runs)
     scored = _score_rows(store, runs)
     if not scored:
-        raise InputError(f"{path}: no scores; expected some (`evaltap score {path}`)")
+        raise InputError(f"{path}: no scores yet; score it with `evaltap score {path}`")
     recordings = _recordings(_turns(store, runs, _SEEN))
     name = f"{path}#{','.join(runs)}" if runs else str(path)
     rows = [row for row, _ in scored]

@@ -30,8 +30,8 @@ def check_by(by: Sequence[str], known: Collection[str]) -> None:
     """Raise InputError for a slice that there is not."""
     for name in by:
         if name not in known:
-            hint = did_you_mean(name, known) or f"expected of {', '.join(known)}"
-            raise InputError(f"--by {name}: no slice; {hint}")
+            hint = did_you_mean(name, known) or f"expected one of {', '.join(known)}"
+            raise InputError(f"--by {name}: unknown slice; {hint}")
 
 
 def slices_of(
@@ -47,8 +47,8 @@ def slices_of(
         turns = _turns(base, head, cases)
         if not turns:
             raise InputError(
-                f"--by {','.join(by)}: neither {base.name} nor {head.name} holds recorded turns; expected a"
-                " DuckDB file or a result file on one side"
+                f"--by {','.join(by)}: neither {base.name} nor {head.name} has recorded turns; expected a"
+                " DuckDB file or a result file on at least one side"
             )
     found: dict[str, Members] = {}
     for name in by:

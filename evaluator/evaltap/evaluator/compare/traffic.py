@@ -40,7 +40,7 @@ def compare_traffic(base: Selection, head: Selection, rules: Rules) -> Compariso
         )
     for name in rules.fail_on_metrics:
         if name not in names:
-            hint = did_you_mean(name, names) or f"in both are {', '.join(names)}"
+            hint = did_you_mean(name, names) or f"expected one of {', '.join(names)}"
             raise InputError(f"--fail-on-metrics {name}: not a metric of both sides; {hint}")
     changes = [
         _change(name, *_versions(name, ones[name], others[name], rules), rules) for name in names
@@ -109,8 +109,8 @@ def _rates(side: Selection) -> tuple[Mapping[str, Mapping[str, Rate]], list[str]
             rates.setdefault(rate.metric or "", {})[rate.metric_digest or ""] = rate
     if not rates:
         raise InputError(
-            f"{side.name}: no scored turn is in it; `evaltap estimate {side.path} --by day` shows"
-            " what there is"
+            f"{side.name}: contains no scored turns; see what is there with `evaltap estimate {side.path}"
+            " --by day`"
         )
     return rates, list(found.notes)
 
@@ -124,8 +124,8 @@ def _versions(
     if rules.across_metrics:
         return list(ones.values())[-1], list(others.values())[-1]
     raise InputError(
-        f"metric '{name}' is not the same on both sides; score both with one metrics file, or compare them"
-        " nevertheless with --across-metrics"
+        f"metric '{name}' differs between the sides; score both with the same metrics file, or compare them"
+        " anyway with --across-metrics"
     )
 
 
@@ -162,10 +162,10 @@ def _undecided(base: Rate, head: Rate) -> Sequence[str]:
     found = []
     for side, rate in (("base", base), ("head", head)):
         if "few_sessions" in rate.flags:
-            found.append(f"{side} has fewer than 10 sessions in effect")
+            found.append(f"{side} has effectively fewer than 10 sessions")
     if abs(base.not_counted - head.not_counted) > _NOT_COUNTED:
         found.append(
-            f"verdicts are missing unevenly: of {base.not_counted:.1%} of the turns in base, of"
+            f"the sides differ in missing verdicts: {base.not_counted:.1%} of the turns in base,"
             f" {head.not_counted:.1%} in head"
         )
     return found
@@ -177,9 +177,9 @@ def _flags(name: str, rates: Mapping[str, Mapping[str, Rate]]) -> Sequence[str]:
     if any("uncovered" in rate.flags for rate in every):
         covered = min(rate.covered for rate in every)
         found.append(
-            f"{name}: {1 - covered:.0%} of the traffic had no chance of being kept; the rates do not"
-            " speak of it"
+            f"{name}: {1 - covered:.0%} of the traffic had no chance of being recorded; the rates do not"
+            " cover it"
         )
     if any("open" in rate.flags for rate in every):
-        found.append(f"{name}: the period is not over")
+        found.append(f"{name}: the period has not ended yet")
     return found

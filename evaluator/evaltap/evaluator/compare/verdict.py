@@ -48,16 +48,16 @@ def _minimum(metric: MetricChange, rules: Rules, *, below: bool) -> Iterator[str
         return
     found = f"{metric.metric}: {metric.head.rate:.1%} pass (95 %: {low:.1%} to {high:.1%})"
     if below and high < wanted:
-        yield f"{found}, less than {wanted:.1%}"
+        yield f"{found}, below the required {wanted:.1%}"
     elif not below and low < wanted <= high:
-        yield f"{found}; more trials would tell whether that is {wanted:.1%} or more"
+        yield f"{found}; more trials are needed to tell whether the rate reaches {wanted:.1%}"
 
 
 def _undecided(metric: MetricChange, rules: Rules) -> Iterator[str]:
     yield from (f"{metric.metric}: {reason}" for reason in metric.undecided)
     if rules.max_drop is not None and not metric.interval.high < rules.max_drop:
         yield (
-            f"{metric.metric}: a drop of less than {points(rules.max_drop)} is not shown, it may be"
-            f" {points(metric.interval.high)}"
+            f"{metric.metric}: the drop may be as large as {points(metric.interval.high)}; the limit is"
+            f" {points(rules.max_drop)}"
         )
     yield from _minimum(metric, rules, below=False)

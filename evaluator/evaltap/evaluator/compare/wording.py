@@ -22,13 +22,13 @@ HEADLINES: Final = {
     "improvement": "better",
     "pass": "no significant change",
 }
-STRATA: Final = "slices, for information, the surest first"
+STRATA: Final = "slices (for information only), most certain first"
 _GROUPS: Final[Sequence[tuple[Outcome, str]]] = (
     ("newly_failing", "newly failing"),
     ("still_failing", "still failing"),
     ("newly_passing", "newly passing"),
     ("flaky", "flaky"),
-    ("unknown", "without a verdict on a side"),
+    ("unknown", "without a verdict on one side"),
 )
 
 
@@ -88,7 +88,7 @@ def certainty(metric: MetricChange) -> str:
     if metric.adjusted_p is not None:
         several = "" if metric.adjusted_p == metric.p_value else " (of several metrics)"
         return p_value(metric.adjusted_p) + several
-    return f"{p_value(metric.q_value or 0.0, 'q')}, does not decide"
+    return f"{p_value(metric.q_value or 0.0, 'q')}, for information only"
 
 
 def evidence(metric: MetricChange) -> str:
@@ -103,7 +103,7 @@ def evidence(metric: MetricChange) -> str:
     if metric.detectable is None or not metric.base.cases:
         return found
     return (
-        f"{found}; a drop of {points(metric.detectable)} is found in 4 of 5, half of that with"
+        f"{found}; can detect a drop of {points(metric.detectable)} with 80 % power, half of that with"
         f" {4 * base.trials:,} and {4 * head.trials:,}"
     )
 
@@ -177,7 +177,7 @@ def listed(found: Comparison) -> Iterator[tuple[str, Sequence[str]]]:
     for title, names in (
         ("only in head", found.added),
         ("only in base", found.removed),
-        ("other input or expectation, not compared", found.changed),
+        ("different input or reference, not compared", found.changed),
     ):
         if names:
             yield title, names

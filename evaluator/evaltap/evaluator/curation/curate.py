@@ -66,7 +66,7 @@ def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
     Raises InputError where nothing has landed.
     """
     if not store.rows("SELECT 1 FROM turns LIMIT 1"):
-        raise InputError(f"{store.path}: nothing has landed here; `evaltap consume` lands a log")
+        raise InputError(f"{store.path}: nothing has landed yet; land a log with `evaltap consume`")
     choices = choose(store, recipe, means.progress)
     sessions = read_sessions(store, (one.said.key for one in choices.chosen))
     check = _check(store, recipe, means, sessions)
@@ -89,7 +89,7 @@ def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
             case["source"]["curation"]["labels"].append("unproven")
         same = _sameness(recipe, case, chosen)
         if same in seen:
-            made.left_out.append(_left_out(chosen, f"the same content as {seen[same]}"))
+            made.left_out.append(_left_out(chosen, f"same content as {seen[same]}"))
             continue
         seen[same] = case["evalId"]
         metrics |= {metric.metric_name: metric for metric in used}
@@ -129,7 +129,9 @@ def _case(
     if set(turns) & rejected:
         raise LeftOutError("a reviewer rejected it")
     if recipe.whole and session.has_holes:
-        raise LeftOutError("turns before it were not recorded, and the recipe wants whole sessions")
+        raise LeftOutError(
+            "earlier turns were not recorded, and the recipe requires whole sessions"
+        )
     case, used = recorded_case(session, recipe.unit), list[EvalMetric]()
     labels = sorted({label for one in chosen for label in one.labels})
     if recipe.expect == "inputs":

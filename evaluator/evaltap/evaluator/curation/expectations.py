@@ -117,7 +117,7 @@ class RegressionCheck:
         digests = failed_metrics(session, invocation_ids)
         metrics = [self.metrics[digest] for digest in digests.values() if digest in self.metrics]
         if not metrics:
-            raise LeftOutError("no metric failed it, so nothing would catch it")
+            raise LeftOutError("no metric failed it, so no metric would catch the failure")
         of_case = session.turns[-len(case["actualConversation"]) :]
         expected = [
             self._expected(turn, plain, invocation_ids, corrected)
@@ -132,8 +132,8 @@ class RegressionCheck:
         comparing = [metric.metric_name for metric in metrics if compares(metric)]
         if len(comparing) == len(metrics):
             raise LeftOutError(
-                f"{', '.join(comparing)} compared with a reference that is gone, and nobody corrected"
-                " the answer"
+                f"{', '.join(comparing)} compared it with a reference that no longer exists, and nobody"
+                " corrected the answer"
             )
         return case, metrics
 
@@ -163,7 +163,7 @@ class RegressionCheck:
             ideal = [turn for turn in case["conversation"] if turn]
             found = scorer.score({**case, "actualConversation": ideal})
             if found.status is not Status.PASSED:
-                return f"unsatisfiable: what is expected is itself {found.status.value}"
+                return f"unsatisfiable: the expected answer itself is {found.status.value}"
         return self._not_fixed(case, scorer)
 
     def _not_fixed(self, case: CaseData, scorer: CaseScorer) -> str:
@@ -177,5 +177,5 @@ class RegressionCheck:
                 found = scorer.score({**case, "actualConversation": turns})
                 if found.status is Status.PASSED:
                     return ""
-                return f"not fixed: the recording that should pass is {found.status.value}"
-        return "not fixed: the fixed recordings hold no such session"
+                return f"not fixed: the fixed recording is {found.status.value}, but should pass"
+        return "not fixed: the fixed recordings do not contain this session"

@@ -145,7 +145,7 @@ def health(groups: Sequence[TurnGroup]) -> dict[str, Any]:
     for group in groups:
         in_block[group.medoid.block] = in_block.get(group.medoid.block, 0) + len(group.members)
     warnings = [
-        f"one group holds {len(group.members) / in_block[group.medoid.block]:.0%} of the"
+        f"one group has {len(group.members) / in_block[group.medoid.block]:.0%} of the"
         f" {in_block[group.medoid.block]:,} turns with the tools"
         f" {group.medoid.block.tool_path or '(none)'!r}: {group.medoid.text[:60]!r}"
         for group in groups

@@ -254,7 +254,9 @@ class _Reader:
         try:
             found = datetime.fromisoformat(written)
         except ValueError:
-            raise self.wrong(key, written, "a time as 2026-11-01 or 2026-11-01T12:00:00Z") from None
+            raise self.wrong(
+                key, written, "a time, e.g. 2026-11-01 or 2026-11-01T12:00:00Z"
+            ) from None
         return found if found.tzinfo else found.replace(tzinfo=UTC)
 
     def wrong(self, place: str, found: Json, expected: str) -> FormatError:

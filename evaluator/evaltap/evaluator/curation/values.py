@@ -47,7 +47,7 @@ def check_dimensions(by: Sequence[str]) -> None:
     for name in by:
         if name not in DIMENSIONS:
             hint = did_you_mean(name, DIMENSIONS)
-            raise InputError(f"--by {name}: {hint or 'expected of'} {', '.join(DIMENSIONS)}")
+            raise InputError(f"--by {name}: {hint or 'expected one of'} {', '.join(DIMENSIONS)}")
 
 
 def seen_in(store: StoreReader, period: Period) -> list[Seen]:

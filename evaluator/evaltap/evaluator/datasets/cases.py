@@ -98,7 +98,7 @@ def write_case_lines(
                 file.write(json.dumps(case, ensure_ascii=False).encode() + b"\n")
                 count += 1
             if not count and not bad_lines:
-                raise InputError("no row; expected at least one")
+                raise InputError("no rows found; expected at least one")
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from None
     return count

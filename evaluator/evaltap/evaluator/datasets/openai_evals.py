@@ -98,7 +98,7 @@ def _columns(
 def _metric(name: str, grader: Mapping[str, Json], columns: Mapping[str, str]) -> dict[str, Json]:
     make = _KINDS.get(str(grader.get("type")))
     if make is None:
-        raise _Unsupported(f"no such type here; known: {', '.join(_KINDS)}")
+        raise _Unsupported(f"unsupported type; expected one of {', '.join(_KINDS)}")
     return {"metricName": name, **make(grader, columns)}
 
 

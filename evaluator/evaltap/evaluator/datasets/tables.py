@@ -177,8 +177,8 @@ def _splits(path: Path) -> dict[str, list[Path]]:
     found = sorted(path.rglob("*.parquet"))
     if not found:
         raise InputError(
-            f"{path}: holds no data set; expected dataset_dict.json or state.json (save_to_disk), or "
-            "Parquet files"
+            f"{path}: contains no data set; expected dataset_dict.json or state.json (save_to_disk), or"
+            " Parquet files"
         )
     splits: dict[str, list[Path]] = {}
     for file in found:

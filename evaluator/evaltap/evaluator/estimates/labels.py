@@ -56,7 +56,7 @@ def read_labels(path: Path) -> list[Label]:
             raise _bad(path, line, f"labels what line {labels[label.key].line} labels; keep one")
         labels[label.key] = label
     if not labels:
-        raise FormatError(f"holds no label; {_FORM}", path=str(path))
+        raise FormatError(f"contains no labels; {_FORM}", path=str(path))
     return list(labels.values())
 
 
@@ -86,7 +86,7 @@ def _label(row: Mapping[str, Json], line: int, path: Path) -> Label:
         raise _bad(path, line, f"found {', '.join(map(str, unknown))}; {_FORM}, note")
     texts = [row.get(name) for name in _FIELDS]
     if any(text is not None and not isinstance(text, str) for text in texts):
-        raise _bad(path, line, f"an id that is no text; {_FORM}")
+        raise _bad(path, line, f"an id is not a string; {_FORM}")
     key = LabelKey(*(text or "" for text in texts))
     if not key.eval_id:
         raise _bad(path, line, f"no evalId; {_FORM}")

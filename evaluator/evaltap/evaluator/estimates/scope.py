@@ -128,9 +128,7 @@ def check_by(by: Sequence[str], unit: Unit) -> None:
     known = [name for name, one in DIMENSIONS.items() if one.whole_cases or unit is Unit.TURN]
     for name in by:
         if name not in known:
-            raise InputError(
-                f"--by {name}: nothing like it is stored; expected of {', '.join(known)}"
-            )
+            raise InputError(f"--by {name}: unknown slice; expected one of {', '.join(known)}")
     if len(set(by)) < len(by):
         raise InputError(f"--by {','.join(by)}: names something twice; name each once")
 

@@ -111,7 +111,7 @@ def no_loop(metric: EvalMetric) -> CallsEvaluator:
     period = positive(criterion.max_period, 4, "maxPeriod")
     if repeats < 2:
         raise MetricError(
-            "criterion.trajectory.repeats is 1; one call is no loop, expected 2 or more"
+            "criterion.trajectory.repeats is 1; one call is not a loop, expected 2 or more"
         )
 
     def measure(calls: Sequence[ToolCall]) -> Finding:

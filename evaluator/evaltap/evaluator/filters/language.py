@@ -21,37 +21,37 @@ _BOUND: Final = re.compile(r"(?P<name>.+?)(?P<operator><=|>=|=|<|>)(?P<value>.+)
 SORTS: Final = ("newest", "oldest", "worst", "cost", "latency", "score")
 
 FIELDS: Final[Mapping[str, str]] = {
-    "status": "failed, error, not_evaluated, crashed, passed or unscored under some metric; runs that crashed"
-    " are failed and error, too",
+    "status": "failed, error, not_evaluated, crashed, passed or unscored under any metric; crashed runs"
+    " also match failed and error",
     "metric": "NAME=STATUS: the status under one metric",
     "score": "NAME<0.5: the score under one metric; also <=, >, >=, =",
-    "tool": "a tool that was called; * stands for any letters",
+    "tool": "a tool that was called; * matches any characters",
     "path": '"a > b": the tools of a turn, in order',
     "error": "the type of a failure of the run or of a tool; * as above",
-    "gap": "a field that was not captured whole, as finalResponse",
+    "gap": "a field that was not fully captured, e.g. finalResponse",
     "feedback": "up, down or any",
-    "cost": ">0.01: US dollars of the session",
+    "cost": ">0.01: cost of the session in US dollars",
     "latency": ">5s, >800ms: the slowest turn",
     "turns": ">=3: turns of the session",
     "calls": ">10: tool calls of the session",
-    "tokens": ">4k: tokens in and out of the session",
+    "tokens": ">4k: input and output tokens of the session",
     "app": "the application",
-    "user": "the user's id, as it was recorded",
+    "user": "the user's id, as recorded",
     "model": "a model; * as above",
     "set": "the eval set",
     "id": "the eval id; * as above",
     "service": "the service that recorded it",
     "version": "the agent's version",
-    "environment": "where the agent ran, as production",
+    "environment": "where the agent ran, e.g. production",
     "tag": "a tag of the recorder",
     "run": "a scoring run that scored it",
-    "reason": "words in the reason of a verdict that is not passed",
-    "reviewed": "no, yes, approved, edited or rejected: what reviewers decided last",
-    "label": "a label of reviewers; * as above",
-    "since": "24h, 7d, 2026-11-01 or 2026-11-02T12:00 (UTC): turns from then on",
-    "from": "as since",
-    "to": "turns before then",
-    "in": "all: words are looked for in arguments and results of tools, too",
+    "reason": "words in the reason of a verdict other than passed",
+    "reviewed": "no, yes, approved, edited or rejected: the reviewers' latest decision",
+    "label": "a label from reviewers; * as above",
+    "since": "24h, 7d, 2026-11-01 or 2026-11-02T12:00 (UTC): turns at or after this time",
+    "from": "the same as since",
+    "to": "turns before this time",
+    "in": "all: also search for words in arguments and results of tools",
     "sort": ", ".join(SORTS),
 }
 """What a term may name, and what its value looks like."""
@@ -129,8 +129,8 @@ def _term(text: str, negated: bool, field: str | None, written: str) -> Term:
         hint = did_you_mean(name, FIELDS)
         raise _wrong(
             text,
-            f"no field {field!r}; {hint + ' ' if hint else ''}fields: {', '.join(FIELDS)}; words with a"
-            " colon go into quotes",
+            f"unknown field {field!r}; {hint + ' ' if hint else ''}fields: {', '.join(FIELDS)}; words with"
+            " a colon go into quotes",
         )
     if name in NAMED:
         return _of_metric(text, name, negated, written.replace('"', ""))
@@ -173,7 +173,7 @@ def _number(text: str, field: str, written: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)([a-z]*)", written.lower())
     scale = _SCALES.get(field, {"": 1.0}).get(found[2]) if found else None
     if found is None or scale is None:
-        raise _wrong(text, f"{field}: {written!r} is no number; expected {FIELDS[field]}")
+        raise _wrong(text, f"{field}: {written!r} is not a number; expected {FIELDS[field]}")
     return float(found[1]) * scale
 
 

@@ -131,8 +131,8 @@ class Gate:
         names = [dimension.name for dimension in spec.dimensions]
         if not names or not all(names) or len({*map(variable_of, names)}) < len(names):
             raise MetricError(
-                f"the gate has the dimensions {', '.join(map(repr, names)) or 'none'}; give it at "
-                "least one, each with a name of its own"
+                f"the gate has the dimensions {', '.join(map(repr, names)) or 'none'}; expected at least"
+                " one, each with its own name"
             )
         self._thresholds = {one.name: _threshold(one, environ) for one in spec.dimensions}
         self.thresholds = {

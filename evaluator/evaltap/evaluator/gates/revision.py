@@ -139,8 +139,8 @@ def _case_of(answer: Answer, number: int, base: Mapping[str, Json]) -> CaseData:
     expected = base.get("conversation") or []
     if len(expected) > 1:
         raise InputError(
-            f"the case has {len(expected)} expected turns; an answer that is a text or a turn stands "
-            "for one: let the agent return a whole case"
+            f"the case has {len(expected)} expected turns; an answer that is a text or a turn counts as"
+            " one; let the agent return a whole case"
         )
     turn: dict[str, Json] = {"invocationId": f"attempt-{number}"}
     turn["userContent"] = (expected[0] or {}).get("userContent") if expected else None

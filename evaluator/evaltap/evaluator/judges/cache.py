@@ -73,7 +73,7 @@ class JudgeCache:
             self._writer = self._open()
         except (OSError, sqlite3.Error) as error:
             raise ConfigurationError(
-                f"judge cache {path} cannot be used: {error}; name another file, or 'off'"
+                f"judge cache {path} cannot be opened: {error}; name another file, or 'off'"
             ) from None
 
     def _open(self) -> sqlite3.Connection:

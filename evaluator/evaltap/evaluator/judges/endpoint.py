@@ -204,7 +204,7 @@ class _FileValues:
         found = next((one for one in _VARIABLE.finditer(text) if self._value(one)), None)
         if found and not self._all:
             raise ConfigurationError(
-                f"judgeModel.{key} holds the variable {found[0]}, whose value would go wherever the"
+                f"judgeModel.{key} contains the variable {found[0]}, whose value would be sent wherever the"
                 " metrics file says; write the value itself, set EVALTAP_JUDGE_BASE_URL and"
                 " EVALTAP_JUDGE_MODEL instead, or trust the file with --allow-variables"
                 f" ({ALLOW_VARIABLES}=1)"
@@ -217,9 +217,9 @@ class _FileValues:
             name = match[1] or match[2]
             if self._value(match) and not (self._all or _names_a_key(name)):
                 raise ConfigurationError(
-                    f"judgeModel.apiKey holds the variable {match[0]}; expected a name that ends in"
-                    " _API_KEY or _TOKEN or begins with EVALTAP_: rename the variable, or trust the"
-                    f" file with --allow-variables ({ALLOW_VARIABLES}=1)"
+                    f"judgeModel.apiKey contains the variable {match[0]}; expected a name that ends in"
+                    " _API_KEY or _TOKEN or begins with EVALTAP_: rename the variable, or trust the file"
+                    f" with --allow-variables ({ALLOW_VARIABLES}=1)"
                 )
         return self._expand(text)
 

@@ -154,8 +154,8 @@ class HttpClient:
         head = [f"POST {target} HTTP/1.1", *(f"{name}: {value}" for name, value in lines.items())]
         if not all(line.isascii() and line.isprintable() for line in head):
             raise ConfigurationError(
-                "the address or a header, as a key, holds a character that HTTP cannot carry; expected"
-                " printable ASCII"
+                "the address, or a header such as the key, contains a character that HTTP does not allow;"
+                " expected printable ASCII"
             )
         return "".join(f"{line}\r\n" for line in head).encode("ascii")
 
@@ -334,9 +334,13 @@ def _http_url(text: str) -> SplitResult:
         url = urlsplit(text.strip())
         _ = url.port  # raises for one that is no number
     except ValueError as error:
-        raise ConfigurationError(f"'{text}' is no URL ({error}); expected http(s)://host") from None
+        raise ConfigurationError(
+            f"'{text}' is not a URL ({error}); expected http(s)://host"
+        ) from None
     if url.scheme not in ("http", "https") or not url.hostname:
-        raise ConfigurationError(f"'{text}' is no URL of a server; expected http(s)://host/path")
+        raise ConfigurationError(
+            f"'{text}' is not the URL of a server; expected http(s)://host/path"
+        )
     return url
 
 

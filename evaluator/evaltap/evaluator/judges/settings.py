@@ -99,7 +99,7 @@ def judge_prices(model: JudgeModel, environ: Mapping[str, str]) -> JudgePrices |
     if model.prices is not None:
         for price in (model.prices.input_per_million, model.prices.output_per_million):
             if not 0 <= price < math.inf:
-                raise ConfigurationError(f"judgeModel.prices holds {price}; expected 0 or more")
+                raise ConfigurationError(f"judgeModel.prices contains {price}; expected 0 or more")
         return model.prices
     texts = [environ.get(name, "").strip() for name in _PRICES]
     if not any(texts):

@@ -382,7 +382,7 @@ def dead_letter_row(source: SourceRecord, error: RecordError) -> DeadLetterRow:
     """Return the row of a record that cannot be read."""
     value, detail = source.record.value, str(error)
     if value is not None and len(value) > LARGEST_DEAD_LETTER:
-        detail += f"; its first {LARGEST_DEAD_LETTER} bytes are kept, the whole lies on the log"
+        detail += f"; its first {LARGEST_DEAD_LETTER} bytes are kept; the log has all of it"
         value = value[:LARGEST_DEAD_LETTER]
     return DeadLetterRow(
         *source.partition,

@@ -85,7 +85,7 @@ class Figures:
             if self._look.take(wait=wait) is None:
                 return
         except NoMemoryError as error:
-            log.warning("the figures were not computed: %s", error)
+            log.warning("the Prometheus figures could not be computed: %s", error)
         now = self._clock()
         self._not_before = now + max(LOOK_SECONDS, MOST_OF_TIME * (now - self._began))
 
@@ -143,13 +143,13 @@ def figures(
 
 def _counts(store: StoreReader) -> list[Family]:
     dropped = Family(
-        "evaltap_turns_dropped_total", "counter", "Turns that recorders left out.", ("reason",)
+        "evaltap_turns_dropped_total", "counter", "Turns that recorders dropped.", ("reason",)
     )
     letters = Family(
         "evaltap_dead_letters_total", "counter", "Records that could not be landed.", ("reason",)
     )
     scored = Family(
-        "evaltap_turns_scored_total", "counter", "Scores of turns, the latest of each.",
+        "evaltap_turns_scored_total", "counter", "Latest score of each turn.",
         ("app", "metric", "status"),
     )  # fmt: skip
     for family, query in ((dropped, _DROPPED), (letters, _LETTERS), (scored, _SCORED)):
@@ -163,11 +163,11 @@ def _traffic(store: StoreReader) -> list[Family]:
     cost = Family(
         "evaltap_turn_cost_usd_total",
         "counter",
-        "Cost of the traffic, estimated.",
+        "Estimated cost of the traffic.",
         ("app", "model"),
     )
     latency = Family(
-        "evaltap_turn_latency_seconds", "histogram", "Latency of the traffic's turns, estimated.",
+        "evaltap_turn_latency_seconds", "histogram", "Estimated latency of the traffic's turns.",
         ("part", "app", "model", "le"), suffixes=True,
     )  # fmt: skip
     weight = "1 / greatest(coalesce(inclusion_probability, 1), 1e-9)"
@@ -195,7 +195,7 @@ def _bound(seconds: float) -> str:
 def _rates(store: StoreReader, now: datetime) -> list[Family]:
     labels = ("app", "metric", "window")
     disagreement = Family(
-        "evaltap_judge_disagreement_ratio", "gauge", "Share of turns whose judges did not agree.",
+        "evaltap_judge_disagreement_ratio", "gauge", "Share of turns on which judges disagreed.",
         ("metric", "window"),
     )  # fmt: skip
     found = {
@@ -203,7 +203,7 @@ def _rates(store: StoreReader, now: datetime) -> list[Family]:
         "low": Family("evaltap_pass_ratio_low", "gauge", "Lower end of its 95 % interval.", labels),
         "high": Family("evaltap_pass_ratio_high", "gauge", "Upper end of its 95 % interval.", labels),
         "effective_turns": Family(
-            "evaltap_effective_turns", "gauge", "Independent turns that a pass rate is worth.", labels
+            "evaltap_effective_turns", "gauge", "Effective sample size of a pass rate, in turns.", labels
         ),
         "covered": Family(
             "evaltap_covered_ratio", "gauge", "Share of the traffic that had a chance of being scored.",
@@ -224,11 +224,12 @@ def _rates(store: StoreReader, now: datetime) -> list[Family]:
 
 
 def _judges(store: StoreReader) -> list[Family]:
-    cost = Family(
-        "evaltap_judge_cost_usd_total", "counter", "What judges have cost.", ("metric", "model")
-    )
+    cost = Family("evaltap_judge_cost_usd_total", "counter", "Cost of judges.", ("metric", "model"))
     calls = Family(
-        "evaltap_judge_calls_total", "counter", "Answers of judges.", ("metric", "model", "status")
+        "evaltap_judge_calls_total",
+        "counter",
+        "Answers from judges.",
+        ("metric", "model", "status"),
     )
     for metric, model, status, count, dollars in store.rows(_CALLS):
         calls.add((metric, model, status), count)
@@ -239,7 +240,8 @@ def _judges(store: StoreReader) -> list[Family]:
 
 def _evidence(evidence: Mapping[str, float]) -> Family:
     found = Family(
-        "evaltap_watch_evidence_ratio", "gauge", "What speaks for a change, over what raises an alarm.",
+        "evaltap_watch_evidence_ratio", "gauge", "Evidence for a change, divided by the evidence that"
+        " raises an alarm.",
         ("watch",),
     )  # fmt: skip
     for watch, share in evidence.items():
@@ -249,7 +251,7 @@ def _evidence(evidence: Mapping[str, float]) -> Family:
 
 def _budgets(store: StoreReader, rules: MonitorFile) -> Family:
     left = Family(
-        "evaltap_budget_left_usd", "gauge", "Left of the rule's budget of today.", ("rule",)
+        "evaltap_budget_left_usd", "gauge", "Remainder of the rule's budget for today.", ("rule",)
     )
     for rule in rules.score:
         if rule.budget is not None and rule.budget.usd_per_day is not None:
@@ -260,17 +262,19 @@ def _budgets(store: StoreReader, rules: MonitorFile) -> Family:
 
 def _state(store: StoreReader) -> list[Family]:
     lag = Family(
-        "evaltap_scoring_lag_seconds", "gauge", "Age of the oldest case that waits for its scores."
+        "evaltap_scoring_lag_seconds", "gauge", "Age of the oldest case waiting for scores."
     )
-    waiting = Family("evaltap_cases_unscored", "gauge", "Cases that wait for their scores.")
+    waiting = Family("evaltap_cases_unscored", "gauge", "Cases waiting for scores.")
     behind = oldest_unscored(store)
     waiting.add((), behind.cases)
     lag.add((), behind.seconds)
     missing = Family(
-        "evaltap_turns_missing", "gauge", "Turns that producers numbered and nobody has."
+        "evaltap_turns_missing", "gauge", "Turns that producers numbered and that are missing."
     )
     missing.add((), float(sum(size(account.lost) for account in landed_accounts(store))))
-    firing = Family("evaltap_alert_firing", "gauge", "1 while an alarm is on.", ("watch", "slice"))
+    firing = Family(
+        "evaltap_alert_firing", "gauge", "1 while an alarm is firing.", ("watch", "slice")
+    )
     for alert in read_alerts(store):
         slice_ = " ".join(f"{name}={value}" for name, value in alert.event.slice.items())
         firing.add((alert.event.watch, slice_), float(alert.began))

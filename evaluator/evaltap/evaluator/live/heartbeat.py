@@ -16,7 +16,10 @@ def heartbeat(path: Path, clock: Callable[[], float] = time.monotonic) -> Callab
     try:
         path.touch(mode=0o600)
     except OSError as error:
-        raise InputError(f"--heartbeat {path}: cannot be written ({error.strerror})") from None
+        raise InputError(
+            f"--heartbeat {path}: cannot write it ({error.strerror}); name a file in a"
+            " writable folder"
+        ) from None
 
     def beat() -> None:
         nonlocal last

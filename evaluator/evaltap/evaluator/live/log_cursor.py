@@ -98,8 +98,8 @@ class LogCursor:
         if self._clock() >= self._warn_at:
             self._warn_at = self._clock() + _TOLD_SECONDS
             log.warning(
-                "%s does not learn how far this consumer is (%s): it is not trimmed, or others trim what was"
-                " not read here; let the consumer write to it",
+                "cannot store this consumer's position in %s (%s), so the log is not trimmed, or trimmed"
+                " for other consumers only; give the consumer write access to it",
                 self._path,
                 error,
             )

@@ -51,7 +51,7 @@ class OtlpWriter:
             or parts.username is not None
         ):
             raise InputError(
-                f"--scores-otlp: expected http(s)://host:4318, and secrets in {_HEADERS}"
+                f"--scores-otlp: expected http(s)://host:4318, with secrets in {_HEADERS}"
             )
         self._base = (
             f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1/logs')}"
@@ -66,7 +66,9 @@ class OtlpWriter:
         try:
             return HttpClient(self._base, path, self._headers)
         except ConfigurationError:
-            raise InputError(f"--scores-otlp: the endpoint or {_HEADERS} cannot be used") from None
+            raise InputError(
+                f"--scores-otlp: the endpoint or {_HEADERS} is invalid; check both"
+            ) from None
 
     def write_or_cut(self, topic: str, records: Sequence[Json]) -> list[int]:
         """Post log records; return those that nobody takes (none).  Raises EndpointAway."""
@@ -88,7 +90,7 @@ class OtlpWriter:
 
     def _post(self, path: str, body: Json) -> None:
         if self._clock() < self._not_before:
-            raise EndpointAway("the OTLP endpoint is away")
+            raise EndpointAway("the OTLP endpoint is unavailable")
         problem = self._answer(path, json.dumps(body).encode())
         if problem:
             self._not_before = self._clock() + self._pause

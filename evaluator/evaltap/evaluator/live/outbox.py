@@ -102,7 +102,11 @@ class Outbox:
             self._not_before = self._clock() + AWAY_SECONDS
             return False
         for number in refused:
-            log.warning("%s: %s is larger than the topic takes", self._name, ready[number][0])
+            log.warning(
+                "%s: %s is larger than the topic accepts; not published",
+                self._name,
+                ready[number][0],
+            )
         self._until = items[-1][:2]
         with self._store.transaction():
             self._store.append("outbox", [(self._name, *self._until, self._store.now())])
@@ -153,7 +157,7 @@ def _score(row: dict[str, Any]) -> Item:
             time=row["scored_at"].replace(tzinfo=UTC),
         )  # fmt: skip
     except RecordError as error:
-        log.warning("the score %s is not published: %s", row["score_id"], error)
+        log.warning("the score %s was not published: %s", row["score_id"], error)
     return Item(row["scored_at"], row["score_id"], record)
 
 

@@ -34,9 +34,11 @@ class Reload:
             try:
                 self._check()
             except EvaltapError as error:
-                self._tell(f"the new files are not taken, the old ones go on: {error}")
+                self._tell(
+                    f"cannot load the changed files, so the old ones stay in effect: {error}"
+                )
             else:
-                self._tell("the files have changed; going on with the new ones")
+                self._tell("reloaded the changed files")
                 self.accepted = True
                 self.stop()
         return False

@@ -78,7 +78,9 @@ def serving(status: LiveStatus, host: str, port: int) -> Iterator[str]:
         server = _Server((host, port), Handler)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"--serve {host}:{port}: cannot listen there ({reason})") from None
+        raise InputError(
+            f"--serve {host}:{port}: cannot listen there ({reason}); choose another address or port"
+        ) from None
     thread = threading.Thread(
         target=server.serve_forever,
         kwargs={"poll_interval": 0.1},

@@ -96,7 +96,7 @@ class Watcher:
         try:
             found = self._look.take()
         except NoMemoryError as error:
-            log.warning("the watches were not looked at: %s", error)
+            log.warning("the watches could not be evaluated: %s", error)
             found = []
         if found is None:
             return

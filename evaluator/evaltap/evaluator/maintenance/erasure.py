@@ -325,7 +325,7 @@ def _list_name(document: Json, path: Path) -> str:
         if isinstance(document, dict) and isinstance(document.get(name), list):
             return name
     raise InputError(
-        f"{path}: neither an eval set nor a result nor JSON Lines of cases; erase from it by hand"
+        f"{path}: expected an eval set, a result file or JSON Lines of cases; edit this file by hand"
     )
 
 

@@ -60,16 +60,18 @@ def why(store: StoreReader, case: str, log: LogLocation | None = None) -> Answer
     if answer.landed or any(one.status != "pending" for one in answer.metrics):
         if not answer.metrics:
             answer.notes.append(
-                "it has landed, and no run has scored anything here: evaltap score "
-                f"{store.path} --metrics M.json"
+                "this case has landed, but no run has scored anything yet; score it with evaltap score"
+                f" {store.path} --metrics M.json"
             )
         return answer
     answer.metrics = []
-    answer.notes.append("it has not landed in this file, and no file with it was scored into it")
+    answer.notes.append(
+        f"this case is not in {store.path}: it has not landed, nor was it scored from a file"
+    )
     ((given,),) = store.rows(f"SELECT count(*) FROM feedback WHERE {IS_CASE}", parameters)
     if given:
         answer.notes.append(
-            f"{counted(given, 'piece')} of feedback on it landed, without its turns"
+            f"{counted(given, 'piece')} of feedback on this case landed, but none of its turns"
         )
     answer.notes.extend(_dead(store, case))
     if log is not None:
@@ -93,7 +95,7 @@ def _standing(
     metrics = [MetricAnswer(*row) for row in store.rows(query, parameters)]
     scored = {one.metric_name for one in metrics if one.status != "not_scored"}
     return metrics, [
-        f"{metric}: {counted(turns, 'turn')} of it not scored: {said}"
+        f"{metric}: {counted(turns, 'turn')} not scored: {said}"
         for metric, _, turns, said in store.rows(f"{left_out} ORDER BY ALL", parameters)
         if metric in scored
     ]
@@ -103,9 +105,9 @@ def _standing(
 _LEFT_OUT_TURNS = """
 SELECT metric_name, metric_digest, count(*) AS turns,
        string_agg(DISTINCT CASE reason
-         WHEN 'no_rule' THEN 'no rule names it for this turn'
-         WHEN 'budget' THEN 'rule ' || rule || ', the budget of the day was spent'
-         ELSE 'rule ' || rule || ', rate ' || round(probability, 6)
+         WHEN 'no_rule' THEN 'no rule selects this metric for this turn'
+         WHEN 'budget' THEN 'rule ' || rule || ', its daily budget was spent'
+         ELSE 'rule ' || rule || ', sampled out at rate ' || round(probability, 6)
        END, '; ') AS said
 FROM latest_decisions WHERE {is_case} AND decision <> 'score'
 GROUP BY ALL
@@ -132,9 +134,9 @@ SELECT m.metric_name,
          WHEN s.status IS NULL AND l.turns > 0 THEN l.said
          WHEN s.status IS NOT NULL THEN coalesce(s.reason, '')
          WHEN older.revision IS NOT NULL
-           THEN 'scored up to revision ' || older.revision || ', and revision '
+           THEN 'scored up to revision ' || older.revision || '; revision '
                 || (SELECT revision FROM latest) || ' has landed since'
-         ELSE 'not scored since it landed, or scored under another version of the metric only'
+         ELSE 'not scored since it landed, or only with another version of the metric'
        END
 FROM metrics m
 LEFT JOIN (
@@ -160,13 +162,13 @@ GROUP BY dropped.key ORDER BY dropped.key
 def _dead(store: StoreReader, case: str) -> Iterator[str]:
     """Yield the first dead letters that name the case, by their key or in what they hold."""
     for number, reason, detail in naming(store, case, SHOWN_LETTERS):
-        yield f"dead letter {number} ({reason}) names it: {detail}"
+        yield f"dead letter {number} ({reason}) names this case: {detail}"
 
 
 def _left_out(store: StoreReader) -> Iterator[str]:
     for reason, count in store.rows(_LEFT_OUT):
         what = "sampling left out" if _is_sampling(reason) else "the recorder dropped"
-        yield f"{what} {counted(count, 'turn')} as {reason}; which ones is not kept"
+        yield f"{what} {counted(count, 'turn')} ({reason}), perhaps of this case; their ids are not stored"
 
 
 def _is_sampling(reason: str) -> bool:
@@ -176,9 +178,9 @@ def _is_sampling(reason: str) -> bool:
 def _on_log(log: LogLocation, case: str) -> str:
     place = _on_topics(log, case) if isinstance(log, KafkaLocation) else _in_file(log, case)
     return (
-        f"{log} holds it at {place}: evaltap consume lands it"
+        f"{log} has it at {place}; land it with evaltap consume"
         if place
-        else f"{log} does not hold it"
+        else f"{log} does not contain it"
     )
 
 
@@ -195,13 +197,13 @@ def _on_topics(location: KafkaLocation, case: str) -> str:
 
     if location.format == OTLP:
         raise InputError(
-            f"{location}: raw telemetry names no cases; they are made by evaltap consume"
+            f"{location}: raw telemetry has no case ids yet; evaltap consume makes cases from it"
         )
     source = KafkaSource(location, to_end=True)
     try:
         bounds = source.bounds()
         if not bounds:
-            raise InputError(f"{location}: the cluster has no such topic; check the name")
+            raise InputError(f"{location}: the cluster has no such topic; check its name")
         left = {partition: end for partition, (start, end) in bounds.items() if start < end}
         source.seek({})
         deadline = time.monotonic() + SILENT_SECONDS
@@ -218,7 +220,7 @@ def _on_topics(location: KafkaLocation, case: str) -> str:
             elif not batch.more:
                 break  # the last offsets hold no records, as those of a transaction's end
             elif time.monotonic() > deadline:
-                raise InputError(f"{location}: its brokers hand out no records; try again later")
+                raise InputError(f"{location}: the brokers return no records; try again later")
     finally:
         source.close()
     return ""

@@ -43,7 +43,9 @@ def read_rules(path: Path) -> MonitorFile:
     """Return the rules of a file; raises FormatError with the place for a key or value that is none."""
     rules = parse(MonitorFile, canonical.loads(read_bytes(path), path=str(path)), path=str(path))
     if not rules.watch and not rules.score:
-        raise FormatError("neither `watch` nor `score`; add at least one", path=str(path))
+        raise FormatError(
+            "found neither `watch` nor `score`; expected at least one", path=str(path)
+        )
     named = Counter(rule.name for rule in rules.score)
     for place, rule in enumerate(rules.score):
         if problem := _rule_problem(rule, named, f"{path}: score[{place}]"):
@@ -58,7 +60,7 @@ def read_rules(path: Path) -> MonitorFile:
         where = f"watch[{place}]"
         if not watch.name or names[watch.name] > 1:
             raise FormatError(
-                f"`name` is {watch.name!r}; give each watch a name of its own",
+                f"`name` is {watch.name!r}; expected a unique, non-empty name",
                 path=str(path),
                 place=where,
             )
@@ -91,29 +93,29 @@ def _problem(watch: Watch, where: str) -> str:
     known = (*SIGNALS, SILENCE)
     if watch.signal not in known:
         hint = did_you_mean(watch.signal, known) or f"expected one of {', '.join(known)}"
-        return f"no signal {watch.signal!r}; {hint}"
+        return f"unknown signal {watch.signal!r}; {hint}"
     of_metric = watch.signal in SIGNALS and SIGNALS[watch.signal].of_metric
     if of_metric and not watch.metric:
         return f"`{watch.signal}` needs a `metric`; name one"
     if watch.metric and not of_metric:
-        return f"`metric` does not go with `{watch.signal}`; leave it out"
+        return f"`{watch.signal}` takes no `metric`; leave it out"
     if watch.severity and watch.severity not in SEVERITIES:
-        hint = did_you_mean(watch.severity, SEVERITIES) or f"expected of {', '.join(SEVERITIES)}"
-        return f"no severity {watch.severity!r}; {hint}"
+        hint = (
+            did_you_mean(watch.severity, SEVERITIES) or f"expected one of {', '.join(SEVERITIES)}"
+        )
+        return f"unknown severity {watch.severity!r}; {hint}"
     try:
         watch.silence_ends  # noqa: B018  # raises for what is no time
     except ValueError:
-        return (
-            f"`silencedUntil` is {watch.silenced_until!r}; expected a time, as 2026-11-24T18:00:00Z"
-        )
+        return f"`silencedUntil` is {watch.silenced_until!r}; expected a time, e.g. 2026-11-24T18:00:00Z"
     if watch.signal == SILENCE and watch.by:
-        return "`by` does not go with `silence`; leave it out"
+        return "`silence` takes no `by`; leave it out"
     if problem := _limit_problem(watch):
         return problem
     for name in watch.by:
         if name not in SLICES:
-            hint = did_you_mean(name, SLICES) or f"expected of {', '.join(SLICES)}"
-            return f"`by`: no slice {name!r}; {hint}"
+            hint = did_you_mean(name, SLICES) or f"expected one of {', '.join(SLICES)}"
+            return f"`by`: unknown slice {name!r}; {hint}"
     for name, value in watch.where.items():
         condition(name, value, where=where)
     return ""
@@ -122,31 +124,31 @@ def _problem(watch: Watch, where: str) -> str:
 def _limit_problem(watch: Watch) -> str:
     given = watch.model_fields_set
     if not watch.has_limit:
-        return "`hours` goes with `below` or `above`; add one" if "hours" in given else ""
+        return "`hours` needs `below` or `above`; add one" if "hours" in given else ""
     if watch.signal == SILENCE:
-        return "`below` and `above` do not go with `silence`; `minutes` is its limit"
+        return "`silence` takes no `below` or `above`; its limit is `minutes`"
     for key in ("smallest_change", "baseline_days", "false_alarms_per_month"):
         if key in given:
-            return f"`{to_camel(key)}` does not go with a fixed limit; leave one of them out"
+            return f"`{to_camel(key)}` does not work with a fixed limit; leave one of them out"
     return ""
 
 
 def _rule_problem(rule: ScoreRule, names: Mapping[str, int], where: str) -> str:
     if not rule.name or names[rule.name] > 1:
-        return f"`name` is {rule.name!r}; give each rule a name of its own"
+        return f"`name` is {rule.name!r}; expected a unique, non-empty name"
     if not rule.metrics:
-        return "no `metrics`; name at least one"
+        return "no `metrics`; expected at least one"
     if rule.unit not in ("", *UNITS):
         return f"`unit` is {rule.unit!r}; {did_you_mean(rule.unit, UNITS) or 'expected turn or session'}"
     if rule.budget is not None and (rule.budget.usd_per_day or rule.budget.calls_per_day) is None:
-        return "`budget` limits nothing; give `usdPerDay` or `callsPerDay`"
+        return "`budget` has no limit; expected `usdPerDay` or `callsPerDay`"
     if "language" in rule.where:
-        return "`where`: a turn is scored before its language is known; use another slice"
+        return "`where`: the language of a turn is not known before it is scored; use another slice"
     for number, one in enumerate(rule.always):
         if not one.model_fields_set or one == Condition():
-            return f"`always[{number}]` holds nothing; name a condition"
+            return f"`always[{number}]` is empty; expected a condition"
         if one.failed in rule.metrics:
-            return f"`always[{number}]`: {one.failed!r} decides on itself; name a metric of another rule"
+            return f"`always[{number}]`: {one.failed!r} depends on itself; name a metric of another rule"
     for name, value in rule.where.items():
         condition(name, value, where=where)
     return ""
@@ -162,11 +164,13 @@ def _receiver_problem(receiver: AlertReceiver) -> str:
             return f"{receiver.type} needs `{to_camel(key)}`"
     for key, types in _GO_WITH.items():
         if getattr(receiver, key) and receiver.type not in types:
-            return f"`{to_camel(key)}` does not go with {receiver.type}; leave it out"
+            return f"{receiver.type} takes no `{to_camel(key)}`; leave it out"
     secret = {"slack": receiver.url, "pagerduty": receiver.routing_key}.get(receiver.type)
     if secret is not None and not _SECRET.search(secret):
         key = to_camel(_KEYS[receiver.type][0])
-        return f"`{key}` is a secret; name an environment variable that holds it, as ${{NAME}}"
+        return (
+            f"`{key}` is a secret; put it in an environment variable and refer to it as ${{NAME}}"
+        )
     return ""
 
 

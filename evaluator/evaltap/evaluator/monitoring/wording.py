@@ -17,7 +17,7 @@ def summary(event: Event) -> str:
     since = "" if event.since is None else f" since {event.since:%Y-%m-%d}"
     said = f"{name} {verb} from {before:.1%} to {after:.1%}{since}"
     if event.most is not None:
-        said += f" (a usual day reaches {event.most:.1%})"
+        said += f" (a normal day reaches {event.most:.1%})"
     return "; ".join([said, *(explanation(one) for one in event.changed[:1])])
 
 
@@ -32,7 +32,7 @@ def explanation(one: Changed) -> str:
     """Return what a slice has to do with it."""
     if one.kind == "mix":
         shares = f"{one.share_before:.1%} -> {one.share_after:.1%} of the turns"
-        return f"{one.by} {one.value}: {shares}; users changed, not the agent"
+        return f"{one.by} {one.value}: {shares}; the mix of traffic changed, not the agent"
     rates = f"{one.rate_before:.1%} -> {one.rate_after:.1%}"
     return f"{one.by} {one.value}: {rates}, {100 * one.effect:.1f} points of all turns"
 

@@ -229,7 +229,7 @@ class _Application:
                 await anyio.to_thread.run_sync(self._note_login, person, client)
                 return response
             wrong, status = (
-                "This code is wrong, used or too old. `evaltap ui --link` prints a new link.",
+                "This code is wrong, already used or expired. Get a new link with `evaltap ui --link`.",
                 403,
             )
         shown = Shown("login.html.j2", "Log in", {"next": onward, "wrong": wrong}, status)
@@ -241,7 +241,7 @@ class _Application:
                 writer = CursorWriter(self._about.store_path, cursor)
                 changes.write(writer, person, [Change("log_in", detail={"address": client})])
         except EvaltapError as error:  # a busy file keeps nobody out
-            _LOG.warning("a login is not among the changes: %s", error)
+            _LOG.warning("could not record a login among the changes: %s", error)
 
     async def logout(self, request: Request) -> Response:
         """End the session."""
@@ -274,7 +274,9 @@ class _Application:
         if session_of(request, self._access, self._site) is None:
             return to_login(request)
         if self._ticker is None:
-            return PlainTextResponse("nothing lands in this file while it is shown", 404)
+            return PlainTextResponse(
+                "no live updates: nothing lands in this file while the page runs", 404
+            )
         return self._ticker.answer(request)
 
     async def health(self, request: Request) -> Response:

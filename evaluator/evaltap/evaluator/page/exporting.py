@@ -25,9 +25,9 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
 
 CONTENTS: Final[Mapping[str, str]] = {
-    "expected": "what was done is expected, where a reviewer approved it",
-    "recorded": "as recorded, to be scored again",
-    "inputs": "only what is asked, for live runs",
+    "expected": "turns that a reviewer approved become references",
+    "recorded": "as recorded, to score again",
+    "inputs": "only the user's messages, for live runs",
 }
 _EXPECT: Final[Mapping[str, Expect]] = {"expected": "expected", "inputs": "inputs"}
 
@@ -80,7 +80,9 @@ def made_of(
     }
     said = {one["turn"].rpartition("#")[0] for one in found.left_out}
     silent = [key for key in keys if key not in made and key[2] not in said]
-    more = [{"turn": key[2], "reason": "no reviewer has approved a turn of it"} for key in silent]
+    more = [
+        {"turn": key[2], "reason": "no reviewer has approved one of its turns"} for key in silent
+    ]
     return Made(found.cases, (*found.left_out, *more))
 
 

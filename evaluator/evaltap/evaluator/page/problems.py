@@ -8,7 +8,7 @@ from evaltap.evaluator.store.errors import BusyError, TooSlowError
 from evaltap.schemas.errors import EvaltapError
 
 _TITLES = {
-    403: "Not for you",
+    403: "No permission",
     404: "Not found",
     400: "This cannot be shown",
     503: "Busy",
@@ -33,7 +33,7 @@ def problem(status: int, message: str) -> Shown:
 
 def not_for(person: Person, role: str) -> Shown:
     """Return the page for somebody whose role does not suffice."""
-    return problem(403, f"This needs the role {role}; {person.name} is {person.role}.")
+    return problem(403, f"This requires the role {role}; {person.name} is a {person.role}.")
 
 
 def problem_of(error: EvaltapError) -> Shown:

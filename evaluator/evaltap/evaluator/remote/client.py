@@ -108,10 +108,13 @@ class RemoteReader(StoreReader):
             answer = self._channel.answer()
         except OSError as error:
             raise BusyError(
-                f"{self.path}: the process that holds it does not answer ({error})"
+                f"{self.path}: the process that has it open does not answer ({error}); stop that process,"
+                " or read a copy of the file"
             ) from None
         if answer is None:
-            raise BusyError(f"{self.path}: the process that holds it has ended; ask again")
+            raise BusyError(
+                f"{self.path}: the process that had it open has ended; run the command again"
+            )
         if isinstance(answer, Failed):
             raise _error(answer)
         return answer

@@ -50,7 +50,9 @@ def served(store: Store) -> Iterator[None]:
     try:
         server = StoreServer(store)
     except OSError as error:
-        _LOG.warning("%s: cannot be read by other commands meanwhile (%s)", store.path, error)
+        _LOG.warning(
+            "%s: other commands cannot read it while this process runs (%s)", store.path, error
+        )
         yield
         return
     try:

@@ -130,7 +130,7 @@ def verdict(report: Report) -> Verdict:
         )
     if exit_code(report.summary):
         return Verdict(
-            "not_evaluated", "Nothing failed, but not all was evaluated", bars, description
+            "not_evaluated", "Nothing failed, but some cases were not evaluated", bars, description
         )
     headline = "The case passed" if total == 1 else f"All {total:,} cases passed"
     return Verdict("passed", headline, bars, description)
@@ -142,7 +142,7 @@ def tiles(report: Report) -> list[Tile]:
     evaluated = total - counts.get("not_evaluated", 0)
     found = [Tile("cases", f"{total:,}", counted(len(report.metrics), "metric"))]
     if evaluated:
-        rate, remark = counts.get("passed", 0) / evaluated, "cases with nothing failed"
+        rate, remark = counts.get("passed", 0) / evaluated, "cases without a failure"
         if report.summary.weighted and report.summary.passing_rate is not None:
             remark = f"of all traffic, {remark}; {rate:.1%} of the recorded ones"
             rate = report.summary.passing_rate
@@ -156,9 +156,9 @@ def tiles(report: Report) -> list[Tile]:
     gaps = sum(row.not_evaluated for row in report.summary.metrics)
     errors = sum(row.errors for row in report.summary.metrics)
     if errors:
-        found.append(Tile("errors", f"{errors:,}", "scores that could not be had"))
+        found.append(Tile("errors", f"{errors:,}", "scores that could not be computed"))
     if gaps:
-        found.append(Tile("not evaluated", f"{gaps:,}", "scores; the reasons are below"))
+        found.append(Tile("not evaluated", f"{gaps:,}", "scores; reasons below"))
     found += _use_tiles("agent", report.agent, "turn")
     if report.judge:
         found += _use_tiles("judge", report.judge, "call")

@@ -64,24 +64,26 @@ def print_summary(
     if crashed := crashed_line(summary):
         out.print(Text(crashed, style="red"))
     if summary.worst:
-        out.print(Text("did not pass, worst first", style="italic"))
+        out.print(Text("not passed, worst first", style="italic"))
         for case in summary.worst:
             bare = case.score is None or case.status == "crashed"
             score = case.status if bare else f"{case.score:.3f}"
             _print_item(out, f"{case.eval_id}  {case.metric_name}  {score}", case.reason)
     if differences:
         out.print(
-            Text("calls of these cases: - expected, + made, ! other arguments, > out of order")
+            Text(
+                "tool calls of these cases: - expected, + made, ! different arguments, > out of order"
+            )
         )
     for difference in differences:
         out.print(Text(visible(difference.eval_id), style="bold"))
         for line in difference.lines:
             out.print(Text(visible(f"  {line}"), style=_COLOURS.get(line[:1], "")))
     if summary.unscored:
-        out.print(Text("not scored, and why", style="italic"))
+        out.print(Text("not scored, with reasons", style="italic"))
         for gap in summary.unscored:
             status = gap.status.replace("_", " ")
-            cases = f"{counted(gap.cases, 'case')}, such as {gap.example}"
+            cases = f"{counted(gap.cases, 'case')}, e.g. {gap.example}"
             _print_item(out, f"{gap.metric_name}  {status}  {cases}", gap.reason)
     if summary.worst and store is not None:
         out.print(
@@ -110,7 +112,7 @@ def _metrics(summary: Summary, width: int) -> "Table":
     from rich.text import Text
 
     cases = counted(summary.cases, "recorded case" if summary.weighted else "case")
-    about = "; rates, intervals and means are of all traffic" if summary.weighted else ""
+    about = "; rates, intervals and means are estimates for all traffic" if summary.weighted else ""
     table = Table(
         title=f"{cases}{about}", title_justify="left", box=box.SIMPLE, pad_edge=False,
         padding=(0, 2, 0, 0),

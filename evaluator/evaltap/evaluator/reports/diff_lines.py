@@ -15,7 +15,7 @@ SIGNS: Final[Mapping[StepKind, str]] = {
 }  # fmt: skip
 WORDS: Final[Mapping[StepKind, str]] = {
     "same": "as expected",
-    "changed": "other arguments",
+    "changed": "different arguments",
     "moved": "out of order",
     "missing": "not made",
     "extra": "not expected",

@@ -74,7 +74,7 @@ def evidence_of(
     try:
         conversation = pair_turns(case)
     except (UnscorableCaseError, TypeError, AttributeError, KeyError) as problem:
-        return (), f"its turns cannot be paired: {problem}"
+        return (), f"its turns cannot be paired with the reference: {problem}"
     written = has_references(case)
     turns = list(zip(conversation.actual, conversation.expected, strict=False))
     shown = tuple(
@@ -82,7 +82,7 @@ def evidence_of(
         for actual, expected in turns[: limits.turns]
     )
     cut = len(turns) - len(shown)
-    return shown, f"{cut:,} more turns are not shown" if cut else ""
+    return shown, f"{cut:,} more turns not shown" if cut else ""
 
 
 def _turn(
@@ -96,7 +96,7 @@ def _turn(
     references = [*(references if written else ()), *comparison.references]
     cut = max([len(calls), *map(len, references)]) - limits.calls
     if cut > 0:
-        gaps.append(f"{cut:,} tool calls are not shown")
+        gaps.append(f"{cut:,} more tool calls not shown")
     references = [reference[: limits.calls] for reference in references]
     error = telemetry.get("error") or {}
     return TurnEvidence(

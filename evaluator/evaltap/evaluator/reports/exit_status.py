@@ -38,7 +38,7 @@ def latency_guard(
     """
     name = f"95 of 100 turns within {limit_ms:g} ms"
     if not latencies_ms:
-        return GuardFinding(None, f"{name}: unknown, no turns are at hand")
+        return GuardFinding(None, f"{name}: unknown, because no turns are available")
     weights = weights or [1.0] * len(latencies_ms)
     missing = within = 0.0
     for latency, weight in zip(latencies_ms, weights, strict=True):
@@ -47,7 +47,7 @@ def latency_guard(
     total = sum(weights)
     counts = _counts(latencies_ms, limit_ms)
     if total != len(latencies_ms):
-        counts = f"{within / total:.1%} of all traffic; of the recorded ones {counts}"
+        counts = f"{within / total:.1%} of all traffic; of the recorded turns {counts}"
     needed = 0.95 * total
     # Sums of weights are rounded: a share of exactly 95 of 100 is enough.
     if within >= needed * (1 - 1e-12):

@@ -28,8 +28,7 @@ def format_of(path: Path, given: str | None = None) -> str:
     found = given or _ENDINGS.get(path.suffix.lower())
     if found is None:
         raise InputError(
-            f"{path}: no report format has the ending '{path.suffix}'; expected one of"
-            f" {', '.join(_ENDINGS)}"
+            f"{path}: unknown report format '{path.suffix}'; expected one of {', '.join(_ENDINGS)}"
         )
     return found
 

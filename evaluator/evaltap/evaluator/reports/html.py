@@ -43,8 +43,8 @@ def html(report: Report, *, sections: Markup = _NO_SECTIONS) -> str:
     notes = [*report.notes]
     if cut := sum(case.detailed for case in report.cases) - shown:
         notes.append(
-            f"This page has no room for the evidence of {cut:,} more cases;"
-            " `evaltap show` and the JSON report have it."
+            f"The evidence of {cut:,} more cases is left out to limit the size of this page; see `evaltap"
+            " show` or the JSON report."
         )
     return (
         templates("evaltap.evaluator.reports")

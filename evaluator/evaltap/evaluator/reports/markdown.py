@@ -122,15 +122,12 @@ def _use(name: str, use: Usage) -> list[str]:
         parts.append(f"{use.input_tokens or 0:,} tokens in, {use.output_tokens or 0:,} out")
     if use.latency_p95_ms is not None:
         parts.append(
-            f"latency {_ms(use.latency_p50_ms)} in the median,"
-            f" {_ms(use.latency_p95_ms)} at the 95th percentile"
+            f"latency {_ms(use.latency_p50_ms)} (median), {_ms(use.latency_p95_ms)} (95th percentile)"
         )
     noun = "turn" if name == "agent" else "call"
     about = counted(use.count, noun)
     if use.estimated_turns is not None:
-        about = (
-            f"all traffic ({use.estimated_turns:,.0f} turns, of which {use.count:,} are recorded)"
-        )
+        about = f"all traffic ({use.estimated_turns:,.0f} turns, {use.count:,} of them recorded)"
     return [f"**{name}**, {about}: {'; '.join(parts)}."] if parts else []
 
 
@@ -151,7 +148,7 @@ def _groups(groups: tuple[ReasonGroup, ...]) -> list[str]:
         for group in groups[:_GROUPS]
     ]
     more = len(groups) - len(rows)
-    table = _table(("what went wrong", "cases", "for example", "case"), rows, ("cases",))
+    table = _table(("what went wrong", "cases", "example", "case"), rows, ("cases",))
     return ["### Reasons", table + (f"\n\n{counted(more, 'more reason')}." if more else "")]
 
 
@@ -164,7 +161,7 @@ def _cases(report: Report, budget: int) -> str:
         part = _case(case)
         budget -= len(part.encode()) + 1
         if shown == _CASES or budget < 1_000:
-            parts.append(f"{counted(len(bad) - shown, 'more case')}: see the whole report.\n")
+            parts.append(f"{counted(len(bad) - shown, 'more case')} in the full report.\n")
             break
         parts.append(part)
     return "\n".join(parts)

@@ -55,7 +55,8 @@ def read_case(
     data = expected_data(store, references).get(key)
     if data is None:
         return replace(
-            one, evidence_note="its turns have not landed here: it was scored from a file"
+            one,
+            evidence_note="its turns are not in this file, because it was scored from a case file",
         )
     evidence, note = evidence_of(data, Comparison(_metrics(store, metric)), limits)
     return replace(one, evidence=evidence, evidence_note=note)

@@ -230,7 +230,11 @@ def _with_evidence(
     for case in cases:
         data = landed.get(_key(case)) or files.cases.get(_key(case))
         if data is None:
-            yield replace(case, evidence_note="scored from a file that this report did not read")
+            yield replace(
+                case,
+                evidence_note="scored from a file that was not given to this report"
+                " (`--cases FILE`)",
+            )
             continue
         evidence, note = evidence_of(data, comparison, limits)
         yield replace(case, evidence=evidence, evidence_note=note)
@@ -284,16 +288,20 @@ def _notes(cases: Sequence[CaseReport], limits: Limits, files: FileCases) -> lis
     if len(cases) > limits.cases:
         notes.append(
             f"Turns, differences and votes are shown for {limits.cases:,} of {len(cases):,} cases,"
-            " those that did not pass first; `evaltap show` has the others."
+            " beginning with those that did not pass; see `evaltap show` for the others."
         )
     bare = sum(case.detailed and not case.evidence for case in cases)
     if bare:
         notes.append(
-            f"The turns of {counted(bare, 'case')} are not shown: they were scored from files that"
-            " this report did not read (`--cases FILE`), or their turns cannot be paired."
+            f"The turns of {counted(bare, 'case')} are not shown: either they were scored from files that"
+            " were not given to this report (`--cases FILE`), or their turns cannot be paired with the"
+            " references."
         )
     if files.bad_lines:
-        notes.append(f"{counted(files.bad_lines, 'line')} of the case files hold no eval case.")
+        notes.append(
+            f"{counted(files.bad_lines, 'line')} of the case files skipped, because they are not"
+            " eval cases."
+        )
     if files.sampled:
         notes.append(sampled_line(files.sampled))
     return notes

@@ -102,7 +102,7 @@ def print_pass_k(rows: Sequence[PassK], out: "Console") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    title = "k tries: one passes (pass@k), all pass (pass^k: unbiased, and (c/n)^k)"
+    title = "k trials: at least one passes (pass@k), all pass (pass^k: unbiased, and (c/n)^k)"
     table = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
     for name in ("metric", "version"):
         table.add_column(name, overflow="fold")

@@ -272,7 +272,9 @@ def check_run(store: StoreReader, run_id: str) -> None:
     """Raise InputError when there is no such run."""
     known = [row[0] for row in store.rows("SELECT run_id FROM runs ORDER BY started_at")]
     if run_id not in known:
-        raise InputError(f"no run {run_id!r}; runs here: {', '.join(known) or 'none'}")
+        raise InputError(
+            f"no run {run_id!r}; expected one of: {', '.join(known) or 'none, there are no runs'}"
+        )
 
 
 def _metric_counts(row: tuple[Any, ...]) -> MetricCounts:

@@ -27,8 +27,8 @@ def summary_notes(summary: Summary) -> list[str]:
     if not summary.weighted:
         return notes
     about = (
-        "Sampling left turns out: pass rates, intervals and means are of all traffic, of its turns, each"
-        " weighted by one over its inclusion probability; counts are of the recorded cases."
+        "Not all turns were recorded. Pass rates, intervals and means are estimates for all turns of the"
+        " traffic, weighted by one over the inclusion probability; counts are of recorded cases."
     )
     behind = [line for row in summary.metrics if (line := traffic_line(row))]
     return [about, *behind, *notes]
@@ -67,8 +67,8 @@ def traffic_line(row: MetricCounts) -> str:
     flags = f" ({', '.join(row.flags)})" if row.flags else ""
     return (
         f"{row.metric_name}: {row.pass_rate:.1%} of all traffic{bounds}{raw}; from {row.turns:,} turns in"
-        f" {row.sessions:,} sessions, which stand for {row.estimated_turns:,.0f} turns and tell as much as"
-        f" {row.effective_turns:,.0f} independent ones{flags}."
+        f" {row.sessions:,} sessions, which represent {row.estimated_turns:,.0f} turns and carry as much"
+        f" information as {row.effective_turns:,.0f} independent ones{flags}."
     )
 
 
@@ -100,7 +100,7 @@ def difference_lines(turns: Sequence[TurnEvidence]) -> list[str]:
     lines: list[str] = []
     for number, turn in enumerate(turns, start=1):
         if turn.compared and any(step.kind != "same" for step in turn.steps):
-            lines += [f"turn {number}, calls (- expected, + made):", *diff_lines(turn)]
+            lines += [f"turn {number}, tool calls (- expected, + made):", *diff_lines(turn)]
     return lines
 
 

@@ -53,7 +53,7 @@ def read_results_from(store: Store, folder: Path) -> None:
         raise StoreError(f"{store.path}: reads its results from {read}; name another file")
     if any(store.rows(f"SELECT 1 FROM {table} LIMIT 1") for table in RESULT_TABLES):
         raise StoreError(
-            f"{store.path}: holds scores of its own; name a new file for those in {folder}"
+            f"{store.path}: already contains other scores; name a new file for those in {folder}"
         )
     with Store(":memory:") as empty:
         # A part without rows, so that the views have columns before the first run has ended.

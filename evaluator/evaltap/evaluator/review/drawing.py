@@ -38,7 +38,9 @@ def draw_for_labels(store: StoreReader, metric: str, count: int) -> list[Wanted]
     if not any(drawn.values()):
         known = store.rows("SELECT DISTINCT metric_name FROM latest_turn_scores ORDER BY 1")
         names = ", ".join(name for (name,) in known) or "nothing"
-        raise InputError(f"--draw {metric}: no turn has a verdict under it; scored here: {names}")
+        raise InputError(
+            f"--draw {metric}: no turn has a verdict of this metric; expected one of {names}"
+        )
     half = count // 2
     fails = min(len(drawn[False]), max(half, count - len(drawn[True])))
     shares = {False: fails, True: min(len(drawn[True]), count - fails)}

@@ -162,7 +162,7 @@ def item(store: StoreReader, item_id: str) -> Item:
     """Return an item; raise InputError for one that there is not."""
     found = items(store, item_id=item_id)
     if not found:
-        raise InputError(f"no item {item_id!r} to review here; `evaltap review list` names them")
+        raise InputError(f"no item {item_id!r} to review; `evaltap review list` shows the ids")
     return found[0]
 
 
@@ -210,7 +210,7 @@ def decide(
 ) -> None:
     """Write what a reviewer did."""
     if not reviewer:
-        raise InputError("who reviews? give --as NAME, or EVALTAP_REVIEWER")
+        raise InputError("no reviewer given; add --as NAME, or set EVALTAP_REVIEWER")
     now = now or utc_now()
     count = store.rows("SELECT count(*) FROM reviews")[0][0]
     parts = (one.item_id, reviewer, action, now.isoformat(), str(count))
@@ -232,7 +232,7 @@ def undo(store: StoreWriter, reviewer: str, item_id: str = "") -> Item:
         {"reviewer": reviewer, "item": item_id},
     )
     if not rows:
-        raise InputError(f"{reviewer} has decided nothing here that could be undone")
+        raise InputError(f"{reviewer} has no decision to undo")
     ((review_id, decided),) = rows
     one = item(store, decided)
     decide(store, one, reviewer, "undo", undoes=review_id)

@@ -91,7 +91,7 @@ class KafkaSource:
             named = f"{self._location}: no such topic: {', '.join(missing)}"
             if self._to_end:
                 raise InputError(f"{named}; check the name, or record to it first")
-            _LOG.warning("%s; it is read once it is there", named)
+            _LOG.warning("%s; waiting until it exists", named)
 
     def _connect(self) -> Any:
         """Return a client with nothing assigned; raise KafkaError when no broker answers."""
@@ -333,8 +333,8 @@ class KafkaSource:
             return sorted(there)
         if lacking := sorted(self._partitions - there):
             raise InputError(
-                f"{self._location}: {topic} has partitions {min(there)} to {max(there)}, and not"
-                f" {', '.join(map(str, lacking))}; name some of its own with --partitions"
+                f"{self._location}: {topic} has partitions {min(there)} to {max(there)}, but not"
+                f" {', '.join(map(str, lacking))}; name existing ones with --partitions"
             )
         return sorted(self._partitions)
 

@@ -42,7 +42,7 @@ class LogPosition:
         at, (start, end) = self.next_offset, self.bounds
         if self.is_behind:
             landed = (
-                "; traces of them that were landed stay as they are, the others are lost"
+                "; traces in them that have landed stay as they are, the others are lost"
                 if self.partly_read
                 else " and were never landed"
             )
@@ -55,7 +55,7 @@ class LogPosition:
 def made_anew(name: str, landed: int, end: int) -> str:
     """Return what to tell of a partition that ends before what was landed of it."""
     return (
-        f"{name}: ends at {end}, before what was landed ({landed}); it was made anew and is read from its"
+        f"{name}: ends at {end}, before what has landed ({landed}); it was recreated and is read from its"
         " start"
     )
 
@@ -118,6 +118,6 @@ def moved_topics(store: Store, topics: Iterable[str], cluster_id: str | None) ->
             store.append("offsets", [(*one, 0, now) for one in offsets if one.topic == topic])
         told.append(
             f"{topic}: is of the cluster {cluster_id}, and what was landed of {before}; it is read from its"
-            " start. Give each cluster a DuckDB file of its own"
+            " start. Give each cluster its own DuckDB file"
         )
     return told

@@ -51,8 +51,8 @@ def refuse_strange(
         )
     if functions := connection.execute(_FUNCTIONS).fetchall():
         raise StoreError(
-            f"{path}: has functions of its own ({', '.join(name for (name,) in functions[:5])}), which"
-            " evaltap never writes; drop them if they are yours, or do not trust the file"
+            f"{path}: contains functions ({', '.join(name for (name,) in functions[:5])}), which evaltap"
+            " never creates; drop them if they are yours, otherwise do not trust the file"
         )
 
 

@@ -61,8 +61,8 @@ def explained(error: Exception, path: Path) -> StorageError | None:
     text = str(error).splitlines()[0] if str(error) else ""
     if any(sign in text for sign in _NO_SPACE):
         return StorageError(
-            f"{path}: cannot be written ({text}); make room and start again: what was written stays, and"
-            " the rest is still where it came from"
+            f"{path}: cannot be written ({text}); make room and start again: what was written is kept, and"
+            " the rest is still on the log or in the files"
         )
     if isinstance(error, duckdb.OutOfMemoryException) or any(sign in text for sign in _NO_MEMORY):
         return NoMemoryError(

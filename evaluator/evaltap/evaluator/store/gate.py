@@ -64,7 +64,9 @@ class Gate:
     def _lend(self, open_cursor: Callable[[], duckdb.DuckDBPyConnection], seconds: float) -> Lease:
         with self._changed:
             if not self._changed.wait_for(lambda: self._closed or not self._closing, seconds):
-                raise BusyError(f"{self._name}: is being opened anew; ask again in a moment")
+                raise BusyError(
+                    f"{self._name}: is being reopened; run the command again in a moment"
+                )
             if self._closed:
                 raise BusyError(f"{self._name}: is closed; whoever held it has ended")
             lease = Lease(open_cursor(), time.monotonic() + seconds, seconds)
@@ -99,7 +101,7 @@ class Gate:
             self._changed.wait_for(lambda: not self._leases, PATIENCE_SECONDS)
             for lease in self._leases:
                 lease.ended = lease.ended or BusyError(
-                    f"{self._name}: was closed by the process that holds it; ask again"
+                    f"{self._name}: was closed by the process that has it open; run the command again"
                 )
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._leases, _GRACE_SECONDS)

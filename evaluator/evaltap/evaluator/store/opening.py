@@ -104,7 +104,8 @@ def open_file(path: Path, reading: Path | None = None) -> duckdb.DuckDBPyConnect
         holder = text.partition("PID ")[2].split(")")[0].split(" ")[0].strip(".")
         who = f" (process {holder})" if holder.isdigit() else ""
         raise StoreHeldError(
-            f"{path}: held by another process{who}; stop it or wait, DuckDB lets one process in"
+            f"{path}: held by another process{who}; DuckDB allows one process at a time: stop it, or read a"
+            " copy of the file"
         )
     if path.is_dir():
         raise StoreError(f"{path}: is a folder; expected a DuckDB file")

@@ -95,8 +95,8 @@ def _checked(paths: Sequence[Path]) -> list[str]:
             other = holders.setdefault(place, path)
             if other != path:
                 raise StoreError(
-                    f"{other} and {path} both hold {place.topic}[{place.partition}]: its turns would"
-                    " count twice; give each consumer --partitions of its own"
+                    f"{other} and {path} both contain {place.topic}[{place.partition}], so its turns would"
+                    " count twice; give each consumer its own --partitions"
                 )
     return sorted(tables)
 

@@ -28,8 +28,8 @@ def configured_redactor(config: RecorderConfig) -> PatternRedactor | None:
         return config.redactor(shared_key(key_path(config.log)))
     except OSError as error:
         raise InputError(
-            f"the redaction key beside {config.log} cannot be used ({error.strerror or error});"
-            " make the folder writable or set EVALTAP_REDACTION_KEY"
+            f"cannot read or write the redaction key beside {config.log} ({error.strerror or error}); make"
+            " the folder writable or set EVALTAP_REDACTION_KEY"
         ) from error
 
 
@@ -71,5 +71,5 @@ def read_key(path: Path) -> bytes:
     """Return the key in the file; OSError when there is none."""
     key = path.read_bytes()
     if len(key) < KEY_BYTES:
-        raise OSError(f"{path} holds {len(key)} bytes, a key has {KEY_BYTES}: delete the file")
+        raise OSError(f"{path} has {len(key)} bytes, but a key has {KEY_BYTES}; delete the file")
     return key[:KEY_BYTES]

@@ -66,8 +66,8 @@ class FieldPolicy:
                 base = cls(**_METADATA)
             elif not separator or name not in known:
                 raise ConfigurationError(
-                    f"redaction policy: {part!r} cannot be read; expected 'metadata' or "
-                    f"field=action with a field of {', '.join(known)}"
+                    f"redaction policy: {part!r} is invalid; expected 'metadata' or field=action with a"
+                    f" field of {', '.join(known)}"
                 )
             else:
                 named[known[name]] = cast(Action, action)

@@ -35,7 +35,7 @@ def custom_rule(name: str, pattern: str, kind: str | None = None) -> Rule:
     kind = name if kind is None else kind
     if not _KIND.fullmatch(kind):
         raise ConfigurationError(
-            f"redaction rule {name!r}: kind {kind!r} cannot be used; expected 2 to 20 of a-z and _"
+            f"redaction rule {name!r}: kind {kind!r} is invalid; expected 2 to 20 of a-z and _"
         )
     if not isinstance(pattern, str) or len(pattern) > _LONGEST_PATTERN:
         raise ConfigurationError(
@@ -48,7 +48,7 @@ def custom_rule(name: str, pattern: str, kind: str | None = None) -> Rule:
         )
     except (re.error, RecursionError, OverflowError) as error:
         raise ConfigurationError(
-            f"redaction rule {name!r}: {pattern!r} is no regular expression: {error}"
+            f"redaction rule {name!r}: {pattern!r} is not a regular expression: {error}"
         ) from error
     if compiled.search("") is not None:
         raise ConfigurationError(

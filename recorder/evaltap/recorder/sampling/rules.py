@@ -105,7 +105,7 @@ def _rule(index: int, found: Any) -> OutcomeRule:
     name = found.get("name") if isinstance(found, dict) else None
     if not isinstance(name, str) or not name or name == HEAD or len(name) > 60:
         raise ConfigurationError(
-            f"sample rule {index}: expected an object with a name of its own, other than {HEAD!r}"
+            f"sample rule {index}: expected an object with a unique name, other than {HEAD!r}"
         )
     keep = found.get("keep", 1)
     if not _is_number(keep) or not 0 <= keep <= 1:

@@ -209,7 +209,7 @@ def _take(
         if not taken:
             source.room.give(len(body))
     if records and not taken:
-        raise RequestRefusedError(503, UNAVAILABLE, "the recorder takes nothing now; try again")
+        raise RequestRefusedError(503, UNAVAILABLE, "the recorder is busy; try again")
 
 
 def _json(body: bytes) -> JsonObject:

@@ -163,7 +163,7 @@ def one_turn_cases(case: CaseData) -> Iterator[CaseData]:
         actual, expected = expected, []
     if not actual:
         raise InputError(
-            f"{name} holds no recorded turns; expected evalMode 'trace' with actualConversation"
+            f"{name} contains no recorded turns; expected evalMode 'trace' with actualConversation"
         )
     if expected and len(expected) != len(actual):
         raise InputError(
@@ -178,7 +178,7 @@ def one_turn_cases(case: CaseData) -> Iterator[CaseData]:
         invocation_id = turn.get("invocationId") or f"{case['evalId']}-{index + 1}"
         if invocation_id in seen:
             raise InputError(
-                f"{name}: invocationId {invocation_id!r} stands twice; make them unique"
+                f"{name}: invocationId {invocation_id!r} occurs twice; make them unique"
             )
         seen.add(invocation_id)
         recorded = {**rest, "evalMode": "trace"}

@@ -78,7 +78,7 @@ def metrics_of(given: Sequence[EvalMetric | Json], *, path: str = "") -> list[Ev
         metric = parse(EvalMetric, item, path=path, place=place)
         if any(metric.metric_name == other.metric_name for other in metrics):
             raise FormatError(
-                f"metric {metric.metric_name!r} stands here a second time; give each a name of its own"
+                f"metric {metric.metric_name!r} occurs twice; give each metric its own name"
                 " (`evaluatorName` says which evaluator it uses)",
                 path=path,
                 place=place,

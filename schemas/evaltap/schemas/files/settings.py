@@ -119,7 +119,7 @@ def _unknown(name: str, place: str, known: Iterable[str]) -> ConfigurationError:
         return ConfigurationError(f"{place}{name}: {_ELSEWHERE[name]}")
     names = list(known)
     hint = did_you_mean(name, names) or f"known: {', '.join(names)}"
-    return ConfigurationError(f"{place}{name}: no such setting; {hint}")
+    return ConfigurationError(f"{place}{name}: unknown setting; {hint}")
 
 
 def _place(key: str, value: TomlValue, folder: Path) -> str:

@@ -86,7 +86,9 @@ def _warn_unknown(variable: str, name: str) -> None:
 
     clients = (KafkaProducer, KafkaConsumer, KafkaAdminClient)
     if not any(name in client.DEFAULT_CONFIG for client in clients):
-        _LOG.warning("%s sets nothing: kafka-python has no such setting; check its name", variable)
+        _LOG.warning(
+            "%s has no effect, because kafka-python has no such setting; check its name", variable
+        )
 
 
 _NUMBERS = ("_bytes", "_ms")
@@ -110,14 +112,16 @@ def _setting(variable: str, name: str, value: str, default: object) -> object:
     if name in _WORDS:
         return _word(variable, value, _WORDS[name])
     if callable(default) or isinstance(default, list | tuple):
-        raise ConfigurationError(f"{variable} cannot be set: no text stands for such a value")
+        raise ConfigurationError(
+            f"{variable} cannot be set, because no text can express such a value"
+        )
     if isinstance(default, bool):
         return _truth(variable, value)
     if name == "acks" and value == "all":
         return value
     if name in _FILES and not os.access(value, os.R_OK):
         raise ConfigurationError(
-            f"{variable} is {value!r}, which cannot be read; name a file that can"
+            f"{variable} is {value!r}, which is not readable; name a readable file"
         )
     if isinstance(default, int | float) or name.endswith(_NUMBERS):
         return _number(variable, value)

@@ -394,7 +394,7 @@ def _is_log(connection: sqlite3.Connection, path: Path, *, new_allowed: bool) ->
         return True
     if tables or application:
         remedy = "name a new file" if new_allowed else "name the file that a recorder wrote"
-        raise InputError(f"{path} is a SQLite database but no evaltap log: {remedy}")
+        raise InputError(f"{path} is a SQLite database, but not an evaltap log: {remedy}")
     return False
 
 
@@ -437,17 +437,17 @@ def _without_comments(sql: str) -> str:
 
 def _unusable(path: Path, mode: str, error: Exception) -> str:
     if isinstance(error, sqlite3.DatabaseError) and "not a database" in str(error):
-        return f"{path} is no evaltap log (not a SQLite file): name another file"
+        return f"{path} is not an evaltap log (not a SQLite file); name another file"
     if not path.parent.is_dir():
-        return f"there is no directory {path.parent} for the log {path.name}: create it first"
+        return f"the folder {path.parent} for the log {path.name} does not exist; create it first"
     needed = "readable" if mode == "read" else "writable"
     return f"cannot open the log {path} ({error}): make the file and its directory {needed}"
 
 
 def _not_erased(path: Path, why: str) -> str:
     return (
-        f"{path}: could not be written anew ({why}), so bytes may remain: stop what reads or writes it"
-        " and erase again"
+        f"{path}: could not be rewritten ({why}), so erased bytes may remain; stop the processes that use"
+        " it and erase again"
     )
 
 

@@ -51,7 +51,7 @@ def parse_log_location(text: str) -> LogLocation:
         raise ConfigurationError(f"log {text!r}: unknown kind of URL; expected a path, or {FORM}")
     if "@" in parts.netloc:
         raise ConfigurationError(
-            "a log URL holds no user or password; set EVALTAP_KAFKA_SASL_PLAIN_USERNAME and"
+            "a log URL must not contain a user or password; set EVALTAP_KAFKA_SASL_PLAIN_USERNAME and"
             " EVALTAP_KAFKA_SASL_PLAIN_PASSWORD instead"
         )
     brokers = tuple(broker for broker in parts.netloc.split(",") if broker)

@@ -19,7 +19,7 @@ def listed_words(languages: Sequence[str], allowed: Sequence[str]) -> Any:  # th
     unknown = [language for language in languages if language not in known]
     if unknown:
         raise MetricError(
-            f"toxicWords.languages has '{unknown[0]}'; expected of {', '.join(sorted(known))}"
+            f"toxicWords.languages has '{unknown[0]}'; expected some of {', '.join(sorted(known))}"
         )
     config: FilterConfig = {"languages": cast(Any, [*languages]), "ignore_words": [*allowed]}
     return Filter(config)

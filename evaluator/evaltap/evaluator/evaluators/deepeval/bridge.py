@@ -104,7 +104,7 @@ def _member(value: Any, kind: type[Enum], name: str) -> Any:
     members = {**{one.name: one for one in kind}, **{one.value: one for one in kind}}
     if value not in members:
         known = ", ".join(str(one.value) for one in kind)
-        raise MetricError(f"deepeval.parameters.{name} has '{value}'; expected of {known}")
+        raise MetricError(f"deepeval.parameters.{name} has '{value}'; expected one of {known}")
     return members[value]
 
 

@@ -50,7 +50,7 @@ class ExternalCommand(TurnEvaluator):
             raise MetricError("command.argv is empty; give the program and its arguments")
         if shutil.which(criterion.argv[0]) is None:
             raise MetricError(
-                f"command.argv names '{criterion.argv[0]}', which is no program on PATH; give its path"
+                f"command.argv names '{criterion.argv[0]}', which is not a program on PATH; give its path"
             )
         seconds = criterion.timeout_seconds
         seconds = DEFAULT_SECONDS if seconds is None else seconds
@@ -63,7 +63,7 @@ class ExternalCommand(TurnEvaluator):
         known = [one.value for one in CostClass]
         if criterion.cost_class and criterion.cost_class not in known:
             raise MetricError(
-                f"command.costClass is '{criterion.cost_class}'; expected of {', '.join(known)}"
+                f"command.costClass is '{criterion.cost_class}'; expected one of {', '.join(known)}"
             )
         self.cost_class = CostClass(criterion.cost_class or CostClass.FREE)
         self.version = f"1.{_digest(criterion.argv)}"

@@ -403,10 +403,10 @@ def check_rubrics(rubrics: Sequence[Rubric]) -> None:
     """Raise MetricError when a rubric's id is blank or given twice."""
     ids = Counter(rubric.id.strip() for rubric in rubrics if rubric.content)
     if "" in ids:
-        raise MetricError("a rubric has a blank id; give each rubric an id of its own")
+        raise MetricError("a rubric has a blank id; give each rubric its own id")
     doubled = [name for name, count in ids.items() if count > 1]
     if doubled:
-        raise MetricError(f"two rubrics have the id {doubled[0]}; give each an id of its own")
+        raise MetricError(f"two rubrics have the id {doubled[0]}; give each rubric its own id")
 
 
 def lacking(turn: Turn, *fields: str, expected: bool = False) -> str | None:

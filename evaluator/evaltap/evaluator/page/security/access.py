@@ -83,9 +83,9 @@ class Access:
     def invite(self, person: Person, seconds: float = FIRST_LINK_SECONDS) -> str:
         """Return a code that logs a person in once, within so many seconds."""
         if person.role not in ROLES:
-            raise InputError(f"no role {person.role!r}; expected one of {', '.join(ROLES)}")
+            raise InputError(f"unknown role {person.role!r}; expected one of {', '.join(ROLES)}")
         if not person.name.strip() or len(person.name) > 100:
-            raise InputError("whom to invite? give --name NAME, 1 to 100 characters")
+            raise InputError("no name to invite; give --name NAME, 1 to 100 characters")
         self._forget_old()
         code = secrets.token_urlsafe(24)
         _write(self._codes / _digest(code), {**asdict(person), "until": self._now() + seconds})

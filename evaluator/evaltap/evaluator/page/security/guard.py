@@ -68,7 +68,9 @@ class Guard:
             # A programming fault: the reader gets no details of it, the log does.
             _LOG.exception("a page failed")
             if not started:
-                answer = PlainTextResponse("This page failed; the log of evaltap says why.", 500)
+                answer = PlainTextResponse(
+                    "This page failed; see evaltap's log for the reason.", 500
+                )
                 await answer(scope, receive, send_with_policy)
 
     def _proxied(self, scope: Scope) -> tuple[Scope, PlainTextResponse | None]:
@@ -80,7 +82,8 @@ class Guard:
         except StrangerError as error:
             _LOG.warning("refused: %s is not on the list of people", visible(str(error))[:100])
             return scope, PlainTextResponse(
-                "You are not on the list of this page; an admin adds people in its settings.", 403
+                "You are not on this page's list of people; an admin can add you in its settings.",
+                403,
             )
 
     def _refused(self, scope: Scope) -> PlainTextResponse | None:
@@ -89,7 +92,8 @@ class Guard:
         proxied = "proxied" in scope["state"]
         if len(hosts) != 1 or not self._site.serves(hosts[0], any_port=proxied):
             return PlainTextResponse(
-                f"This page is at {self._site.address}; other names need --allow-host.", 421
+                f"This page is at {self._site.address}; to allow other host names, use --allow-host.",
+                421,
             )
         if why := refusal(scope["method"], headers, scope["scheme"]):
             _LOG.warning("refused: %s", why)

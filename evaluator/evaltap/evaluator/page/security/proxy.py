@@ -68,15 +68,15 @@ class Proxy:
 def proxy_of(networks: Sequence[str], user_header: str, secret_file: Path) -> Proxy:
     """Return the proxy of the options; raise InputError for what makes no sense."""
     if not user_header.replace("-", "").isalnum() or not user_header.isascii():
-        raise InputError(f"--user-header {user_header!r}: expected the name of a header")
+        raise InputError(f"--user-header {user_header!r}: expected the name of an HTTP header")
     try:
         secret = secret_file.read_text("utf-8").strip()
     except (OSError, ValueError) as error:
-        raise InputError(f"--proxy-secret-file {secret_file}: cannot be read ({error})") from None
+        raise InputError(f"--proxy-secret-file {secret_file}: cannot read it ({error})") from None
     if len(secret) < _SHORTEST_SECRET or not secret.isascii() or not secret.isprintable():
         raise InputError(
             f"--proxy-secret-file {secret_file}: expected {_SHORTEST_SECRET} or more printable ASCII"
-            f" characters, found {len(secret)}; `openssl rand -hex 32` makes some"
+            f" characters, found {len(secret)}; make one with `openssl rand -hex 32`"
         )
     found = tuple(_network(one) for one in networks if one != UNIX)
     return Proxy(found, secret, user_header, UNIX in networks)
@@ -87,8 +87,8 @@ def _network(text: str) -> Network:
         return ipaddress.ip_network(text)
     except ValueError as error:
         raise InputError(
-            f"--behind-proxy {text}: expected the proxy's address or network, as 10.0.0.7/32, or"
-            f" {UNIX} for --socket ({error})"
+            f"--behind-proxy {text}: expected the proxy's address or network, e.g. 10.0.0.7/32, or {UNIX}"
+            f" for --socket ({error})"
         ) from None
 
 
@@ -129,7 +129,7 @@ class ProxyGate:
             self._said_at = now
             peer = (scope.get("client") or ("the Unix socket",))[0]
             _LOG.warning(
-                "ignored what a request from %s says of its user: not the proxy's address and secret",
+                "ignored the user named in a request from %s, which lacks the proxy's address or secret",
                 peer,
             )
 

@@ -54,7 +54,7 @@
     paused = !paused;
     shown = null;
     button.setAttribute("aria-pressed", String(paused));
-    button.textContent = paused ? "Go on" : "Pause";
+    button.textContent = paused ? "Resume" : "Pause";
     hold(paused);
     if (paused) say("paused", "paused at " + new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }));
     else say("", "live");

@@ -142,14 +142,16 @@ def pick(writer: CursorWriter, asked: Asked) -> str:
         page = list_page(writer, Choice(found), MOST_PICKED, now=asked.now)
         if page.matched > MOST_PICKED:
             raise InputError(
-                f"{page.matched:,} cases fit; a basket takes {MOST_PICKED}. Narrow the filter, or use"
-                " `evaltap curate` with it"
+                f"{page.matched:,} cases match, but a basket holds at most {MOST_PICKED}. Narrow the"
+                " filter, or use `evaltap curate` with it"
             )
         keys = [(one.app, one.eval_set_id, one.eval_id) for one in page.cases]
     there = changes.picked(writer, asked.person)
     new = [key for key in keys if key not in there]
     if len(there) + len(new) > MOST_PICKED:
-        raise InputError(f"a basket takes {MOST_PICKED} cases; {len(there)} are in it")
+        raise InputError(
+            f"a basket holds at most {MOST_PICKED} cases, and {len(there)} are in it; remove some"
+        )
     changes.write(writer, asked.person, [Change("pick", key) for key in new])
     return asked.path
 
@@ -181,7 +183,7 @@ def add_to_set(writer: CursorWriter, asked: Asked) -> str:
     path = _set_of(asked, asked["file"])
     wanted = wanted_of(asked["as"], "trpc", "")
     if wanted.content == "recorded":
-        raise InputError("a set takes cases that expect something, or inputs; choose one of these")
+        raise InputError("recorded cases cannot be added to a set; choose expected or inputs")
     keys = _basket(writer, asked)
     with writer.snapshot():
         made = made_of(writer, keys, wanted.content, asked.redact)
@@ -207,10 +209,10 @@ def _set_of(asked: Asked, name: str) -> Path:
         if path.name == name:
             return path
     raise InputError(
-        f"no set {name!r} here; the page was started with --set {asked.sets or 'none'}"
+        f"unknown set {name!r}; the page was started with --set {asked.sets or 'none'}"
     )
 
 
 def _nothing(left_out: Sequence[Mapping[str, str]]) -> str:
     why = f": {left_out[0]['turn']}: {left_out[0]['reason']}" if left_out else ""
-    return f"no case of the basket can be written so{why}"
+    return f"no case in the basket can be written in this form{why}"

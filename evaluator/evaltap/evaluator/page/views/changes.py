@@ -36,8 +36,8 @@ ORDER BY done_at DESC, id LIMIT $most OFFSET $at
 """
 _WORDS: Final[Mapping[str, str]] = {
     "approve": "approved", "edit": "edited and approved", "reject": "rejected", "skip": "skipped",
-    "undo": "took back", "pick": "put into the basket", "drop": "took out of the basket",
-    "export": "exported", "add_to_set": "added to", "take_from_set": "took out of",
+    "undo": "undid", "pick": "added to the basket", "drop": "removed from the basket",
+    "export": "exported", "add_to_set": "added to", "take_from_set": "removed from",
     "invite": "invited", "log_in": "logged in", "end_session": "logged out",
     "remove_person": "removed",
 }  # fmt: skip
@@ -131,11 +131,11 @@ def undo(writer: CursorWriter, asked: Asked) -> str:
     """Take one change back; return to the list."""
     rows = _rows(writer, change_id=asked["change"])
     if not rows:
-        raise InputError(f"no change {asked['change']!r} here")
+        raise InputError(f"unknown change {asked['change']!r}")
     (row,) = rows
     if not _may_undo(row, asked):
-        why = "it is taken back already" if row["undone"] else "it is not yours, or cannot be"
-        raise InputError(f"this change is not taken back: {why}")
+        why = "it is already undone" if row["undone"] else "it is not yours, or cannot be undone"
+        raise InputError(f"cannot undo this change: {why}")
     if row["kind"] == "review":
         one = item(writer, _item_of(writer, row["id"]))
         decide(writer, one, asked.person.name, "undo", undoes=row["id"])
@@ -157,12 +157,14 @@ def _take_from_set(writer: CursorWriter, asked: Asked, row: Mapping[str, Any]) -
     """Take the cases out of their set file again; those that people edited there stay."""
     path = next((one for one in asked.sets if one.name == row["target"]), None)
     if path is None:
-        raise InputError(f"{row['target']}: the page was started without this set (--set)")
+        raise InputError(
+            f"{row['target']}: the page was started without this set; add it with --set"
+        )
     added = set(orjson.loads(row["detail"])["cases"])
     there = read_set(path)
     gone = [case["evalId"] for case in there.cases if case["evalId"] in added and _unedited(case)]
     if not gone:
-        raise InputError(f"{path}: none of these cases is in it as it was added")
+        raise InputError(f"{path}: none of these cases is still in it unchanged")
     kept = [case for case in there.cases if case["evalId"] not in gone]
     write_set(path, there.eval_set_id, kept)
     back = Change("take_from_set", target=path.name, detail={"cases": gone}, undoes=row["id"])

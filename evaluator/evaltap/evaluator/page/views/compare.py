@@ -37,7 +37,7 @@ _OUTCOMES: Final = {
     "newly_passing": ("✓", "fixed", "passed"),
     "flaky": ("≈", "flaky", "error"),
     "passing": ("=", "passes", "passed"),
-    "unknown": ("–", "no verdict on a side", "not_evaluated"),
+    "unknown": ("–", "no verdict on one side", "not_evaluated"),
 }
 """Sign, word and colour of an outcome."""
 
@@ -304,13 +304,13 @@ def _case_side(
     )
     turns, note = report.evidence, report.evidence_note
     if line.run.kind == "files":
-        turns, note = (), "It was scored from a file: its turns are not in this store."
+        turns, note = (), "Its turns are not in this store, because it was scored from a file."
     ((revision,),) = reader.rows(
         "SELECT max(revision) FROM cases WHERE app_name = ? AND eval_set_id = ? AND eval_id = ?",
         list(key),
     )
     if turns and revision != report.revision:
-        note = f"Revision {report.revision} was scored; the turns are of revision {revision}."
+        note = f"The score is for revision {report.revision}; the turns shown are of revision {revision}."
     return CaseSide(
         name,
         next((cell for cell in report.cells if cell.metric_name == metric), None),

@@ -145,12 +145,12 @@ def use(writer: CursorWriter, asked: Asked) -> str:
     key = key_of(asked["case"])
     turns = writer.rows(_TURNS, _named(key))
     if not turns:
-        raise InputError(f"no turn of a case {key[2]!r} has landed here")
+        raise InputError(f"no turn of a case {key[2]!r} has landed")
     if asked["seen"] != _seen(turns):
-        raise InputError("the case has got another turn or revision meanwhile; look at it again")
+        raise InputError("the case has a new turn or revision; reload the page and check it again")
     chosen = [place for place in range(1, len(turns) + 1) if asked[f"turn-{place}"]]
     if not chosen:
-        raise InputError("no turn is chosen; choose those that were as they should be")
+        raise InputError("no turn chosen; choose the turns that went as they should")
     afters = {place: _after(asked, place, orjson.loads(turns[place - 1][2])) for place in chosen}
     prepared = []
     for place in chosen:
@@ -174,7 +174,7 @@ def _after(asked: Asked, place: int, actual: CaseData) -> tuple[str | None, Any]
         tools = orjson.loads(asked[f"tools-{place}"]) if asked[f"tools-{place}"] else None
     except ValueError as error:
         raise InputError(
-            f"tools of turn {place}: no JSON ({error}); expected a list of calls"
+            f"tools of turn {place}: invalid JSON ({error}); expected a list of calls"
         ) from None
     return answer, None if tools == (actual.get("tools") or []) else tools
 

@@ -174,7 +174,7 @@ def _between(asked: Asked) -> Span | None:
         return None
     start, end = _time(asked, "from"), _time(asked, "to")
     if start >= end:
-        raise InputError(f"from {asked['from']} to {asked['to']}: the end is not after the start")
+        raise InputError(f"from {asked['from']} to {asked['to']}: expected an end after the start")
     return traffic.span_between(start, end)
 
 
@@ -183,10 +183,10 @@ def _time(asked: Asked, name: str) -> datetime:
         found = datetime.fromisoformat(asked[name])
     except ValueError:
         raise InputError(
-            f"{name}: expected a time in UTC as 2026-11-01 or 2026-11-02T12:00, found {asked[name]!r}"
+            f"{name}: expected a time in UTC, e.g. 2026-11-01 or 2026-11-02T12:00, found {asked[name]!r}"
         ) from None
     if not _FIRST_YEAR <= found.year <= _LAST_YEAR:
-        raise InputError(f"{name}: {asked[name]} is no time of any traffic")
+        raise InputError(f"{name}: {asked[name]} is out of range")
     return found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
 
 
@@ -256,7 +256,7 @@ def _tiles(
         remark = f"{failed:,} of {calls:,} calls"
         tiles.append(Tile("tool errors", f"{100 * failed / calls:.1f} %", remark))
     href = _cases(asked, "status:unscored", span) if delivery.unscored else ""
-    tiles.append(Tile("not scored", f"{delivery.unscored:,}", "cases of all time", href))
+    tiles.append(Tile("not scored", f"{delivery.unscored:,}", "cases, all time", href))
     return tuple(tiles)
 
 

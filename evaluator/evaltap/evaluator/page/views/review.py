@@ -152,7 +152,7 @@ def act(writer: CursorWriter, asked: Asked) -> str:
     one = item(writer, asked["item"])
     action = asked["action"]
     if action not in DECIDED:
-        raise InputError(f"no decision {action!r}; expected one of {', '.join(DECIDED)}")
+        raise InputError(f"unknown decision {action!r}; expected one of {', '.join(DECIDED)}")
     labels = [label.strip() for label in asked["labels"].split(",") if label.strip()]
     decide(
         writer, one, asked.person.name, action, after=_after(asked, one) if action == "edit" else None,
@@ -165,7 +165,7 @@ def _after(asked: Asked, one: Item) -> Any:
     try:
         tools = orjson.loads(asked["tools"]) if asked["tools"] else None
     except ValueError as error:
-        raise InputError(f"tools: no JSON ({error}); expected a list of calls") from None
+        raise InputError(f"tools: invalid JSON ({error}); expected a list of calls") from None
     return edited(one, answer=asked["answer"] or None, tools=tools)
 
 

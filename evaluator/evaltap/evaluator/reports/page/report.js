@@ -189,7 +189,7 @@
     const full = evidence(one.place);
     const body = el("div", { class: "details" });
     if (!full) {
-      body.append(el("p", { class: "note" }, "The evidence of this case is not in this file: see the notes at the top."));
+      body.append(el("p", { class: "note" }, "The evidence of this case is not in this file; see the notes at the top."));
       return body;
     }
     if (full.app) body.append(el("p", { class: "remark" }, "app ", recorded("b", "", full.app)));

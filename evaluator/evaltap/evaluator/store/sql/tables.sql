@@ -3,11 +3,11 @@
 -- written, and readers use the latest_* views.  All times are UTC.
 
 CREATE TABLE IF NOT EXISTS meta (
-  key   VARCHAR NOT NULL,             -- schema_version: the layout of this file; cluster:<topic>: where it was read
+  key   VARCHAR NOT NULL,             -- schema_version: layout version of this file; cluster:<topic>: where it was read
   value VARCHAR NOT NULL
 );
 
--- A case is a session; of each run or version of the agent another one, which is part of eval_set_id.  One row for each revision of it: every new or re-emitted turn adds one.
+-- A case is a session, within one run or version of the agent (part of eval_set_id).  One row for each revision: every new or re-emitted turn adds one.
 CREATE TABLE IF NOT EXISTS cases (
   app_name              VARCHAR NOT NULL,
   eval_set_id           VARCHAR NOT NULL,
@@ -20,7 +20,7 @@ CREATE TABLE IF NOT EXISTS cases (
   framework             VARCHAR,
   convention            VARCHAR,
   recorder_version      VARCHAR,
-  inclusion_probability DOUBLE,            -- chance in (0, 1] that sampling kept it: the largest of its turns; NULL: 1
+  inclusion_probability DOUBLE,            -- probability in (0, 1] that sampling kept it: the largest of its turns; NULL: 1
   case_json             VARCHAR NOT NULL,  -- the eval case without its turns
   landed_at             TIMESTAMP NOT NULL
 );
@@ -48,20 +48,20 @@ CREATE TABLE IF NOT EXISTS turns (
   root_span_id  VARCHAR,
   close_reason  VARCHAR,
   capture       JSON,                 -- {field: missing | truncated | redacted | synthesized | ambiguous}
-  actual_json   VARCHAR NOT NULL,     -- the turn as it was recorded
-  expected_json VARCHAR,              -- the turn as it should have been; NULL: no reference
-  event_id      VARCHAR NOT NULL,     -- ce_id of the record that brought it
+  actual_json   VARCHAR NOT NULL,     -- the turn as recorded
+  expected_json VARCHAR,              -- the reference: the turn as it should have been; NULL: none
+  event_id      VARCHAR NOT NULL,     -- ce_id of its record
   producer_id   VARCHAR NOT NULL,
   seq           BIGINT NOT NULL,
   landed_seq    BIGINT NOT NULL,      -- order of landing in this file
   landed_at     TIMESTAMP NOT NULL,
   sampling_reason       VARCHAR,      -- head, or the rule that decided to keep it; NULL: not sampled
-  inclusion_probability DOUBLE,       -- chance in (0, 1] that it was kept; NULL: 1
+  inclusion_probability DOUBLE,       -- probability in (0, 1] that it was kept; NULL: 1
   agent_name    VARCHAR,
-  version       VARCHAR,              -- of the agent: a release, a commit, a prompt
+  version       VARCHAR,              -- version of the agent: a release, a commit, a prompt
   environment   VARCHAR,              -- where it ran: production, staging
   tags          VARCHAR[],
-  run           VARCHAR               -- name of the recording, where cases are recorded several times
+  run           VARCHAR               -- name of the recording, if cases are recorded several times
 );
 
 CREATE TABLE IF NOT EXISTS tool_calls (
@@ -83,15 +83,15 @@ CREATE TABLE IF NOT EXISTS tool_calls (
   duration_ms   DOUBLE
 );
 
--- What users, or whoever reviews for them, think of turns; append-only, one row for each feedback.
+-- Feedback on turns from users or reviewers; append-only, one row for each piece of feedback.
 CREATE TABLE IF NOT EXISTS feedback (
   app_name      VARCHAR NOT NULL,
   eval_set_id   VARCHAR NOT NULL,
   eval_id       VARCHAR NOT NULL,
-  invocation_id VARCHAR,              -- NULL: see trace_id; both NULL: the session as a whole
+  invocation_id VARCHAR,              -- NULL: see trace_id; both NULL: the whole session
   trace_id      VARCHAR,
   feedback_id   VARCHAR NOT NULL,
-  name          VARCHAR NOT NULL,     -- what was asked, for example thumbs
+  name          VARCHAR NOT NULL,     -- the question asked, e.g. thumbs
   positive      BOOLEAN,              -- thumbs up or down; NULL: neither
   score         DOUBLE,               -- on the scale of the name
   comment       VARCHAR,
@@ -109,14 +109,14 @@ CREATE TABLE IF NOT EXISTS dead_letters (
   record_offset     BIGINT NOT NULL,
   reason            VARCHAR NOT NULL,
   detail            VARCHAR NOT NULL,
-  parked            BOOLEAN NOT NULL,  -- not broken but too new: replay it after an upgrade
+  parked            BOOLEAN NOT NULL,  -- too new rather than broken: replay it after an upgrade
   record_key        BLOB,
   record_headers    JSON,  -- [name, text] each; [name, null, base64] for a value that is not UTF-8
   record_value      BLOB,
   landed_at         TIMESTAMP NOT NULL
 );
 
--- Where to go on reading each log; written in the transaction that writes the rows.
+-- Where to continue reading each log; written in the transaction that writes the rows.
 CREATE TABLE IF NOT EXISTS offsets (
   topic            VARCHAR NOT NULL,
   partition_number INTEGER NOT NULL,
@@ -124,19 +124,19 @@ CREATE TABLE IF NOT EXISTS offsets (
   landed_at        TIMESTAMP NOT NULL
 );
 
--- Traces of raw telemetry that were read but lie beyond the offsets, in part or as a whole, because an
--- older trace of the partition was still open; one row for each partition they lie in.
+-- Traces of raw telemetry that were read but are partly or entirely beyond the offsets, because an older
+-- trace of the partition was still open; one row for each of their partitions.
 CREATE TABLE IF NOT EXISTS read_traces (
   trace_id         VARCHAR NOT NULL,
   topic            VARCHAR NOT NULL,
   partition_number INTEGER NOT NULL,
   first_offset     BIGINT NOT NULL,
-  next_offset      BIGINT NOT NULL,     -- what lies before it was read
-  memory           VARCHAR NOT NULL,    -- the assembler's own note: readings, runs, digests of turns
+  next_offset      BIGINT NOT NULL,     -- everything before it was read
+  memory           VARCHAR NOT NULL,    -- internal state of the assembler: readings, runs, digests of turns
   landed_at        TIMESTAMP NOT NULL
 );
 
--- What producers say they numbered and dropped; proves completeness.
+-- Manifests: what producers numbered and dropped; used to prove completeness.
 CREATE TABLE IF NOT EXISTS manifests (
   producer_id VARCHAR NOT NULL,
   highest_seq BIGINT NOT NULL,
@@ -146,7 +146,7 @@ CREATE TABLE IF NOT EXISTS manifests (
   landed_at   TIMESTAMP NOT NULL
 );
 
--- The numbers of records that were consumed, whatever became of them; v_completeness adds them up.
+-- The numbers of all consumed records, whatever became of them; v_completeness adds them up.
 CREATE TABLE IF NOT EXISTS consumed_ranges (
   producer_id VARCHAR NOT NULL,
   first_seq   BIGINT NOT NULL,
@@ -154,14 +154,14 @@ CREATE TABLE IF NOT EXISTS consumed_ranges (
   landed_at   TIMESTAMP NOT NULL
 );
 
--- The numbers of records whose turns were erased on somebody's request.
+-- The numbers of records whose turns were erased on request.
 CREATE TABLE IF NOT EXISTS erasures (
   producer_id VARCHAR NOT NULL,
   seq         BIGINT NOT NULL,
   erased_at   TIMESTAMP NOT NULL
 );
 
--- A scoring run: one set of metrics applied to files or to what has landed.
+-- A scoring run: one set of metrics applied to files or to landed cases.
 CREATE TABLE IF NOT EXISTS runs (
   run_id          VARCHAR NOT NULL,
   kind            VARCHAR NOT NULL,   -- files | landed | live | gate (its metrics are the gate's dimensions)
@@ -207,7 +207,7 @@ CREATE TABLE IF NOT EXISTS scores (
   eval_id           VARCHAR NOT NULL,
   revision          INTEGER NOT NULL,
   metric_name       VARCHAR NOT NULL,
-  score             DOUBLE,            -- NULL: there is none, see status and reason
+  score             DOUBLE,            -- NULL: no score, see status and reason
   status            VARCHAR NOT NULL,  -- passed | failed | not_evaluated | error | crashed (the run failed)
   threshold         DOUBLE NOT NULL,
   reason            VARCHAR,
@@ -230,14 +230,14 @@ CREATE TABLE IF NOT EXISTS turn_scores (
   turn_revision INTEGER NOT NULL,
   metric_name   VARCHAR NOT NULL,
   score         DOUBLE,
-  status        VARCHAR NOT NULL,      -- as in scores; crashed is the turn whose run failed
+  status        VARCHAR NOT NULL,      -- as in scores; crashed: the run of this turn failed
   threshold     DOUBLE NOT NULL,
   reason        VARCHAR,
   metric_digest VARCHAR NOT NULL,
   scored_at     TIMESTAMP NOT NULL
 );
 
--- What a judge said, sample by sample: of each rubric, or of the whole turn (an empty rubric_id).
+-- A judge's votes, sample by sample, for each rubric or for the whole turn (an empty rubric_id).
 CREATE TABLE IF NOT EXISTS rubric_votes (
   run_id        VARCHAR NOT NULL,
   app_name      VARCHAR NOT NULL,
@@ -251,12 +251,12 @@ CREATE TABLE IF NOT EXISTS rubric_votes (
   score         DOUBLE,                -- NULL: the sample could not be used, see reason
   reason        VARCHAR,
   scored_at     TIMESTAMP NOT NULL,
-  evidence       VARCHAR,              -- what the judge quotes for it
-  evidence_found BOOLEAN,              -- the quote stands in the trace; NULL: no quote was asked for
-  confidence     DOUBLE                -- from 0 to 1, by the judge's own word; NULL: not asked for
+  evidence       VARCHAR,              -- the judge's quote for its vote
+  evidence_found BOOLEAN,              -- whether the quote is in the trace; NULL: no quote was requested
+  confidence     DOUBLE                -- from 0 to 1, as stated by the judge; NULL: not requested
 );
 
--- Every answer of a judge, and what it cost; one row for each sample, with or without a verdict.
+-- Every answer of a judge and its cost; one row for each sample, with or without a verdict.
 CREATE TABLE IF NOT EXISTS judge_calls (
   run_id        VARCHAR NOT NULL,
   app_name      VARCHAR NOT NULL,
@@ -265,17 +265,17 @@ CREATE TABLE IF NOT EXISTS judge_calls (
   invocation_id VARCHAR NOT NULL,
   turn_revision INTEGER NOT NULL,
   metric_name   VARCHAR NOT NULL,
-  sample_index  INTEGER NOT NULL,      -- as in rubric_votes; -1: asked beforehand, to make the question
+  sample_index  INTEGER NOT NULL,      -- as in rubric_votes; -1: a preparatory request that makes the question
   judge         VARCHAR NOT NULL,      -- judge | panel-1, panel-2, ... | second (of a cascade)
-  model         VARCHAR,               -- as the endpoint names it; NULL: there was no answer
+  model         VARCHAR,               -- as the endpoint names it; NULL: no answer
   status        VARCHAR NOT NULL,      -- passed | failed | error | not_evaluated (not asked, see reason)
   score         DOUBLE,
   reason        VARCHAR,               -- why there is no verdict; NULL when there is one
-  cached        BOOLEAN NOT NULL,      -- answered from the cache: nothing was spent now
-  input_tokens  BIGINT,                -- 0 when cached; NULL: not told
+  cached        BOOLEAN NOT NULL,      -- answered from the cache, at no cost
+  input_tokens  BIGINT,                -- 0 when cached; NULL: unknown
   output_tokens BIGINT,
-  cost_usd      DOUBLE,                -- 0 when cached; NULL: price or tokens are not known
-  saved_usd     DOUBLE,                -- what the cached answer cost when it was given
+  cost_usd      DOUBLE,                -- 0 when cached; NULL: price or tokens unknown
+  saved_usd     DOUBLE,                -- what the cached answer originally cost
   latency_ms    DOUBLE,
   scored_at     TIMESTAMP NOT NULL
 );
@@ -283,11 +283,11 @@ CREATE TABLE IF NOT EXISTS judge_calls (
 -- The gates of runs of kind gate.
 CREATE TABLE IF NOT EXISTS gate_runs (
   run_id    VARCHAR NOT NULL,
-  gate_json VARCHAR NOT NULL,          -- with the thresholds that held, without keys
+  gate_json VARCHAR NOT NULL,          -- with the thresholds in effect, without keys
   digest    VARCHAR NOT NULL           -- hash of gate_json
 );
 
--- What a gate found; one row for each answer that it judged.  `scores` has the verdict on each dimension under the
+-- Results of gates; one row for each judged answer.  `scores` has the verdict on each dimension under the
 -- same run and revision, with the dimension as the metric.
 CREATE TABLE IF NOT EXISTS gate_results (
   run_id         VARCHAR NOT NULL,
@@ -295,14 +295,14 @@ CREATE TABLE IF NOT EXISTS gate_results (
   eval_set_id    VARCHAR NOT NULL,
   eval_id        VARCHAR NOT NULL,
   revision       INTEGER NOT NULL,     -- as in scores: counts the answers to the case in this file
-  trial          INTEGER NOT NULL,     -- from 1: the case that comes again, or another loop of `revise`
-  attempt        INTEGER NOT NULL,     -- from 1, in its trial: more than one where `revise` asked again
+  trial          INTEGER NOT NULL,     -- from 1: a repeat of the case, or another loop of `revise`
+  attempt        INTEGER NOT NULL,     -- from 1 within its trial: more than one if `revise` asked again
   status         VARCHAR NOT NULL,     -- passed | failed | incomplete (something could not be checked)
   passed         BOOLEAN NOT NULL,
-  feedback_given VARCHAR,              -- what the agent was told before it; NULL: the first attempt
-  feedback       VARCHAR NOT NULL,     -- what the gate said; empty when it passed
+  feedback_given VARCHAR,              -- the feedback that the agent got before this attempt; NULL: the first attempt
+  feedback       VARCHAR NOT NULL,     -- the gate's feedback; empty if it passed
   user_id        VARCHAR,
-  case_json      VARCHAR NOT NULL,     -- the eval case as it was judged
+  case_json      VARCHAR NOT NULL,     -- the eval case as judged
   judged_at      TIMESTAMP NOT NULL
 );
 
@@ -318,23 +318,23 @@ CREATE TABLE IF NOT EXISTS gate_dimensions (
   dimension_index INTEGER NOT NULL,    -- order in the gate file
   name        VARCHAR NOT NULL,
   status      VARCHAR NOT NULL,        -- passed | failed | informs (no threshold) | not_evaluated | error | crashed
-  score       DOUBLE,                  -- NULL: a metric of it has none
-  threshold   DOUBLE NOT NULL,         -- 0 where it has none
+  score       DOUBLE,                  -- NULL: one of its metrics has none
+  threshold   DOUBLE NOT NULL,         -- 0 if it has none
   reason      VARCHAR NOT NULL,
-  metrics     JSON NOT NULL,           -- [{metricName, score, reason}]: its score is their mean
+  metrics     JSON NOT NULL,           -- [{metricName, score, reason}]: the dimension's score is their mean
   judged_at   TIMESTAMP NOT NULL
 );
 
--- How far rows were published on topics; append-only, the newest row of a name counts.
+-- How far rows were published to topics; append-only, the newest row of a name counts.
 CREATE TABLE IF NOT EXISTS outbox (
   name            VARCHAR NOT NULL,    -- what is published, and the topic
-  published_until TIMESTAMP NOT NULL,  -- time and key of the last row that the broker has taken
+  published_until TIMESTAMP NOT NULL,  -- time and key of the last row that the broker accepted
   published_key   VARCHAR NOT NULL,
   written_at      TIMESTAMP NOT NULL
 );
 
--- Turns that people are asked about; append-only.  An item is the same content for the same purpose, so nothing
--- is queued twice.
+-- Turns queued for review; append-only.  An item is the same content for the same purpose, so nothing is
+-- queued twice.
 CREATE TABLE IF NOT EXISTS review_items (
   item_id               VARCHAR NOT NULL,  -- hash of the queue and of what is reviewed
   queue                 VARCHAR NOT NULL,
@@ -346,11 +346,11 @@ CREATE TABLE IF NOT EXISTS review_items (
   reason                VARCHAR NOT NULL,  -- why it was picked
   priority              DOUBLE NOT NULL,   -- the largest first
   needed                INTEGER NOT NULL,  -- reviewers, 1 to 3
-  inclusion_probability DOUBLE,            -- of the draw for labels; NULL: it was not drawn
+  inclusion_probability DOUBLE,            -- of the sample for labels; NULL: not sampled
   added_at              TIMESTAMP NOT NULL
 );
 
--- What reviewers did; append-only: a change of mind and an undo are rows, too.
+-- Actions of reviewers; append-only: a changed decision and an undo are rows, too.
 CREATE TABLE IF NOT EXISTS reviews (
   review_id     VARCHAR NOT NULL,
   item_id       VARCHAR NOT NULL,
@@ -360,37 +360,37 @@ CREATE TABLE IF NOT EXISTS reviews (
   invocation_id VARCHAR NOT NULL,
   reviewer      VARCHAR NOT NULL,
   action        VARCHAR NOT NULL,          -- claim | approve | edit | reject | skip | undo
-  after         JSON,                      -- of an edit: the turn as it should be
+  after         JSON,                      -- for an edit: the corrected turn
   labels        VARCHAR[],
   comment       VARCHAR,
-  undoes        VARCHAR,                   -- the review_id that an undo takes back
+  undoes        VARCHAR,                   -- the review_id that an undo reverts
   reviewed_at   TIMESTAMP NOT NULL
 );
 
--- What people did on the page besides reviewing; append-only: taking something back is a row, too.
+-- Actions of people on the page, except reviews; append-only: an undo is a row, too.
 CREATE TABLE IF NOT EXISTS changes (
   change_id   VARCHAR NOT NULL,
-  app_name    VARCHAR,                     -- of the case that it is about; NULL: of none
+  app_name    VARCHAR,                     -- of the case concerned; NULL: none
   eval_set_id VARCHAR,
   eval_id     VARCHAR,
   who         VARCHAR NOT NULL,
   role        VARCHAR NOT NULL,
   action      VARCHAR NOT NULL,            -- pick | drop | export | add_to_set | take_from_set | invite | log_in | end_session
-  target      VARCHAR NOT NULL,            -- the file, person or form; empty where the case says it
-  detail      JSON,                        -- {cases: [...]} of a set; no content of cases
-  undoes      VARCHAR,                     -- the change_id that this takes back
+  target      VARCHAR NOT NULL,            -- the file, person or form; empty if the case identifies it
+  detail      JSON,                        -- {cases: [...]} for a set; never the content of cases
+  undoes      VARCHAR,                     -- the change_id that this reverts
   changed_at  TIMESTAMP NOT NULL
 );
 
--- What watches on live traffic found; append-only: when an alarm begins and when it ends is a row each.
+-- Alarms of watches on live traffic; append-only, with a row for the beginning and a row for the end of an alarm.
 CREATE TABLE IF NOT EXISTS alerts (
-  alert_id VARCHAR NOT NULL,               -- hash of watch, slice and begin: one for all rows of an alarm
+  alert_id VARCHAR NOT NULL,               -- hash of watch, slice and beginning: the same in all rows of an alarm
   watch    VARCHAR NOT NULL,
-  slice    JSON NOT NULL,                  -- {dimension: value}; {} is all that is watched
+  slice    JSON NOT NULL,                  -- {dimension: value}; {}: all watched traffic
   status   VARCHAR NOT NULL,               -- firing | resolved
-  turned_at TIMESTAMP NOT NULL,            -- when it began or ended, in the time of the traffic
-  event    JSON NOT NULL,                  -- as `monitor replay --json` says it, without the cases
-  told     BOOLEAN NOT NULL,               -- receivers are told; not of what was over when it was found
+  turned_at TIMESTAMP NOT NULL,            -- when it began or ended, in traffic time
+  event    JSON NOT NULL,                  -- as in `monitor replay --json`, without the cases
+  told     BOOLEAN NOT NULL,               -- whether receivers are notified; not if it was over when found
   noted_at TIMESTAMP NOT NULL
 );
 
@@ -401,26 +401,26 @@ CREATE TABLE IF NOT EXISTS alert_cases (
   noted_at TIMESTAMP NOT NULL
 );
 
--- Which receivers were told of alarms; a notice without a row here is still to be sent.
+-- Which receivers were notified of alarms; a notice without a row here is still to be sent.
 CREATE TABLE IF NOT EXISTS alert_deliveries (
   alert_id  VARCHAR NOT NULL,
   status    VARCHAR NOT NULL,              -- of the alarm: firing | resolved
-  receiver  VARCHAR NOT NULL,              -- its name or type, and its place in the file
+  receiver  VARCHAR NOT NULL,              -- its name or type, and its position in the file
   outcome   VARCHAR NOT NULL,              -- delivered | gave_up
   detail    VARCHAR,                       -- why it could not be delivered
   attempts  INTEGER NOT NULL,
   ended_at  TIMESTAMP NOT NULL
 );
 
--- From when on the traffic of a watch counts (`monitor rebase`); the newest row of a watch does.
+-- Since when the traffic of a watch counts (`monitor rebase`); the newest row of a watch applies.
 CREATE TABLE IF NOT EXISTS watch_starts (
   watch    VARCHAR NOT NULL,
   since    TIMESTAMP NOT NULL,
   noted_at TIMESTAMP NOT NULL
 );
 
--- Which turns a rule of the monitoring file lets a metric score; append-only, the newest row of a turn revision and
--- metric version counts.  Without rules there are no rows: everything is scored.
+-- Which turns the rules of the monitoring file select for a metric; append-only, the newest row of a turn revision
+-- and metric version counts.  Without rules there are no rows, and everything is scored.
 CREATE TABLE IF NOT EXISTS sampling_decisions (
   app_name      VARCHAR NOT NULL,
   eval_set_id   VARCHAR NOT NULL,
@@ -429,64 +429,63 @@ CREATE TABLE IF NOT EXISTS sampling_decisions (
   turn_revision INTEGER NOT NULL,
   metric_name   VARCHAR NOT NULL,
   metric_digest VARCHAR NOT NULL,
-  rule          VARCHAR,                   -- NULL: no rule holds
-  unit          VARCHAR NOT NULL,          -- turn | session: what shares a draw
-  probability   DOUBLE NOT NULL,           -- chance of being scored, fixed before the draw; 0: uncovered
-  draw          DOUBLE NOT NULL,           -- from 0 to 1, a hash of the session or turn; below the probability: scored
+  rule          VARCHAR,                   -- NULL: no rule matches
+  unit          VARCHAR NOT NULL,          -- turn | session: the unit that shares a draw
+  probability   DOUBLE NOT NULL,           -- probability of being scored, fixed before the draw; 0: uncovered
+  draw          DOUBLE NOT NULL,           -- from 0 to 1, a hash of the session or turn; scored if below the probability
   decision      VARCHAR NOT NULL,          -- score | skip | uncovered
   reason        VARCHAR NOT NULL,          -- rate | always:<n> | after:<metric> | budget | no_rule
   decided_at    TIMESTAMP NOT NULL
 );
 
--- Summaries: what the web page reads instead of the rows above, of which they are made: `consume --ui` and
--- `ui` keep them true.  Empty in a file that no page has shown.  A turn's time is when it started, or landed
--- where that is not known; only its newest revision counts, and its weight is one over its inclusion
--- probability.
+-- Summaries: aggregates of the rows above, which the web page reads instead.  `consume --ui` and `ui` keep them up
+-- to date; they are empty in a file that no page has shown.  A turn's time is when it started, or when it landed if
+-- that is unknown.  Only its newest revision counts, and its weight is one over its inclusion probability.
 
--- One row for each case as it stands now, and for each that was scored from a file.
+-- One row for the current state of each case, including those scored from a file.
 CREATE TABLE IF NOT EXISTS case_index (
   case_key              UBIGINT NOT NULL,  -- md5_number_lower(concat_ws(chr(31), app_name, eval_set_id, eval_id))
   app_name              VARCHAR NOT NULL,
   eval_set_id           VARCHAR NOT NULL,
   eval_id               VARCHAR NOT NULL,
-  first_at              TIMESTAMP NOT NULL,  -- time of its first and its last turn, else of its scores
+  first_at              TIMESTAMP NOT NULL,  -- time of its first and last turn, otherwise of its scores
   last_at               TIMESTAMP NOT NULL,
-  first_seq             BIGINT,              -- all revisions of its turns have a landed_seq from .. to
+  first_seq             BIGINT,              -- range of landed_seq of all revisions of its turns
   last_seq              BIGINT,
-  first_scored_at       TIMESTAMP,           -- all its scores and turn_scores have a scored_at from .. to
+  first_scored_at       TIMESTAMP,           -- range of scored_at of all its scores and turn_scores
   last_scored_at        TIMESTAMP,
   turns                 INTEGER NOT NULL,
   calls                 INTEGER NOT NULL,
   errors                INTEGER NOT NULL,    -- turns with status error or incomplete
-  cost_usd              DOUBLE,              -- NULL: no turn says
+  cost_usd              DOUBLE,              -- NULL: not known for any turn
   latency_ms            DOUBLE,              -- of its slowest turn
-  tokens                HUGEINT,             -- in and out; NULL: no turn says
+  tokens                HUGEINT,             -- input and output; NULL: not known for any turn
   user_id               VARCHAR,
   service               VARCHAR,
   models                VARCHAR[],
-  opening               VARCHAR,             -- the first 160 letters of what the user said first
-  tools                 VARCHAR[],           -- by first use
-  path                  VARCHAR,             -- the calls of each turn joined by ' > ', turns with calls by ' | '
-  failed                VARCHAR[],           -- metrics by the status of their latest score; failed: crashed, too
+  opening               VARCHAR,             -- the first 160 characters of the user's first message
+  tools                 VARCHAR[],           -- in order of first use
+  path                  VARCHAR,             -- the calls of each turn joined by ' > ', turns with calls joined by ' | '
+  failed                VARCHAR[],           -- metrics by the status of their latest score; failed includes crashed
   errored               VARCHAR[],
   not_evaluated         VARCHAR[],
   passed                VARCHAR[],
-  lowest                DOUBLE,              -- of the latest scores
+  lowest                DOUBLE,              -- lowest of the latest scores
   severity              TINYINT NOT NULL,    -- 5 crashed, 4 failed, 3 error, 2 not_evaluated, 1 unscored, 0 passed
-  gaps                  VARCHAR[],           -- fields that are not simply captured
+  gaps                  VARCHAR[],           -- fields that were not fully captured
   feedback              TINYINT,             -- 1 up, -1 down, 0 both
   inclusion_probability DOUBLE NOT NULL,     -- the largest of its turns; 1 without sampling
-  reviewed              VARCHAR,             -- the newest decision: approve | edit | reject; skip: all skipped it
-  labels                VARCHAR[]            -- of all decisions
+  reviewed              VARCHAR,             -- the newest decision: approve | edit | reject; skip: everybody skipped it
+  labels                VARCHAR[]            -- labels of all decisions
 );
 
--- Turns by minute of their time; sums of costs and tokens are of those that are known.
+-- Turns by minute of their time; sums of costs and tokens cover the known ones.
 CREATE TABLE IF NOT EXISTS turns_by_minute (
   bucket        TIMESTAMP NOT NULL,
   app_name      VARCHAR NOT NULL,
   turns         BIGINT NOT NULL,
   errors        BIGINT NOT NULL,           -- status error
-  weight        DOUBLE NOT NULL,           -- turns of the traffic that they stand for
+  weight        DOUBLE NOT NULL,           -- turns of the traffic that they represent
   cost_usd      DOUBLE,
   input_tokens  HUGEINT,
   output_tokens HUGEINT,
@@ -505,7 +504,7 @@ CREATE TABLE IF NOT EXISTS turns_by_hour (
 );
 
 -- The scores of turns as in latest_weighted_turn_scores, by minute of the turn's time.  A pass rate (Hajek) is
--- the w of passed over the w of passed, failed and crashed; n in effect (Kish) is w squared over w2.
+-- the w of passed over the w of passed, failed and crashed; the effective n (Kish) is w squared over w2.
 CREATE TABLE IF NOT EXISTS scores_by_minute (
   bucket        TIMESTAMP NOT NULL,
   app_name      VARCHAR NOT NULL,
@@ -516,7 +515,7 @@ CREATE TABLE IF NOT EXISTS scores_by_minute (
   score_sum     DOUBLE,                    -- of weight times score
   w             DOUBLE NOT NULL,           -- sum of weights
   w2            DOUBLE NOT NULL,           -- sum of their squares
-  scored_w      DOUBLE NOT NULL            -- sum of weights where there is a score: score_sum over it is the mean
+  scored_w      DOUBLE NOT NULL            -- sum of weights of scored turns: score_sum divided by it is the mean
 );
 CREATE TABLE IF NOT EXISTS scores_by_hour (
   bucket        TIMESTAMP NOT NULL,
@@ -531,8 +530,8 @@ CREATE TABLE IF NOT EXISTS scores_by_hour (
   scored_w      DOUBLE NOT NULL
 );
 
--- Latencies of turns in bins 5 % wide: bin b holds 1.05^b up to 1.05^(b+1) milliseconds, so a quantile is known
--- to within 2.5 %.  Bin 0 holds what is shorter, too.
+-- Latencies of turns in bins 5 % wide: bin b contains 1.05^b up to 1.05^(b+1) milliseconds, so a quantile is known
+-- to within 2.5 %.  Bin 0 also contains anything shorter.
 CREATE TABLE IF NOT EXISTS latency_by_minute (
   bucket   TIMESTAMP NOT NULL,
   app_name VARCHAR NOT NULL,
@@ -553,7 +552,7 @@ CREATE TABLE IF NOT EXISTS tools_by_minute (
   bucket    TIMESTAMP NOT NULL,            -- of the turn
   app_name  VARCHAR NOT NULL,
   tool_name VARCHAR,
-  bin       SMALLINT,                      -- NULL: the duration is not known
+  bin       SMALLINT,                      -- NULL: duration unknown
   calls     BIGINT NOT NULL,
   errors    BIGINT NOT NULL                -- calls that failed
 );
@@ -566,7 +565,7 @@ CREATE TABLE IF NOT EXISTS tools_by_hour (
   errors    BIGINT NOT NULL
 );
 
--- How far the summaries go; no row: they are not made yet.
+-- How far the summaries go; no row: not made yet.
 CREATE TABLE IF NOT EXISTS page_marks (
   name        VARCHAR NOT NULL,            -- summaries
   landed_seq  BIGINT NOT NULL,             -- of turns

@@ -1,4 +1,4 @@
--- Views for everyday questions.  latest_*: one row for each thing as it stands now.
+-- Views for everyday questions.  latest_*: the current state, with one row for each thing.
 
 CREATE OR REPLACE VIEW latest_cases AS
 SELECT * FROM cases
@@ -7,7 +7,7 @@ QUALIFY row_number() OVER (
 ) = 1;
 
 -- Turns of a session are ordered by (started_at NULLS FIRST, first_landed_seq).  A revision of a turn lands
--- once, so what has only a first one needs no comparison: over a million turns that is a second.
+-- once, so a turn with only one revision needs no comparison, which saves a second over a million turns.
 CREATE OR REPLACE VIEW latest_turns AS
 SELECT *, landed_seq AS first_landed_seq
 FROM turns
@@ -47,9 +47,9 @@ QUALIFY row_number() OVER (
   PARTITION BY app_name, eval_set_id, eval_id, metric_name ORDER BY revision DESC, scored_at DESC
 ) = 1;
 
--- One row for each turn and metric version: verdicts of an old and a new rubric do not mix.  A turn
--- without an id is known by its place.  Join to latest_turns on the revision, too: a turn that has grown
--- since is not scored yet.
+-- One row for each turn and metric version, so verdicts of an old and a new rubric do not mix.  A turn
+-- without an id is identified by its position.  Also join to latest_turns on the revision: a turn that
+-- has grown since is not scored yet.
 CREATE OR REPLACE VIEW latest_turn_scores AS
 SELECT * FROM turn_scores
 QUALIFY row_number() OVER (
@@ -58,13 +58,13 @@ QUALIFY row_number() OVER (
   ORDER BY turn_revision DESC, scored_at DESC
 ) = 1;
 
--- Answers that `revise` had mended: the verdict on the last attempt of a trial is the one that counts.
+-- Answers that `revise` had revised: the verdict on the last attempt of a trial counts.
 CREATE OR REPLACE VIEW mended_attempts AS
 SELECT run_id, app_name, eval_set_id, eval_id, revision
 FROM gate_results
 QUALIFY attempt < max(attempt) OVER (PARTITION BY run_id, app_name, eval_set_id, eval_id, trial);
 
--- What gates say of each case now.
+-- The current gate verdict of each case.
 CREATE OR REPLACE VIEW latest_gate_results AS
 SELECT * FROM gate_results
 QUALIFY row_number() OVER (PARTITION BY app_name, eval_set_id, eval_id ORDER BY revision DESC) = 1;
@@ -82,7 +82,7 @@ FROM gate_results ANTI JOIN mended_attempts USING (run_id, app_name, eval_set_id
 GROUP BY run_id
 ORDER BY judged_at;
 
--- Which turns a rule of the monitoring file lets a metric score: the newest decision of each.
+-- Which turns the rules of the monitoring file select for a metric: the newest decision of each.
 CREATE OR REPLACE VIEW latest_decisions AS
 SELECT * FROM sampling_decisions
 QUALIFY row_number() OVER (
@@ -90,8 +90,8 @@ QUALIFY row_number() OVER (
   ORDER BY decided_at DESC
 ) = 1;
 
--- The landed turns that are scored, each with its weight: how many turns of the traffic it stands for.
--- 1 without sampling, else one over its inclusion probability.
+-- The scored landed turns, each with its weight: how many turns of the traffic it represents.
+-- 1 without sampling, otherwise one over its inclusion probability.
 CREATE OR REPLACE VIEW latest_weighted_turn_scores AS
 SELECT s.*, t.started_at, t.models, t.agent_name, t.version, t.environment, t.tags, t.run,
        coalesce(t.inclusion_probability, 1) * coalesce(d.probability, 1) AS inclusion_probability,
@@ -102,11 +102,11 @@ LEFT JOIN latest_decisions d
   USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_digest)
 WHERE coalesce(t.inclusion_probability, 1) * coalesce(d.probability, 1) > 0;
 
--- Pass rates by what they are sliced by ("case": all cases as they are, the others: turns) and metric
--- version, over the latest scores; the views below name the slices.  Rates are over what could be evaluated
--- and speak of all traffic: a turn counts one over its probability, a session one over the largest of its
--- turns, which share one draw.  A crashed run has not passed.  Counts and sample_pass_rate are of what was
--- recorded; intervals: `evaltap estimate X.duckdb --by hour`.
+-- Pass rates by slice ("case": all cases as recorded, the others: turns) and metric version, over the
+-- latest scores; the views below name the slices.  Rates cover what could be evaluated and are estimates
+-- for all traffic: a turn counts one over its probability, a session one over the largest of its turns,
+-- which share one draw.  A crashed run has not passed.  Counts and sample_pass_rate describe what was
+-- recorded.  For intervals: `evaltap estimate X.duckdb --by hour`.
 CREATE OR REPLACE VIEW v_pass_rate_by AS
 WITH newest AS (
   SELECT * FROM scores
@@ -217,7 +217,7 @@ FROM latest_scores
 WHERE status IN ('failed', 'error', 'crashed')
 ORDER BY score NULLS FIRST, app_name, eval_set_id, eval_id, metric_name;
 
--- What was not scored, and why.
+-- Scores without a verdict, with the reason.
 CREATE OR REPLACE VIEW v_not_scored AS
 SELECT metric_name, status, reason, count(*) AS cases
 FROM latest_scores
@@ -242,7 +242,7 @@ FROM dead_letters
 GROUP BY ALL
 ORDER BY records DESC;
 
--- What judges cost, by metric and model.  A sum over costs that are not known is NULL.
+-- Cost of judges, by metric and model.  A sum over unknown costs is NULL.
 CREATE OR REPLACE VIEW v_judge_cost AS
 SELECT
   metric_name,
@@ -262,7 +262,7 @@ FROM judge_calls
 GROUP BY metric_name, judge, model
 ORDER BY metric_name, judge, model;
 
--- How often the samples of a turn, of all its judges, agree.
+-- How often the samples of a turn agree, over all its judges.
 CREATE OR REPLACE VIEW v_judge_agreement AS
 SELECT
   metric_name,
@@ -280,7 +280,7 @@ FROM (
 GROUP BY metric_name
 ORDER BY metric_name;
 
--- What sampling decided, by reason: turns that were kept, and counts of those that were left out.
+-- Sampling decisions by reason: turns that were kept, and counts of those that were left out.
 CREATE OR REPLACE VIEW v_sampling AS
 SELECT 'kept' AS decision, coalesce(sampling_reason, 'all') AS reason, count(*) AS turns,
        avg(coalesce(inclusion_probability, 1)) AS mean_probability
@@ -296,10 +296,10 @@ WHERE dropped.key LIKE 'sampled_out%' OR dropped.key LIKE 'rate_limited%'
 GROUP BY dropped.key
 ORDER BY decision, turns DESC;
 
--- Pass rate of all traffic, estimated from the turns that sampling kept, by metric version: each turn
--- stands for as many as its inclusion probability says (Hajek's estimator).  Effective turns: how many
--- independent turns would tell as much, p(1-p) over the variance that leaves out one session at a time;
--- where no verdict differs, what the weights and sessions allow.  `evaltap estimate` adds intervals.
+-- Pass rate of all traffic by metric version, estimated from the turns that sampling kept and weighted by
+-- one over the inclusion probability (Hajek's estimator).  Effective turns: how many independent turns
+-- would carry as much information, p(1-p) over the variance that leaves out one session at a time; if no
+-- verdict differs, what the weights and sessions allow.  `evaltap estimate` adds intervals.
 CREATE OR REPLACE VIEW v_pass_rate_estimated AS
 WITH judged AS (
   SELECT metric_name, metric_digest, app_name, eval_set_id, eval_id, inclusion_probability,
@@ -364,7 +364,7 @@ JOIN variances USING (metric_name, metric_digest)
 JOIN sizes USING (metric_name, metric_digest)
 ORDER BY metric_name, metric_digest;
 
--- What users think, beside the turn that they speak of; no turn: it was not recorded, or not kept.
+-- Feedback of users with its turn; no turn: it was not recorded, or not kept.
 CREATE OR REPLACE VIEW v_feedback AS
 SELECT f.app_name, coalesce(t.eval_set_id, f.eval_set_id) AS eval_set_id, f.eval_id, coalesce(t.invocation_id, f.invocation_id) AS invocation_id,
        f.name, f.positive, f.score, f.comment, f.correction, f.given_by, f.given_at,
@@ -378,7 +378,7 @@ LEFT JOIN latest_turns t
  AND (t.invocation_id = f.invocation_id OR (f.invocation_id IS NULL AND t.trace_id = f.trace_id))
 ORDER BY f.given_at DESC;
 
--- What was called in a turn, in order.
+-- The tool calls of a turn, in order.
 CREATE OR REPLACE VIEW v_turn_tools AS
 SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision,
        list(coalesce(tool_name, '') ORDER BY call_index) AS tools,
@@ -395,8 +395,8 @@ FROM feedback f JOIN latest_turns t
  AND (t.invocation_id = f.invocation_id OR (f.invocation_id IS NULL AND t.trace_id = f.trace_id))
 GROUP BY ALL;
 
--- The metrics that a turn failed and passed, in their latest versions: the rows of latest_turn_scores, of
--- which only what was scored several times is compared (hashes may take too much for that, never too little).
+-- The metrics that a turn failed and passed, in their latest versions: the rows of latest_turn_scores.
+-- Only turns scored several times are compared (hashes may select too many of them, never too few).
 CREATE OR REPLACE VIEW v_turn_verdicts AS
 WITH keyed AS (
   SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name, metric_digest,
@@ -427,7 +427,7 @@ GROUP BY ALL;
 
 -- Turns as filters, conditions (`--where`) and recipes see them: the newest revision of each, with its
 -- tools, its session, feedback and verdicts.  `outcome`: failed if any metric failed or the run did, passed
--- if all that gave a verdict passed, else unknown.  `weight`: how many turns of the traffic it stands for.
+-- if all that gave a verdict passed, else unknown.  `weight`: how many turns of the traffic it represents.
 CREATE OR REPLACE VIEW curation_turns AS
 SELECT
   t.app_name AS app, t.turn_revision AS revision,
@@ -453,10 +453,10 @@ LEFT JOIN v_turn_feedback f USING (app_name, eval_set_id, eval_id, invocation_id
 LEFT JOIN v_turn_verdicts v USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
 WHERE coalesce(t.inclusion_probability, 1) > 0;
 
--- Is every turn accounted for?  By producer: recorded = landed + dropped + missing.  Landed are all
--- numbers that were consumed, dead letters and later erased ones too; missing are numbers that were
--- given and never came, or not yet, and `gaps` names them.  Until a producer has closed, what it
--- numbered after its last manifest (at most 30 seconds old) is not known here.
+-- Is every turn accounted for?  For each producer: recorded = landed + dropped + missing.  Landed counts
+-- all consumed numbers, including dead letters and erased turns; missing counts numbers that were assigned
+-- but have not arrived, listed in `gaps`.  Until a producer has closed, what it numbered after its last
+-- manifest (at most 30 seconds old) is unknown here.
 CREATE OR REPLACE VIEW v_completeness AS
 WITH stated AS (
   SELECT producer_id, max(highest_seq) AS highest_seq, bool_or(closing) AS closed,
@@ -507,15 +507,15 @@ SELECT producer_id,
 FROM counted c LEFT JOIN stated s USING (producer_id) LEFT JOIN drops d USING (producer_id)
 ORDER BY c.missing DESC, producer_id;
 
--- What each reviewer thinks of each item now; what was undone does not count.
+-- The current decision of each reviewer on each item; undone decisions do not count.
 CREATE OR REPLACE VIEW v_review_decisions AS
 SELECT r.* FROM reviews r ANTI JOIN reviews u ON u.undoes = r.review_id
 WHERE r.action IN ('approve', 'edit', 'reject', 'skip')
 QUALIFY row_number() OVER (PARTITION BY r.item_id, r.reviewer ORDER BY r.reviewed_at DESC) = 1;
 
--- Each item as it stands.  state: open; approved, edited, rejected by the first reviewer; with all that are
--- needed agreed or disagreed, and settled once a further reviewer has made a majority; skipped by all.
--- verdict: good or bad, NULL while nobody or no majority says so.
+-- The current state of each item.  state: open; approved, edited or rejected by the first reviewer; agreed or
+-- disagreed once all needed reviewers have decided; settled once a further reviewer has made a majority;
+-- skipped by all.  verdict: good or bad; NULL without a decision or a majority.
 CREATE OR REPLACE VIEW v_review_items AS
 WITH items AS (
   FROM review_items

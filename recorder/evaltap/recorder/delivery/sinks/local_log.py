@@ -147,7 +147,7 @@ class LocalLogSink:
             limit += int(self.max_bytes * RESERVE_SHARE)
         while used >= limit:
             if not trim_landed(log):
-                raise SinkError(f"{self.path} holds {used} bytes, the limit is {self.max_bytes}")
+                raise SinkError(f"{self.path} has {used} bytes, and the limit is {self.max_bytes}")
             used = log.used_bytes()
         disk = shutil.disk_usage(self.path.parent)
         if disk.free < disk.total * self.min_free_share:
@@ -159,7 +159,7 @@ class LocalLogSink:
             return
         self._warn_at = time.monotonic() + WARN_SECONDS
         _LOG.warning(
-            "%s holds %.0f %% of its limit of %s bytes, and %.0f %% are still to be read; when it is full,"
+            "%s is at %.0f %% of its limit of %s bytes, with %.0f %% still to be read; when it is full,"
             " turns are dropped and counted: %s",
             self.path,
             100 * used / self.max_bytes,
