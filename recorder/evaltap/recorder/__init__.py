@@ -1,7 +1,7 @@
-"""The recorder: in the agent's process, from events of any source to turns on the log.
+"""The recorder runs in the agent's process and turns events from any source into turns on the log.
 
-Importing it opens no file, socket or thread and loads nothing heavy; names are resolved when they
-are first used.
+Importing it opens no file, socket or thread and loads nothing heavy: public names are resolved on
+first use.
 """
 
 from importlib import import_module
@@ -62,7 +62,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Return a public name from the module where it lives, loaded at the first use."""
+    """Return a public name, importing its module on first use."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

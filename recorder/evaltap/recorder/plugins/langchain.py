@@ -1,10 +1,10 @@
-"""LangChain and LangGraph: a callback handler that observes every run.
+"""LangChain and LangGraph: a callback handler that records every run.
 
     agent.invoke({...}, config={"callbacks": [handler], "configurable": {"thread_id": "s-1"}})
 
-Source: `langchain_core.callbacks.BaseCallbackHandler` in langchain-core 1.7.  A run is a call that has
-no parent and in which a model or a tool is called; what happens below it, in sub-graphs, chains and
-agents, is part of the turn, and what happens inside a tool is the work of a sub-agent.
+Source: `langchain_core.callbacks.BaseCallbackHandler` in langchain-core 1.7. A run is a call
+without a parent in which a model or a tool is called. Sub-graphs, chains and agents below it are
+part of the turn; whatever happens inside a tool is the work of a sub-agent.
 """
 
 import time
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 ORIGIN = Origin(framework="langchain", convention="langchain-callbacks")
 SESSION_KEYS = ("session_id", "conversation_id", "thread_id")
-"""Metadata that names the session, the most telling first; LangGraph fills in `thread_id`."""
+"""Metadata keys for the session id, most specific first; LangGraph sets `thread_id`."""
 MAX_OPEN = 100_000
-"""Open calls whose state is kept; the oldest is given up beyond it."""
+"""Maximum tracked open calls; beyond it the oldest is evicted."""
 
 
 @dataclass(slots=True)
 class _Turn:
-    """A root call; it becomes a run with the first model or tool call in it."""
+    """A root call; it becomes a run with its first model or tool call."""
 
     begun_ns: int
     metadata: Mapping[str, Any]
@@ -62,26 +62,26 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Level:
-    """The work of a turn, or of a sub-agent inside a tool of it (`parent`)."""
+    """The work of a turn, or of a sub-agent inside one of its tools (`parent`)."""
 
     turn: _Turn
     parent: str | None = None
     asked_for: dict[str, Mapping[str, object]] = field(default_factory=dict)
-    """Calls that a model asked for and no tool has begun yet."""
+    """Calls requested by a model that no tool has started."""
     failed: dict[str, Failure] = field(default_factory=dict)
-    """Calls that raised, whose error the model may still be given."""
+    """Failed calls whose error may still be sent to the model."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """An open call of LangChain's."""
+    """An open LangChain call."""
 
     level: _Level
     top: bool = False
-    """Whether the turn begins and ends with it."""
+    """Whether the turn starts and ends with this call."""
     call_id: str | None = None
     inner: _Level | None = None
-    """What a sub-agent does inside this tool."""
+    """The work of a sub-agent inside this tool."""
     model: str | None = None
     agent: str | None = None
 
@@ -89,12 +89,12 @@ class _Node:
 class EvaltapHandler(BaseCallbackHandler):
     """Record every run as one turn of an eval case; the thread, session or conversation is the case.
 
-    `log` is where turns go, as the recorder takes it; pass `recorder` instead to share one.  One
-    handler may serve any number of chains and graphs.  `clock` returns nanoseconds since the epoch.
+    `log` is the recorder's log; pass `recorder` instead to share one. One handler may serve any
+    number of chains and graphs. `clock` returns nanoseconds since the epoch.
     """
 
     run_inline = True
-    """Be called in the order of events also in asynchronous runs; the handler never waits."""
+    """Receive events in order, also in async runs; the handler never blocks."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class EvaltapHandler(BaseCallbackHandler):
         self._nodes: OrderedDict[UUID, _Node] = OrderedDict()
 
     def close(self) -> None:
-        """Write out what is in memory and stop recording."""
+        """Write everything in memory and stop recording."""
         self._recorder.close()
 
     def on_chain_start(
@@ -121,16 +121,16 @@ class EvaltapHandler(BaseCallbackHandler):
         metadata: JsonObject | None = None,
         **kwargs: Any,
     ) -> None:
-        """Note a chain or graph; one without a parent may become a turn."""
+        """Track a chain or graph; one without a parent may become a turn."""
         name = kwargs.get("name")
         guarded(self, self._enter, run_id, parent_run_id, metadata, inputs, name)
 
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        """End the turn, if it is one, with its result."""
+        """End the turn with its result, if this chain is one."""
         guarded(self, self._left, run_id, outputs)
 
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """End the turn, if it is one, as failed."""
+        """End the turn as failed, if this chain is one."""
         guarded(self, self._broke, run_id, error)
 
     def on_chat_model_start(
@@ -143,7 +143,7 @@ class EvaltapHandler(BaseCallbackHandler):
         metadata: JsonObject | None = None,
         **kwargs: Any,
     ) -> None:
-        """Note what a chat model is given."""
+        """Record a chat model's input."""
         heard = messages[0] if messages else []
         guarded(self, self._model_called, run_id, parent_run_id, metadata, heard)
 
@@ -157,15 +157,15 @@ class EvaltapHandler(BaseCallbackHandler):
         metadata: JsonObject | None = None,
         **kwargs: Any,
     ) -> None:
-        """Note what a model for plain text is given."""
+        """Record a text model's input."""
         guarded(self, self._model_called, run_id, parent_run_id, metadata, prompts[:1])
 
     def on_llm_end(self, response: "LLMResult", *, run_id: UUID, **kwargs: Any) -> None:
-        """Note what a model said and used."""
+        """Record a model's message and usage."""
         guarded(self, self._model_answered, run_id, response)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """End the turn as failed when the model was all there was to it."""
+        """End the turn as failed if it consists of this model call alone."""
         guarded(self, self._broke, run_id, error)
 
     def on_tool_start(
@@ -179,18 +179,18 @@ class EvaltapHandler(BaseCallbackHandler):
         inputs: JsonObject | None = None,
         **kwargs: Any,
     ) -> None:
-        """Note a tool call."""
+        """Record a tool call."""
         name = kwargs.get("name") or (serialized or {}).get("name") or ""
         given = input_str if inputs is None else inputs
         call_id = kwargs.get("tool_call_id")
         guarded(self, self._tool_called, run_id, parent_run_id, metadata, name, given, call_id)
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        """Note a tool's result."""
+        """Record a tool's result."""
         guarded(self, self._tool_returned, run_id, output)
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """Note that a tool raised."""
+        """Record a tool's exception."""
         guarded(self, self._tool_failed, run_id, error)
 
     def _enter(
@@ -201,7 +201,7 @@ class EvaltapHandler(BaseCallbackHandler):
         inputs: Any,
         name: str | None,
     ) -> _Node:
-        """Return the node of a call that begins, below its parent or as a turn of its own."""
+        """Return the node for a new call, below its parent or as a root of its own."""
         above = self._nodes.get(parent_id) if parent_id is not None else None
         agent = (metadata or {}).get("lc_agent_name")
         if above is None:
@@ -218,7 +218,7 @@ class EvaltapHandler(BaseCallbackHandler):
         return node
 
     def _run(self, level: _Level) -> ObservedRun:
-        """Return the run, which begins now at the latest."""
+        """Return the level's run, starting it if necessary."""
         turn = level.turn
         if turn.run is None:
             around = enclosing(self._recorder)
@@ -326,7 +326,7 @@ class EvaltapHandler(BaseCallbackHandler):
         call_id: str | None,
     ) -> None:
         if parent_id is None and enclosing(self._recorder) is None:
-            # A program that calls a tool by itself is no agent.
+            # A program that calls a tool directly is not an agent.
             return
         node = self._enter(run_id, parent_id, metadata, None, None)
         level = node.level
@@ -335,7 +335,7 @@ class EvaltapHandler(BaseCallbackHandler):
         self._run(level).tool_called(
             call_id,
             name,
-            # The inputs also hold what the framework injects, such as the state of the graph.
+            # The inputs also hold what the framework injects, such as the graph's state.
             asked_for["args"] if asked_for is not None else given,
             agent=node.agent,
             parent=level.parent,
@@ -364,7 +364,7 @@ class EvaltapHandler(BaseCallbackHandler):
         self._run(node.level).tool_returned(node.call_id, UNSEEN, failure)
 
     def _catch_up(self, level: _Level, messages: Sequence[Any]) -> None:
-        """Note the results in a model's input of calls that raised, or that no tool has begun."""
+        """Record results, found in a model's input, of calls that raised or that no tool started."""
         for message in messages if level.asked_for or level.failed else ():
             call_id = message.tool_call_id if isinstance(message, ToolMessage) else None
             if call_id in level.asked_for:
@@ -375,7 +375,7 @@ class EvaltapHandler(BaseCallbackHandler):
                 self._run(level).tool_returned(call_id, message.content, level.failed.pop(call_id))
 
     def _not_run(self, level: _Level) -> None:
-        """Note the calls that were asked for and never made."""
+        """Record the calls that were requested and never made."""
         for call_id, call in level.asked_for.items():
             self._called_only(level, call_id, call)
         level.asked_for.clear()
