@@ -282,7 +282,7 @@ class PlainCopy:
         if size > _SHORT:
             written = json_size(text)
             if size > _LONG and written > 2 * size and text.isascii():
-                # Only control characters: escaped, they no longer fit.
+                # Mostly control characters, six bytes each once escaped: not real text.
                 self.was_cut = True
                 text = cut_text(text[: size // 8], size // 8)
                 written = json_size(text)
