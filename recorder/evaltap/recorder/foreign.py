@@ -293,8 +293,7 @@ def _decimal(value: decimal.Decimal) -> str:
 
 
 def _moment(value: datetime.datetime | datetime.time) -> str:
-    """Return it in ISO format; a custom tzinfo is dropped, since its offset is computed by Python
-    code."""
+    """Return it in ISO format, without a custom tzinfo: its offset may run Python code."""
     own = value.tzinfo is not None and id(type(value.tzinfo)) not in _ZONES
     return (value.replace(tzinfo=None) if own else value).isoformat()
 

@@ -174,8 +174,7 @@ class Turn:
             self._run.told(text)
 
     def set_state(self, state: JsonObject) -> None:
-        """Record the part of the session's state after the turn that should be compared; the last
-        one wins."""
+        """Record the session state to compare after the turn; the last one wins."""
         with Guard(self._recorder.report_fault, "turn.set_state"):
             self._run.state(state)
 

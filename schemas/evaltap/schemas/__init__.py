@@ -1,7 +1,7 @@
 """The contract between recorder and evaluator: data models, file formats, wire format.
 
-Models load pydantic; importing this package does not (names are resolved when they are used), so
-that an agent's process carries only what it needs.
+Models load pydantic; importing this package does not, because names are resolved on first use. An
+agent's process loads only what it needs.
 """
 
 from importlib import import_module

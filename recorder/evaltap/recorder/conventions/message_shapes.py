@@ -76,8 +76,10 @@ def decode_messages(
 
 
 def events_as_messages(value: object) -> object:
-    """Turn a list of `{event.name: gen_ai.user.message, ...}` into messages; return other values as
-    they are."""
+    """Turn a list of `{event.name: gen_ai.user.message, ...}` into messages.
+
+    Other values are returned unchanged.
+    """
     items = decode(value).value if isinstance(value, str) else value
     if not isinstance(items, list) or not any(
         isinstance(item, dict) and "event.name" in item for item in items

@@ -17,15 +17,15 @@ from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import STATUS_ERROR, LogRecord, Span
 
 Kind = Literal["run", "agent", "model", "tool", "handoff", "other", "dropped"]
-"""What a span stands for.
+"""What a span represents.
 
 run      a runner or workflow: may be the root of a turn, is not an agent
 agent    one agent's work: may be the root of a turn
 model    one call of a language model
 tool     one execution of a tool
 handoff  control passes to another agent; not a tool call
-other    known, and none of the above (embedding, retrieval, set-up)
-dropped  an artefact of the instrumentation; as if it had not been written
+other    recognized, but none of the above (embedding, retrieval, setup)
+dropped  an artifact of the instrumentation, to be ignored
 """
 
 

@@ -181,8 +181,7 @@ class CaseProcessor:
 
 
 def _stated(config: RecorderConfig) -> JsonObject:
-    """Return the `source` fields that the settings specify for every turn, whatever its source
-    reports."""
+    """Return the `source` fields that the settings override in every turn."""
     tags = [tag for part in config.tags.split(",") if (tag := part.strip())]
     stated = {
         "agentName": config.agent_name,

@@ -116,8 +116,7 @@ class LiveCounters:
             return dict(self._dropped)
 
     def snapshot(self, backlog: int) -> tuple[int, int, int, dict[str, int]]:
-        """Return recorded, delivered, spooled and dropped; `backlog` is the sink's unacknowledged
-        cases."""
+        """Return recorded, delivered, spooled and dropped; `backlog` comes from the sink."""
         with self._lock:
             self._fold()
             spooled = min(backlog, self._taken)

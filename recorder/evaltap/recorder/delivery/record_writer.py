@@ -74,8 +74,7 @@ class RecordWriter:
         self.waiting_bytes += record.size
 
     def write_batch(self) -> int:
-        """Append the next batch and return its size, 0 when nothing is buffered; propagates errors
-        of `append`."""
+        """Append the next batch and return its size, 0 if empty; propagates errors of `append`."""
         batch = self._next_batch()
         if batch:
             self._append(batch)

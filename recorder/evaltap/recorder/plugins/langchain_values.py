@@ -58,8 +58,7 @@ def state_of(outputs: object) -> JsonObject:
 
 
 def is_failure(error: BaseException) -> bool:
-    """Return whether an exception is an error: LangGraph and asyncio also interrupt runs with
-    exceptions."""
+    """Return whether an exception is an error, not an interrupt of LangGraph or asyncio."""
     bubbles = any(kind.__name__ == "GraphBubbleUp" for kind in type(error).__mro__)
     return isinstance(error, Exception) and not bubbles
 

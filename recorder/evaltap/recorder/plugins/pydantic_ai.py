@@ -230,8 +230,7 @@ class EvaltapCapability(AbstractCapability[Any]):
 
     @staticmethod
     def _told(run: ObservedRun, messages: "Sequence[ModelMessage]") -> None:
-        """Record the system prompts, which come first, and this request's instructions, which come
-        last."""
+        """Record the system prompts (the first message) and the instructions (the last)."""
         for part in messages[0].parts if messages else ():
             if isinstance(part, SystemPromptPart):
                 run.told(part.content)

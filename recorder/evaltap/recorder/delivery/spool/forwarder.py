@@ -41,8 +41,7 @@ class Answer(Protocol):
     """The pending outcome of a record that was sent."""
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Return whether it is acknowledged within the timeout; raises RecordRefusedError if it
-        never will be."""
+        """Return whether it was acknowledged in time; raises RecordRefusedError if it never will be."""
         ...
 
 
