@@ -1,9 +1,9 @@
 """evaltap's errors: one base class, one subclass for each way a caller would react.
 
-    EvaltapError                 anything a user can fix; `exit_code` is the command's exit status
-    ├── InputError               a file, record or argument is invalid (exit 2)
-    │   └── FormatError          ... at a known place in the file
-    └── ConfigurationError       settings conflict, or something is not installed (exit 2)
+EvaltapError                 anything a user can fix; `exit_code` is the command's exit status
+├── InputError               a file, record or argument is invalid (exit 2)
+│   └── FormatError          ... at a known place in the file
+└── ConfigurationError       settings conflict, or something is not installed (exit 2)
 """
 
 
