@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from evaltap.recorder.sources.span_processor import CaseSpanProcessor
     from evaltap.recorder.turn_api import ToolCall, Turn, tool
 
-_HOMES = {
+_EXPORTS = {
     "config": ("RecorderConfig",),
     "delivery.counters": ("Counters",),
     "delivery.sinks.base": ("Sink", "SinkError"),
@@ -35,7 +35,7 @@ _HOMES = {
     "sources.span_processor": ("CaseSpanProcessor",),
     "turn_api": ("ToolCall", "Turn", "tool"),
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
 
 __all__ = [
     "CaseSpanProcessor",
@@ -63,9 +63,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Return a public name, importing its module on first use."""
-    if name not in _HOME:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -65,8 +65,8 @@ class Recorder:
         **settings: object,  # validated by RecorderConfig
     ) -> None:
         self._closed = self._complete = False
-        self._troubles = 0
-        self.config = _placed(_configured(log, config, settings))
+        self._fault_count = 0
+        self.config = _with_absolute_log(_configured(log, config, settings))
         self.faults = Faults()
         self._custom_redactor = redactor
         self._off = self.config.disabled
@@ -152,9 +152,9 @@ class Recorder:
         of `name`, `correction` what the answer should have been. Repeating a `feedback_id` records
         no second feedback. Never raises or blocks.
         """
-        made = uuid.uuid4().hex if feedback_id is None or feedback_id == "" else feedback_id
+        new_id = uuid.uuid4().hex if feedback_id is None or feedback_id == "" else feedback_id
         if self._off:
-            return made
+            return new_id
         if self._leader is not None:
             return self._leader.feedback(
                 session_id,
@@ -167,12 +167,12 @@ class Recorder:
                 name=name,
                 given_by=given_by,
                 app_name=app_name,
-                feedback_id=made,
+                feedback_id=new_id,
             )
         try:
             limit = self.config.field_max_bytes
-            given = Feedback(
-                named(made) or made,
+            entry = Feedback(
+                named(new_id) or new_id,
                 named(session_id) or "",
                 named(session_id) or "",
                 datetime.now(UTC),
@@ -186,14 +186,14 @@ class Recorder:
                 correction=text(correction, limit)[0] or "",
                 given_by=named(given_by) or "",
             )
-            if not self._events.give(given, len(given.comment) + len(given.correction) + 500):
+            if not self._events.give(entry, len(entry.comment) + len(entry.correction) + 500):
                 self._counters.feedback_lost()
         except Exception as error:
             # See observe.
             self.report_fault("feedback", error)
             self._counters.feedback_lost()
         self._ensure_worker()
-        return made
+        return new_id
 
     def observe(self, observation: Observation) -> None:
         """Queue an observation, from any thread; its content is copied now. Never raises or blocks."""
@@ -216,7 +216,7 @@ class Recorder:
         except Exception as error:
             # The only guard on this path: a fault in the recorder must never reach the agent.
             self.report_fault("observe", error)
-            self._lose(observation)
+            self._drop_run(observation)
         self._ensure_worker()
 
     def register(self, source: ItemSource) -> None:
@@ -248,8 +248,8 @@ class Recorder:
     def report_fault(self, where: str, error: BaseException | None = None) -> None:
         """Count a fault of a source or of the recorder; too many disable the recorder."""
         self.faults.report(where, error)
-        self._troubles += 1
-        if self._troubles >= self.config.max_internal_errors and not self._off:
+        self._fault_count += 1
+        if self._fault_count >= self.config.max_internal_errors and not self._off:
             self._off_reason = "switched_off"
             self._off = True
 
@@ -423,7 +423,7 @@ class Recorder:
             self.report_fault("redaction key", error)
             return self.config.redactor(random_key())
 
-    def _lose(self, observation: Observation) -> None:
+    def _drop_run(self, observation: Observation) -> None:
         """Drop the run of an observation that could not be queued."""
         try:
             self._events.lose(observation.run_id, observation.time_ns, "internal_error")
@@ -445,7 +445,7 @@ _LEADERS: dict[RecorderConfig, Recorder] = {}
 """The recorder that owns the background thread, by settings."""
 
 
-def _placed(config: RecorderConfig) -> RecorderConfig:
+def _with_absolute_log(config: RecorderConfig) -> RecorderConfig:
     """Return the settings with an absolute log path: the agent may change its working directory."""
     if config.log is None:
         return config

@@ -36,7 +36,7 @@ from evaltap.recorder.observation import (
 from evaltap.recorder.protocols import Recording
 
 
-class _Said(NamedTuple):
+class _AgentMessage(NamedTuple):
     """The agent's last message: the answer, unless another one follows."""
 
     time_ns: int
@@ -50,7 +50,7 @@ class ObservedRun:
     """A turn in progress; create it when the run starts and call `end` once, with the outcome.
 
     `begun_ns` is the start time if the run started before it was recognized as one. With
-    `begins=False` nothing is observed until `begin` is called.
+    `begin_now=False` nothing is observed until `begin` is called.
     """
 
     def __init__(
@@ -65,18 +65,18 @@ class ObservedRun:
         state: Mapping[str, object] | None = None,
         invocation_id: str | None = None,
         begun_ns: int | None = None,
-        begins: bool = True,
+        begin_now: bool = True,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.run_id = os.urandom(12).hex()
         self.session_id = session_id
         self.recorder = recorder
         self._clock = RunClock(clock)
-        self._answer: _Said | None = None
+        self._answer: _AgentMessage | None = None
         self._context: list[str] = []
         self._context_is_cut = False
         self._open: dict[str, int] = {}
-        self._lasted: dict[str, float] = {}
+        self._durations: dict[str, float] = {}
         self._has_user_message = self._responded = self._ended = False
         trace_id, root_span_id = _current_span()
         self._start = RunStarted(
@@ -92,7 +92,7 @@ class ObservedRun:
             root_span_id=root_span_id,
             invocation_id=invocation_id,
         )
-        if begins:
+        if begin_now:
             self.begin()
 
     def begin(self) -> None:
@@ -108,7 +108,7 @@ class ObservedRun:
             now = self._clock.now()
             self._observe(UserMessage(self.run_id, now, text, parts=tuple(parts)))
 
-    def told(self, text: object) -> None:
+    def context_message(self, text: object) -> None:
         """Record a system message or instruction, each text once per run."""
         if type(text) is not str or not text or text in self._context:
             return
@@ -164,11 +164,11 @@ class ObservedRun:
                 now = self._clock.now()
                 self._observe(ModelCalled(self.run_id, now, agent_name=agent, reasoning=reasoning))
             return
-        self._answer = _Said(self._clock.now(), text or "", agent, tuple(parts), reasoning)
+        self._answer = _AgentMessage(self._clock.now(), text or "", agent, tuple(parts), reasoning)
         if not final:
             self._demote()
 
-    def goes_on(self) -> None:
+    def mark_intermediate(self) -> None:
         """Mark the agent's last message as intermediate, because the agent continues."""
         self._demote()
 
@@ -176,7 +176,7 @@ class ObservedRun:
         """Record what the framework itself reports as the run's result."""
         if self._answer is None or self._answer.text != text:
             self._demote()
-            self._answer = _Said(self._clock.now(), text)
+            self._answer = _AgentMessage(self._clock.now(), text)
 
     def answer(
         self, text: str | None, parts: Sequence[MediaPart] = (), reasoning: str | None = None
@@ -228,12 +228,12 @@ class ObservedRun:
         *,
         agent: str | None = None,
         parent: str | None = None,
-        made_up: str = "",
+        generated_id: str = "",
         capture: Mapping[str, str] | None = None,
         expects_id: bool = True,
         is_open: bool = True,
     ) -> None:
-        """Record a tool call; `made_up` is the key for `tool_returned` when the model gave it no id.
+        """Record a tool call; `generated_id` is the key for `tool_returned` when the model gave it no id.
 
         With `expects_id`, a missing id is marked as missing. A call with `is_open=False` has
         already returned, so its duration is unknown.
@@ -245,12 +245,12 @@ class ObservedRun:
             capture["arguments"] = "missing"
         now = self._clock.now()
         if is_open:
-            self._open[call_id or made_up] = now
+            self._open[call_id or generated_id] = now
         self._observe(
             ToolCalled(
                 self.run_id,
                 now,
-                call_id or made_up,
+                call_id or generated_id,
                 name,
                 None if arguments is UNSEEN else arguments,
                 agent_name=agent,
@@ -272,7 +272,7 @@ class ObservedRun:
         now = self._clock.now()
         begun = self._open.pop(call_id, None)
         if begun is not None:
-            self._lasted[call_id] = (now - begun) / 1e6
+            self._durations[call_id] = (now - begun) / 1e6
         missing = {"result": "missing"} if result is UNSEEN and failure is None else {}
         self._observe(
             ToolReturned(
@@ -281,7 +281,7 @@ class ObservedRun:
                 call_id,
                 None if result is UNSEEN else result,
                 failure,
-                self._lasted.get(call_id) if duration_ms is None else duration_ms,
+                self._durations.get(call_id) if duration_ms is None else duration_ms,
                 missing,
             )
         )
@@ -304,14 +304,14 @@ class ObservedRun:
         if status == "error":
             self._demote()
         elif self._answer is not None:
-            said = self._answer
+            message = self._answer
             self._observe(
                 Responded(
                     self.run_id,
-                    said.time_ns,
-                    said.text,
-                    parts=said.parts,
-                    reasoning=said.reasoning,
+                    message.time_ns,
+                    message.text,
+                    parts=message.parts,
+                    reasoning=message.reasoning,
                 )
             )
         elif status == "ok" and not self._responded:
@@ -324,16 +324,16 @@ class ObservedRun:
         self.end("error" if isinstance(error, Exception) else "incomplete", failure_of(error))
 
     def _demote(self) -> None:
-        said, self._answer = self._answer, None
-        if said is not None:
+        message, self._answer = self._answer, None
+        if message is not None:
             self._observe(
                 ModelCalled(
                     self.run_id,
-                    said.time_ns,
-                    text=said.text,
-                    agent_name=said.agent,
-                    parts=said.parts,
-                    reasoning=said.reasoning,
+                    message.time_ns,
+                    text=message.text,
+                    agent_name=message.agent,
+                    parts=message.parts,
+                    reasoning=message.reasoning,
                 )
             )
 

@@ -73,7 +73,7 @@ class Turn:
             agent_name=agent,
             state=state,
             invocation_id=invocation_id,
-            begins=False,
+            begin_now=False,
         )
         self.run_id = self._run.run_id
         self._session_id = named(session_id) or self.run_id
@@ -100,10 +100,10 @@ class Turn:
         `id` is the id the model gave the call; `parent` is the agent-as-tool call in which a
         sub-agent made this one.
         """
-        made_up = f"{self.run_id}.{next(self._numbers)}"
+        generated_id = f"{self.run_id}.{next(self._numbers)}"
         # The id becomes a dict key, and hashing a foreign object may run arbitrary code.
         id = named(id)
-        call = ToolCall(self, id or made_up)
+        call = ToolCall(self, id or generated_id)
         with Guard(self._recorder.report_fault, "turn.tool"):
             has_returned = result is not UNSEEN or error is not None
             self._run.tool_called(
@@ -112,7 +112,7 @@ class Turn:
                 UNSEEN if arguments is None else arguments,
                 agent=agent,
                 parent=parent.id if type(parent) is ToolCall else named(parent),
-                made_up=made_up,
+                generated_id=generated_id,
                 expects_id=False,
                 is_open=not has_returned,
             )
@@ -171,7 +171,7 @@ class Turn:
         A session stores its first ones, and later ones only when they change.
         """
         with Guard(self._recorder.report_fault, "turn.context"):
-            self._run.told(text)
+            self._run.context_message(text)
 
     def set_state(self, state: JsonObject) -> None:
         """Record the session state to compare after the turn; the last one wins."""
@@ -214,7 +214,7 @@ class Turn:
 
     def __enter__(self) -> "Turn":
         """Begin the turn."""
-        self._before = UNDER_WAY.set(self)
+        self._before = CURRENT_TURN.set(self)
         with Guard(self._recorder.report_fault, "turn"):
             self._run.begin()
             self._run.user_message(self._user, _media(self._parts))
@@ -230,7 +230,7 @@ class Turn:
         if self._before is not None:
             # The turn ends in another context than it started in, so there is nothing to reset.
             with suppress(ValueError, RuntimeError):
-                UNDER_WAY.reset(self._before)
+                CURRENT_TURN.reset(self._before)
         with Guard(self._recorder.report_fault, "turn"):
             if error is None:
                 self._run.end()
@@ -271,7 +271,7 @@ def _medium(part: object) -> MediaPart | None:
     return MediaPart() if seen is None and part.get("type") != "text" else seen
 
 
-UNDER_WAY: ContextVar["Turn | None"] = ContextVar("evaltap_turn", default=None)
+CURRENT_TURN: ContextVar["Turn | None"] = ContextVar("evaltap_turn", default=None)
 """The turn in progress in this context."""
 
 _Tool = TypeVar("_Tool", bound=Callable[..., Any])
@@ -286,18 +286,18 @@ def tool(function: _Tool) -> _Tool:
 
     @functools.wraps(function)
     async def awaited(*args: object, **kwargs: object) -> object:
-        with _Recorded(function, args, kwargs) as call:
-            return call.keep(await function(*args, **kwargs))
+        with _RecordedCall(function, args, kwargs) as call:
+            return call.record_result(await function(*args, **kwargs))
 
     @functools.wraps(function)
     def plain(*args: object, **kwargs: object) -> object:
-        with _Recorded(function, args, kwargs) as call:
-            return call.keep(function(*args, **kwargs))
+        with _RecordedCall(function, args, kwargs) as call:
+            return call.record_result(function(*args, **kwargs))
 
     return cast(_Tool, awaited if inspect.iscoroutinefunction(function) else plain)
 
 
-class _Recorded:
+class _RecordedCall:
     """One call of a decorated function; the turn and call methods it uses never raise."""
 
     def __init__(
@@ -306,14 +306,14 @@ class _Recorded:
         self._function, self._args, self._kwargs = function, args, kwargs
         self._call: ToolCall | None = None
 
-    def keep(self, result: object) -> object:
+    def record_result(self, result: object) -> object:
         """Record the result and return it."""
         if self._call is not None:
             self._call.returned(result)
         return result
 
-    def __enter__(self) -> "_Recorded":
-        turn = UNDER_WAY.get()
+    def __enter__(self) -> "_RecordedCall":
+        turn = CURRENT_TURN.get()
         if turn is not None:
             self._call = turn.tool(self._function.__name__, self._arguments())
         return self

@@ -84,7 +84,7 @@ class EvaltapPlugin(BasePlugin):
         self, *, invocation_context: "InvocationContext", event: "Event"
     ) -> None:
         """Record an agent's message."""
-        guarded(self, self._said, invocation_context, event)
+        guarded(self, self._agent_event, invocation_context, event)
 
     async def before_model_callback(
         self, *, callback_context: "CallbackContext", llm_request: "LlmRequest"
@@ -144,15 +144,15 @@ class EvaltapPlugin(BasePlugin):
         self._close_unfinished(_session_key(context), context.invocation_id)
         run = self._begin(context)
         if run.parent is None:
-            run.observed.user_message(_words(message, "\n"), list(_media(message)))
+            run.observed.user_message(_text(message, "\n"), list(_media(message)))
 
     def _begin(self, context: "InvocationContext") -> _Run:
         known = self._runs.get(context.invocation_id)
         if known is not None:
             return known
-        around = enclosing(self._recorder)
-        if around is not None:
-            run = _Run(around[0], _session_key(context), around[1])
+        outer = enclosing(self._recorder)
+        if outer is not None:
+            run = _Run(outer[0], _session_key(context), outer[1])
         else:
             run = _Run(self._observed(context), _session_key(context))
         self._runs[context.invocation_id] = run
@@ -180,15 +180,19 @@ class EvaltapPlugin(BasePlugin):
             if run.session_key == session_key and known_id != invocation_id:
                 self._finish(known_id, "incomplete", None, "next_message")
 
-    def _said(self, context: "InvocationContext", event: "Event") -> None:
+    def _agent_event(self, context: "InvocationContext", event: "Event") -> None:
         run = self._runs.get(context.invocation_id)
         if run is None or run.parent is not None or event.partial or event.author == "user":
             return
-        text, parts = _words(event.content, ""), list(_media(event.content))
+        text, parts = _text(event.content, ""), list(_media(event.content))
         calls = event.get_function_calls()
         if text is not None or calls or parts:
             run.observed.agent_message(
-                text, event.author, final=not calls, parts=parts, reasoning=_thoughts(event.content)
+                text,
+                event.author,
+                final=not calls,
+                parts=parts,
+                reasoning=_reasoning(event.content),
             )
 
     def _model_called(self, context: "CallbackContext", request: "LlmRequest") -> None:
@@ -196,7 +200,7 @@ class EvaltapPlugin(BasePlugin):
         if run is not None:
             run.model = request.model
         if run is not None and run.parent is None:
-            run.observed.told(_instruction(request.config.system_instruction))
+            run.observed.context_message(_instruction(request.config.system_instruction))
 
     def _model_returned(self, context: "CallbackContext", response: "LlmResponse") -> None:
         run = self._runs.get(context.invocation_id)
@@ -224,7 +228,7 @@ class EvaltapPlugin(BasePlugin):
             arguments,
             agent=context.agent_name,
             parent=run.parent,
-            made_up=call_id,
+            generated_id=call_id,
         )
         run.calls[call_id] = enter((run.observed, call_id))
 
@@ -290,14 +294,14 @@ def _state(context: "InvocationContext") -> JsonObject:
     }
 
 
-def _words(content: "types.Content | None", joint: str) -> str | None:
+def _text(content: "types.Content | None", separator: str) -> str | None:
     """Return a content's text without the model's reasoning; None when it has none."""
     parts = (content.parts or []) if content is not None else []
     texts = [part.text for part in parts if part.text and not part.thought]
-    return joint.join(texts) if texts else None
+    return separator.join(texts) if texts else None
 
 
-def _thoughts(content: "types.Content | None") -> str | None:
+def _reasoning(content: "types.Content | None") -> str | None:
     """Return the model's reasoning."""
     parts = (content.parts or []) if content is not None else []
     return "\n".join(part.text for part in parts if part.text and part.thought) or None

@@ -145,7 +145,7 @@ class EvaltapHooks:
         parent = turn.agents.get(agent_id) if agent_id is not None else None
         unknown = agent_id is not None and parent is None
         if agent_id is None:
-            turn.run.goes_on()  # text before a tool call is not the answer
+            turn.run.mark_intermediate()  # text before a tool call is not the answer
         turn.run.tool_called(
             given["tool_use_id"],
             name,
@@ -176,11 +176,11 @@ class EvaltapHooks:
         if isinstance(message, AssistantMessage):
             turn = self._turns.get(message.session_id or "")
             if turn is not None:
-                self._said(turn, message)
+                self._assistant_message(turn, message)
         elif isinstance(message, ResultMessage):
             self._result(message)
 
-    def _said(self, turn: _Turn, message: AssistantMessage) -> None:
+    def _assistant_message(self, turn: _Turn, message: AssistantMessage) -> None:
         if message.message_id is None or message.message_id not in turn.counted:
             # A message arrives block by block, and each block repeats the usage of the whole
             # message.

@@ -27,12 +27,12 @@ from evaltap.recorder.plugins.langchain_values import (
     first_of,
     is_failure,
     media_of,
-    question_in,
+    reasoning_of,
     result_of,
-    returned_by,
     state_of,
-    thoughts_of,
-    told_by,
+    tool_message_value,
+    tool_output_value,
+    user_message_in,
 )
 from evaltap.recorder.plugins.support import guarded, recorder_for
 from evaltap.recorder.protocols import Recording
@@ -66,7 +66,7 @@ class _Level:
 
     turn: _Turn
     parent: str | None = None
-    asked_for: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    requested: dict[str, Mapping[str, object]] = field(default_factory=dict)
     """Calls requested by a model that no tool has started."""
     failed: dict[str, Failure] = field(default_factory=dict)
     """Failed calls whose error may still be sent to the model."""
@@ -127,11 +127,11 @@ class EvaltapHandler(BaseCallbackHandler):
 
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """End the turn with its result, if this chain is one."""
-        guarded(self, self._left, run_id, outputs)
+        guarded(self, self._finished, run_id, outputs)
 
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """End the turn as failed, if this chain is one."""
-        guarded(self, self._broke, run_id, error)
+        guarded(self, self._failed, run_id, error)
 
     def on_chat_model_start(
         self,
@@ -144,8 +144,8 @@ class EvaltapHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Record a chat model's input."""
-        heard = messages[0] if messages else []
-        guarded(self, self._model_called, run_id, parent_run_id, metadata, heard)
+        model_input = messages[0] if messages else []
+        guarded(self, self._model_called, run_id, parent_run_id, metadata, model_input)
 
     def on_llm_start(
         self,
@@ -166,7 +166,7 @@ class EvaltapHandler(BaseCallbackHandler):
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """End the turn as failed if it consists of this model call alone."""
-        guarded(self, self._broke, run_id, error)
+        guarded(self, self._failed, run_id, error)
 
     def on_tool_start(
         self,
@@ -221,9 +221,9 @@ class EvaltapHandler(BaseCallbackHandler):
         """Return the level's run, starting it if necessary."""
         turn = level.turn
         if turn.run is None:
-            around = enclosing(self._recorder)
-            if around is not None:
-                turn.run, level.parent = around
+            outer = enclosing(self._recorder)
+            if outer is not None:
+                turn.run, level.parent = outer
                 return turn.run
             turn.run = ObservedRun(
                 self._recorder,
@@ -234,16 +234,16 @@ class EvaltapHandler(BaseCallbackHandler):
                 begun_ns=turn.begun_ns,
                 clock=self._clock,
             )
-            self._asked(turn.run, turn.inputs)
+            self._record_user_message(turn.run, turn.inputs)
         return turn.run
 
     @staticmethod
-    def _asked(run: ObservedRun, given: Any) -> None:
-        question = question_in(given)
+    def _record_user_message(run: ObservedRun, given: Any) -> None:
+        question = user_message_in(given)
         if question is not None:
             run.user_message(question.value, question.media)
 
-    def _left(self, run_id: UUID, outputs: Any) -> None:
+    def _finished(self, run_id: UUID, outputs: Any) -> None:
         node = self._nodes.pop(run_id, None)
         run = node.level.turn.run if node is not None and node.top else None
         if node is None or run is None:
@@ -259,7 +259,7 @@ class EvaltapHandler(BaseCallbackHandler):
                 run.state(state)
             run.end()
 
-    def _broke(self, run_id: UUID, error: BaseException) -> None:
+    def _failed(self, run_id: UUID, error: BaseException) -> None:
         node = self._nodes.pop(run_id, None)
         if node is None or not node.top or node.level.turn.run is None:
             return
@@ -272,18 +272,18 @@ class EvaltapHandler(BaseCallbackHandler):
         run_id: UUID,
         parent_id: UUID | None,
         metadata: Mapping[str, Any] | None,
-        heard: Sequence[Any],
+        model_input: Sequence[Any],
     ) -> None:
-        node = self._enter(run_id, parent_id, metadata, heard, None)
+        node = self._enter(run_id, parent_id, metadata, model_input, None)
         node.model = first_of(metadata or {}, ("ls_model_name",))
         run = self._run(node.level)
-        for message in heard if node.level.parent is None else ():
+        for message in model_input if node.level.parent is None else ():
             if not isinstance(message, SystemMessage):
                 break
-            run.told(str(message.text))
+            run.context_message(str(message.text))
         if node.level.parent is None and not run.has_user_message:
-            self._asked(run, heard)
-        self._catch_up(node.level, heard)
+            self._record_user_message(run, model_input)
+        self._catch_up(node.level, model_input)
 
     def _model_answered(self, run_id: UUID, response: "LLMResult") -> None:
         node = self._nodes.get(run_id)
@@ -307,14 +307,14 @@ class EvaltapHandler(BaseCallbackHandler):
         if level.parent is None:
             words = str(message.text) if isinstance(message, AIMessage) else first.text
             parts = media_of(message) if message is not None else ()
-            thoughts = thoughts_of(message) if message is not None else None
+            thoughts = reasoning_of(message) if message is not None else None
             run.agent_message(
                 words or None, node.agent, final=not calls, parts=parts, reasoning=thoughts
             )
         for call in calls:
             if call["id"] is not None:
-                level.asked_for[call["id"]] = call
-        self._left(run_id, message if message is not None else first.text)
+                level.requested[call["id"]] = call
+        self._finished(run_id, message if message is not None else first.text)
 
     def _tool_called(
         self,
@@ -330,23 +330,23 @@ class EvaltapHandler(BaseCallbackHandler):
             return
         node = self._enter(run_id, parent_id, metadata, None, None)
         level = node.level
-        asked_for = level.asked_for.pop(call_id, None) if call_id is not None else None
+        requested = level.requested.pop(call_id, None) if call_id is not None else None
         node.call_id = call_id or str(run_id)
         self._run(level).tool_called(
             call_id,
             name,
             # The inputs also hold what the framework injects, such as the graph's state.
-            asked_for["args"] if asked_for is not None else given,
+            requested["args"] if requested is not None else given,
             agent=node.agent,
             parent=level.parent,
-            made_up=node.call_id,
+            generated_id=node.call_id,
         )
 
     def _tool_returned(self, run_id: UUID, output: Any) -> None:
         node = self._tool_ended(run_id)
         if node is None or node.call_id is None:
             return
-        value, failed = returned_by(output, node.call_id)
+        value, failed = tool_output_value(output, node.call_id)
         failure = Failure(message=value if isinstance(value, str) else None) if failed else None
         self._run(node.level).tool_returned(node.call_id, value, failure)
 
@@ -365,20 +365,20 @@ class EvaltapHandler(BaseCallbackHandler):
 
     def _catch_up(self, level: _Level, messages: Sequence[Any]) -> None:
         """Record results, found in a model's input, of calls that raised or that no tool started."""
-        for message in messages if level.asked_for or level.failed else ():
+        for message in messages if level.requested or level.failed else ():
             call_id = message.tool_call_id if isinstance(message, ToolMessage) else None
-            if call_id in level.asked_for:
-                call = level.asked_for.pop(call_id)
+            if call_id in level.requested:
+                call = level.requested.pop(call_id)
                 self._called_only(level, call_id, call)
-                self._run(level).tool_returned(call_id, *told_by(message))
+                self._run(level).tool_returned(call_id, *tool_message_value(message))
             elif call_id in level.failed:
                 self._run(level).tool_returned(call_id, message.content, level.failed.pop(call_id))
 
     def _not_run(self, level: _Level) -> None:
         """Record the calls that were requested and never made."""
-        for call_id, call in level.asked_for.items():
+        for call_id, call in level.requested.items():
             self._called_only(level, call_id, call)
-        level.asked_for.clear()
+        level.requested.clear()
 
     def _called_only(self, level: _Level, call_id: str, call: Mapping[str, Any]) -> None:
         agent = level.turn.metadata.get("lc_agent_name")

@@ -23,7 +23,7 @@ from evaltap.schemas.data import JsonObject
 _NO_STATE = {"messages", "structured_response", "remaining_steps", "is_last_step"}
 
 
-def told_by(message: ToolMessage) -> tuple[Any, Failure | None]:
+def tool_message_value(message: ToolMessage) -> tuple[Any, Failure | None]:
     """Return a tool message's content for the model, and the failure it reports."""
     content = message.content
     failed = message.status == "error"
@@ -31,7 +31,7 @@ def told_by(message: ToolMessage) -> tuple[Any, Failure | None]:
     return content, Failure(message=text) if failed else None
 
 
-def returned_by(output: object, call_id: str) -> tuple[Any, bool]:
+def tool_output_value(output: object, call_id: str) -> tuple[Any, bool]:
     """Return a tool's value and whether it reports a failure.
 
     A tool may return a LangGraph command, to update the state or hand over; the message for the
@@ -63,11 +63,11 @@ def is_failure(error: BaseException) -> bool:
     return isinstance(error, Exception) and not bubbles
 
 
-def question_in(given: object) -> Evidence | None:
+def user_message_in(given: object) -> Evidence | None:
     """Return the user's message in the input of a run or model; None if there is none."""
     if isinstance(given, Mapping):
         messages = given.get("messages")
-        return question_in(messages) if messages is not None else question_of(given)
+        return user_message_in(messages) if messages is not None else question_of(given)
     if isinstance(given, str):
         return Evidence(given)
     items = given if isinstance(given, list | tuple) else [given]
@@ -90,7 +90,7 @@ def media_of(message: BaseMessage) -> tuple[MediaPart, ...]:
     return tuple(part for part in found if part is not None)
 
 
-def thoughts_of(message: BaseMessage) -> str | None:
+def reasoning_of(message: BaseMessage) -> str | None:
     """Return a message's reasoning, from its content blocks or from the provider's extra fields."""
     blocks = message.content if isinstance(message.content, list) else ()
     (seen,) = read_messages([{"role": "assistant", "content": list(blocks)}])

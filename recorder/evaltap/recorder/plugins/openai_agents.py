@@ -52,7 +52,7 @@ class _Node:
     """The innermost enclosing function span, or this span."""
     call_id: str | None = None
     owns_run: bool = False
-    around: BaseException | None = None
+    outer_error: BaseException | None = None
     """The exception being handled when the span started: not the span's own."""
 
 
@@ -127,7 +127,7 @@ class EvaltapTraceProcessor(TracingProcessor):
         if trace is None:
             return
         above = trace.nodes.get(span.parent_id or "") or _Node(None)
-        node = _Node(span, above.level, above.agent, above.tool, around=sys.exc_info()[1])
+        node = _Node(span, above.level, above.agent, above.tool, outer_error=sys.exc_info()[1])
         trace.nodes[span.span_id] = node
         data = span.span_data
         if isinstance(data, TaskSpanData):
@@ -135,7 +135,7 @@ class EvaltapTraceProcessor(TracingProcessor):
         elif isinstance(data, AgentSpanData):
             node.agent = data.name
             if node.level is None:
-                trace.root = trace.root or _Node(None, around=node.around)
+                trace.root = trace.root or _Node(None, outer_error=node.outer_error)
                 self._enter(trace.root, trace)
                 node.level = trace.root.level
         elif isinstance(data, FunctionSpanData):
@@ -147,9 +147,9 @@ class EvaltapTraceProcessor(TracingProcessor):
             node.level = Loop(node.level.run, self._claim(node.tool))
             node.tool = None
         elif node.level is None:
-            around = enclosing(self._recorder)
-            if around is not None:
-                node.level = Loop(*around)
+            outer = enclosing(self._recorder)
+            if outer is not None:
+                node.level = Loop(*outer)
                 return
             node.owns_run = True
             node.level = Loop(
@@ -185,7 +185,7 @@ class EvaltapTraceProcessor(TracingProcessor):
     def _responded(self, node: _Node, level: Loop, data: ResponseSpanData) -> None:
         """Record a call of the Responses API."""
         response = data.response
-        level.heard(data.input, response.instructions if response is not None else None)
+        level.record_input(data.input, response.instructions if response is not None else None)
         usage = response.usage if response is not None else None
         level.run.model_called(
             response.model if response is not None else None,
@@ -196,11 +196,11 @@ class EvaltapTraceProcessor(TracingProcessor):
             else None,
             agent=node.agent,
         )
-        level.put_out(response.output if response is not None else (), node.agent)
+        level.record_output(response.output if response is not None else (), node.agent)
 
     def _generated(self, node: _Node, level: Loop, data: GenerationSpanData) -> None:
         """Record a call of the Chat Completions API, or of another provider in that format."""
-        level.heard(data.input)
+        level.record_input(data.input)
         usage = data.usage or {}
         level.run.model_called(
             data.model,
@@ -210,14 +210,14 @@ class EvaltapTraceProcessor(TracingProcessor):
         )
         messages = read_messages(list(data.output or ()), role="assistant")
         calls = [
-            Call(call.call_id, call.name or "", _written(call.arguments))
+            Call(call.call_id, call.name or "", _arguments_json(call.arguments))
             for message in messages
             for call in message.calls
             if call.call_id is not None
         ]
         texts = [m.text.value for m in messages if m.text is not None and m.text.value]
         parts = [part for message in messages for part in message.media]
-        level.spoke("".join(texts) if texts else None, calls, node.agent, parts)
+        level.record_message("".join(texts) if texts else None, calls, node.agent, parts)
 
     def _claim(self, node: _Node) -> str:
         """Return the id of the call that a function span executes."""
@@ -234,7 +234,7 @@ class EvaltapTraceProcessor(TracingProcessor):
                 UNSEEN if data.input is None else arguments_of(data.input),
                 agent=node.agent,
                 parent=level.parent,
-                made_up=node.call_id,
+                generated_id=node.call_id,
             )
         return node.call_id
 
@@ -249,7 +249,7 @@ class EvaltapTraceProcessor(TracingProcessor):
 def _raised(node: _Node) -> BaseException | None:
     """Return the exception that ends this span, or None."""
     error = sys.exc_info()[1]
-    return error if error is not node.around else None
+    return error if error is not node.outer_error else None
 
 
 def _failure(span: Span[Any], node: _Node) -> Failure | None:
@@ -260,10 +260,10 @@ def _failure(span: Span[Any], node: _Node) -> Failure | None:
     if span.error is None:
         return None
     data = span.error.get("data") or {}
-    told = data.get("error")
-    return Failure(message=told if isinstance(told, str) else span.error["message"])
+    cause = data.get("error")
+    return Failure(message=cause if isinstance(cause, str) else span.error["message"])
 
 
-def _written(arguments: Evidence | None) -> str:
+def _arguments_json(arguments: Evidence | None) -> str:
     value = arguments.value if arguments is not None else {}
     return value if isinstance(value, str) else json.dumps(value)

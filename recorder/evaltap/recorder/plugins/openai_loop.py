@@ -35,30 +35,30 @@ class Loop:
     failure: Failure | None = None
     """The failure reported by the last agent, used instead of the exception."""
 
-    def heard(self, given: Any, instructions: object = None) -> None:
+    def record_input(self, given: Any, instructions: object = None) -> None:
         """Record a model's input: instructions, the user's message, handoff results."""
         items = [given] if isinstance(given, str) else list(given or ())
         if self.parent is None:
-            self.run.told(instructions)
-            self._told(items)
+            self.run.context_message(instructions)
+            self._record_system_messages(items)
         if self.parent is None and not self.run.has_user_message:
             found = (last_user_text(read_messages([item])) for item in reversed(items))
-            said = next((text for text in found if text is not None), None)
-            if said is not None:
-                self.run.user_message(said.value, said.media)
+            user_text = next((text for text in found if text is not None), None)
+            if user_text is not None:
+                self.run.user_message(user_text.value, user_text.media)
         for item in items if self.pending else ():
             if isinstance(item, Mapping) and item.get("type") == "function_call_output":
                 self._answered(str(item.get("call_id")), item.get("output"))
 
-    def _told(self, items: Sequence[Any]) -> None:
+    def _record_system_messages(self, items: Sequence[Any]) -> None:
         """Record the system messages, which precede all others."""
         for item in items:
             if not isinstance(item, Mapping) or item.get("role") not in ("system", "developer"):
                 return
             for text in context_of(read_messages([item])):
-                self.run.told(text.value)
+                self.run.context_message(text.value)
 
-    def put_out(self, items: Iterable[Any], agent: str | None) -> None:
+    def record_output(self, items: Iterable[Any], agent: str | None) -> None:
         """Record a response's output items."""
         calls: list[Call] = []
         words: list[str] = []
@@ -69,13 +69,13 @@ class Loop:
             elif item.type == "message":
                 words += [part.text for part in item.content if part.type == "output_text"]
             elif item.type == "reasoning":
-                told = [*(item.summary or ()), *(getattr(item, "content", None) or ())]
-                thoughts += [part.text for part in told]
-        self.spoke(
+                sections = [*(item.summary or ()), *(getattr(item, "content", None) or ())]
+                thoughts += [part.text for part in sections]
+        self.record_message(
             "".join(words) if words else None, calls, agent, reasoning="\n".join(thoughts) or None
         )
 
-    def spoke(
+    def record_message(
         self,
         words: str | None,
         calls: Sequence[Call],
@@ -96,13 +96,13 @@ class Loop:
                 parent=self.parent,
             )
 
-    def claim(self, name: str, written: str | None) -> str | None:
+    def claim(self, name: str, raw_arguments: str | None) -> str | None:
         """Return the id of the call being executed and remove it from the pending ones.
 
         Matches by name and arguments, else by name, in the model's order.
         """
         named = [call for call in self.pending if call.name == name]
-        same = [call for call in named if call.arguments == written]
+        same = [call for call in named if call.arguments == raw_arguments]
         found = next(iter(same or named), None)
         if found is None:
             return None
@@ -115,7 +115,7 @@ class Loop:
             self.run.tool_returned(call_id, output)
 
 
-def arguments_of(written: str) -> object:
+def arguments_of(raw_arguments: str) -> object:
     """Return the parsed arguments; text that is not JSON is returned as the model wrote it."""
-    decoded = decode(written)
-    return written if decoded.flaw else decoded.value
+    decoded = decode(raw_arguments)
+    return raw_arguments if decoded.flaw else decoded.value

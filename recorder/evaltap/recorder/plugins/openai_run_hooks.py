@@ -106,7 +106,7 @@ class EvaltapRun(RunHooks[Any]):
 
     def _heard(self, items: object, instructions: str | None) -> None:
         if self._loop is not None:
-            self._loop.heard(items, instructions)
+            self._loop.record_input(items, instructions)
 
     def _responded(self, agent: Agent[Any], response: ModelResponse) -> None:
         if self._loop is None:
@@ -119,7 +119,7 @@ class EvaltapRun(RunHooks[Any]):
             cache_read_tokens=response.usage.input_tokens_details.cached_tokens,
             agent=agent.name,
         )
-        self._loop.put_out(response.output, agent.name)
+        self._loop.record_output(response.output, agent.name)
 
     def _returned(self, context: object, tool: Tool, result: object) -> None:
         if self._loop is None or not isinstance(context, ToolContext):

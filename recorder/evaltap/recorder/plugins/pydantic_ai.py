@@ -54,7 +54,7 @@ class _Level:
 
     def __init__(self, run: ObservedRun, parent: str | None, agent: str | None) -> None:
         self.run, self.parent, self.agent = run, parent, agent
-        self.asked_for: dict[str, ToolCallPart] = {}
+        self.requested: dict[str, ToolCallPart] = {}
         """Calls requested by the model that no hook has reported."""
 
     @property
@@ -89,7 +89,7 @@ class EvaltapCapability(AbstractCapability[Any]):
         self, ctx: "RunContext[Any]", *, handler: "WrapRunHandler"
     ) -> "AgentRunResult[Any]":
         """Record a run from start to end, whatever the outcome."""
-        guarded(self, self._begun, ctx)
+        guarded(self, self._started, ctx)
         try:
             result = await handler()
         except BaseException as error:
@@ -143,7 +143,7 @@ class EvaltapCapability(AbstractCapability[Any]):
         guarded(self, self._refused, self._levels.get(ctx.run_id), call, tool_def, error)
         raise error
 
-    def _begun(self, ctx: "RunContext[Any]") -> None:
+    def _started(self, ctx: "RunContext[Any]") -> None:
         agent = ctx.agent.name if ctx.agent is not None else None
         around = enclosing(self._recorder)
         if around is not None:
@@ -193,7 +193,7 @@ class EvaltapCapability(AbstractCapability[Any]):
             return
         self._catch_up(level, request_context.messages)
         if not level.nested:
-            self._told(level.run, request_context.messages)
+            self._record_context(level.run, request_context.messages)
         level.run.model_called(
             response.model_name or request_context.model.model_name,
             input_tokens=response.usage.input_tokens,
@@ -218,27 +218,27 @@ class EvaltapCapability(AbstractCapability[Any]):
         output_tools = {tool.name for tool in request_context.model_request_parameters.output_tools}
         for call in response.tool_calls:
             if call.tool_name not in output_tools:
-                level.asked_for[call.tool_call_id] = call
+                level.requested[call.tool_call_id] = call
 
     def _catch_up(self, level: _Level, messages: "Sequence[ModelMessage]") -> None:
         """Record the calls that the framework answered itself, such as those of unknown tools."""
-        for message in messages if level.asked_for else ():
+        for message in messages if level.requested else ():
             for part in message.parts:
-                if isinstance(part, ToolReturnPart) and part.tool_call_id in level.asked_for:
-                    self._called(level, level.asked_for[part.tool_call_id])
+                if isinstance(part, ToolReturnPart) and part.tool_call_id in level.requested:
+                    self._called(level, level.requested[part.tool_call_id])
                     level.run.tool_returned(part.tool_call_id, part.content)
 
     @staticmethod
-    def _told(run: ObservedRun, messages: "Sequence[ModelMessage]") -> None:
+    def _record_context(run: ObservedRun, messages: "Sequence[ModelMessage]") -> None:
         """Record the system prompts (the first message) and the instructions (the last)."""
         for part in messages[0].parts if messages else ():
             if isinstance(part, SystemPromptPart):
-                run.told(part.content)
-        run.told(getattr(messages[-1], "instructions", None) if messages else None)
+                run.context_message(part.content)
+        run.context_message(getattr(messages[-1], "instructions", None) if messages else None)
 
     def _not_run(self, level: _Level) -> None:
         """Record deferred calls and calls cut off by the end of the run."""
-        for call in list(level.asked_for.values()):
+        for call in list(level.requested.values()):
             self._called(level, call)
 
     def _native_tools(self, level: _Level, response: "ModelResponse") -> None:
@@ -252,7 +252,7 @@ class EvaltapCapability(AbstractCapability[Any]):
     def _called(self, level: _Level | None, call: "ToolCallPart | NativeToolCallPart") -> None:
         if level is None:
             return
-        level.asked_for.pop(call.tool_call_id, None)
+        level.requested.pop(call.tool_call_id, None)
         arguments = decode(call.args) if call.args is not None else None
         level.run.tool_called(
             call.tool_call_id,
@@ -277,7 +277,7 @@ class EvaltapCapability(AbstractCapability[Any]):
         if isinstance(error, SkipToolExecution):
             level.run.tool_returned(call.tool_call_id, error.result)
             return
-        level.run.tool_returned(call.tool_call_id, *_told(error))
+        level.run.tool_returned(call.tool_call_id, *_failure_message(error))
 
     def _refused(
         self,
@@ -288,10 +288,10 @@ class EvaltapCapability(AbstractCapability[Any]):
     ) -> None:
         if level is not None and tool_def.kind != "output":
             self._called(level, call)
-            level.run.tool_returned(call.tool_call_id, *_told(error))
+            level.run.tool_returned(call.tool_call_id, *_failure_message(error))
 
 
-def _told(error: Exception) -> tuple[Any, Failure]:
+def _failure_message(error: Exception) -> tuple[Any, Failure]:
     """Return the failure and the message about it that the model gets, if any.
 
     A tool that requests a retry raises `ModelRetry`, which the framework wraps.
@@ -303,8 +303,8 @@ def _told(error: Exception) -> tuple[Any, Failure]:
     if isinstance(error, ToolRetryError):
         retried = isinstance(error.__cause__, ModelRetry)
         failure = failure_of(error)
-        told = error.tool_retry.content
-        return told, Failure("ModelRetry", failure.message) if retried else failure
+        message = error.tool_retry.content
+        return message, Failure("ModelRetry", failure.message) if retried else failure
     # `ToolFailedError`, which version 1 does not have.
     failed = getattr(error, "tool_failed", None)
     return UNSEEN if failed is None else failed.content, failure_of(error)
@@ -326,14 +326,14 @@ def _media(prompt: "str | Sequence[object] | None") -> list[MediaPart]:
 
 
 def _medium(part: Any) -> MediaPart:
-    held = vars(part)
+    fields = vars(part)
     return media(
         kind=_MEDIA[part.kind],
         # The URL's own property would guess the type from the file name.
-        mime_type=held.get("media_type") or held.get("_media_type"),
-        url=held.get("url"),
-        data=held.get("data"),
-        file_id=held.get("file_id"),
+        mime_type=fields.get("media_type") or fields.get("_media_type"),
+        url=fields.get("url"),
+        data=fields.get("data"),
+        file_id=fields.get("file_id"),
     )
 
 
