@@ -10,7 +10,7 @@ from google.genai import types
 
 from evaltap.recorder import MemorySink, Recorder
 from evaltap.recorder.plugins.adk import EvaltapPlugin
-from evaltap.recorder.plugins.langchain_values import thoughts_of
+from evaltap.recorder.plugins.langchain_values import reasoning_of
 from evaltap.recorder.sources.otlp_files import read_cases
 from evaltap.schemas.formats.case import EvalCase
 
@@ -101,7 +101,7 @@ def test_thoughts_of_langchain() -> None:
     blocks = AIMessage([block, {"type": "text", "text": "There."}])
     added = AIMessage("There.", additional_kwargs={"reasoning_content": "Hm."})
 
-    assert [thoughts_of(one) for one in (blocks, added, AIMessage("There."))] == [
+    assert [reasoning_of(one) for one in (blocks, added, AIMessage("There."))] == [
         "Hm.",
         "Hm.",
         None,

@@ -1,7 +1,7 @@
-"""The recorder: in the agent's process, from events of any source to turns on the log.
+"""The recorder runs in the agent's process and turns events from any source into turns on the log.
 
-Importing it opens no file, socket or thread and loads nothing heavy; names are resolved when they
-are first used.
+Importing it opens no file, socket or thread and loads nothing heavy: public names are resolved on
+first use.
 """
 
 from importlib import import_module
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from evaltap.recorder.sources.span_processor import CaseSpanProcessor
     from evaltap.recorder.turn_api import ToolCall, Turn, tool
 
-_HOMES = {
+_EXPORTS = {
     "config": ("RecorderConfig",),
     "delivery.counters": ("Counters",),
     "delivery.sinks.base": ("Sink", "SinkError"),
@@ -35,7 +35,7 @@ _HOMES = {
     "sources.span_processor": ("CaseSpanProcessor",),
     "turn_api": ("ToolCall", "Turn", "tool"),
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
 
 __all__ = [
     "CaseSpanProcessor",
@@ -62,10 +62,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Return a public name from the module where it lives, loaded at the first use."""
-    if name not in _HOME:
+    """Return a public name, importing its module on first use."""
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

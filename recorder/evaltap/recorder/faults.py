@@ -1,14 +1,15 @@
-"""Errors of the recorder: the tree, the guard that keeps them from the agent, and their count.
+"""The recorder's exceptions, the guard that keeps them from the agent, and the fault counter.
 
 Exception
-├── SinkError                a batch was not taken and is offered again; the one that users raise
-├── DropCaseError            a case is not to be recorded; its reason is counted
-├── RecordRefusedError       a broker will never take a record, which is kept beside the spool
+├── SinkError                a batch was not accepted and is retried; the one that users raise
+├── DropCaseError            a case must not be recorded; the reason is counted
+├── RecordRefusedError       a broker permanently refuses a record, which is stored next to the spool
 └── RequestRefusedError      an OTLP request is answered with an error
 
-What users can mend is an EvaltapError (`evaltap.schemas.errors`).  Faults are counted where they happen
-and logged from the background only.  Nothing here logs, locks or allocates much on the agent's threads:
-a logger that records, or a garbage collection in the middle of a lock, has hung more than one process.
+Errors that users can fix are EvaltapErrors (`evaltap.schemas.errors`). Faults are counted where they
+occur and logged only from the background thread. Nothing here logs, locks or allocates much on the
+agent's threads: a logger that records, or a garbage collection while holding a lock, has deadlocked
+more than one process.
 """
 
 import itertools
@@ -24,11 +25,11 @@ LOG_INTERVAL_SECONDS = 60.0
 
 
 class SinkError(Exception):
-    """Report that a sink did not take a batch; it will be offered again."""
+    """Raised when a sink did not accept a batch; it will be retried."""
 
 
 class DropCaseError(Exception):
-    """Say that a case is not to be recorded; the reason is what is counted."""
+    """Raised to drop a case; the reason is counted."""
 
     def __init__(self, reason: str, cause: Exception | None = None) -> None:
         self.reason = reason
@@ -37,11 +38,11 @@ class DropCaseError(Exception):
 
 
 class RecordRefusedError(Exception):
-    """Report a record that the broker will never take; any other error of a producer may pass."""
+    """Raised for a record that the broker permanently refuses; other producer errors may be transient."""
 
 
 class RequestRefusedError(Exception):
-    """Refuse a request: HTTP status, gRPC code and the message to the sender."""
+    """Raised to refuse a request, with HTTP status, gRPC code and the message to the sender."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         self.status = status
@@ -50,9 +51,9 @@ class RequestRefusedError(Exception):
 
 
 class Faults:
-    """Count faults from any thread; say them in the log once an interval, with their number.
+    """Counts faults from any thread; logs them at intervals, with their number.
 
-    `meaning` is what they mean to the reader of the log.
+    `meaning` explains to the log's reader what they mean.
     """
 
     def __init__(self, meaning: str = "the agent is not affected") -> None:
@@ -63,12 +64,12 @@ class Faults:
         self._last_logged = float("-inf")
 
     def report(self, where: str, error: BaseException | None = None) -> None:
-        """Count a fault; keeps the kind of the error, and no text that may hold content."""
+        """Count a fault; keeps the type of the error, and no text that may hold content."""
         self._recent.append(f"{where}: {_said(error)}" if error is not None else where)
         self.total = next(self._numbers)
 
     def log(self, now: float) -> None:
-        """Write down what happened since the last time; `now` is a monotonic time in seconds."""
+        """Log the faults since the last time; `now` is a monotonic time in seconds."""
         if not self._recent or now - self._last_logged < LOG_INTERVAL_SECONDS:
             return
         self._last_logged = now
@@ -80,15 +81,14 @@ class Faults:
 
 
 def _said(error: BaseException) -> str:
-    """Return the text of an error about settings, of any other its kind."""
+    """Return the text of a ConfigurationError, for any other error its type."""
     return f"{error}" if isinstance(error, ConfigurationError) else type(error).__name__
 
 
 class Guard:
     """Swallow and report exceptions: `with Guard(recorder.report_fault, "turn.tool"): ...`.
 
-    Exceptions are counted and end here; what is no `Exception` (a cancelled task, an interrupt)
-    belongs to the agent and passes.
+    Other BaseExceptions (a cancelled task, an interrupt) belong to the agent and propagate.
     """
 
     __slots__ = ("_report", "_where")
@@ -98,7 +98,7 @@ class Guard:
         self._where = where
 
     def __enter__(self) -> None:
-        """Begin the guarded code."""
+        """Enter the guarded code."""
 
     def __exit__(
         self,

@@ -1,9 +1,10 @@
-"""What can be said of an object that JSON has not, without running a line of its class's Python code.
+"""Describe objects that are not JSON types without running any of their Python code.
 
-Such code may sleep, never end, take all memory, raise what no guard may catch, or change the container
-that is being copied.  So attributes are looked up by hand: what an instance or a slot holds is read, what C
-code computes is asked, a property is not.  Models and dataclasses become their fields, numbers of numpy
-numbers; arrays, images, frames and streams become their type, shape and size; all else its type.
+Such code may sleep, never return, exhaust memory, raise what no guard can catch, or change the
+container being copied. So attributes are looked up by hand: the values of an instance or slot are
+read, attributes computed by C code are called, properties are not. Models and dataclasses become
+their fields, numpy scalars numbers; arrays, images, frames and streams become their type, shape and
+size; anything else becomes its type name.
 """
 
 import datetime
@@ -57,13 +58,13 @@ def type_name(value: object) -> str:
 
 
 def view(value: object) -> object:
-    """Return a text, number, list or dict that stands for the object; what it holds is not copied."""
+    """Return a text, number, list or dict that represents the object; contents are not copied."""
     kind = type(value)
     known = _KNOWN.get(id(kind))
     if known is not None:
         try:
             return known(value)
-        except ValueError:  # a view that was released, a map that was closed
+        except ValueError:  # a released memoryview, a closed mmap
             return type_name(value)
     for look in _LOOKS:
         seen = look(value, kind)
@@ -73,19 +74,19 @@ def view(value: object) -> object:
 
 
 def base_count(kind: type) -> int:
-    """Return how many classes have to be looked through for an attribute that is nowhere."""
+    """Return how many classes a failing attribute lookup has to search."""
     return len(_mro(kind))
 
 
 def error_name(error: object) -> str:
-    """Return module and class of an exception, the class alone of a builtin one."""
+    """Return an exception's module and class, or the class alone for a builtin."""
     kind = type(error)
     module = _module(kind)
     return _name_of(kind) if module == "builtins" else f"{module}.{_name_of(kind)}"
 
 
 def error_text(error: Any, depth: int = 0) -> str | None:
-    """Return the text of an exception: what `str` says where that is Python's own, else its argument."""
+    """Return an exception's text: `str` of it if that is Python's own, else its first argument."""
     kind = type(error)
     if error_name(error) == _VALIDATION:
         return _validation(error)
@@ -104,7 +105,7 @@ def error_text(error: Any, depth: int = 0) -> str | None:
 
 
 def _validation(error: Any) -> str:
-    """Return what pydantic found, without what it was given: that would be the caller's objects."""
+    """Return pydantic's errors without their inputs, which are the caller's objects."""
     count = error.error_count()
     if count <= _MAX_ERRORS and all(_is_plain_input(one["input"]) for one in error.errors()):
         return str(error)
@@ -114,7 +115,7 @@ def _validation(error: Any) -> str:
 
 
 def _is_plain_input(value: Any) -> bool:
-    """Return whether the `repr` of what was validated is short and Python's own."""
+    """Return whether the `repr` of a validated input is short and Python's own."""
     if type(value) is dict and len(value) <= _MAX_ERRORS:
         return all(_is_short(one) for pair in value.items() for one in pair)
     return _is_short(value)
@@ -130,7 +131,7 @@ def _is_short(value: Any) -> bool:
 
 
 def attribute(value: object, name: str) -> Any:
-    """Return what instance, slot or C code have for the name, None where that would run Python code."""
+    """Return an attribute of the instance, a slot or C code; None if reading it would run Python code."""
     found = class_attribute(type(value), name)
     if type(found) in (GetSetDescriptorType, MemberDescriptorType):
         try:
@@ -138,13 +139,14 @@ def attribute(value: object, name: str) -> Any:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException:
-            # An empty slot, or native code that failed: a Rust extension's panic is no Exception.
+            # An empty slot, or native code that failed: a Rust extension's panic is not an
+            # Exception.
             return None
     return _attributes(value).get(name)
 
 
 def class_attribute(kind: type, name: str) -> Any:
-    """Return what a class or its bases hold under a name, as it is; None where nothing does."""
+    """Return the raw attribute of a class or its bases, or None."""
     for base in _mro(kind):
         found = _class_dict(base).get(name, _ABSENT)
         if found is not _ABSENT:
@@ -153,7 +155,7 @@ def class_attribute(kind: type, name: str) -> Any:
 
 
 def _attributes(value: object) -> dict[str, Any]:
-    """Return the live `__dict__` of an instance, an empty one where it has none."""
+    """Return an instance's live `__dict__`, or an empty dict."""
     found = class_attribute(type(value), "__dict__")
     held = found.__get__(value) if type(found) is GetSetDescriptorType else None
     return held if type(held) is dict else {}
@@ -180,7 +182,7 @@ def _as_member(value: object, kind: type) -> object:
 
 
 def _as_model(value: object, kind: type) -> object:
-    """Return the fields of a pydantic model, without those that it excludes."""
+    """Return a pydantic model's fields, without the excluded ones."""
     declared = class_attribute(kind, "__pydantic_fields__")
     if type(declared) is not dict:
         return _ABSENT
@@ -190,7 +192,7 @@ def _as_model(value: object, kind: type) -> object:
         fields.update(_first(extra))
     last, exclude = None, None
     for name, field in _first(declared).items():
-        if type(field) is not last:  # all of one type, as a rule: it is looked through once
+        if type(field) is not last:  # usually all of one type: check it once
             last, exclude = type(field), class_attribute(type(field), "exclude")
         if (
             exclude.__get__(field) is True
@@ -218,7 +220,7 @@ def _as_secret(value: object, kind: type) -> object:
 
 
 def _as_scalar(value: object, kind: type) -> object:
-    """Return the number in a scalar of numpy."""
+    """Return a numpy scalar as a number."""
     numpy = sys.modules.get("numpy")
     names = vars(numpy) if type(numpy) is ModuleType else {}
     bases = [names.get(name) for name in ("number", "bool_")]
@@ -229,11 +231,11 @@ def _as_scalar(value: object, kind: type) -> object:
 
 
 def _as_shaped(value: Any, kind: type) -> object:
-    """Return type, shape and element type of an array, a tensor, a table."""
+    """Return the type, shape and element type of an array, tensor or table."""
     shape: Any = attribute(value, "shape")
     if shape is None and f"{_module(kind)}.{_name_of(kind)}" in _FRAMES:
         shape = value.shape
-    sizes: Any = shape  # a tuple of whatever class: its methods are not called
+    sizes: Any = shape  # a tuple subclass: never call its methods
     if not issubclass(type(sizes), tuple) or tuple.__len__(sizes) > _MAX_DIMENSIONS:
         return _ABSENT
     sides = [side for side in tuple.__iter__(sizes) if type(side) is int]
@@ -244,11 +246,11 @@ def _as_shaped(value: Any, kind: type) -> object:
 
 
 _FRAMES = ("pandas.core.frame.DataFrame", "pandas.DataFrame", "polars.dataframe.frame.DataFrame")
-"""Tables that know their shape by Python code, which counts nothing: of exactly these types it is asked."""
+"""Tables whose `shape` is Python code that only reads lengths: allowed for exactly these types."""
 
 
 def _as_image(value: object, kind: type) -> object:
-    """Return type, size and mode of an image of Pillow."""
+    """Return the type, size and mode of a Pillow image."""
     held = _attributes(value)
     size, mode = held.get("_size"), held.get("_mode")
     if type(size) is tuple and len(size) == 2 and type(mode) is str and len(mode) < 20:
@@ -258,10 +260,10 @@ def _as_image(value: object, kind: type) -> object:
 
 
 def listed(iterate: Callable[[], Iterator[T]], room: int) -> list[T]:
-    """Return the first values of a dict or a set that other threads may change meanwhile.
+    """Return the first items of a dict or set that other threads may change meanwhile.
 
-    This is one step of C code, but the garbage collector may run Python code in it, and so other threads.
-    Raises RuntimeError for what changes again and again.
+    Listing is one step of C code, but the garbage collector may run Python code in it, and so may
+    other threads. Raises RuntimeError if the container keeps changing.
     """
     for _ in range(_TRIES - 1):
         with suppress(RuntimeError):
@@ -291,13 +293,13 @@ def _decimal(value: decimal.Decimal) -> str:
 
 
 def _moment(value: datetime.datetime | datetime.time) -> str:
-    """Return it in ISO form; a zone of somebody's own is left out, since its offset is computed."""
+    """Return it in ISO format, without a custom tzinfo: its offset may run Python code."""
     own = value.tzinfo is not None and id(type(value.tzinfo)) not in _ZONES
     return (value.replace(tzinfo=None) if own else value).isoformat()
 
 
 def _proxied(value: object) -> object:
-    """Return the dict behind a read-only view, which would ask any other mapping for its items."""
+    """Return the dict behind a mappingproxy; a proxy of any other mapping would run its code."""
     (behind,) = gc.get_referents(value)
     return behind if issubclass(type(behind), dict) else type_name(value)
 
@@ -320,4 +322,4 @@ _KNOWN: dict[int, Callable[[Any], object]] = {
     id(io.StringIO): lambda value: f"<StringIO, about {value.__sizeof__()} bytes>",
     **{id(kind): str for kind in _PATHS},
 }
-"""What types of the standard library say, by identity: the hash of a type may be a metaclass's code."""
+"""Converters for standard library types, by type identity: hashing a type may run metaclass code."""

@@ -1,7 +1,8 @@
-"""Parts of a message that are no text: what a picture, a recording or a file is, never its bytes.
+"""Non-text parts of a message: type, size and digest of an image, audio or file, never its bytes.
 
-A part keeps a reference to its bytes (or their base64 text) until the background thread has measured
-them: `digested` leaves the size and the SHA-256.  Neither changes, so nothing is copied.
+A part keeps a reference to its bytes (or their base64 text) until the background thread has
+measured them: `digested` replaces them by size and SHA-256. Both types are immutable, so nothing is
+copied.
 """
 
 import base64
@@ -18,9 +19,9 @@ from evaltap.schemas.data import JsonObject
 Kind = Literal["image", "audio", "video", "file"]
 
 MAX_PARTS: Final = 32
-"""Parts of one message that are kept; more are left out and the message is marked as truncated."""
+"""Maximum parts per message; further ones are dropped and the message is marked as truncated."""
 MAX_DIGESTED_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of one message that wait to be digested; of what is larger only the size is known."""
+"""Maximum bytes per message waiting to be digested; larger parts get only their size."""
 _MAX_URL: Final = 4_096
 _MAX_HEADER: Final = 256
 _DATA_URL: Final = "data:"
@@ -29,7 +30,7 @@ _BUFFERS: Final = (bytearray, memoryview)
 
 @dataclass(frozen=True, slots=True)
 class MediaPart:
-    """A part of a message that is no text; None is *not seen*."""
+    """A non-text part of a message; None is *not seen*."""
 
     kind: Kind = "file"
     mime_type: str | None = None
@@ -38,14 +39,14 @@ class MediaPart:
     file_id: str | None = None
     """The file's id at the provider."""
     data: object = None
-    """Bytes, text in base64 or a `data:` URL, which are never recorded."""
+    """Bytes, base64 text or a `data:` URL; never recorded."""
     size_bytes: int | None = None
     sha256: str | None = None
     """Of the bytes, in hexadecimal."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether what is kept leads to the bytes: a URL, or an id at the provider."""
+        """Whether the record leads to the bytes: a URL, or an id at the provider."""
         return bool(self.url or self.file_id)
 
 
@@ -58,9 +59,10 @@ def media(
     filename: str | None = None,
     file_id: str | None = None,
 ) -> MediaPart:
-    """Return a part; a `data:` URL is taken for the bytes that it holds.
+    """Return a part; a `data:` URL is replaced by its bytes.
 
-    Without a `kind` the MIME type says whether it is an image, audio or video; else it is a file.
+    Without a `kind` the MIME type decides whether it is an image, audio or video; else it is a
+    file.
     """
     if url is not None and url[:5].lower() == _DATA_URL:
         header = url[5:_MAX_HEADER].partition(",")[0]
@@ -70,9 +72,9 @@ def media(
 
 
 def kept(parts: Sequence[MediaPart]) -> tuple[tuple[MediaPart, ...], int, bool]:
-    """Return the parts as the queue takes them, what they weigh, and whether any was left out.
+    """Return the parts ready for the queue, their size, and whether any was dropped.
 
-    Runs on the agent's thread: ids and URLs are cut to size, bytes are only referred to.
+    Runs on the agent's thread: ids and URLs are truncated, bytes are only referenced.
     """
     room = MAX_DIGESTED_BYTES
     weight = 0
@@ -99,7 +101,7 @@ def kept(parts: Sequence[MediaPart]) -> tuple[tuple[MediaPart, ...], int, bool]:
 
 
 def digested(parts: Iterable[MediaPart]) -> tuple[MediaPart, ...]:
-    """Return the parts without their bytes, whose size and digest take their place."""
+    """Return the parts with their bytes replaced by size and digest."""
     return tuple(_digested(part) if part.data is not None else part for part in parts)
 
 
@@ -109,14 +111,14 @@ def written(parts: Iterable[MediaPart]) -> list[JsonObject]:
 
 
 def _measured(data: object, room: int) -> tuple[bytes | str | None, int | None]:
-    """Return the bytes if there is room for them, and their size as far as it is known at a glance."""
+    """Return the bytes if they fit into `room`, and their size if it is cheap to compute."""
     kind = type(data)
     if kind is bytes or kind is str:
         held: bytes | str = data  # type: ignore[assignment]  # by its type
         size = len(held) if kind is bytes else len(held) * 3 // 4
         return (held, None) if len(held) <= room else (None, size)
     if kind in _BUFFERS:
-        # They may change while they wait.
+        # Mutable: they may change while they wait.
         return None, data.nbytes if type(data) is memoryview else len(data)  # type: ignore[arg-type]
     return None, None
 
@@ -132,7 +134,7 @@ def _digested(part: MediaPart) -> MediaPart:
 
 
 def _decoded(data: str) -> bytes:
-    """Return the bytes of base64 in either alphabet, or of a `data:` URL; other text is a file's own."""
+    """Return the bytes of base64 text (either alphabet), a `data:` URL, or any other text."""
     if data[:5].lower() == _DATA_URL:
         header, _, data = data.partition(",")
         if not header.endswith(";base64"):

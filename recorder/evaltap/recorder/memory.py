@@ -1,7 +1,7 @@
-"""What is kept only in case more of it comes, as bytes.
+"""Pickles state that is kept only in case more events arrive.
 
-Python's garbage collector stops the agent for as long as it takes to look at every object of the
-process, and a thousand turns are a hundred thousand objects.  Bytes it does not look at.
+Python's garbage collector stops the agent while it visits every object in the process, and a
+thousand turns are a hundred thousand objects. It does not visit bytes.
 """
 
 import pickle
@@ -10,26 +10,26 @@ from functools import cache
 from typing import Any
 
 KEPT_SECONDS = 60.0
-"""How long a turn that was written can still be revised: its trace, or what plugins observed of it, is
-kept for so long after the last of it came.  Longer costs the agent's process memory for every turn."""
+"""How long a written turn can still be revised: its trace, or its observations from plugins, is
+kept this long after the last event. A longer time costs the agent's process memory for every turn."""
 
 MAX_PACKED_BYTES = 256 * 1024
-"""What is heavier is not packed: that would hold the interpreter lock for longer than a moment."""
+"""Larger values are not pickled: that would hold the GIL for too long."""
 
 
 def pack(value: object, weight: int) -> bytes | None:
-    """Return the value as bytes; None when it is too heavy, or a type in it is somebody's own."""
+    """Return the value as bytes; None when it is too large, or contains a foreign type."""
     if weight > MAX_PACKED_BYTES:
         return None
     try:
         return pickle.dumps(value)
     except Exception:
-        # Whatever such a type says; the value then stays as it is.
+        # Whatever a foreign type raises; the value then stays as it is.
         return None
 
 
 def unpack(packed: bytes) -> Any:
-    """Return an equal value to the one that was packed."""
+    """Return a value equal to the one that was packed."""
     return pickle.loads(packed)
 
 
@@ -38,7 +38,7 @@ _VALUE = 32
 
 
 def weigh(item: object) -> int:
-    """Estimate the bytes that an observation, a span, or a value in one keeps alive."""
+    """Estimate the bytes kept alive by an observation, a span, or a value in one."""
     total = 0
     pending: list[Any] = [item]
     while pending:

@@ -1,13 +1,13 @@
-"""The events of a run, in terms of no framework: what sources produce and the assembler consumes.
+"""Framework-neutral events of a run: sources produce them, the assembler consumes them.
 
-A source (a runner plugin, the span reader, the plain API, a file) turns what its framework
-shows into these records; it never builds eval cases itself.  Each observation names its run by
-`run_id`, unique in the process, and carries its time in nanoseconds since the epoch.  Order of
-arrival is free: the assembler sorts by time, then by arrival.
+A source (a runner plugin, the span reader, the plain API, a file) converts its framework's events
+to these records; it never builds eval cases itself. Each observation carries the `run_id`, unique
+in the process, and a time in nanoseconds since the epoch. They may arrive in any order: the
+assembler sorts by time, then by arrival.
 
-`None` always means *not seen*; an empty string is content that was seen and is empty.  Why
-something was not seen stands in `capture`, with the words of `evaltap.schemas` (missing,
-truncated, redacted, synthesized, ambiguous), keyed by the case field it concerns.
+`None` always means *not seen*; an empty string means the content was seen and is empty. `capture`
+gives the reason why something was not seen, with the terms of `evaltap.schemas` (missing,
+truncated, redacted, synthesized, ambiguous), keyed by case field.
 """
 
 from collections.abc import Mapping
@@ -18,15 +18,15 @@ from evaltap.recorder.foreign import error_name, error_text, type_name
 from evaltap.recorder.media import MediaPart
 
 MAX_CONTEXT = 8
-"""Context messages of one run; an agent that is told something else in each call has more."""
+"""Maximum context messages per run; an agent that changes its instructions on each call has more."""
 MAX_HISTORY = 20
-"""Messages of the conversation before a turn, the latest, where its models were given them."""
+"""Maximum messages of the preceding conversation, the latest ones, if the models received them."""
 RunStatus = Literal["ok", "error", "incomplete"]
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong: the error's type (class name or code) and its message, either may be unknown."""
+    """What went wrong: the error's type (class name or code) and its message; either may be unknown."""
 
     type: str | None = None
     message: str | None = None
@@ -34,20 +34,20 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a run was seen: becomes `EvalCase.source`."""
+    """Where a run was observed: becomes `EvalCase.source`."""
 
     service: str | None = None
     framework: str | None = None
     convention: str | None = None
     version: str | None = None
-    """Of the agent: a release, a commit, a prompt's number."""
+    """Of the agent: a release, a commit, a prompt number."""
     environment: str | None = None
     """Where it runs: production, staging."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A run of the agent began: one user message in, one answer out."""
+    """A run of the agent started: one user message in, one answer out."""
 
     run_id: str
     time_ns: int
@@ -60,13 +60,13 @@ class RunStarted:
     trace_id: str | None = None
     root_span_id: str | None = None
     invocation_id: str | None = None
-    """The turn's id in the case; the run id when absent."""
+    """The turn's id in the case; defaults to the run id."""
     capture: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """The user message that this run answers; the first one of a run counts."""
+    """The user message that this run answers; the first one in a run wins."""
 
     run_id: str
     time_ns: int
@@ -77,43 +77,43 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True)
 class ContextMessage:
-    """What the model was told besides this turn: instructions, a system message, the conversation before."""
+    """A message from outside this turn: instructions, a system message, the preceding conversation."""
 
     run_id: str
     time_ns: int
     content: str | None
-    """None when it was there and not shown, with the reason in `capture`."""
+    """None when it existed but was hidden, with the reason in `capture`."""
     capture: Mapping[str, str] = field(default_factory=dict)
     role: str = "system"
-    """system, or user and assistant for the conversation before this turn."""
+    """system, or user and assistant for the preceding conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCalled:
-    """One call of a language model within the run (usage and text, not its tool calls)."""
+    """One model call within the run: usage and text, not its tool calls."""
 
     run_id: str
     time_ns: int
     model: str | None = None
     text: str | None = None
-    """Assistant text of a call that is not the final answer: an intermediate response."""
+    """Text of a call that is not the final answer: an intermediate response."""
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: float | None = None
     span_id: str | None = None
     agent_name: str | None = None
     parts: tuple[MediaPart, ...] = ()
-    """What the intermediate response holds besides its text."""
+    """Media of the intermediate response."""
     reasoning: str | None = None
-    """What the model thought before it said this or called tools; recorded only where that is asked for."""
+    """The model's reasoning before this text or its tool calls; recorded only if configured."""
     cache_read_tokens: int | None = None
-    """Of the input tokens, those that were read from the provider's cache."""
+    """The part of the input tokens read from the provider's cache."""
     cache_write_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCalled:
-    """The agent called a tool.  `call_id` is the model's id for the call where there is one."""
+    """The agent called a tool. `call_id` is the model's id for the call, if it has one."""
 
     run_id: str
     time_ns: int
@@ -125,7 +125,7 @@ class ToolCalled:
     parent_call_id: str | None = None
     """The enclosing agent-as-tool call, when a sub-agent made this call."""
     id_known: bool = True
-    """False when `call_id` was made up by the source and must not appear in the case."""
+    """False when the source generated `call_id`; the case then leaves it out."""
     capture: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -144,7 +144,7 @@ class ToolReturned:
 
 @dataclass(frozen=True, slots=True)
 class Responded:
-    """The run's final answer to the user; the last one of a run counts."""
+    """The run's final answer to the user; the last one in a run wins."""
 
     run_id: str
     time_ns: int
@@ -156,7 +156,7 @@ class Responded:
 
 @dataclass(frozen=True, slots=True)
 class StateSet:
-    """The session's state after the turn; the last one of a run counts."""
+    """The session's state after the turn; the last one in a run wins."""
 
     run_id: str
     time_ns: int
@@ -166,7 +166,7 @@ class StateSet:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The run is over.  Without it the assembler closes a run by idle time and calls it incomplete."""
+    """The run ended. Without it the assembler closes a run after an idle timeout, as incomplete."""
 
     run_id: str
     time_ns: int
@@ -191,9 +191,9 @@ RunEvent = (
 
 @dataclass(frozen=True, slots=True)
 class WholeRun:
-    """All that is known of a run, from its start to its end, of a source that keeps it itself.
+    """A run's complete events, from a source that stores the run itself.
 
-    It takes the place of what was observed of the run before: the turn is revised if it differs.
+    It replaces everything observed of the run before; the turn gets a new revision if it differs.
     """
 
     run_id: str
@@ -205,14 +205,14 @@ Observation = RunEvent | WholeRun
 
 
 UNSEEN: Any = object()
-"""Stands for a result or arguments that nobody showed."""
+"""Sentinel for a result or arguments that were not seen."""
 
 
 def failure_of(error: object) -> Failure:
-    """Return what an error says of itself: a failure as it is, a text as its message.
+    """Convert an error to a failure: a Failure is returned as is, a text becomes the message.
 
-    An exception is named as OpenTelemetry's `exception.type` is: by module and class, a builtin one
-    by its class.
+    An exception is named like OpenTelemetry's `exception.type`: module and class, or the class
+    alone for a builtin.
     """
     if type(error) is Failure:
         return error

@@ -1,11 +1,11 @@
-"""Give way to the agent: background work in slices shorter than what anybody notices.
+"""Yield to the agent: background work in slices too short to notice.
 
-A Python thread that works keeps the interpreter lock for up to 5 ms (the switch interval) while the
-agent's thread waits for it.  So the recorder's thread lets go of the lock by itself after each
-slice, for long enough that a waiting thread takes it.  When it had to wait to get the lock back, the
-agent is computing, and each slice costs it one: then work that is not urgent rests for longer each
-time, so that slices are few.  It rests less or not at all when somebody waits for it (flush, close)
-or when what waits for it would be lost.
+A working Python thread holds the GIL for up to 5 ms (the switch interval) while the agent's thread
+waits for it. So the recorder's thread releases the GIL after each slice, for long enough that a
+waiting thread takes it. If it then had to wait to get the GIL back, the agent is computing, and
+each slice costs it a switch interval: non-urgent work then sleeps for longer each time, so that
+slices are rare. It sleeps less or not at all when someone waits for it (flush, close) or when
+events would be dropped.
 """
 
 import threading
@@ -16,41 +16,42 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long to work, and to rest; the values are those at which the benchmarks gave the figures below.
+    """How long to work and to sleep; with these values the benchmarks gave the figures below.
 
-    Turns back to back cost the agent's thread 0.7 times what a batch processor adds, and the slowest in
-    a hundred 0.37 times; a turn is on the log some 20 ms after its end, and a burst within a second
-    (docs/benchmarks/recorder_overhead.py and live_latency.py).
+    Back-to-back turns cost the agent's thread 0.7 times what a batch processor adds, and 0.37 times
+    at the 99th percentile; a turn is on the log about 20 ms after its end, and a burst within a
+    second (docs/benchmarks/recorder_overhead.py and live_latency.py).
     """
 
     slice_seconds: float = 0.000_25
-    """Work between two rests: a twentieth of what Python would take."""
+    """Work between two sleeps: a twentieth of Python's switch interval."""
     rest_seconds: float = 0.000_05
-    """Asked for; the system's timers make about twice that of it."""
+    """As requested; the system's timers make it about twice as long."""
     first_long_rest_seconds: float = 0.001
     long_rest_seconds: float = 0.05
-    """The longest of the rests that grow while the agent computes."""
+    """The longest of the sleeps, which grow while the agent computes."""
     contended_seconds: float = 0.004
-    """Getting the lock back takes this much longer only where another thread computes for all of Python's
-    switch interval of 5 ms; one that computes for less is never interrupted by us."""
+    """Getting the GIL back takes this much longer only if another thread computes for all of
+    Python's 5 ms switch interval; one that computes for less is never interrupted by us."""
     turn_wait_seconds: float = 0.02
-    """How long a turn that has ended may wait in favour of the agent's thread."""
+    """How long a finished turn may wait in favor of the agent's thread."""
     span_wait_seconds: float = 0.08
-    """When a turn read from spans is too late to be hurried: a large trace is read at ease from then on."""
+    """When a turn read from spans is too late to be expedited: beyond it a large trace is read at
+    leisure."""
     burst_messages: int = 100
-    """More raw items than this waiting, some ten turns at once, come faster than they could be written."""
+    """More raw items than this, about ten turns at once, arrive faster than they can be written."""
     burst_wait_seconds: float = 1.0
-    """How long such a burst may wait in favour of the agent's thread."""
+    """How long such a burst may wait in favor of the agent's thread."""
 
 
 DEFAULT_PACE = Pace()
 
 
 class Pacer:
-    """Rests now and then.  For one thread.
+    """Sleeps between slices, for one thread.
 
-    `longest` is asked before each rest how many seconds it may take, 0 for no rest; `wait` is how to
-    rest for longer than a moment, and may return early.
+    `longest` is called before each sleep and returns its maximum in seconds, 0 for none; `wait`
+    performs the longer sleeps, and may return early.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Pacer:
         self._began = time.perf_counter()
 
     def step(self) -> None:
-        """Rest if the slice is used up."""
+        """Sleep if the slice is used up."""
         now = time.perf_counter()
         if now - self._began < self._limits.slice_seconds:
             return
@@ -85,7 +86,7 @@ class Pacer:
 
 
 class _Own(threading.local):
-    """The pace of each thread; None where nobody waits for the interpreter lock, as in a command."""
+    """The pacer of each thread; None where no one waits for the GIL, as in a command."""
 
     pace: Pacer | None = None
 
@@ -94,15 +95,15 @@ _OWN = _Own()
 
 
 def set_pace(pace: Pacer | None) -> None:
-    """Have this thread keep a pace from now on, or none."""
+    """Set or clear this thread's pacer."""
     _OWN.pace = pace
 
 
 def yield_to_agent() -> None:
-    """Rest if this thread keeps a pace and its slice is used up.
+    """Sleep if this thread has a pacer and its slice is used up.
 
-    Called from deep inside of reading and redacting, between two spans or two rules: the pace is the
-    thread's and not an argument, since nothing on the way there has to know of it.
+    Called from deep inside reading and redacting, between two spans or two rules. The pacer is
+    thread-local and not an argument, so that the callers in between need not know of it.
     """
     pace = _OWN.pace
     if pace is not None:

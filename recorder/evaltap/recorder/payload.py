@@ -1,8 +1,8 @@
-"""Content as the recorder takes it: copied at the moment it is seen, and cut to size.
+"""Content as the recorder stores it: copied when observed, and cut to size.
 
-The agent goes on to change its dictionaries, so a reference is not enough.  `freeze` turns any object
-into JSON bytes and never fails, whatever the object: orjson sees the copy that `plain` made, and no
-object of the agent.
+The agent may change its dicts afterwards, so a reference is not enough. `freeze` turns any object
+into JSON bytes and never fails: orjson serializes the copy made by `plain`, never the agent's own
+objects.
 """
 
 import hashlib
@@ -16,17 +16,17 @@ from evaltap.schemas.text import cut_text
 
 _MAX_NAME = 512
 _MAX_DIGESTED = 4096
-"""Characters of a long name that its digest tells apart, besides its length."""
+"""Length of the prefix of a long name that goes into its digest, along with its total length."""
 
 
 class Frozen(bytes):
-    """A JSON value as bytes, on its way through the queue; `thaw` gives the value back."""
+    """A JSON value as bytes, for its way through the queue; `thaw` restores the value."""
 
     __slots__ = ()
 
 
 def freeze(value: object, max_bytes: int) -> tuple[Frozen, bool]:
-    """Return the value as JSON of at most about `max_bytes`, and whether something was cut."""
+    """Return the value as JSON of about `max_bytes` at most, and whether it was cut."""
     walk = PlainCopy(max_bytes)
     plain = walk.copied(value)
     fits = walk.size <= max_bytes
@@ -40,16 +40,16 @@ def freeze(value: object, max_bytes: int) -> tuple[Frozen, bool]:
 
 
 def thaw(value: object) -> Any:
-    """Return the value that was frozen; anything else as it is."""
-    # orjson takes no subclass of bytes, but a view of one.
+    """Return the value that was frozen; return anything else unchanged."""
+    # orjson rejects subclasses of bytes but accepts a memoryview of one.
     return orjson.loads(memoryview(value)) if isinstance(value, Frozen) else value
 
 
 def cut(text: str, max_bytes: int) -> tuple[str, bool]:
-    """Return the text with at most `max_bytes` and a note on the rest, and whether it was cut."""
+    """Return at most `max_bytes` of the text with a note on what was cut, and whether it was cut."""
     if len(text) * 4 <= max_bytes:
         return text, False
-    # So much of it may fit at most; the rest is not copied.
+    # At most this much can fit; avoid copying the rest.
     kept = text[: max_bytes + 1]
     if len(kept.encode("utf-8", "replace")) <= max_bytes:
         return text, False
@@ -57,7 +57,7 @@ def cut(text: str, max_bytes: int) -> tuple[str, bool]:
 
 
 def text(value: object, max_bytes: int) -> tuple[str | None, bool]:
-    """Return what was said as a text of at most `max_bytes`, and whether it was cut; None stays None."""
+    """Return a value as text of at most `max_bytes`, and whether it was cut; None stays None."""
     if value is None:
         return None, False
     if type(value) is not str:
@@ -67,7 +67,7 @@ def text(value: object, max_bytes: int) -> tuple[str | None, bool]:
 
 
 def number(value: Any) -> float | None:
-    """Return a number that JSON has, None for anything else."""
+    """Return a number that JSON can represent, or None."""
     if type(value) is float:
         return value if abs(value) < 1e300 else None
     if type(value) is not int or abs(value) >= 1 << 1000:
@@ -76,7 +76,7 @@ def number(value: Any) -> float | None:
 
 
 def name(value: object) -> str | None:
-    """Return an id or a name as a short text; None stays None."""
+    """Return an id or name as a short text; None stays None."""
     if value is None:
         return None
     if type(value) is not str:
@@ -90,7 +90,7 @@ def name(value: object) -> str | None:
 
 
 def shorten(value: object, max_bytes: int, note: str = "") -> object:
-    """Return a JSON value of at most about `max_bytes`: long texts cut, long lists ended early."""
+    """Return a JSON value of about `max_bytes` at most: long texts truncated, long lists cut short."""
     budget = [max_bytes - len(note)]
     longest = max(64, max_bytes // 4)
     shortened = _shorten(value, budget, longest)
@@ -130,7 +130,7 @@ def _shorten(value: object, budget: list[int], longest: int) -> object:
                 break
             if type(one) is str and len(one) * 4 <= min(
                 left, longest
-            ):  # a call takes as long again
+            ):  # a call would double the time
                 budget[0] = left - len(one) - 3
                 items.append(one)
             else:
@@ -141,7 +141,7 @@ def _shorten(value: object, budget: list[int], longest: int) -> object:
 
 
 def readable(value: Any) -> Any:
-    """Return a JSON value in which every text can be written as UTF-8."""
+    """Return a JSON value in which every text is encodable as UTF-8."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
@@ -155,5 +155,5 @@ def _written(plain: object) -> bytes:
     try:
         return orjson.dumps(plain)
     except TypeError:
-        # Half surrogates, which have no UTF-8.
+        # Lone surrogates, which UTF-8 cannot encode.
         return orjson.dumps(readable(plain))

@@ -1,9 +1,9 @@
-"""A bounded copy of any value, in plain JSON types: the one way in for content that is recorded.
+"""A bounded copy of any value in plain JSON types: all recorded content goes through it.
 
-The walk looks at no more values than it may, copies no text beyond its limit, goes into nothing that it is
-inside of, and runs nobody's code (see `foreign`).  A container is listed in one step of C code before any of
-it is looked at, so other threads may change it meanwhile.  What is shared is copied where it is met, and
-counts each time.
+The walk visits a limited number of values, copies no text beyond its limit, does not follow cycles,
+and runs no foreign code (see `foreign`). It lists a container in a single C-level step before
+visiting the items, so other threads may change it meanwhile. A shared value is copied at each
+occurrence and counts each time.
 """
 
 import json
@@ -16,29 +16,29 @@ from evaltap.recorder.foreign import base_count, listed, type_name, view
 from evaltap.schemas.text import cut_text
 
 MAX_VALUES = 1_300
-"""Values in one value: what the agent's thread copies in some 0.3 ms."""
+"""Values per copy: takes the agent's thread about 0.3 ms."""
 _CONTAINER_VALUES = 2
-"""What a list, a dict or an odd key counts for besides what is in it."""
+"""Cost of a list, a dict or a non-text key, on top of its contents."""
 _ODD_KEY_VALUES = 12
-"""What a key counts for that is no text, besides what is in it."""
+"""Cost of a non-text key, on top of its contents."""
 _FOREIGN_VALUES = 30
-"""What an object counts for that is no JSON type."""
+"""Cost of an object that is not a JSON type."""
 _FEW_BASES = 10
 _BASE_VALUES = 2
-"""What each further base class of such an object counts for: all of them are looked through."""
+"""Cost of each further base class of such an object, since lookup searches them all."""
 _FOREIGN_SECONDS = 0.002
-"""How long objects of others are looked into; native code is asked their shape, and may be slow."""
+"""Time limit for inspecting foreign objects; native code computes their shape and may be slow."""
 _MAX_DEPTH = 60
 _MAX_KEY = 512
 _EASY_KEY = 64
-"""Characters of a key whose control characters need not be counted."""
+"""Length up to which a key's control characters need not be counted."""
 _SHORT = 20
 _FLAT = 12
-"""Keys of a dict that is copied in one go."""
+"""Keys of a dict that is copied in one step."""
 _FLAT_BYTES = 1_000
-"""More than such a dict can have."""
+"""Upper bound on the size of such a dict."""
 _MEDIUM = 200
-"""Characters of a text that is copied without a call where JSON writes it as it is."""
+"""Length up to which a text that JSON writes unescaped is copied without a call."""
 _LONG = 8_192
 _QUOTED = b'"\\\b\t\n\f\r'
 _CONTROLS = bytes(code for code in range(32) if code not in b"\b\t\n\f\r")
@@ -47,10 +47,10 @@ _LARGEST, _SMALLEST = (1 << 64) - 1, -(1 << 63)
 
 
 class PlainCopy:
-    """One walk: `copied` returns the copy of a value, `was_cut` says whether something was left out.
+    """One walk: `copied` returns the copy of a value; `was_cut` is True if something was left out.
 
-    `max_bytes` bounds one text.  All of them, with what JSON writes around them, may have twice as much, so
-    that a long one does not cost what comes behind it.  Half surrogates are kept.
+    `max_bytes` limits a single text. All texts together, including JSON syntax, may take twice
+    that, so that a long text does not crowd out the values after it. Lone surrogates are preserved.
     """
 
     __slots__ = ("_above", "_bytes", "_longest", "_until", "_values", "was_cut")
@@ -65,12 +65,12 @@ class PlainCopy:
 
     @property
     def size(self) -> int:
-        """About how many bytes the copy has as JSON."""
+        """The copy's approximate size as JSON, in bytes."""
         return 2 * self._longest - self._bytes
 
     def copied(self, value: Any) -> Any:
         """Return the value as JSON types."""
-        # Exact types only: a subclass may bring code of its own.
+        # Exact types only: a subclass may override methods.
         kind = type(value)
         if kind is str:
             return self._text(value)
@@ -99,7 +99,7 @@ class PlainCopy:
         return self._inside(value)
 
     def _inside(self, value: Any) -> Any:
-        """Return the copy of a container or an object, its name where the walk ends."""
+        """Return the copy of a container or object, or its type name where the walk stops."""
         key, above = id(value), self._above
         if key in above:
             return type_name(value)
@@ -121,11 +121,11 @@ class PlainCopy:
 
     @staticmethod
     def _items(value: dict[Any, Any], room: int) -> list[tuple[Any, Any]]:
-        """Return the first pairs of a plain dict."""
+        """Return the first items of a plain dict."""
         if len(value) <= room:
             try:
                 return list(value.items())
-            except RuntimeError:  # it changed meanwhile
+            except RuntimeError:  # changed by another thread
                 pass
         return listed(lambda: iter(dict.items(value)), max(0, room))
 
@@ -155,7 +155,7 @@ class PlainCopy:
         return self.copied(view(value))
 
     def _dict(self, items: list[tuple[Any, Any]], length: int) -> dict[str, Any]:
-        """Return the copy of a dict; what most hold, short texts and small numbers, costs no call."""
+        """Copy a dict; the common short texts and small numbers cost no call."""
         kept: dict[str, Any] = {}
         self.was_cut |= length > len(items)
         left, size = self._values, 0
@@ -187,13 +187,13 @@ class PlainCopy:
         return kept
 
     def _flat(self, value: dict[Any, Any]) -> dict[str, Any] | None:
-        """Return the copy of a small dict of short texts and small numbers; None for any other."""
+        """Copy a small dict of short texts and small numbers; return None for any other."""
         count = len(value)
         if count > _FLAT or self._values < count + _FLAT or self._bytes < _FLAT_BYTES:
             return None
         try:
             items = list(value.items())
-        except RuntimeError:  # it changed meanwhile
+        except RuntimeError:  # changed by another thread
             return None
         size = 0
         for key, one in items:
@@ -216,7 +216,7 @@ class PlainCopy:
         return dict(items)
 
     def _list(self, items: Any, length: int) -> list[Any]:
-        """Return the copy of a list; short texts and small numbers cost no call."""
+        """Copy a list; short texts and small numbers cost no call."""
         kept: list[Any] = []
         left, size = self._values, 0
         for one in items:
@@ -267,7 +267,7 @@ class PlainCopy:
         return text
 
     def _odd_key(self, key: object) -> str:
-        """Return a key that is no text as the JSON of its copy."""
+        """Return a non-text key as the JSON of its copy."""
         self._values -= _ODD_KEY_VALUES
         plain = self.copied(key)
         return plain if type(plain) is str else json.dumps(plain, separators=(",", ":"))
@@ -282,7 +282,7 @@ class PlainCopy:
         if size > _SHORT:
             written = json_size(text)
             if size > _LONG and written > 2 * size and text.isascii():
-                # Nothing but control characters: what JSON makes of them is no text any more.
+                # Mostly control characters, six bytes each once escaped: not real text.
                 self.was_cut = True
                 text = cut_text(text[: size // 8], size // 8)
                 written = json_size(text)
@@ -292,7 +292,7 @@ class PlainCopy:
 
 
 def json_size(text: str) -> int:
-    """Return how many bytes JSON writes for a text: of ASCII two for a quote, six for a control character."""
+    """Return a text's size as JSON in bytes; a quote takes two, an ASCII control character six."""
     if not text.isascii():
         return len(text.encode("utf-8", "surrogatepass"))
     size = len(text)

@@ -1,6 +1,6 @@
-"""What the sources in the agent's process ask of a recorder.
+"""What sources in the agent's process require of a recorder.
 
-`Recorder` is the one; tests and other programs may implement the protocol.
+`Recorder` implements it; tests and other programs may, too.
 """
 
 from collections.abc import Iterable
@@ -10,29 +10,29 @@ from evaltap.recorder.observation import Observation
 
 
 class ItemSource(Protocol):
-    """Reads the raw items of one source into observations; called by the recorder's thread only.
+    """Reads the raw items of one source into observations; called only by the recorder's thread.
 
-    An exception is counted and costs only the item at hand.
+    An exception is counted and costs only the current item.
     """
 
     def process(self, item: object) -> Iterable[Observation]:
-        """Take one item that was submitted and return what it says."""
+        """Process one submitted item and return its observations."""
         ...
 
     def tick(self, now_ns: int) -> Iterable[Observation]:
-        """Return what has become due; called some times a second, with the time of day."""
+        """Return the observations that are due; called several times a second, with the current time."""
         ...
 
     def close(self) -> Iterable[Observation]:
-        """Return what is left; nothing is submitted after it."""
+        """Return the remaining observations; nothing is submitted afterwards."""
         ...
 
 
 class Recording(Protocol):
-    """Takes what sources observe; every method returns at once and none raises."""
+    """Accepts observations from sources; every method returns at once and none raises."""
 
     def observe(self, observation: Observation) -> None:
-        """Take an observation."""
+        """Record an observation."""
         ...
 
     def register(self, source: ItemSource) -> None:
@@ -52,21 +52,21 @@ class Recording(Protocol):
         given_by: str | None = None,
         app_name: str | None = None,
     ) -> str:
-        """Take what a user thinks of a turn; return the id of the feedback."""
+        """Record a user's feedback on a turn; return the feedback id."""
         ...
 
     def submit(self, source: ItemSource, item: object) -> object:
-        """Take a raw item for its source."""
+        """Queue a raw item for its source."""
         ...
 
     def report_fault(self, where: str, error: BaseException | None = None) -> None:
-        """Count a fault that a source swallowed."""
+        """Count a fault that a source caught."""
         ...
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
-        """Wait for what was taken; the exception to the rule: it takes as long as it was given."""
+        """Wait until everything is written, up to the timeout; the one method that blocks."""
         ...
 
     def close(self, timeout_seconds: float | None = None) -> object:
-        """Stop, within the time it was given."""
+        """Stop, within the timeout."""
         ...

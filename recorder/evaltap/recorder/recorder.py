@@ -1,7 +1,7 @@
-"""The recorder: the one object that an agent's process keeps.
+"""`Recorder`, the one object that the agent's process holds.
 
-Promises to the agent: no exception, no waiting, no growth.  Promises to the evaluator: every turn
-that was begun ends in exactly one counted place.  See docs/explanation/delivery.md.
+It promises the agent never to raise, block or grow without bound. It promises the evaluator that
+every turn that started is counted in exactly one place. See docs/explanation/delivery.md.
 """
 
 import logging
@@ -40,19 +40,19 @@ from evaltap.schemas.wire.feedback import Feedback
 
 _LOG = logging.getLogger("evaltap.recorder")
 MANY_RECORDERS = 10
-"""Recorders of one log in one process from which on it looks like one a request."""
+"""Warn at this many followers of one recorder: the agent probably creates one per request."""
 START_RETRY_SECONDS = 0.2
-"""After the background thread could not be started; what is observed waits meanwhile."""
+"""Delay before another attempt to start the background thread; events stay queued meanwhile."""
 
 
 class Recorder:
-    """Record turns of agents to a log, from any thread, without ever disturbing the agent.
+    """Record an agent's turns to a log, from any thread, without ever disturbing the agent.
 
-    `log` is the path of the local log; other settings are keyword arguments named as the fields of
-    RecorderConfig, or come ready-made as `config`.  `sink` takes the place of the log.  `redactor`
-    takes the place of the one that is on by default.  Recorders of one process with the same settings
-    share one background thread, and the last to be closed closes the log.  Nothing is opened or started
-    before the first event.  Raises ConfigurationError for settings that cannot work.
+    `log` is the path of the local log. Other settings are keyword arguments named after the fields
+    of RecorderConfig, or a ready-made `config`. `sink` replaces the log, `redactor` the default
+    redactor. Recorders in one process with equal settings share one background thread; closing the
+    last one closes the log. Nothing is opened or started before the first event. Raises
+    ConfigurationError for invalid settings.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class Recorder:
         sink: Sink | None = None,
         redactor: Redactor | None = None,
         config: RecorderConfig | None = None,
-        **settings: object,  # the fields of RecorderConfig, checked by it
+        **settings: object,  # validated by RecorderConfig
     ) -> None:
         self._closed = self._complete = False
-        self._troubles = 0
-        self.config = _placed(_configured(log, config, settings))
+        self._fault_count = 0
+        self.config = _with_absolute_log(_configured(log, config, settings))
         self.faults = Faults()
         self._custom_redactor = redactor
         self._off = self.config.disabled
@@ -82,7 +82,7 @@ class Recorder:
             lifecycle.watch(self)
 
     def _leader_of(self, redactor: Redactor | None) -> "Recorder | None":
-        """Return the open recorder of this process with these very settings, which does the work for both."""
+        """Return the open recorder with the same settings that does the work for both, if any."""
         if self._off or self._custom_sink or redactor is not None:
             return None
         leader = _LEADERS.setdefault(self.config, self)
@@ -111,11 +111,12 @@ class Recorder:
         invocation_id: str | None = None,
         state: JsonObject | None = None,
     ) -> Turn:
-        """Return a turn of the plain API, to be used in a `with` statement around the agent's work.
+        """Return a turn of the plain API, for a `with` statement around the agent's work.
 
-        `user` is the user's message; turns of one conversation share the `session_id`.  `parts` are the
-        message's images, audio and files, `{"type": "image", "mime_type": "image/png", "data": png}` or as
-        a model's provider takes them: recorded are type, size and SHA-256, or the URL, and never the bytes.
+        `user` is the user's message; turns of one conversation share a `session_id`. `parts` are
+        the message's images, audio and files, as `{"type": "image", "mime_type": "image/png",
+        "data": png}` or in a model provider's format. The recorder stores type, size and SHA-256,
+        or the URL, never the bytes.
         """
         return Turn(
             self,
@@ -144,16 +145,16 @@ class Recorder:
         app_name: str | None = None,
         feedback_id: str | None = None,
     ) -> str:
-        """Record what a user thinks of a turn, at any time; return the id of the feedback.
+        """Record a user's feedback on a turn, at any time, and return the feedback id.
 
-        The turn is the `turn` (its invocation id), the one of the `trace_id`, or the session as a whole.
-        `positive` is thumbs up or down, `score` a number on the scale of `name`, `correction` what the
-        answer should have been.  The same `feedback_id` given twice is one feedback.  Never raises or
-        waits.
+        Identify the turn by `turn` (its invocation id) or `trace_id`; without either, the feedback
+        is about the whole session. `positive` is thumbs up or down, `score` a number on the scale
+        of `name`, `correction` what the answer should have been. Repeating a `feedback_id` records
+        no second feedback. Never raises or blocks.
         """
-        made = uuid.uuid4().hex if feedback_id is None or feedback_id == "" else feedback_id
+        new_id = uuid.uuid4().hex if feedback_id is None or feedback_id == "" else feedback_id
         if self._off:
-            return made
+            return new_id
         if self._leader is not None:
             return self._leader.feedback(
                 session_id,
@@ -166,12 +167,12 @@ class Recorder:
                 name=name,
                 given_by=given_by,
                 app_name=app_name,
-                feedback_id=made,
+                feedback_id=new_id,
             )
         try:
             limit = self.config.field_max_bytes
-            given = Feedback(
-                named(made) or made,
+            entry = Feedback(
+                named(new_id) or new_id,
                 named(session_id) or "",
                 named(session_id) or "",
                 datetime.now(UTC),
@@ -185,17 +186,17 @@ class Recorder:
                 correction=text(correction, limit)[0] or "",
                 given_by=named(given_by) or "",
             )
-            if not self._events.give(given, len(given.comment) + len(given.correction) + 500):
+            if not self._events.give(entry, len(entry.comment) + len(entry.correction) + 500):
                 self._counters.feedback_lost()
         except Exception as error:
             # See observe.
             self.report_fault("feedback", error)
             self._counters.feedback_lost()
         self._ensure_worker()
-        return made
+        return new_id
 
     def observe(self, observation: Observation) -> None:
-        """Take an observation, from any thread; content is copied now.  Never raises or waits."""
+        """Queue an observation, from any thread; its content is copied now. Never raises or blocks."""
         if self._off:
             if isinstance(observation, RunStarted) and not self.config.disabled:
                 self._counters.refuse(self._off_reason)
@@ -213,20 +214,20 @@ class Recorder:
             )
             self._events.observe(copied, weight)
         except Exception as error:
-            # The one guard of this path: the agent must not see the recorder's troubles.
+            # The only guard on this path: a fault in the recorder must never reach the agent.
             self.report_fault("observe", error)
-            self._lose(observation)
+            self._drop_run(observation)
         self._ensure_worker()
 
     def register(self, source: ItemSource) -> None:
-        """Add a reader of raw items; its methods are called by the background thread only."""
+        """Register a source of raw items; only the background thread calls its methods."""
         if self._leader is not None:
             self._leader.register(source)
             return
         self._sources.append(source)
 
     def submit(self, source: ItemSource, item: object) -> bool:
-        """Hand a raw item over to its source, from any thread; False when there was no room."""
+        """Queue a raw item for its source, from any thread; return False when the queue is full."""
         if self._off:
             return False
         if self._leader is not None:
@@ -245,15 +246,15 @@ class Recorder:
         return accepted
 
     def report_fault(self, where: str, error: BaseException | None = None) -> None:
-        """Count an error of a source or of the recorder; too many switch the recorder off."""
+        """Count a fault of a source or of the recorder; too many disable the recorder."""
         self.faults.report(where, error)
-        self._troubles += 1
-        if self._troubles >= self.config.max_internal_errors and not self._off:
+        self._fault_count += 1
+        if self._fault_count >= self.config.max_internal_errors and not self._off:
             self._off_reason = "switched_off"
             self._off = True
 
     def counters(self) -> Counters:
-        """Return where every turn went up to now."""
+        """Return a snapshot of where every turn went."""
         if self._leader is not None:
             return self._leader.counters()
         backlog = self._sink.backlog() if self._sink is not None else 0
@@ -274,9 +275,9 @@ class Recorder:
         )
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until all that was observed is on the log; False when the time was not enough.
+        """Block until everything observed so far is on the log; return False on timeout.
 
-        Turns that are still open stay open.  The default time is that of closing.
+        Open turns stay open. The default timeout is `close_timeout_seconds`.
         """
         if self._leader is not None:
             return self._leader.flush(timeout_seconds)
@@ -289,16 +290,16 @@ class Recorder:
         return flush.done.wait(timeout)
 
     def close(self, timeout_seconds: float | None = None) -> bool:
-        """Write out what is in memory, turns still open as incomplete, and stop.
+        """Write everything in memory, open turns as incomplete, and stop.
 
-        Takes no longer than `timeout_seconds` (close_timeout_seconds by default) and waits for the
-        local disk only.  True when everything is on the log.  What is observed later is counted as
-        dropped.  May be called again.
+        Takes at most `timeout_seconds` (default: close_timeout_seconds) and waits only for the
+        local disk. Returns True when everything is on the log. Later observations are counted as
+        dropped. May be called again.
         """
         if self._closed:
             return self._complete
         if self._followers:
-            # Others record with these settings; the last of them closes.
+            # Other recorders share these settings; the last one to close closes the log.
             self._retired = True
             return self.flush(timeout_seconds)
         self._closed = True
@@ -313,14 +314,14 @@ class Recorder:
         return self._complete
 
     def _leave(self, leader: "Recorder", timeout_seconds: float | None) -> bool:
-        """Have the leader write what it has; it closes when it was closed before and this was the last."""
+        """Flush the leader, or close it if it is retired and this was its last follower."""
         leader._followers.discard(id(self))
         if leader._retired and not leader._followers:
             return leader.close(timeout_seconds)
         return leader.flush(timeout_seconds)
 
     def _stop(self, deadline: float) -> bool:
-        """Have the background thread write everything and end; return whether all of it is on the log."""
+        """Let the background thread write everything and exit; return whether all of it is on the log."""
         if self._worker is None and len(self._events):
             self._start_at = 0.0
             self._ensure_worker(closing=True)
@@ -333,19 +334,19 @@ class Recorder:
             return worker.complete
         worker.thread.join(max(0.0, deadline - time.monotonic()) + 0.1)
         if worker.thread.is_alive():
-            # The log hangs, and with it the thread: what it holds is nowhere as far as anybody knows.
+            # The log hangs, and the thread with it: count what it holds as lost.
             self._counters.settle(worker.held_turns + self._events.abandon())
         return worker.complete
 
     def after_fork_in_child(self) -> None:
-        """Start anew in a forked child: the parent's turns, thread and files are the parent's."""
+        """Reset in a forked child: turns, thread and files belong to the parent."""
         self._forked = True
-        # Never closed here: finalising the parent's connection in the child could touch its files.
+        # Never closed here: finalizing the parent's connection in the child could touch its files.
         lifecycle.keep_forever((self._worker, self._events, self._counters))
         self._begin()
 
     def fork_lock(self) -> "Lock | None":
-        """Return the lock that is held while the sink works, None when there is no thread."""
+        """Return the lock held while the sink works, or None without a running thread."""
         return self._worker.writer.fork_lock if self._worker is not None else None
 
     def _begin(self) -> None:
@@ -365,7 +366,7 @@ class Recorder:
         self._own_runs: dict[str, None] = {}
 
     def _ensure_worker(self, *, closing: bool = False) -> None:
-        """Start the background thread when there is none or it has died."""
+        """Start the background thread if there is none or it died."""
         worker = self._worker
         if (worker is not None and worker.alive) or self._sink is None:
             return
@@ -381,8 +382,9 @@ class Recorder:
                 started.thread.start()
                 self._worker = started
         except Exception as error:
-            # No more threads, or the interpreter is going down: what was observed waits in the bounded
-            # queue.  It is one trouble, however many events come meanwhile, and no reason to give up.
+            # Thread limit reached, or the interpreter is shutting down: events wait in the bounded
+            # queue. Counts as one fault however many events arrive meanwhile, so it never disables
+            # the recorder.
             now = time.monotonic()
             self._start_at = now + START_RETRY_SECONDS
             if now >= self._start_fault_at:
@@ -413,24 +415,24 @@ class Recorder:
         if self._custom_redactor is not None:
             return self._custom_redactor
         try:
-            # A custom sink has no file that a key could be kept beside.
+            # A custom sink has no file to store a key next to.
             own = replace(self.config, log=None) if self._custom_sink else self.config
             return configured_redactor(own)
         except InputError as error:
-            # Private all the same, only that other processes will make other pseudonyms.
+            # Still redacted, but pseudonyms differ from those of other processes.
             self.report_fault("redaction key", error)
             return self.config.redactor(random_key())
 
-    def _lose(self, observation: Observation) -> None:
-        """Drop the run of an observation that could not be taken."""
+    def _drop_run(self, observation: Observation) -> None:
+        """Drop the run of an observation that could not be queued."""
         try:
             self._events.lose(observation.run_id, observation.time_ns, "internal_error")
         except Exception as error:
-            # What came in is no observation at all; there is no run to drop.
+            # Not an observation at all, so there is no run to drop.
             self.report_fault("observe", error)
 
     def _is_own(self, observation: Observation) -> bool:
-        """Return whether a run began in this process; the others belong to the parent's recorder."""
+        """Return whether a run started in this process; other runs belong to the parent's recorder."""
         if isinstance(observation, RunStarted):
             if len(self._own_runs) > self.config.open_max_turns:
                 self._own_runs.clear()
@@ -440,11 +442,11 @@ class Recorder:
 
 
 _LEADERS: dict[RecorderConfig, Recorder] = {}
-"""The recorder that has the background thread, by settings."""
+"""The recorder that owns the background thread, by settings."""
 
 
-def _placed(config: RecorderConfig) -> RecorderConfig:
-    """Return the settings with the log where it is now: the agent may change its folder."""
+def _with_absolute_log(config: RecorderConfig) -> RecorderConfig:
+    """Return the settings with an absolute log path: the agent may change its working directory."""
     if config.log is None:
         return config
     location = parse_log_location(config.log)

@@ -1,9 +1,9 @@
-"""One run as observations: the bookkeeping that the turn API and every framework's plugin need.
+"""One run as observations: the bookkeeping shared by the turn API and all framework plugins.
 
-Knows no framework.  The agent's last message is its answer once the run ends well; the ones before it
-are intermediate.  Times grow strictly within a run, whatever the clock does.  Tools may
-run at the same time and in threads; the methods may be called from any of them, and none of them
-protects its caller: that is the part of `guarded`.
+It knows no framework. The agent's last message becomes the answer when the run ends without an
+error; earlier ones are intermediate. Timestamps strictly increase within a run, whatever the wall
+clock does. Tools may run concurrently and in threads, so any thread may call these methods. They do
+not guard the caller against exceptions; `guarded` does.
 """
 
 import os
@@ -36,8 +36,8 @@ from evaltap.recorder.observation import (
 from evaltap.recorder.protocols import Recording
 
 
-class _Said(NamedTuple):
-    """The agent's last message: its answer, unless another follows."""
+class _AgentMessage(NamedTuple):
+    """The agent's last message: the answer, unless another one follows."""
 
     time_ns: int
     text: str
@@ -47,10 +47,10 @@ class _Said(NamedTuple):
 
 
 class ObservedRun:
-    """A turn under way; make it when the run begins and call `end` once, with how it ended.
+    """A turn in progress; create it when the run starts and call `end` once, with the outcome.
 
-    `begun_ns` is when it began, if that was before it was known to be one.  With `begins` False nothing
-    is observed before `begin` is called.
+    `begun_ns` is the start time if the run started before it was recognized as one. With
+    `begin_now=False` nothing is observed until `begin` is called.
     """
 
     def __init__(
@@ -65,18 +65,18 @@ class ObservedRun:
         state: Mapping[str, object] | None = None,
         invocation_id: str | None = None,
         begun_ns: int | None = None,
-        begins: bool = True,
+        begin_now: bool = True,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.run_id = os.urandom(12).hex()
         self.session_id = session_id
         self.recorder = recorder
         self._clock = RunClock(clock)
-        self._answer: _Said | None = None
+        self._answer: _AgentMessage | None = None
         self._context: list[str] = []
         self._context_is_cut = False
         self._open: dict[str, int] = {}
-        self._lasted: dict[str, float] = {}
+        self._durations: dict[str, float] = {}
         self._has_user_message = self._responded = self._ended = False
         trace_id, root_span_id = _current_span()
         self._start = RunStarted(
@@ -92,15 +92,15 @@ class ObservedRun:
             root_span_id=root_span_id,
             invocation_id=invocation_id,
         )
-        if begins:
+        if begin_now:
             self.begin()
 
     def begin(self) -> None:
-        """Record that the run has begun."""
+        """Record the start of the run."""
         self._observe(self._start)
 
     def user_message(self, text: str | None, parts: Sequence[MediaPart] = ()) -> None:
-        """Record the user message; a turn that ends without any says that it is missing."""
+        """Record the user message; a turn that ends without one marks it as missing."""
         if text is None and parts:
             text = ""
         if text is not None:
@@ -108,8 +108,8 @@ class ObservedRun:
             now = self._clock.now()
             self._observe(UserMessage(self.run_id, now, text, parts=tuple(parts)))
 
-    def told(self, text: object) -> None:
-        """Record what the model is told besides the conversation, each text once in a run."""
+    def context_message(self, text: object) -> None:
+        """Record a system message or instruction, each text once per run."""
         if type(text) is not str or not text or text in self._context:
             return
         full = len(self._context) >= MAX_CONTEXT
@@ -128,21 +128,21 @@ class ObservedRun:
         )
 
     def is_open(self, call_id: str) -> bool:
-        """Return whether this tool call was made and has not returned."""
+        """Return whether this tool call has started and not yet returned."""
         return call_id in self._open
 
     @property
     def has_ended(self) -> bool:
-        """Whether the turn is closed."""
+        """Whether the turn has ended."""
         return self._ended
 
     def reopen(self) -> None:
-        """Take up a turn that ended and goes on all the same; ending it again revises it."""
+        """Continue a turn that has ended; ending it again revises it."""
         self._ended = False
 
     @property
     def has_user_message(self) -> bool:
-        """Whether a user message was seen."""
+        """Whether a user message was recorded."""
         return self._has_user_message
 
     def agent_message(
@@ -154,9 +154,9 @@ class ObservedRun:
         parts: Sequence[MediaPart] = (),
         reasoning: str | None = None,
     ) -> None:
-        """Record a message of the agent: the answer, unless another follows or it is not `final`.
+        """Record an agent message: the answer, unless another follows or it is not `final`.
 
-        `reasoning` is what the model thought before; where it said nothing, it is no message.
+        `reasoning` is the reasoning that preceded it; reasoning alone is not a message.
         """
         self._demote()
         if text is None and not parts:
@@ -164,24 +164,24 @@ class ObservedRun:
                 now = self._clock.now()
                 self._observe(ModelCalled(self.run_id, now, agent_name=agent, reasoning=reasoning))
             return
-        self._answer = _Said(self._clock.now(), text or "", agent, tuple(parts), reasoning)
+        self._answer = _AgentMessage(self._clock.now(), text or "", agent, tuple(parts), reasoning)
         if not final:
             self._demote()
 
-    def goes_on(self) -> None:
-        """Take note that the agent's last message is not its answer, as it does more."""
+    def mark_intermediate(self) -> None:
+        """Mark the agent's last message as intermediate, because the agent continues."""
         self._demote()
 
     def framework_result(self, text: str) -> None:
-        """Record what the framework itself calls the result of the run."""
+        """Record what the framework itself reports as the run's result."""
         if self._answer is None or self._answer.text != text:
             self._demote()
-            self._answer = _Said(self._clock.now(), text)
+            self._answer = _AgentMessage(self._clock.now(), text)
 
     def answer(
         self, text: str | None, parts: Sequence[MediaPart] = (), reasoning: str | None = None
     ) -> None:
-        """Record an answer that is known to be one; the last counts."""
+        """Record a message known to be the answer; the last one wins."""
         self._responded = True
         content = "" if text is None and parts else text
         now = self._clock.now()
@@ -200,9 +200,9 @@ class ObservedRun:
         agent: str | None = None,
         reasoning: str | None = None,
     ) -> None:
-        """Record a call of a language model and what it used; input tokens count the cached ones.
+        """Record a model call and its usage; input tokens include cached ones.
 
-        Its words go to `agent_message`, unless they are `text`, known not to be the answer.
+        Pass its text to `agent_message`, or as `text` when it is known not to be the answer.
         """
         self._observe(
             ModelCalled(
@@ -228,15 +228,15 @@ class ObservedRun:
         *,
         agent: str | None = None,
         parent: str | None = None,
-        made_up: str = "",
+        generated_id: str = "",
         capture: Mapping[str, str] | None = None,
         expects_id: bool = True,
         is_open: bool = True,
     ) -> None:
-        """Record a tool call; `made_up` names it to `returned` when the model gave it no id.
+        """Record a tool call; `generated_id` is the key for `tool_returned` when the model gave it no id.
 
-        Where an id is expected, one that is not there is marked as missing.  A call that is not open
-        has returned already, so nobody knows how long it took.
+        With `expects_id`, a missing id is marked as missing. A call with `is_open=False` has
+        already returned, so its duration is unknown.
         """
         capture = dict(capture or {})
         if call_id is None and expects_id:
@@ -245,12 +245,12 @@ class ObservedRun:
             capture["arguments"] = "missing"
         now = self._clock.now()
         if is_open:
-            self._open[call_id or made_up] = now
+            self._open[call_id or generated_id] = now
         self._observe(
             ToolCalled(
                 self.run_id,
                 now,
-                call_id or made_up,
+                call_id or generated_id,
                 name,
                 None if arguments is UNSEEN else arguments,
                 agent_name=agent,
@@ -268,11 +268,11 @@ class ObservedRun:
         *,
         duration_ms: float | None = None,
     ) -> None:
-        """Record how a tool call ended; once more when more of it is known, which takes no time."""
+        """Record how a tool call ended; repeat it to add details, which does not change the duration."""
         now = self._clock.now()
         begun = self._open.pop(call_id, None)
         if begun is not None:
-            self._lasted[call_id] = (now - begun) / 1e6
+            self._durations[call_id] = (now - begun) / 1e6
         missing = {"result": "missing"} if result is UNSEEN and failure is None else {}
         self._observe(
             ToolReturned(
@@ -281,19 +281,19 @@ class ObservedRun:
                 call_id,
                 None if result is UNSEEN else result,
                 failure,
-                self._lasted.get(call_id) if duration_ms is None else duration_ms,
+                self._durations.get(call_id) if duration_ms is None else duration_ms,
                 missing,
             )
         )
 
     def state(self, state: Mapping[str, object]) -> None:
-        """Record the session's state after the turn; the last counts."""
+        """Record the session's state after the turn; the last one wins."""
         self._observe(StateSet(self.run_id, self._clock.now(), state))
 
     def end(
         self, status: RunStatus = "ok", failure: Failure | None = None, reason: str = "run_ended"
     ) -> None:
-        """Close the turn; the last message is the answer unless the run failed."""
+        """End the turn; the last message is the answer unless the run failed."""
         if self._ended:
             return
         self._ended = True
@@ -304,14 +304,14 @@ class ObservedRun:
         if status == "error":
             self._demote()
         elif self._answer is not None:
-            said = self._answer
+            message = self._answer
             self._observe(
                 Responded(
                     self.run_id,
-                    said.time_ns,
-                    said.text,
-                    parts=said.parts,
-                    reasoning=said.reasoning,
+                    message.time_ns,
+                    message.text,
+                    parts=message.parts,
+                    reasoning=message.reasoning,
                 )
             )
         elif status == "ok" and not self._responded:
@@ -320,20 +320,20 @@ class ObservedRun:
         self._observe(RunEnded(self.run_id, self._clock.now(), status, failure, reason))
 
     def end_with(self, error: BaseException) -> None:
-        """Close the turn for an exception: failed, or incomplete when it was cancelled."""
+        """End the turn with an exception: failed, or incomplete when it was cancelled."""
         self.end("error" if isinstance(error, Exception) else "incomplete", failure_of(error))
 
     def _demote(self) -> None:
-        said, self._answer = self._answer, None
-        if said is not None:
+        message, self._answer = self._answer, None
+        if message is not None:
             self._observe(
                 ModelCalled(
                     self.run_id,
-                    said.time_ns,
-                    text=said.text,
-                    agent_name=said.agent,
-                    parts=said.parts,
-                    reasoning=said.reasoning,
+                    message.time_ns,
+                    text=message.text,
+                    agent_name=message.agent,
+                    parts=message.parts,
+                    reasoning=message.reasoning,
                 )
             )
 
@@ -342,8 +342,8 @@ class ObservedRun:
 
 
 def _current_span() -> tuple[str | None, str | None]:
-    """Return trace id and span id of the span around the caller, None where there is none."""
-    # Nothing of OpenTelemetry is loaded for it: where it is not, there is no span.
+    """Return trace id and span id of the current span, None without one."""
+    # Do not import OpenTelemetry: if it is not loaded, there is no span.
     trace = sys.modules.get("opentelemetry.trace")
     span = trace.get_current_span().get_span_context() if trace is not None else None
     if span is None or not span.is_valid:
@@ -356,7 +356,7 @@ _ENCLOSING: ContextVar[tuple[ObservedRun, str] | None] = ContextVar("evaltap_cal
 
 @contextmanager
 def inside(run: ObservedRun | None, call_id: str) -> Iterator[None]:
-    """Mark that a tool works here, so that a run which begins inside it belongs to `run`."""
+    """Mark a tool call as the current context, so that a run started inside it belongs to `run`."""
     before = enter((run, call_id) if run is not None else None)
     try:
         yield
@@ -365,9 +365,9 @@ def inside(run: ObservedRun | None, call_id: str) -> Iterator[None]:
 
 
 def enter(call: tuple[ObservedRun, str] | None) -> tuple[ObservedRun, str] | None:
-    """Mark that this call is at work here; return what was marked, to be entered again later.
+    """Make this call the current one; return the previous one, to restore later.
 
-    For frameworks that report the start and the end of a call in two hooks.
+    For frameworks that report the start and end of a call in two hooks.
     """
     before = _ENCLOSING.get()
     _ENCLOSING.set(call)
@@ -375,7 +375,7 @@ def enter(call: tuple[ObservedRun, str] | None) -> tuple[ObservedRun, str] | Non
 
 
 def enclosing(recorder: Recording) -> tuple[ObservedRun, str] | None:
-    """Return the run, and its open tool call, inside of which the caller works."""
+    """Return the current run and its open tool call, if they belong to this recorder."""
     found = _ENCLOSING.get()
     if found is None or found[0].recorder is not recorder or not found[0].is_open(found[1]):
         return None
@@ -383,10 +383,10 @@ def enclosing(recorder: Recording) -> tuple[ObservedRun, str] | None:
 
 
 class RunClock:
-    """Nanoseconds since the epoch, strictly growing within a run.
+    """Nanoseconds since the epoch, strictly increasing within a run.
 
-    `wall` is asked once, at the beginning; from there a monotonic clock counts, so that a host whose
-    time is set back reorders no observations.
+    It reads `wall` once, at the start, and a monotonic clock from then on, so that setting the
+    host's clock back does not reorder observations.
     """
 
     __slots__ = ("_began_ns", "_last_ns", "_zero_ns")
@@ -396,7 +396,7 @@ class RunClock:
         self._last_ns = 0
 
     def now(self) -> int:
-        """Return the time, at least one nanosecond after the last that was returned."""
+        """Return the time, at least one nanosecond after the last value returned."""
         now = self._began_ns + time.perf_counter_ns() - self._zero_ns
         self._last_ns = max(now, self._last_ns + 1)
         return self._last_ns

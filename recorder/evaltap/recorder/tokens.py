@@ -1,6 +1,6 @@
-"""The tokens of a model call: input tokens count those of the cache, as OpenTelemetry's conventions have it.
+"""Token usage of a model call: input tokens include cached ones, as in OpenTelemetry's conventions.
 
-Anthropic, and Bedrock for all its models, count what was read from the cache and written to it apart.
+Anthropic, and Bedrock for all its models, count cache reads and writes separately.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Tokens(NamedTuple):
-    """What a model call used; None is not known."""
+    """The usage of a model call; None is unknown."""
 
     input: int | None
     """All of them, cached or not."""
@@ -26,10 +26,10 @@ def tokens(
     apart: bool = False,
     total: object = None,
 ) -> Tokens:
-    """Return tokens as a provider counts them; `apart` when it does not count cached ones to the input.
+    """Normalize a provider's token counts; `apart` if its input tokens exclude cached ones.
 
-    Where that is not known it shows: more came from the cache than went in, or only with them do the
-    tokens make the stated total.
+    If that is unknown it is inferred: more tokens came from the cache than went in, or the counts
+    add up to the stated total only with them.
     """
     used, said, whole = _count(given), _count(output), _count(total)
     read, written = _count(cache_read), _count(cache_write)

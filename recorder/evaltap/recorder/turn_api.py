@@ -4,8 +4,8 @@
         turn.tool("get_order", {"id": "A-100"}, result={"status": "shipped"})
         turn.respond("It has shipped.")
 
-Every method may be called from any thread, takes any object, and never raises.  An exception in
-the block is recorded as the error of the turn and goes on to the caller unchanged.
+Every method may be called from any thread, accepts any object, and never raises. An exception in
+the block is recorded as the turn's error and propagates unchanged.
 """
 
 import functools
@@ -30,7 +30,7 @@ _ORIGIN = Origin(framework="plain", convention="evaltap")
 
 
 class ToolCall:
-    """A tool call that has begun; record with it how the call ended."""
+    """A tool call in progress; use it to record how the call ended."""
 
     __slots__ = ("_turn", "id")
 
@@ -39,16 +39,16 @@ class ToolCall:
         self._turn = turn
 
     def returned(self, result: object) -> None:
-        """Record the result; the time since the call is its duration."""
+        """Record the result; the duration is the time since the call started."""
         self._turn.tool_result(self, result)
 
     def failed(self, error: object) -> None:
-        """Record the failure: an exception, or a text."""
+        """Record the failure, an exception or a text."""
         self._turn.tool_result(self, error=error)
 
 
 class Turn:
-    """One user message and what the agent did about it; obtain it from `Recorder.turn`."""
+    """One user message and what the agent did in response; create it with `Recorder.turn`."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Turn:
             agent_name=agent,
             state=state,
             invocation_id=invocation_id,
-            begins=False,
+            begin_now=False,
         )
         self.run_id = self._run.run_id
         self._session_id = named(session_id) or self.run_id
@@ -95,15 +95,15 @@ class Turn:
         agent: str | None = None,
         parent: ToolCall | str | None = None,
     ) -> ToolCall:
-        """Record that a tool was called and, when `result` or `error` is given, how it ended.
+        """Record a tool call and, given `result` or `error`, how it ended.
 
-        `id` is the model's id of the call; `parent` the agent-as-tool call within which a sub-agent
-        made this one.
+        `id` is the id the model gave the call; `parent` is the agent-as-tool call in which a
+        sub-agent made this one.
         """
-        made_up = f"{self.run_id}.{next(self._numbers)}"
-        # An id is a key from here on, and a foreign object's hash may be any code.
+        generated_id = f"{self.run_id}.{next(self._numbers)}"
+        # The id becomes a dict key, and hashing a foreign object may run arbitrary code.
         id = named(id)
-        call = ToolCall(self, id or made_up)
+        call = ToolCall(self, id or generated_id)
         with Guard(self._recorder.report_fault, "turn.tool"):
             has_returned = result is not UNSEEN or error is not None
             self._run.tool_called(
@@ -112,7 +112,7 @@ class Turn:
                 UNSEEN if arguments is None else arguments,
                 agent=agent,
                 parent=parent.id if type(parent) is ToolCall else named(parent),
-                made_up=made_up,
+                generated_id=generated_id,
                 expects_id=False,
                 is_open=not has_returned,
             )
@@ -128,7 +128,7 @@ class Turn:
         error: object = None,
         duration_ms: float | None = None,
     ) -> None:
-        """Record how a call ended, named by what `tool` returned or by the id given there."""
+        """Record how a call ended; `call` is the object that `tool` returned, or the id passed to it."""
         with Guard(self._recorder.report_fault, "turn.tool_result"):
             call_id = call.id if type(call) is ToolCall else named(call) or ""
             self._returned(call_id, result, error, duration_ms)
@@ -146,11 +146,11 @@ class Turn:
         agent: str | None = None,
         reasoning: str | None = None,
     ) -> None:
-        """Record a call of a language model; `text` is its message besides the tool calls.
+        """Record a model call; `text` is its message apart from the tool calls.
 
-        `input_tokens` counts all, also those that the provider's cache gave (`cache_read_tokens`) or took
-        (`cache_write_tokens`).  `reasoning` is what it thought before; it is kept only with
-        `capture_reasoning`.
+        `input_tokens` counts all of them, including those read from the provider's cache
+        (`cache_read_tokens`) and written to it (`cache_write_tokens`). `reasoning` is recorded only
+        with `capture_reasoning`.
         """
         with Guard(self._recorder.report_fault, "turn.model"):
             self._run.model_called(
@@ -166,25 +166,25 @@ class Turn:
             )
 
     def context(self, text: str) -> None:
-        """Record what the model is told besides the conversation: its instructions.
+        """Record the model's instructions, or other context from outside the conversation.
 
-        On the log are the first of a session, and others once they differ.
+        A session stores its first ones, and later ones only when they change.
         """
         with Guard(self._recorder.report_fault, "turn.context"):
-            self._run.told(text)
+            self._run.context_message(text)
 
     def set_state(self, state: JsonObject) -> None:
-        """Record the session's state after the turn, as far as it is to be compared; the last counts."""
+        """Record the session state to compare after the turn; the last one wins."""
         with Guard(self._recorder.report_fault, "turn.set_state"):
             self._run.state(state)
 
     def respond(
         self, text: str | None, *, parts: Sequence[object] = (), reasoning: str | None = None
     ) -> None:
-        """Record the answer to the user; the last one counts.
+        """Record the answer to the user; the last one wins.
 
-        `parts` are its images, audio and files, as `Recorder.turn` takes them; `reasoning` is what the
-        model thought before, and is kept only with `capture_reasoning`.
+        `parts` are its images, audio and files, as in `Recorder.turn`. `reasoning` is recorded only
+        with `capture_reasoning`.
         """
         with Guard(self._recorder.report_fault, "turn.respond"):
             self._run.answer(text, _media(parts), reasoning)
@@ -199,7 +199,7 @@ class Turn:
         name: str = "feedback",
         given_by: str | None = None,
     ) -> str:
-        """Record what the user thinks of this turn, during it or later; see `Recorder.feedback`."""
+        """Record the user's feedback on this turn, during it or later; see `Recorder.feedback`."""
         return self._recorder.feedback(
             self._session_id,
             turn=self._invocation_id,
@@ -214,7 +214,7 @@ class Turn:
 
     def __enter__(self) -> "Turn":
         """Begin the turn."""
-        self._before = UNDER_WAY.set(self)
+        self._before = CURRENT_TURN.set(self)
         with Guard(self._recorder.report_fault, "turn"):
             self._run.begin()
             self._run.user_message(self._user, _media(self._parts))
@@ -228,9 +228,9 @@ class Turn:
     ) -> None:
         """End the turn: ok, error with the exception, or incomplete when it was interrupted."""
         if self._before is not None:
-            # Ended in another context than it began in, there is nothing to undo.
+            # The turn ends in another context than it started in, so there is nothing to reset.
             with suppress(ValueError, RuntimeError):
-                UNDER_WAY.reset(self._before)
+                CURRENT_TURN.reset(self._before)
         with Guard(self._recorder.report_fault, "turn"):
             if error is None:
                 self._run.end()
@@ -258,7 +258,7 @@ class Turn:
 
 
 def _media(parts: Sequence[object]) -> list[MediaPart]:
-    """Return the parts that are recorded of what was given; one too many shows that more were left out."""
+    """Return the parts to record; one beyond the limit marks that more were dropped."""
     given = parts[: MAX_PARTS + 1] if type(parts) in (list, tuple) else [parts]
     found = (_medium(part) for part in given)
     return [part for part in found if part is not None]
@@ -271,34 +271,34 @@ def _medium(part: object) -> MediaPart | None:
     return MediaPart() if seen is None and part.get("type") != "text" else seen
 
 
-UNDER_WAY: ContextVar["Turn | None"] = ContextVar("evaltap_turn", default=None)
-"""The turn that this context works for."""
+CURRENT_TURN: ContextVar["Turn | None"] = ContextVar("evaltap_turn", default=None)
+"""The turn in progress in this context."""
 
 _Tool = TypeVar("_Tool", bound=Callable[..., Any])
 
 
 def tool(function: _Tool) -> _Tool:
-    """Record each call of a function, plain or `async`, in the turn around it.
+    """Record each call of a function, sync or `async`, in the current turn.
 
-    Arguments are recorded by name, `self` left out.  What the function returns and raises reaches the
-    caller unchanged.
+    Arguments are recorded by name, without `self`. Return values and exceptions reach the caller
+    unchanged.
     """
 
     @functools.wraps(function)
     async def awaited(*args: object, **kwargs: object) -> object:
-        with _Recorded(function, args, kwargs) as call:
-            return call.keep(await function(*args, **kwargs))
+        with _RecordedCall(function, args, kwargs) as call:
+            return call.record_result(await function(*args, **kwargs))
 
     @functools.wraps(function)
     def plain(*args: object, **kwargs: object) -> object:
-        with _Recorded(function, args, kwargs) as call:
-            return call.keep(function(*args, **kwargs))
+        with _RecordedCall(function, args, kwargs) as call:
+            return call.record_result(function(*args, **kwargs))
 
     return cast(_Tool, awaited if inspect.iscoroutinefunction(function) else plain)
 
 
-class _Recorded:
-    """One call of a decorated function; the methods of turns and calls never raise."""
+class _RecordedCall:
+    """One call of a decorated function; the turn and call methods it uses never raise."""
 
     def __init__(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: JsonObject
@@ -306,14 +306,14 @@ class _Recorded:
         self._function, self._args, self._kwargs = function, args, kwargs
         self._call: ToolCall | None = None
 
-    def keep(self, result: object) -> object:
-        """Record the result and pass it on."""
+    def record_result(self, result: object) -> object:
+        """Record the result and return it."""
         if self._call is not None:
             self._call.returned(result)
         return result
 
-    def __enter__(self) -> "_Recorded":
-        turn = UNDER_WAY.get()
+    def __enter__(self) -> "_RecordedCall":
+        turn = CURRENT_TURN.get()
         if turn is not None:
             self._call = turn.tool(self._function.__name__, self._arguments())
         return self
@@ -331,6 +331,6 @@ class _Recorded:
         try:
             bound = inspect.signature(self._function).bind(*self._args, **self._kwargs)
         except (TypeError, ValueError):
-            # The call is about to fail for it, or the function hides its signature.
+            # The call is about to fail for the same reason, or the function hides its signature.
             return dict(self._kwargs)
         return {name: value for name, value in bound.arguments.items() if name != "self"}

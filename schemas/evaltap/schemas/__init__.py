@@ -1,7 +1,7 @@
 """The contract between recorder and evaluator: data models, file formats, wire format.
 
-Models load pydantic; importing this package does not (names are resolved when they are used), so
-that an agent's process carries only what it needs.
+Models load pydantic; importing this package does not, because names are resolved on first use. An
+agent's process loads only what it needs.
 """
 
 from importlib import import_module
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from evaltap.schemas.formats.metric import Criterion, EvalMetric, JudgeModel
     from evaltap.schemas.formats.result import EvalCaseResult, EvalMetricResult, EvalSetResult
 
-_HOMES = {
+_EXPORTS = {
     "formats.case": (
         "CaseData",
         "CaseRubric",
@@ -57,7 +57,7 @@ _HOMES = {
     "formats.metric": ("Criterion", "EvalMetric", "JudgeModel"),
     "formats.result": ("EvalCaseResult", "EvalMetricResult", "EvalSetResult"),
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
 
 __all__ = [
     "CaseData",
@@ -90,9 +90,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

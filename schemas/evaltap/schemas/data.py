@@ -1,8 +1,8 @@
-"""Plain JSON data: what hot paths work on in place of models."""
+"""Plain JSON data: used on hot paths instead of models."""
 
 from typing import Any, TypeAlias
 
-JsonObject: TypeAlias = dict[str, Any]  # Any: a JSON value, looked at where it is read
+JsonObject: TypeAlias = dict[str, Any]  # Any: a JSON value, checked where it is used
 """A decoded JSON object."""
 
 CaseData: TypeAlias = JsonObject

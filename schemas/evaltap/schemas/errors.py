@@ -1,24 +1,24 @@
-"""The errors of evaltap: one base, one subclass for each way a caller would react.
+"""evaltap's errors: one base class, one subclass for each way a caller would react.
 
-EvaltapError                 anything a user can mend; `exit_code` is what the command returns
-├── InputError               a file, a record or an argument is not what it should be (exit 2)
-│   └── FormatError          ... and the place inside the file is known
-└── ConfigurationError       settings contradict each other, or something is not installed (exit 2)
+EvaltapError                 anything a user can fix; `exit_code` is the command's exit status
+├── InputError               a file, record or argument is invalid (exit 2)
+│   └── FormatError          ... at a known place in the file
+└── ConfigurationError       settings conflict, or something is not installed (exit 2)
 """
 
 
 class EvaltapError(Exception):
-    """Base of every error that evaltap raises on purpose; its text is meant for the user."""
+    """Base of every error that evaltap raises deliberately; its text is meant for the user."""
 
     exit_code = 2
 
 
 class InputError(EvaltapError):
-    """Report input that cannot be used: what was found, what was expected, what to do."""
+    """Raised for unusable input: what was found, what was expected, what to do."""
 
 
 class FormatError(InputError):
-    """Report a malformed document, with the file and the place in it.
+    """Raised for a malformed document, with the file and the place in it.
 
     `place` is a JSON path (`evalCases[3].evalId`), a line (`line 12`) or empty when unknown.
     """
@@ -31,4 +31,4 @@ class FormatError(InputError):
 
 
 class ConfigurationError(EvaltapError):
-    """Report settings that cannot work together, or an extra that is not installed."""
+    """Raised for settings that cannot work together, or an extra that is not installed."""

@@ -10,9 +10,9 @@ def counted(number: int, noun: str) -> str:
 
 
 def cut_text(text: str, max_bytes: int, note: str = "...") -> str:
-    """Return the text whole if its UTF-8 has at most `max_bytes`, else its beginning and the note.
+    """Return the text if its UTF-8 has at most `max_bytes`, else its beginning and the note.
 
-    It is cut at a blank where one is near: half a key or half an address would pass a redaction.
+    It is cut at a nearby space if there is one: half a key or address would escape redaction.
     """
     if len(text) * 4 <= max_bytes:
         return text
@@ -25,6 +25,6 @@ def cut_text(text: str, max_bytes: int, note: str = "...") -> str:
 
 
 def did_you_mean(found: str, known: Iterable[str]) -> str:
-    """Return a question that names the nearest known word, empty when none is near."""
+    """Return a question suggesting the nearest known word, empty when none is near."""
     near = get_close_matches(found, list(known), n=1, cutoff=0.6)
     return f"did you mean '{near[0]}'?" if near else ""

@@ -1,1 +1,1 @@
-"""From the observations of a run to a case with one turn."""
+"""From a run's observations to a case with one turn."""

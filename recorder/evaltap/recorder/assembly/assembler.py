@@ -1,13 +1,12 @@
-"""The assembler: observations in, finished turns out, each as one eval case with one turn.
+"""The assembler: turns observations into finished turns, each an eval case with one turn.
 
-Pure: no thread, no I/O, no clock; the caller passes the time.  Bounded: open runs, closed runs
-that may still be revised, and bytes held all have limits, and what falls to a limit is closed as
-incomplete with the reason.  The order in which the observations of a run arrive does not matter,
-nor do duplicates.
+No threads, I/O or clock; the caller passes the time. Bounded: open runs, closed runs that can still
+be revised, and bytes held all have limits, and a run evicted by a limit is closed as incomplete
+with the reason. Neither the arrival order of a run's observations nor duplicates matter.
 
-A run that was closed is known by the digest and the number of its last revision.  An observation
-that arrives later, and a whole run that a source reads again, revise the same turn if they make a
-difference (`source.revision` goes up); they never make a second one.
+A closed run is identified by the digest and number of its last revision. Late observations, and a
+run that a source reads again, revise the same turn if they change it (`source.revision` increases);
+they never create a second one.
 """
 
 from collections import OrderedDict
@@ -23,20 +22,20 @@ from evaltap.schemas.data import CaseData
 
 @dataclass(frozen=True, slots=True)
 class AssemblerLimits:
-    """How much the assembler may hold, and for how long."""
+    """How much the assembler holds, and for how long."""
 
     max_open_runs: int = 10_000
-    """Runs begun and not ended; beyond it the one idle for longest is closed (evicted)."""
+    """Started and unfinished runs; beyond it the one idle the longest is closed (evicted)."""
     max_closed_runs: int = 1_000
     """Closed runs kept for late observations; beyond it the oldest can no longer be revised."""
     max_bytes: int = 256 * 1024 * 1024
     """Estimated bytes of all observations held, open and closed."""
     max_known_runs: int = 20_000
-    """Runs of which the last revision is known, so that what comes later is not taken for a new run."""
+    """Runs whose last revision is remembered, so that late observations do not start a new run."""
     idle_seconds: float = 600.0
-    """A run without any observation for this long is closed (idle_timeout)."""
+    """A run without observations for this long is closed (idle_timeout)."""
     revise_seconds: float = KEPT_SECONDS
-    """How long a closed run is kept for late observations."""
+    """How long to keep a closed run for late observations."""
 
 
 @dataclass(slots=True)
@@ -49,7 +48,7 @@ class _Run:
     ended: bool = False
     close_reason: str = ""
     packed: bytes | None = None
-    """The observations while nothing more comes, in a form that costs the agent's process little."""
+    """The observations of an idle run, pickled to relieve the agent's garbage collector."""
 
     def add(self, event: RunEvent, weight: int, now_ns: int) -> None:
         if self.packed is not None:
@@ -66,9 +65,9 @@ class _Run:
 
 
 class Assembler:
-    """Builds turns; not thread-safe, to be used by one thread.
+    """Builds turns; not thread-safe.
 
-    `recorder_version` is written into `source.recorderVersion` of each case.
+    `recorder_version` is written to `source.recorderVersion` of each case.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class Assembler:
 
     @property
     def open_runs(self) -> int:
-        """The number of runs that are not closed yet."""
+        """The number of runs not yet closed."""
         return len(self._open)
 
     @property
@@ -95,10 +94,10 @@ class Assembler:
     def feed(
         self, observation: Observation, now_ns: int | None = None, *, weight: int | None = None
     ) -> list[CaseData]:
-        """Take one observation and return the cases that it finished or revised (mostly none).
+        """Add an observation and return the cases that it completed or revised (usually none).
 
-        `now_ns` is the time of arrival; the observation's own time stands in for it when absent.
-        `weight` is what it holds in bytes, where the caller knows; else it is weighed.
+        `now_ns` is the time of arrival, by default the observation's own time. `weight` is its size
+        in bytes if the caller knows it; otherwise it is estimated.
         """
         run_id = observation.run_id
         if isinstance(observation, WholeRun):
@@ -120,7 +119,7 @@ class Assembler:
         return finished + self._make_room()
 
     def expire(self, now_ns: int) -> list[CaseData]:
-        """Return the cases of runs that were idle for too long at `now_ns`; let go of closed ones."""
+        """Return the cases of runs idle for too long at `now_ns`; evict expired closed runs."""
         idle_ns = int(self.limits.idle_seconds * 1e9)
         idle = [
             run_id for run_id, run in self._open.items() if now_ns - run.last_seen_ns >= idle_ns
@@ -145,7 +144,7 @@ class Assembler:
                 yield from self._close(run_id, reason)
 
     def abandon(self) -> list[str]:
-        """Forget the runs that are open; return their ids."""
+        """Discard the open runs; return their ids."""
         forgotten = list(self._open)
         self._open.clear()
         return forgotten
@@ -164,7 +163,7 @@ class Assembler:
     def _revise(
         self, run_id: str, events: Sequence[RunEvent], close_reason: str = ""
     ) -> list[CaseData]:
-        """Return the case of a run, unless it equals its last revision."""
+        """Return a run's case, unless it equals its last revision."""
         last_digest, revision = self._revisions.get(run_id, ("", 0))
         case = case_of(
             events,

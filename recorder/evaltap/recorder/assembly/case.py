@@ -1,8 +1,8 @@
 """One run's observations as one eval case: trace mode, exactly one turn, canonical JSON form.
 
-The result depends on what was observed, not on the order of arrival or on duplicates.  Keys follow
-the order of the file format; a field that was not seen is left out, and `capture` says why where
-the source knew.
+The result depends only on what was observed, not on arrival order or duplicates. Keys follow the
+order of the file format; a field that was not seen is left out, and `capture` gives the reason if
+the source knew it.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ def case_of(
 ) -> JsonObject:
     """Return the eval case of one run; content may still be frozen (see `payload`).
 
-    `close_reason` is given when the run did not end by itself; its status is then incomplete.
+    `close_reason` is set when the run did not end by itself; its status is then incomplete.
     """
     ordered = _in_order(observations)
     started = _of(RunStarted, ordered)
@@ -81,17 +81,17 @@ def case_of(
             ),
         }
     )
-    # A reader of the format takes a case without this key for broken; empty says "not known".
+    # Readers of the format reject a case without this key; empty means "unknown".
     case.setdefault("sessionInput", {})
     return case
 
 
 _VOLATILE = ("revision", "samplingReason", "inclusionProbability")
-"""Keys of `source` that say how a turn was recorded and not what it is."""
+"""Keys of `source` that describe the recording, not the turn."""
 
 
 def digest_of(case: Mapping[str, Any]) -> str:
-    """Return a digest of what a case says, the same for every revision that says the same."""
+    """Return a digest of a case's content, equal for revisions with equal content."""
     source = {key: value for key, value in case["source"].items() if key not in _VOLATILE}
     content = {**case, "source": source}
     try:
@@ -112,7 +112,7 @@ def _turn(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEvent]) 
     for message, field in ((user, "userContent"), (answer, "finalResponse")):
         if message is not None:
             if not all(part.is_whole for part in message.parts):
-                # Words that are there are whole; a judge of words does not miss the picture beside them.
+                # The text itself is complete; text metrics do not need the missing image.
                 capture[f"{field}.contentParts" if message.content else field] = "truncated"
             capture.update(message.capture)
     states = _of(StateSet, ordered)[-1:]
@@ -140,7 +140,7 @@ def _turn(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEvent]) 
 
 
 def _context(told: Sequence[ContextMessage]) -> list[JsonObject]:
-    """Return the instructions, each once, and the conversation before this turn."""
+    """Return the instructions, each once, and the preceding conversation."""
     instructions = _distinct(one.content for one in told if one.role == "system")
     said = [(one.role, one.content) for one in told if one.role != "system" and one.content]
     messages = [*(("system", content) for content in instructions), *said]
@@ -152,7 +152,7 @@ def _answer(
 ) -> tuple[Responded | None, list[JsonObject]]:
     """Return the final answer and the intermediate messages.
 
-    A run that failed has no answer: all that it said is intermediate.
+    A failed run has no answer: all of its messages are intermediate.
     """
     failed = end is not None and end.status == "error"
     answers = _of(Responded, ordered)
@@ -162,7 +162,7 @@ def _answer(
     for item in ordered:
         message = None
         if isinstance(item, ModelCalled):
-            # Thoughts without words are a message all the same, where they are recorded.
+            # Reasoning without text is still a message, where it is recorded.
             text = "" if item.text is None and item.reasoning else item.text
             message = _message("assistant", text, item.parts, item.reasoning)
         elif failed and isinstance(item, Responded):
@@ -248,7 +248,7 @@ def _telemetry(start: RunStarted, end: RunEnded | None, ordered: Sequence[RunEve
 
 
 def _usage(calls: Sequence[ModelCalled]) -> list[JsonObject]:
-    """Return the tokens by model where there are several, or cached ones, and each call's are known."""
+    """Return tokens by model, if every call's are known and there are several models or cached tokens."""
     by_model: dict[str, list[ModelCalled]] = {}
     for call in calls:
         if call.model is None or call.input_tokens is None or call.output_tokens is None:
@@ -282,14 +282,14 @@ def _in_order(observations: Iterable[RunEvent]) -> list[RunEvent]:
     for moment in sorted(by_moment):
         group = by_moment[moment]
         if len(group) > 1:
-            # Only ties pay for the comparison of whole contents.
+            # Compare whole contents only for ties.
             group = [item for _, item in sorted({repr(item): item for item in group}.items())]
         ordered.extend(group)
     return ordered
 
 
 def _merged_start(started: Sequence[RunStarted], ordered: Sequence[RunEvent]) -> RunStarted:
-    """Return the first start, completed from later ones; a bare one when none came."""
+    """Return the first start, completed from later ones, or a bare one if there is none."""
     if not started:
         return RunStarted(ordered[0].run_id, ordered[0].time_ns)
     first = started[0]
@@ -338,7 +338,7 @@ def _message(
 def _error(failure: Failure | None) -> JsonObject | None:
     if failure is None:
         return None
-    # An error of which nothing is known must still be seen as one.
+    # An error without any details must still show as one.
     return _present({"type": failure.type, "message": failure.message}) or {"type": "unknown"}
 
 
@@ -356,7 +356,7 @@ def _seconds(time_ns: int) -> float | None:
 
 
 def _present(fields: Mapping[str, object]) -> JsonObject:
-    """Leave out what is absent or empty, as the format does."""
+    """Leave out absent or empty fields, as the format does."""
     return {
         key: value
         for key, value in fields.items()

@@ -1,7 +1,7 @@
-"""What a session's turns are told besides the conversation, written once and again when it changes.
+"""Context messages of a session, written once and again only when they change.
 
-A system prompt is the same in every turn of a session, and often longer than all that is said.  What was
-said before a turn is context, too, unless it is on the log as a turn of the session.
+A system prompt is the same in every turn of a session, and often longer than the conversation. The
+preceding conversation is context too, unless the log has it as turns of the session.
 """
 
 import hashlib
@@ -15,29 +15,29 @@ from evaltap.schemas.data import CaseData
 MAX_SESSIONS = 10_000
 FIELD = "contextMessages"
 _MARK = 4
-"""Bytes that stand for a text of a session: enough to tell it from the others."""
+"""Bytes of digest per text of a session: enough to tell it from the others."""
 _SAID = 64 * _MARK
 
 
 @dataclass(slots=True)
 class _Known:
-    """What the log has of a session."""
+    """What the log already has of a session."""
 
     instructions: bytes = b""
     owner: str = ""
-    """The turn that has the instructions."""
+    """The turn with the current instructions."""
     said: bytes = b""
-    """The marks of what user and agent said, the latest."""
+    """Digests of the latest messages of user and agent."""
     teller: str = ""
-    """The last turn that has something said before it."""
+    """The last turn with a preceding conversation."""
     told: bytes = b""
-    """The marks of that."""
+    """Digests of that conversation."""
 
 
 class ContextMemory:
-    """Knows by digest the context messages that each session has on the log; used by one thread.
+    """Remembers, by digest, the context messages on the log for each session; used by one thread.
 
-    Bounded: of the session idle for longest they are written once more.
+    Bounded: when a session is evicted, the one idle the longest, its context is written once more.
     """
 
     def __init__(self, max_sessions: int = MAX_SESSIONS) -> None:
@@ -63,7 +63,7 @@ class ContextMemory:
         return {**case, "actualConversation": [kept, *case["actualConversation"][1:]]}
 
     def note(self, case: CaseData) -> None:
-        """Take note of a case that was written, as it was before it was trimmed."""
+        """Remember a written case, as it was before trimming."""
         (turn, *_) = case["actualConversation"]
         of_spans = (case.get("source") or {}).get("convention")
         if FIELD not in turn and not of_spans:
@@ -87,7 +87,7 @@ def _session(case: CaseData) -> str:
 
 
 def _parts(turn: CaseData) -> tuple[list[Any], list[Any]]:
-    """Return the instructions and what was said before the turn."""
+    """Return the instructions and the preceding conversation."""
     messages = turn.get(FIELD) or []
     said = [one for one in messages if one.get("role") in ("user", "assistant")]
     return [one for one in messages if one not in said], said
@@ -111,6 +111,6 @@ def _has(marks: bytes, mark: bytes) -> bool:
 
 
 def _new(marks: bytes, messages: list[Any]) -> bytes:
-    """Return the marks of the messages that are not among `marks`."""
+    """Return the digests of the messages that are not among `marks`."""
     found = (_mark(one) for one in messages)
     return b"".join(mark for mark in found if not _has(marks, mark))

@@ -1,7 +1,8 @@
-"""Conventions for agent telemetry: one reader for each dialect, asked in a fixed order.
+"""Conventions for agent telemetry: one reader per dialect, tried in a fixed order.
 
-To support another convention, write an object with `name`, `marks` and `read` (see `reading.Dialect`)
-and put it into `DIALECTS` at the place of its authority: earlier dialects win, field by field.
+To support another convention, write an object with `name`, `marks` and `read` (see
+`reading.Dialect`) and insert it into `DIALECTS` by its authority: earlier dialects win, field by
+field.
 """
 
 from collections.abc import Iterable, Sequence
@@ -46,9 +47,9 @@ DIALECTS: tuple[Dialect, ...] = (
 """All dialects, the most specific first."""
 
 SCOPES_KNOWN_BY_NAME = ("gcp.vertex.agent", "pydantic-ai", "strands.telemetry.tracer")
-"""Instrumentation scopes whose spans say something by their name alone."""
+"""Instrumentation scopes whose spans are readable by name alone."""
 NAMES_KNOWN = ("claude_code.",)
-"""Beginnings of span names that do so whatever the scope."""
+"""Span name prefixes that are readable by name alone, whatever the scope."""
 
 AGENT_PREFIXES = (
     "agent.",
@@ -74,7 +75,7 @@ AGENT_PREFIXES = (
     "trpc.",
     "user.",
 )
-"""Beginnings of attribute names that some convention reads."""
+"""Prefixes of attribute names that some convention reads."""
 
 _FRAMEWORKS = {
     "gcp.vertex.agent": "google-adk",
@@ -88,11 +89,12 @@ _INSTRUMENTATIONS = ("openinference.instrumentation.", "opentelemetry.instrument
 
 
 def read_span(span: Span, logs: Sequence[LogRecord] = ()) -> Reading | None:
-    """Return what all conventions together say about a span, None when none knows it."""
+    """Return the merged reading of all conventions, or None when none knows the span."""
     if span.events or logs or is_known_by_name(span.scope, span.name):
         asked = DIALECTS
     else:
-        # Most spans of a large trace; asking everybody would cost more than to read them.
+        # Most spans of a large trace end here; trying every dialect would cost more than reading
+        # them.
         spoken = 0
         for name in span.attributes:
             spoken |= _marked(name)
@@ -110,23 +112,23 @@ def read_span(span: Span, logs: Sequence[LogRecord] = ()) -> Reading | None:
 
 @lru_cache(maxsize=4096)
 def _marked(name: str) -> int:
-    """Return the set of dialects that an attribute's name is a mark of, one bit each."""
+    """Return the dialects that an attribute's name belongs to, one bit each."""
     return sum(1 << n for n, dialect in enumerate(DIALECTS) if name.startswith(dialect.marks))
 
 
 @lru_cache(maxsize=4096)
 def _dialects(spoken: int) -> tuple[Dialect, ...]:
-    """Return the dialects of a set, in their order."""
+    """Return the dialects of a bit set, in order."""
     return tuple(dialect for n, dialect in enumerate(DIALECTS) if spoken >> n & 1)
 
 
 def is_known_by_name(scope: str, name: str) -> bool:
-    """Return whether a span without attributes may still mean something to a convention."""
+    """Return whether a span without attributes may still be readable by a convention."""
     return scope in SCOPES_KNOWN_BY_NAME or name.startswith(NAMES_KNOWN)
 
 
 def is_read(scope: str, name: str, attributes: Iterable[str]) -> bool:
-    """Return whether some convention could read anything from a span with these names."""
+    """Return whether any convention could read a span with these names."""
     return is_known_by_name(scope, name) or any(map(_is_read, attributes))
 
 
@@ -136,7 +138,7 @@ def _is_read(attribute: str) -> bool:
 
 
 def framework_of(scope: str) -> str | None:
-    """Return the name of the framework whose instrumentation scope this is."""
+    """Return the framework of an instrumentation scope."""
     if scope in _FRAMEWORKS:
         return _FRAMEWORKS[scope]
     for prefix in _INSTRUMENTATIONS:

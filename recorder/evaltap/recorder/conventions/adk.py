@@ -1,7 +1,7 @@
 """Google ADK spans: 1.x, 2.x schema 1 and schema 2, and the same shape under another prefix (tRPC).
 
-Source: the spans of google-adk 1.14 and 2.13.  Their `gen_ai.*` attributes are read by the GenAI
-dialect; here is what only ADK writes, and the repair of what it writes wrongly.
+Source: the spans of google-adk 1.14 and 2.13. The GenAI dialect reads their `gen_ai.*` attributes;
+this one reads what only ADK writes, and repairs what ADK writes incorrectly.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ _NAMES: dict[str, Kind] = {
 
 
 class Adk:
-    """Reads `gcp.vertex.agent.*`, or the same under the prefix that `gen_ai.system` names."""
+    """Reads `gcp.vertex.agent.*`, or the same under the prefix given by `gen_ai.system`."""
 
     name = "google-adk"
     marks = (PREFIX, "gen_ai.system")
@@ -61,10 +61,10 @@ class Adk:
 
 
 def unwrap_result(value: object) -> object:
-    """Take a tool's own value out of ADK's envelope.
+    """Unwrap a tool's own value from ADK's envelope.
 
-    ADK sends `{"result": x}` to the model when a tool returns something that is not an object.  A
-    tool that itself returns an object with the single key `result` cannot be told apart.
+    ADK sends `{"result": x}` to the model when a tool returns a non-object. It is indistinguishable
+    from a tool that itself returns an object with the single key `result`.
     """
     if isinstance(value, Mapping) and set(value) == {"result"}:
         return value["result"]
@@ -72,10 +72,10 @@ def unwrap_result(value: object) -> object:
 
 
 def repair(reading: Reading) -> None:
-    """Set the messages right, from whichever attributes or events they were read.
+    """Fix the messages, whichever attributes or events they came from.
 
-    Left out are the user messages that ADK writes itself, to tell an agent what others did; tool
-    results are taken out of ADK's envelope.
+    Drops the user messages that ADK itself writes to inform an agent about the others, and unwraps
+    tool results.
     """
     messages = [m for m in reading.input or () if not _is_synthetic(m)]
     reading.input = (
@@ -139,7 +139,7 @@ def _read_tool(reading: Reading, span: Span, prefix: str, name: str) -> None:
 
 
 def _read_run(reading: Reading, attributes: Mapping[str, object], prefix: str) -> None:
-    """Read the input and output that tRPC's runner and agent spans carry."""
+    """Read the input and output of tRPC's runner and agent spans."""
     level = "runner" if f"{prefix}.runner.name" in attributes else "agent"
     reading.user_fallback = _words(attributes.get(f"{prefix}.{level}.input"), "user")
     reading.final_fallback = _words(attributes.get(f"{prefix}.{level}.output"), "assistant")
@@ -158,7 +158,7 @@ def _words(value: object, role: str) -> Evidence | None:
 
 
 def _content(value: object) -> Evidence | None:
-    """Decode a tool's content; ADK writes `{}` where capture is off, which says nothing."""
+    """Decode a tool's content; ADK writes `{}` when capture is off, which is no content."""
     if value is None or value == "{}":
         return None
     return decode(value)

@@ -1,7 +1,7 @@
 """Microsoft Agent Framework's workflows; its agents, models and tools are plain GenAI spans.
 
-Source: the spans of agent-framework-core 1.23.  A workflow is run by `workflow.run`, whose executors
-run the agents; without it each agent of a workflow would be a turn of its own.
+Source: the spans of agent-framework-core 1.23. `workflow.run` spans contain the executors that run
+the agents; without them each agent of a workflow would become its own turn.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _NAMES: dict[str, Kind] = {"workflow.run": "run", "workflow.build": "other"}
 
 
 class AgentFramework:
-    """Tells the run of a workflow from the building of one."""
+    """Distinguishes running a workflow from building one."""
 
     name = "agent-framework"
     marks = (WORKFLOW_ID,)

@@ -1,4 +1,4 @@
-"""A tool's arguments, taken out of what instrumentations of functions write around them."""
+"""A tool's arguments, unwrapped from the envelopes of function instrumentations."""
 
 import ast
 import re
@@ -7,17 +7,17 @@ from typing import Final
 from evaltap.recorder.conventions.evidence import Evidence
 
 _FUNCTION: Final = {"args", "kwargs", "sanitize_inputs_outputs"}
-"""What a wrapped function was given: decorators, LlamaIndex, DSPy, smolagents (`Tool.__call__`)."""
+"""Parameters of a wrapped function: decorators, LlamaIndex, DSPy, smolagents (`Tool.__call__`)."""
 _CREW: Final = {"calling", "tool"}
 """The parameters of CrewAI's `ToolUsage._use`; `calling` is the text of an object with `arguments`."""
 _CREW_ARGUMENTS: Final = re.compile(r"\barguments=(\{.*\})", re.DOTALL)
 
 
 def take_arguments(entered: Evidence) -> Evidence:
-    """Return the arguments of a call without the envelope that they are in, if they are in one.
+    """Unwrap a call's arguments, if they are in a known envelope.
 
-    Positional arguments have lost their names: they come back as a list, which is not what the model
-    wrote and is marked as ambiguous unless a model's call tells the names.
+    Positional arguments have lost their names: they are returned as a list, which is not what the
+    model wrote, and marked as ambiguous unless a model's call has the names.
     """
     value = entered.value
     if not isinstance(value, dict):

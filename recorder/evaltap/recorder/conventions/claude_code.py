@@ -1,8 +1,7 @@
 """Claude Code's own spans (beta tracing): one interaction is one turn.
 
-Source: Claude Code's monitoring documentation.  Assistant text is generally not in the spans, so
-a turn recorded this way mostly has a missing final response; the transcript or the SDK's hooks
-have it.
+Source: Claude Code's monitoring documentation. Spans usually carry no assistant text, so turns
+recorded from them mostly lack a final response; the transcript and the SDK's hooks have it.
 """
 
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ class ClaudeCode:
     """Reads spans named `claude_code.*`."""
 
     name = "claude-code"
-    marks = ()  # its spans are known by their names
+    marks = ()  # identified by span name
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
         """Return the reading of a Claude Code span, else None."""

@@ -1,4 +1,4 @@
-"""A value as telemetry shows it: as JSON, as text of JSON, as a Python literal, withheld or cut off."""
+"""A value as telemetry shows it: JSON, JSON text, a Python literal, withheld or truncated."""
 
 import ast
 import json
@@ -11,25 +11,25 @@ import orjson
 from evaltap.recorder.media import MediaPart
 
 WITHHELD = frozenset({"__REDACTED__", "<elided>"})
-"""What OpenInference and Google ADK write in place of hidden content."""
+"""Placeholders of OpenInference and Google ADK for hidden content."""
 
 Flaw = Literal["truncated", "redacted"]
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A value that telemetry showed, or why it cannot be used (`flaw`; `value` is then None)."""
+    """A value from telemetry, or why it cannot be used (`flaw`; `value` is then None)."""
 
     value: Any
     flaw: Flaw | None = None
     media: tuple[MediaPart, ...] = ()
-    """Of a message: what it holds besides its words."""
+    """For a message: its non-text parts."""
 
 
 def decode(value: Any) -> Evidence:
-    """Decode a value that may be JSON text, JSON twice over, a Python literal or plain text.
+    """Decode a value that may be JSON text, doubly encoded JSON, a Python literal or plain text.
 
-    Text that begins like JSON and breaks off was cut by an attribute length limit: truncated.
+    Text that starts like JSON and breaks off was cut by an attribute length limit: truncated.
     """
     for _ in range(3):
         if not isinstance(value, str):
@@ -52,7 +52,7 @@ def given_values(call: Mapping[str, object]) -> list[object]:
 
 
 def _decode_leniently(raw: str, text: str) -> Evidence:
-    """Decode what only Python takes for JSON (NaN, lone surrogates), or Python literals."""
+    """Decode what only Python accepts as JSON (NaN, lone surrogates), or Python literals."""
     if not text.startswith(("{", "[")):
         return Evidence(raw)
     try:

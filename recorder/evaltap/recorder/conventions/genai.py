@@ -1,7 +1,7 @@
-"""OpenTelemetry GenAI conventions, from 1.26 to the present, on spans and in log records.
+"""OpenTelemetry GenAI conventions, 1.26 to present, on spans and in log records.
 
 Source: open-telemetry/semantic-conventions (gen-ai, to 1.41), semantic-conventions-genai (since).
-The set of operation names is open: what is not known here is classified by its attributes.
+The set of operation names is open: unknown ones are classified by their attributes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -90,7 +90,7 @@ class GenAI:
     marks = ("gen_ai.",)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a span that carries any `gen_ai.*` attribute."""
+        """Return the reading of a span with any `gen_ai.*` attribute."""
         attributes = span.attributes
         if not any(key.startswith("gen_ai.") for key in attributes):
             return None
@@ -119,7 +119,7 @@ class GenAI:
 
 
 def classify(attributes: Mapping[str, object]) -> Kind | None:
-    """Return what the span stands for, by its operation name or else by what it carries."""
+    """Return the span's kind, by operation name or else by its attributes."""
     operation = attributes.get(OPERATION)
     known = _KINDS.get(operation) if isinstance(operation, str) else None
     if known is not None:
@@ -168,15 +168,16 @@ def _read_content(reading: Reading, span: Span, logs: Sequence[LogRecord]) -> No
         _read_tool_messages(reading)
         _read_tool_function(reading, span.attributes)
     elif reading.kind in ("run", "agent"):
-        # A runner may carry tool-less operation details; they are messages, not a tool's content.
+        # A runner may have operation details without a tool; they are messages, not a tool's
+        # content.
         reading.call_id = None
 
 
 def _read_tool_function(reading: Reading, attributes: Mapping[str, object]) -> None:
-    """Take what is still missing from other names that stand beside the conventions' own.
+    """Fill missing values from attributes outside the conventions.
 
-    `code.function.*` is opentelemetry-instrumentation-google-genai's, `input.value` and `output.value`
-    are Koog's exporter's.
+    `code.function.*` comes from opentelemetry-instrumentation-google-genai, `input.value` and
+    `output.value` from Koog's exporter.
     """
     if reading.arguments is None:
         given = {

@@ -1,4 +1,4 @@
-"""Langfuse SDK spans: `langfuse.observation.*`, often beside another dialect on the same span.
+"""Langfuse SDK spans: `langfuse.observation.*`, often next to another dialect on the same span.
 
 Source: the attribute names of the Langfuse Python SDK 3 to 5.
 """
@@ -43,7 +43,7 @@ SESSION_METADATA = tuple(
 )
 USER_ID = ("user.id", "langfuse.user.id", "enduser.id")
 _CACHE_READ = ("input_cache_read", "input_cached_tokens", "cache_read_input_tokens")
-"""Usage types count apart from `input`, as each has a price of its own."""
+"""Usage types not included in `input`, as each has its own price."""
 _CACHE_WRITE = ("input_cache_creation", "cache_creation_input_tokens")
 _KINDS: dict[str, Kind] = {
     "agent": "agent",
@@ -65,7 +65,7 @@ class Langfuse:
     marks = (PREFIX, *SESSION_ID, *USER_ID)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a Langfuse span, or of any span that names a session or a user."""
+        """Return the reading of a Langfuse span, or of any span with a session or user id."""
         attributes = span.attributes
         session_id = first_text(attributes, *SESSION_ID)
         user_id = first_text(attributes, *USER_ID)
@@ -81,7 +81,7 @@ class Langfuse:
         if reading.kind == "model":
             _read_model(reading, attributes)
         elif reading.kind == "tool" or (reading.kind is None and attributes.get(TYPE) == "span"):
-            # A plain span may be a tool's: which one, only the model that asked for it knows.
+            # A plain span may be a tool's: only the model that requested it can tell.
             _read_tool(reading, span)
         elif reading.kind in ("run", "agent"):
             reading.agent_name = agent_in_name(span.name) if reading.kind == "agent" else None

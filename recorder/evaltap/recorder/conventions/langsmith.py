@@ -1,8 +1,8 @@
 """LangSmith's OpenTelemetry export: run inputs and outputs as JSON on every span.
 
-Source: the spans of langsmith's OTel exporter.  `gen_ai.prompt` and `gen_ai.completion` hold a
-run's inputs and outputs, whatever the run is.  `langsmith.trace.session_id` is LangSmith's
-*project*: it is never taken for a conversation.
+Source: the spans of langsmith's OTel exporter. `gen_ai.prompt` and `gen_ai.completion` hold the
+inputs and outputs of any run. `langsmith.trace.session_id` is LangSmith's *project*, never a
+conversation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class LangSmith:
     marks = (SPAN_KIND,)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a span that LangSmith wrote, else None."""
+        """Return the reading of a LangSmith span, else None."""
         attributes = span.attributes
         stated = attributes.get(SPAN_KIND)
         if not isinstance(stated, str):
@@ -81,7 +81,7 @@ def _messages(value: object) -> tuple[Message, ...]:
 
 
 def _generated(value: object) -> tuple[Message, ...]:
-    """Find the messages that a model run put out: LangChain generations, or a bare message."""
+    """Return a model run's output messages: LangChain generations, or a bare message."""
     if not isinstance(value, dict):
         return read_messages(value, role="assistant") if isinstance(value, list) else ()
     generations = value.get("generations")

@@ -1,6 +1,6 @@
 """LiveKit's voice agents (`lk.*`): a session span with an `agent_turn` for each turn.
 
-Source: the telemetry of livekit-agents 1.5.  What the user said is a transcript; model calls are plain
+Source: the telemetry of livekit-agents 1.5. The user message is a transcript; model calls are plain
 GenAI spans below `llm_node`, whose text is what was spoken.
 """
 
@@ -22,13 +22,13 @@ TURN: Final = "agent_turn"
 
 
 class LiveKit:
-    """Reads turns and tool calls; everything else of a session is speech."""
+    """Reads turns and tool calls; the rest of a session is speech."""
 
     name = "livekit"
     marks = ("lk.",)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a turn or of a tool call, else None."""
+        """Return the reading of a turn or tool call, else None."""
         attributes = span.attributes
         if TOOL_NAME in attributes:
             reading = Reading(self.name, kind="tool", call_id=first_text(attributes, CALL_ID))

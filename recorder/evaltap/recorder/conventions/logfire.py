@@ -1,7 +1,7 @@
-"""Logfire's spans of the OpenAI Agents SDK and of the OpenAI client.
+"""Logfire's spans of the OpenAI Agents SDK and the OpenAI client.
 
-Source: the spans of logfire 5.  Their names are message templates, so the fixed beginning of a name
-tells what a span stands for; content stands in attributes of Logfire's own, not in GenAI ones.
+Source: the spans of logfire 5. Their names are message templates, so a name's fixed prefix
+identifies the kind of span; content is in Logfire's own attributes, not in GenAI ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -77,7 +77,7 @@ def _kind(name: str) -> Kind:
 def _conversation(
     attributes: Mapping[str, object],
 ) -> tuple[tuple[Message, ...] | None, tuple[Message, ...] | None]:
-    """Return what a model was told and what it answered, from the first place that shows it."""
+    """Return a model's input and answer, from the first attribute that has them."""
     told, answered = _events(attributes.get("events"))
     asked = [decode(attributes.get(name)).value for name in ("raw_input", "input", "request_data")]
     given = [decode(attributes.get(name)).value for name in ("response", "output", "response_data")]
@@ -88,7 +88,7 @@ def _conversation(
 
 
 def _events(value: object) -> tuple[Any, Any]:
-    """Divide a list of message events: the assistant's at its end are the answer."""
+    """Split a list of message events: the trailing assistant messages are the answer."""
     messages = events_as_messages(value)
     if not isinstance(messages, list):
         return None, None
@@ -110,7 +110,7 @@ def _seen(value: object) -> Evidence | None:
 
 
 def _failure(value: object) -> Failure | None:
-    """Return the failure that the SDK reported: its message, or what its data tell of the cause."""
+    """Return the failure that the SDK reported: its message, or the cause in its data."""
     error = decode(value).value
     if not isinstance(error, Mapping):
         return None

@@ -1,6 +1,6 @@
 """Model Context Protocol spans (GenAI conventions 1.39 and later).
 
-`mcp.session.id` is the transport's session and never a conversation.  A `tools/call` inside an
+`mcp.session.id` is the transport's session, never a conversation. A `tools/call` inside an
 execute_tool span is the same call; the tree keeps the outermost.
 """
 
@@ -14,7 +14,7 @@ TOOL_CALL = "tools/call"
 
 
 class Mcp:
-    """Tells the tool calls among the MCP requests from all the others."""
+    """Distinguishes tool calls from other MCP requests."""
 
     name = "mcp"
     marks = (METHOD,)
@@ -25,7 +25,8 @@ class Mcp:
         if not isinstance(method, str):
             return None
         if method != TOOL_CALL:
-            # An outer execute_tool span may carry the attributes of its own list or read request.
+            # An enclosing execute_tool span may carry the attributes of its own list or read
+            # request.
             is_tool = span.attributes.get("gen_ai.operation.name") == "execute_tool"
             return Reading(self.name, kind="tool" if is_tool else "other")
         name = first_text(span.attributes, "gen_ai.tool.name")

@@ -1,7 +1,7 @@
-"""Pictures, recordings and files as frameworks and providers write them in messages, read into one shape.
+"""Images, audio and files in the message formats of frameworks and providers, as `MediaPart`s.
 
-Understood: OpenTelemetry's blob, uri and file parts, content of OpenAI's chat and responses, blocks of
-Anthropic, Bedrock and LangChain, parts of Google GenAI, pydantic-ai and the AI SDK.
+Supported: OpenTelemetry's blob, uri and file parts, content of OpenAI's chat and responses, blocks
+of Anthropic, Bedrock and LangChain, parts of Google GenAI, pydantic-ai and the AI SDK.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ TYPES: Final[Mapping[str, Kind | None]] = {
     "document-url": "file",
     "input_file": "file",
 }
-"""What `type` says of a part; None where the MIME type has to."""
+"""The kind by a part's `type`; None where the MIME type decides."""
 BLOCKS: Final[Mapping[str, Kind | None]] = {
     "inline_data": None,
     "inlineData": None,
@@ -43,7 +43,7 @@ BLOCKS: Final[Mapping[str, Kind | None]] = {
     "video": "video",
     "document": "file",
 }
-"""The keys of a part without a type that hold what it is."""
+"""The kind by the key that holds a part without a type."""
 _NESTED: Final = (
     *BLOCKS,
     "image_url",
@@ -74,7 +74,7 @@ _DEPTH: Final = 3
 
 
 def media_in(item: Mapping[str, object]) -> MediaPart | None:
-    """Return what a part of a message holds that is no text, None when it holds no such thing."""
+    """Return the media in a message part, or None."""
     stated = item.get("type")
     if isinstance(stated, str):
         if stated not in TYPES:
@@ -127,7 +127,7 @@ def _content(levels: list[Mapping[str, object]]) -> object:
 
 
 def _by_format(kind: Kind | None, levels: list[Mapping[str, object]]) -> str | None:
-    """Return the MIME type of a `format` (`png`), where the kind of the part completes it."""
+    """Return the MIME type for a `format` (`png`), if the part's kind completes it."""
     written = _first(levels, ("format",))
     if written is None or "/" in written:
         return written

@@ -1,8 +1,9 @@
 """GenAI message events of the conventions up to 1.36, as span events or as log records.
 
-`gen_ai.{system,user,assistant,tool}.message` and `gen_ai.choice`, one event a message; and the even
-older `gen_ai.content.prompt` / `gen_ai.content.completion`.  Strands puts them on runs and tools
-too, where a tool's arguments and result are messages; ADK 1 writes Google GenAI contents as bodies.
+`gen_ai.{system,user,assistant,tool}.message` and `gen_ai.choice`, one event per message; and the
+even older `gen_ai.content.prompt` / `gen_ai.content.completion`. Strands writes them on runs and
+tools too, with a tool's arguments and result as messages; ADK 1 writes Google GenAI contents as
+bodies.
 """
 
 import re
@@ -28,17 +29,17 @@ OLD_PROMPT = "gen_ai.content.prompt"
 OLD_COMPLETION = "gen_ai.content.completion"
 EVENT_CONTENT = "gen_ai.event.content"
 THREAD_RUN = "process_thread_run"
-"""Azure AI's agents run at the provider; one span has all that was said, in order."""
+"""Azure AI's agents run at the provider; one span has the whole conversation, in order."""
 
 
 class MessageEvents:
-    """Reads one-event-a-message content of any GenAI span."""
+    """Reads message events of any GenAI span."""
 
     name = "otel-genai-events"
     marks = (TOOL_STATUS,)
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the messages that the events of this span carry, None when there are none."""
+        """Return the messages in this span's events, or None."""
         bodies = list(_bodies(span, logs))
         if not bodies and TOOL_STATUS not in span.attributes:
             return None
@@ -68,7 +69,7 @@ def _bodies(span: Span, logs: Sequence[LogRecord]) -> Iterator[tuple[str, Mappin
 
 
 def _body(attributes: Mapping[str, object]) -> Mapping[str, object]:
-    """Return an event's attributes, or what Azure's SDKs write into one of them as JSON."""
+    """Return an event's attributes, or the JSON that Azure's SDKs write into one of them."""
     whole = decode(attributes.get(EVENT_CONTENT)).value
     return whole if isinstance(whole, dict) else attributes
 
@@ -93,7 +94,7 @@ def _input(name: str, body: Mapping[str, object]) -> Iterator[Message]:
 
 
 def _dialogue(prompt: str) -> list[dict[str, str]] | str:
-    """Return the messages of a prompt in lines of `role: words`, as OpenLIT writes it; else the prompt."""
+    """Return the messages of a prompt with lines of `role: text`, OpenLIT's format; else the prompt."""
     parts = _SPEAKER.split(prompt)
     if parts[0] or len(parts) < 3:
         return prompt

@@ -1,8 +1,8 @@
-"""Messages in any of the shapes that frameworks and providers write, read into one shape.
+"""Messages in the formats of frameworks and providers, read into one shape.
 
-Understood, by the evidence in the data and not by who wrote it: OpenTelemetry GenAI parts, OpenAI
-chat and responses items, Google GenAI contents, Anthropic and Bedrock content blocks, LangChain
-messages (flat, `data` envelope, serialised constructor) and AI SDK parts.
+Supported, recognized by the data and not by its producer: OpenTelemetry GenAI parts, OpenAI chat
+and responses items, Google GenAI contents, Anthropic and Bedrock content blocks, LangChain messages
+(flat, `data` envelope, serialized constructor) and AI SDK parts.
 """
 
 import json
@@ -14,7 +14,7 @@ from evaltap.recorder.conventions.messages import Answer, Call, Message, Part, R
 
 
 def read_messages(value: object, *, role: str = "user") -> tuple[Message, ...]:
-    """Read one message or a list of them from decoded JSON; what is not a message is left out."""
+    """Read one message or a list of them from decoded JSON; skip what is not a message."""
     if isinstance(value, str):
         return (Message(role, (said(value),)),)
     if isinstance(value, Mapping):
@@ -36,7 +36,7 @@ def read_messages(value: object, *, role: str = "user") -> tuple[Message, ...]:
 
 
 def read_request(value: object) -> tuple[Message, ...]:
-    """Read what a provider's API was asked: its messages, contents or input."""
+    """Read a request to a provider's API: its messages, contents or input."""
     if isinstance(value, Mapping):
         value = next(
             (value[key] for key in ("messages", "contents", "input") if key in value), None
@@ -45,9 +45,9 @@ def read_request(value: object) -> tuple[Message, ...]:
 
 
 def read_response(value: object) -> tuple[Message, ...]:
-    """Read what a provider's API answered: its choices, candidates, output items or content.
+    """Read a response of a provider's API: its choices, candidates, output items or content.
 
-    A streamed answer may stand in a list of its own (openai-agents).
+    A streamed response may be a list of its own (openai-agents).
     """
     if isinstance(value, list) and len(value) == 1 and _is_response(value[0]):
         value = value[0]
@@ -76,7 +76,10 @@ def decode_messages(
 
 
 def events_as_messages(value: object) -> object:
-    """Turn a list of `{event.name: gen_ai.user.message, ...}` into messages; other values pass."""
+    """Turn a list of `{event.name: gen_ai.user.message, ...}` into messages.
+
+    Other values are returned unchanged.
+    """
     items = decode(value).value if isinstance(value, str) else value
     if not isinstance(items, list) or not any(
         isinstance(item, dict) and "event.name" in item for item in items
@@ -91,7 +94,7 @@ def events_as_messages(value: object) -> object:
 
 
 _EVENT_BODIES = {"gen_ai.choice": "message", "gen_ai.unknown": "data"}
-"""Where these events hold the message; `gen_ai.unknown` is Logfire's, for items it has no text for."""
+"""The key of the message in these events; `gen_ai.unknown` is Logfire's, for items without text."""
 _ROLES = {
     "human": "user",
     "ai": "assistant",
@@ -150,7 +153,7 @@ def _spoken_parts(item: Mapping[str, object]) -> tuple[Part, ...]:
     seen = {part.call_id for part in parts if isinstance(part, Call) and part.call_id}
     extra = tuple(call for call in _calls(item) if call.call_id is None or call.call_id not in seen)
     if extra:
-        # Beside tool calls an empty text only fills the field.
+        # Next to tool calls, an empty text is only a placeholder.
         parts = tuple(part for part in parts if not isinstance(part, Text) or part.content)
     return parts + extra
 
@@ -186,7 +189,7 @@ def _calls(item: Mapping[str, object]) -> tuple[Call, ...]:
 
 
 def _asked_calls(item: Mapping[str, object]) -> object:
-    """Return a message's `tool_calls`: LangChain may show only those that the provider sent."""
+    """Return a message's `tool_calls`; LangChain may show only the provider's raw ones."""
     extra = item.get("additional_kwargs")
     return item.get("tool_calls") or (
         extra.get("tool_calls") if isinstance(extra, Mapping) else None
@@ -231,7 +234,7 @@ def _part(item: object) -> Part | None:
 
 
 def _listed(value: object) -> Sequence[object]:
-    """Return the value when it is a list, else nothing."""
+    """Return the value if it is a list, else an empty one."""
     return value if isinstance(value, list | tuple) else ()
 
 
@@ -243,7 +246,7 @@ def _text_part(item: Mapping[str, object]) -> Part | None:
 
 
 def _reasoning_part(item: Mapping[str, object]) -> Reasoning | None:
-    """Read a thought: a text of its own, or an item of the Responses API with a summary."""
+    """Read reasoning: plain text, or an item of the Responses API with a summary."""
     told = next(
         (item[key] for key in ("content", "thinking", "reasoning", "text") if item.get(key)), None
     )
@@ -264,7 +267,7 @@ def _call_part(item: Mapping[str, object]) -> Part:
 
 
 def _hosted_call(item: Mapping[str, object]) -> Part:
-    """Read a tool call that the Responses API made itself."""
+    """Read a tool call that the Responses API executed itself."""
     kind = _string(item.get("type")) or ""
     shown = {key: item[key] for key in ("queries", "action", "code") if item.get(key) is not None}
     given = _first(item, "arguments") or (Evidence(shown) if shown else None)
@@ -282,7 +285,7 @@ HOSTED_CALLS = (
     "mcp_call",
     "web_search_call",
 )
-"""Items of an answer of OpenAI's Responses API: tools that run at the provider."""
+"""Output items of OpenAI's Responses API: tools that run at the provider."""
 
 
 def _answer_part(item: Mapping[str, object]) -> Part:

@@ -1,6 +1,6 @@
-"""Chat messages in one shape, whoever wrote them, and what is asked of a conversation.
+"""Chat messages in one shape, whatever their source, and queries on a conversation.
 
-`None` as text means that the part was there and its content was withheld.
+`None` as text means that the part existed and its content was withheld.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from evaltap.recorder.media import MediaPart
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Something said."""
+    """A text part."""
 
     content: str | None
     flaw: Flaw | None = None
@@ -20,18 +20,18 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call that a model asked for."""
+    """A tool call requested by a model."""
 
     call_id: str | None
     name: str | None
     arguments: Evidence | None
     hosted: bool = False
-    """Run by the provider within its answer: the model goes on speaking behind it."""
+    """Run by the provider within its answer: the model continues after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of a tool call, given back to a model."""
+    """The result of a tool call, sent to a model."""
 
     call_id: str | None
     name: str | None
@@ -41,7 +41,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """What a model thought before it spoke."""
+    """A model's reasoning."""
 
     content: str
 
@@ -58,28 +58,28 @@ class Message:
 
     @property
     def calls(self) -> list[Call]:
-        """The tool calls that this message asks for."""
+        """The tool calls that this message requests."""
         return [part for part in self.parts if isinstance(part, Call)]
 
     @property
     def answers(self) -> list[Answer]:
-        """The tool results that this message carries."""
+        """The tool results in this message."""
         return [part for part in self.parts if isinstance(part, Answer)]
 
     @property
     def reasoning(self) -> str:
-        """What the model thought before it said this."""
+        """The model's reasoning before this message."""
         thoughts = (part.content for part in self.parts if isinstance(part, Reasoning))
         return "\n".join(thoughts)
 
     @property
     def media(self) -> tuple[MediaPart, ...]:
-        """Its pictures, recordings and files."""
+        """Its images, audio and files."""
         return tuple(part for part in self.parts if isinstance(part, MediaPart))
 
     @property
     def text(self) -> Evidence | None:
-        """Its words: None when it has no text part at all, empty when it has media alone."""
+        """Its text: None without any text part, empty with media alone."""
         parts = [part for part in self.parts if isinstance(part, Text)]
         media = self.media
         if not parts:
@@ -92,12 +92,12 @@ class Message:
 
 
 def said(value: str) -> Text:
-    """Return words as a part, unless they only say that the words are withheld."""
+    """Return a text part, withheld if the text is a placeholder for hidden content."""
     return Text(None, "redacted") if value in WITHHELD else Text(value)
 
 
 def last_user_text(messages: Iterable[Message]) -> Evidence | None:
-    """Return the words of the last user message that is not a tool result."""
+    """Return the text of the last user message that is not a tool result."""
     for message in reversed(list(messages)):
         if message.role == "user" and message.text is not None:
             return message.text
@@ -105,13 +105,13 @@ def last_user_text(messages: Iterable[Message]) -> Evidence | None:
 
 
 def context_of(messages: Iterable[Message]) -> list[Evidence]:
-    """Return what system messages tell a model."""
+    """Return the texts of the system messages."""
     found = (message.text for message in messages if message.role in ("system", "developer"))
     return [text for text in found if text is not None]
 
 
 def closing_text(messages: Sequence[Message]) -> Evidence | None:
-    """Return the assistant's words after the last tool call or tool result, if there are any."""
+    """Return the assistant's text after the last tool call or tool result, if any."""
     for message in reversed(messages):
         if message.calls or message.answers or message.role in ("user", "tool"):
             return None
@@ -121,7 +121,7 @@ def closing_text(messages: Sequence[Message]) -> Evidence | None:
 
 
 def since_user(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages after the last thing the user said: this turn's, so far."""
+    """Return the messages after the last user message: this turn's, so far."""
     for index in range(len(messages) - 1, -1, -1):
         if messages[index].role == "user" and messages[index].text is not None:
             return messages[index + 1 :]
@@ -129,7 +129,7 @@ def since_user(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def without_fragments(messages: Sequence[Message]) -> Sequence[Message]:
-    """Leave out the pieces of a streamed answer when the whole answer follows them (ADK)."""
+    """Drop the fragments of a streamed answer when the whole answer follows them (ADK)."""
     if len(messages) < 2 or messages[-1].text is None:
         return messages
     pieces = [m.text.value for m in messages[:-1] if m.text is not None and not m.calls]

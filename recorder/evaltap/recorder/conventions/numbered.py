@@ -6,7 +6,7 @@ from evaltap.schemas.data import JsonObject
 
 
 class Numbered:
-    """One entry of a flattened list: its attributes by the name that follows its number."""
+    """One entry of a flattened list: its attributes by the name after its number."""
 
     __slots__ = ("_fields",)
 
@@ -17,11 +17,11 @@ class Numbered:
         return bool(self._fields)
 
     def value(self, name: str) -> object:
-        """Return the value of a field, None when it is absent."""
+        """Return the value of a field, or None."""
         return self._fields.get(name)
 
     def text(self, name: str) -> str | None:
-        """Return a field that is text with something in it, else None."""
+        """Return a field if it is non-empty text, else None."""
         value = self._fields.get(name)
         return value if isinstance(value, str) and value else None
 
@@ -37,7 +37,7 @@ class Numbered:
         )
 
     def items(self, name: str) -> list["Numbered"]:
-        """Return the entries of the list below `name.`, ordered by their numbers."""
+        """Return the entries of the list below `name.`, ordered by number."""
         return gather(self._fields, name)
 
 

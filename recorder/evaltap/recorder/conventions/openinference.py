@@ -1,8 +1,8 @@
-"""OpenInference spans (Arize): `openinference.span.kind` and what goes with it.
+"""OpenInference spans (Arize): `openinference.span.kind` and related attributes.
 
 Source: the OpenInference specification and the spans of its openai-agents, LangChain and ADK
-instrumentations.  Lists are flattened into numbered attributes whose numbers may start at 1 and
-have gaps, so they are ordered by number.
+instrumentations. Lists are flattened into numbered attributes whose numbers may start at 1 and have
+gaps, so they are ordered by number.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ _KINDS: dict[str, Kind] = {"AGENT": "agent", "CHAIN": "run", "LLM": "model", "TO
 
 
 class OpenInference:
-    """Reads spans that say their OpenInference kind."""
+    """Reads spans with an OpenInference kind."""
 
     name = "openinference"
     marks = (SPAN_KIND,)
@@ -64,7 +64,7 @@ class OpenInference:
             return None
         kind: Kind = _KINDS.get(stated.upper(), "other")
         if kind == "model" and span.scope.endswith("haystack") and not _has_messages(attributes):
-            kind = "other"  # it takes every component that it does not know for a model
+            kind = "other"  # it labels unknown components as models
         metadata = decode(attributes.get(METADATA)).value
         reading = Reading(
             self.name,
@@ -102,10 +102,10 @@ def _named_agent(metadata: object) -> str | None:
 
 
 def _read_overwritten(reading: Reading, attributes: Mapping[str, object]) -> None:
-    """Read ADK's own agent span, over which every model call below it has written its messages.
+    """Read ADK's own agent span, which every model call below it has overwritten with its messages.
 
-    In the numbered attributes the last call's messages are mixed with what earlier ones left; the
-    last request and the last response are whole.
+    The numbered attributes mix the last call's messages with leftovers of earlier ones; the last
+    request and the last response are complete.
     """
     reading.kind = "agent"
     reading.overwritten = True
@@ -125,7 +125,7 @@ def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
     reading.cost_usd = number(attributes.get("llm.cost.total"))
     reading.input = _messages(attributes, "llm.input_messages")
     reading.output = _messages(attributes, "llm.output_messages")
-    # Some instrumentations leave the messages out and write only what went over the wire.
+    # Some instrumentations write only the raw request and response, not the messages.
     if reading.input is None:
         entered = decode(attributes.get(INPUT_VALUE))
         reading.input = read_request(entered.value) or None
@@ -194,7 +194,7 @@ def _media(content: Numbered) -> Iterator[MediaPart]:
 
 def _call(call: Numbered) -> Call:
     arguments = call.value("function.arguments")
-    # A call without arguments is written without the attribute; it was seen all the same.
+    # A call without arguments has no arguments attribute; it was seen nevertheless.
     seen = decode(arguments) if arguments is not None else Evidence({})
     return Call(call.text("id"), call.text("function.name"), seen)
 
@@ -211,7 +211,7 @@ def _read_tool(reading: Reading, span: Span) -> None:
     if INPUT_VALUE in attributes:
         reading.arguments = take_arguments(decode(attributes[INPUT_VALUE]))
     elif span.scope == ADK_SCOPE or span.scope.endswith("google_adk"):
-        # The specification puts the schema into tool.parameters; this instrumentation, arguments.
+        # By the specification tool.parameters is the schema; this instrumentation writes arguments.
         parameters = attributes.get("tool.parameters")
         reading.arguments = decode(parameters) if parameters is not None else None
     if OUTPUT_VALUE in attributes:
@@ -239,7 +239,7 @@ def _read_run(reading: Reading, attributes: Mapping[str, object]) -> None:
 def _read_run_output(reading: Reading, attributes: Mapping[str, object]) -> None:
     left = decode(attributes.get(OUTPUT_VALUE))
     value = left.value
-    # An agent that says that its output is plain text states its answer; a chain's may be anything.
+    # An agent that declares its output as plain text states its answer; a chain's may be anything.
     is_answer = reading.kind == "agent" and attributes.get(OUTPUT_MIME_TYPE) == "text/plain"
     if isinstance(value, dict) and isinstance(value.get("messages"), list):
         reading.output = read_messages(value["messages"]) or None

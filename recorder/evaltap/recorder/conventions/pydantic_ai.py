@@ -1,7 +1,7 @@
 """pydantic-ai and logfire spans, instrumentation versions 1 to 6.
 
-Source: the attributes that pydantic-ai writes beside the GenAI ones.  The run span holds the whole
-conversation; `pydantic_ai.new_message_index` (absent: 0) tells where this turn begins.
+Source: the attributes that pydantic-ai writes in addition to the GenAI ones. The run span holds the
+whole conversation; `pydantic_ai.new_message_index` (default 0) marks where this turn starts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ OUTPUT_TOOL = "final_result"
 
 
 class PydanticAI:
-    """Reads runs, model calls and tools of pydantic-ai, whoever exports them."""
+    """Reads runs, model calls and tools of pydantic-ai, whatever the exporter."""
 
     name = "pydantic-ai"
     marks = (SPAN_TYPE, *ALL_MESSAGES)
@@ -106,7 +106,7 @@ def _read_tool(reading: Reading, span: Span) -> None:
     exception = next((event for event in span.events if event.name == "exception"), None)
     kind = str(exception.attributes.get("exception.type", "")) if exception else ""
     if attributes.get(RETRY_CAUSE) == "model_retry" or kind.endswith("ToolRetryError"):
-        # The framework wraps the tool's ModelRetry in an exception of its own.
+        # The framework wraps the tool's ModelRetry in its own exception.
         reading.failure = Failure(type="ModelRetry")
 
 

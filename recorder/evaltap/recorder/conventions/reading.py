@@ -1,10 +1,9 @@
-"""What one convention can tell about one span, and how several conventions' answers are merged.
+"""One convention's reading of one span, and how several readings are merged.
 
-A dialect is an object with a `name`, the `marks` of its spans and a `read` method.  It looks at one
-span (and the log records written inside of it) and returns a `Reading`, or None when it finds no
-evidence of its own.  A span may speak several dialects at once; each *field* is taken from the first
-dialect that knows it, so a dialect leaves what it does not see as None and never repeats another's
-guess.
+A dialect is an object with a `name`, the `marks` of its spans and a `read` method. It inspects one
+span (and the log records written inside it) and returns a `Reading`, or None when it finds no
+evidence of its own. A span may use several dialects at once; each *field* comes from the first
+dialect that knows it, so a dialect leaves unknown fields as None and never repeats another's guess.
 """
 
 import re
@@ -18,15 +17,15 @@ from evaltap.recorder.observation import Failure
 from evaltap.recorder.telemetry.spans import STATUS_ERROR, LogRecord, Span
 
 Kind = Literal["run", "agent", "model", "tool", "handoff", "other", "dropped"]
-"""What a span stands for.
+"""What a span represents.
 
 run      a runner or workflow: may be the root of a turn, is not an agent
 agent    one agent's work: may be the root of a turn
 model    one call of a language model
 tool     one execution of a tool
 handoff  control passes to another agent; not a tool call
-other    known, and none of the above (embedding, retrieval, set-up)
-dropped  an artefact of the instrumentation; as if it had not been written
+other    recognized, but none of the above (embedding, retrieval, setup)
+dropped  an artifact of the instrumentation, to be ignored
 """
 
 
@@ -41,21 +40,21 @@ class Reading:
     session_id: str | None = None
     user_id: str | None = None
     invocation_id: str | None = None
-    """The framework's own id of the run, where it has one."""
+    """The framework's own id of the run, if it has one."""
     input: tuple[Message, ...] | None = None
-    """What went in: the conversation so far for a model, the new messages for a run."""
+    """The input: the conversation so far for a model, the new messages for a run."""
     output: tuple[Message, ...] | None = None
-    """What came out: one message of a model; for a run possibly everything it said and did."""
+    """The output: one message of a model; for a run possibly all of its messages."""
     context: tuple[Message, ...] | None = None
-    """What a model is told besides the conversation, where it is not among the messages."""
+    """A model's instructions, when they are not among the messages."""
     user: Evidence | None = None
-    """A run's user message, where the convention states it."""
+    """A run's user message, if the convention states it."""
     final: Evidence | None = None
-    """A run's final answer, where the convention states it."""
+    """A run's final answer, if the convention states it."""
     user_fallback: Evidence | None = None
-    """Text that went into the run; believed only when nothing better is seen."""
+    """Text that went into the run; used only when nothing better is seen."""
     final_fallback: Evidence | None = None
-    """Text that came out of the run; believed only when no model's words are seen."""
+    """Text that came out of the run; used only when no model text is seen."""
     model: str | None = None
     response_id: str | None = None
     input_tokens: int | None = None
@@ -69,16 +68,16 @@ class Reading:
     arguments: Evidence | None = None
     result: Evidence | None = None
     failure: Failure | None = None
-    """A failure that the convention states in attributes of its own."""
+    """A failure that the convention states in its own attributes."""
     output_tools: frozenset[str] | None = None
-    """Names of tools that only deliver the final answer and are no tool calls."""
+    """Names of tools that only deliver the final answer and are not tool calls."""
     flattens_agents: bool | None = None
     """True when sub-agents' spans are siblings of the tool span that ran them."""
     overwritten: bool | None = None
-    """True for an agent's span over which its model calls were written: `input` and `output` are
-    those of its last call."""
+    """True for an agent span overwritten by its model calls: `input` and `output` are those of the
+    last call."""
     repair: "Callable[[Reading], None] | None" = None
-    """Sets right what the framework writes wrongly, after all dialects were heard."""
+    """Repairs what the framework writes incorrectly, after all dialects were read."""
     flaws: dict[str, Flaw] = field(default_factory=dict)
     """Why `input` or `output` could not be used: truncated or redacted."""
 
@@ -86,35 +85,35 @@ class Reading:
 class Dialect(Protocol):
     """Reads the attributes of one family of conventions.
 
-    `read` is called once for each span, from the recorder's thread or the reader of a file, with
-    the log records of that span in time order.  It must be pure; it must not raise on any attribute
-    value, since values come from other people's processes.
+    `read` is called once per span, from the recorder's thread or a file reader, with the log
+    records of that span in time order. It must be pure, and must not raise on any attribute value,
+    since values come from other processes.
     """
 
     name: str
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Beginnings of attribute names.
+        """Prefixes of attribute names.
 
-        Of a span that has no such attribute, no event, no log record and no telling name
-        (`conventions.is_known_by_name`) the dialect knows nothing, and it is not asked.
+        The dialect is not called for a span without such an attribute, an event, a log record or a
+        recognizable name (`conventions.is_known_by_name`).
         """
         ...
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return what this convention says about the span, or None when it says nothing."""
+        """Return this convention's reading of the span, or None."""
         ...
 
 
 EMPTY_IDS = frozenset({"", "null", "none", "undefined", "nil", "nan", "n/a", "{}", "[]"})
-"""What instrumentations write for an id that is not there: `str(None)`, the JSON `null`."""
+"""Placeholders that instrumentations write for a missing id: `str(None)`, the JSON `null`."""
 
 
 def drop_empty_ids(reading: Reading) -> None:
-    """Forget a session or user id that only spells out that there is none.
+    """Drop a session or user id that is a placeholder for none.
 
-    Taken at its word, it would make one session of everybody's runs.
+    Taken literally, it would put everybody's runs into one session.
     """
     for name in ("session_id", "user_id"):
         given = getattr(reading, name)
@@ -134,7 +133,7 @@ def merge(readings: Iterable[Reading]) -> Reading | None:
 
 
 def absorb(target: Reading, source: Reading) -> None:
-    """Fill the fields of `target` that are unknown from `source`."""
+    """Fill the unknown fields of `target` from `source`."""
     for name in _MERGED:
         if getattr(target, name) is None:
             setattr(target, name, getattr(source, name))
@@ -148,8 +147,8 @@ _MERGED = [item.name for item in fields(Reading) if item.name not in ("conventio
 def failure_of(span: Span, stated: Failure | None = None) -> Failure | None:
     """Return the span's failure, or None when it did not fail.
 
-    Evidence is any of: what the convention stated, an error status, `error.type`, an exception
-    event.  The exception event is the most exact about type and message.
+    Evidence is any of: the convention's statement, an error status, `error.type`, an exception
+    event. The exception event is the most precise about type and message.
     """
     attributes = span.attributes
     event = next((event for event in reversed(span.events) if event.name == "exception"), None)
@@ -168,7 +167,7 @@ def failure_of(span: Span, stated: Failure | None = None) -> Failure | None:
 
 
 def failure_of_answer(answer: Answer) -> Failure:
-    """Return the failure that a tool's answer to the model reports in its status."""
+    """Return the failure that a tool result for the model reports in its status."""
     words = answer.result.value if answer.result is not None else None
     return Failure(message=words if isinstance(words, str) else None)
 
@@ -181,7 +180,7 @@ _PREFIXED = re.compile(
 
 
 def _split(kind: str | None, message: str | None) -> tuple[str | None, str | None]:
-    """Take a type out of a message such as `ValueError('no')` or `ValueError: no`."""
+    """Parse the type from a message such as `ValueError('no')` or `ValueError: no`."""
     if message is None:
         return kind, None
     if kind not in (None, "Exception", "Error"):
@@ -199,7 +198,7 @@ _OPERATION = re.compile(r"^(?:[A-Za-z_]\w*\.[\w-]+|invoke_agent|agent_run|agent|
 
 
 def agent_in_name(span_name: str) -> str | None:
-    """Return the agent that a span is named after; None for an operation, such as `CodeAgent.run`."""
+    """Return the agent a span is named after; None for an operation, such as `CodeAgent.run`."""
     name = span_name.removeprefix("invoke_agent ").removeprefix("process_thread_run ")
     name = name.removesuffix("._execute_core").strip()
     decorated = _DECORATED.match(name)
@@ -209,12 +208,12 @@ def agent_in_name(span_name: str) -> str | None:
 
 
 def text(value: object) -> str | None:
-    """Return the value when it is text with something in it, else None."""
+    """Return the value if it is non-empty text, else None."""
     return _text(value)
 
 
 def whole(value: Any) -> int | None:
-    """Return the value as a whole number, or None when it is not one."""
+    """Return the value as an integer, or None."""
     if isinstance(value, bool) or value is None:
         return None
     try:
@@ -224,7 +223,7 @@ def whole(value: Any) -> int | None:
 
 
 def number(value: Any) -> float | None:
-    """Return the value as a number, or None when it is not one."""
+    """Return the value as a number, or None."""
     if isinstance(value, bool) or value is None:
         return None
     try:
@@ -234,7 +233,7 @@ def number(value: Any) -> float | None:
 
 
 def first_text(attributes: Mapping[str, object], *names: str) -> str | None:
-    """Return the first attribute of `names` that is text with something in it."""
+    """Return the first attribute of `names` that is non-empty text."""
     for name in names:
         value = attributes.get(name)
         if value and isinstance(value, str):
@@ -243,7 +242,7 @@ def first_text(attributes: Mapping[str, object], *names: str) -> str | None:
 
 
 def first_whole(attributes: Mapping[str, object], *names: str) -> int | None:
-    """Return the first attribute of `names` that is a whole number."""
+    """Return the first attribute of `names` that is an integer."""
     for name in names:
         value = attributes.get(name)
         if value is not None and (found := whole(value)) is not None:

@@ -1,7 +1,7 @@
-"""Spring AI's observations (`spring.ai.*`), beside the `gen_ai.*` attributes of its models.
+"""Spring AI's observations (`spring.ai.*`), next to the `gen_ai.*` attributes of its models.
 
-Source: the observability reference of Spring AI 1.x.  Every span but a model's has the operation
-`framework`; `spring.ai.kind` tells them apart.  Content is written only where a user asks for it.
+Source: the observability reference of Spring AI 1.x. Every span except a model's has the operation
+`framework`; `spring.ai.kind` distinguishes them. Content is opt-in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ _KINDS: Final[Mapping[str, Kind]] = {"chat_client": "run", "advisor": "other", "
 
 
 class SpringAI:
-    """Tells the tool calls and chat clients among the spans of Spring AI."""
+    """Identifies tool calls and chat clients among Spring AI's spans."""
 
     name = "spring-ai"
     marks = ("spring.ai.",)

@@ -1,4 +1,4 @@
-"""What a tool put out, taken out of the envelope that its framework put around it."""
+"""A tool's output, unwrapped from its framework's envelope."""
 
 from typing import Final
 
@@ -11,11 +11,11 @@ _COMMAND: Final = {"graph", "update", "resume", "goto"}
 
 
 def take_output(reading: Reading, output: Evidence) -> None:
-    """Fill in result, call id and failure of a tool from what it put out.
+    """Set a tool's result, call id and failure from its output.
 
-    Known envelopes: `{"output": x}`, LangChain's ToolMessage in its three forms, also within a LangGraph
-    command, and Google ADK's function response (`id`, `name`, `response`).  Anything else is the
-    result itself.
+    Known envelopes: `{"output": x}`, LangChain's ToolMessage in its three forms, also within a
+    LangGraph command, and Google ADK's function response (`id`, `name`, `response`). Anything else
+    is the result itself.
     """
     value = output.value
     if isinstance(value, dict) and set(value) <= {"output", "outputs", "kwargs"} and value:
@@ -52,7 +52,7 @@ def _call_id(message: JsonObject) -> object:
 
 
 def _is_tool_message(value: JsonObject) -> bool:
-    """Tell LangChain's ToolMessage from an object that a tool returned."""
+    """Distinguish LangChain's ToolMessage from an object that a tool returned."""
     inner = value.get("data") if isinstance(value.get("data"), dict) else value
     inner = value.get("kwargs") if value.get("lc") else inner
     return isinstance(inner, dict) and "tool_call_id" in inner and "content" in inner

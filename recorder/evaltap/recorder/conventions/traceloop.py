@@ -1,6 +1,6 @@
-"""OpenLLMetry (Traceloop) spans: indexed prompts (up to 0.4x), entity values, own span kinds.
+"""OpenLLMetry (Traceloop) spans: indexed prompts (up to 0.4x), entity values, its own span kinds.
 
-Source: openllmetry's LangChain, OpenAI and openai-agents instrumentations.  From 0.6x on its model
+Source: openllmetry's LangChain, OpenAI and openai-agents instrumentations. From 0.6x on its model
 spans carry the GenAI attributes, which the GenAI dialect reads.
 """
 
@@ -54,7 +54,7 @@ class Traceloop:
     marks = ("traceloop.", REQUEST_TYPE, f"{PROMPT}.", f"{COMPLETION}.")
 
     def read(self, span: Span, logs: Sequence[LogRecord]) -> Reading | None:
-        """Return the reading of a span of OpenLLMetry, else None."""
+        """Return the reading of an OpenLLMetry span, else None."""
         attributes = span.attributes
         prompts = gather(attributes, PROMPT)
         completions = gather(attributes, COMPLETION)
@@ -106,7 +106,7 @@ def _messages(entries: Sequence[Numbered]) -> tuple[Message, ...] | None:
 
 
 def _is_unread(entry: Numbered) -> bool:
-    """Tell the completions that the instrumentation could not read (tool calls, up to 0.4x)."""
+    """Return whether the instrumentation could not read this completion (tool calls, up to 0.4x)."""
     empty = entry.value("content") in (None, "", '""')
     return entry.text("role") == "unknown" and empty and not entry.items("tool_calls")
 
@@ -154,7 +154,7 @@ def _content(content: str, role: str) -> Sequence[Part]:
         blocks = decode(content).value
         if isinstance(blocks, list):
             if all(isinstance(one, dict) and "function" in one for one in blocks):
-                # Koog writes the calls where the words would be.
+                # Koog writes the calls in place of the text.
                 return read_messages([{"role": role, "tool_calls": blocks}])[0].parts
             inner = read_messages([{"role": role, "content": blocks}])
             if inner and inner[0].parts:
@@ -178,7 +178,7 @@ def _read_tool(reading: Reading, attributes: Mapping[str, object]) -> None:
 
 
 def _tool_arguments(entered: Evidence) -> Evidence:
-    """Take arguments out of LangChain's `inputs`/`input_str`, the decorators' `args`/`kwargs`."""
+    """Unwrap arguments from LangChain's `inputs`/`input_str`, the decorators' `args`/`kwargs`."""
     value = entered.value
     if not isinstance(value, dict):
         return entered
@@ -216,7 +216,7 @@ def _read_run(reading: Reading, span: Span) -> None:
 
 
 def _only_text(value: object) -> Evidence | None:
-    """Return a run's input or output when it is one text and nothing else."""
+    """Return a run's input or output if it is a single text."""
     if isinstance(value, str) and value:
         return Evidence(value)
     if isinstance(value, dict):

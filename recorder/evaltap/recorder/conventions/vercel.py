@@ -115,7 +115,7 @@ def _read_model(reading: Reading, attributes: Mapping[str, object]) -> None:
 
 
 def _said(attributes: Mapping[str, object]) -> Evidence | None:
-    """Return a response's text, or its object as text; an empty text beside tools says nothing."""
+    """Return a response's text, or its object as text; an empty text next to tools does not count."""
     words = first_text(attributes, *TEXT) or first_text(attributes, *OBJECT)
     return Evidence(words) if words is not None else None
 

@@ -1,4 +1,4 @@
-"""From the assembler's case to the record: sample, withhold, redact, cut, encode."""
+"""From the assembler's case to the record: sample, withhold, redact, truncate, encode."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,13 +14,13 @@ from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import Reason, RecordError, WireRecord, encode_case
 
 _SHRINKING = (16_384, 4_096, 1_024, 256)
-"""Bytes for each field, tried in turn when a case as a whole is too large."""
+"""Field limits in bytes, tried in turn when a case as a whole is too large."""
 
 
 class CaseProcessor:
-    """Turns cases into records; the order is fixed, so that nothing private is ever written.
+    """Turns cases into records; the order of steps is fixed, so nothing private is ever written.
 
-    `redactor` is asked for once, at the first case, since making one may read a key from disk.
+    `redactor` is called once, for the first case, because creating one may read a key from disk.
     """
 
     def __init__(self, config: RecorderConfig, redactor: Callable[[], Redactor | None]) -> None:
@@ -32,7 +32,7 @@ class CaseProcessor:
         self._stated = _stated(config)
 
     def process(self, case: CaseData) -> CaseData:
-        """Return the case as it may be written; raises DropCaseError.  The argument is not changed."""
+        """Return the case ready to write; raises DropCaseError. Does not modify the argument."""
         processed = self.described(case)
         if not self._sampler.is_idle:
             decision = self._sampler.decide(processed)
@@ -46,7 +46,7 @@ class CaseProcessor:
         return self.private(processed)
 
     def private(self, case: CaseData) -> CaseData:
-        """Return the case without what must not be written; raises DropCaseError."""
+        """Return the case without anything that must not be written; raises DropCaseError."""
         if not self._config.capture_content:
             case = withhold_content(case)
         redactor = self._redactor_of()
@@ -55,7 +55,7 @@ class CaseProcessor:
         try:
             redacted = redactor(case)
         except Exception as error:
-            # Closed on failure: what could not be redacted is not written.
+            # Fail closed: never write what could not be redacted.
             raise DropCaseError("redaction_failed", error) from error
         if redacted is None:
             raise DropCaseError("redactor")
@@ -68,10 +68,10 @@ class CaseProcessor:
         return self._redactor
 
     def process_feedback(self, feedback: Feedback) -> Feedback:
-        """Return the feedback as it may be written; raises DropCaseError.
+        """Return the feedback ready to write; raises DropCaseError.
 
-        The comment is treated as what a user says, the correction as an answer, and who gave it as
-        the user, each by its policy; ids as those of its turn, so that both still join.
+        The comment follows the policy for user content, the correction that for answers, and
+        `given_by` that for users. Ids are treated like those of the turn, so that both still join.
         """
         if feedback.positive is False:
             self._sampler.note_negative(feedback.eval_id)
@@ -122,10 +122,10 @@ class CaseProcessor:
         )
 
     def process_unreadable(self, record: WireRecord, detail: str) -> tuple[WireRecord, str]:
-        """Return a message that nobody can read, and why, as both may be kept.
+        """Return an unreadable message and the reason, both safe to keep.
 
-        Its text is redacted as content; where it is no text, or content is not to be kept as it is, a
-        note of its length and digest takes its place: enough to find it where it came from.
+        Text is redacted as content. Binary data, and content that may not be kept verbatim, is
+        replaced by its length and digest: enough to find it at its source.
         """
         if self._redactor_of() is None and self._config.capture_content:
             return record, detail
@@ -146,7 +146,7 @@ class CaseProcessor:
         return str(redacted["content"]).encode()
 
     def encode(self, case: CaseData, *, producer_id: str, seq: int, time: datetime) -> WireRecord:
-        """Return the record of a processed case, shortened where it must be; raises DropCaseError."""
+        """Return the record of a processed case, truncated if necessary; raises DropCaseError."""
         for limit in (0, *_SHRINKING):
             candidate = shortened_case(case, limit) if limit else case
             try:
@@ -165,7 +165,7 @@ class CaseProcessor:
         raise DropCaseError("too_large")
 
     def described(self, case: CaseData) -> CaseData:
-        """Add what the configuration knows: application, service, and the version that is recorded."""
+        """Add what the configuration specifies: application, service, and recorded version."""
         config = self._config
         session = dict(case.get("sessionInput") or {})
         source = dict(case.get("source") or {})
@@ -181,7 +181,7 @@ class CaseProcessor:
 
 
 def _stated(config: RecorderConfig) -> JsonObject:
-    """Return what the settings say of every turn, whatever its source says."""
+    """Return the `source` fields that the settings override in every turn."""
     tags = [tag for part in config.tags.split(",") if (tag := part.strip())]
     stated = {
         "agentName": config.agent_name,
@@ -199,7 +199,7 @@ def _words(turn: JsonObject, field: str) -> str:
 
 
 def shortened_case(case: CaseData, limit: int) -> CaseData:
-    """Return the case with each field of its turn cut to about `limit` bytes and marked so."""
+    """Return the case with each field of its turn cut to about `limit` bytes and marked as truncated."""
     turns = [_shortened_turn(turn, limit) for turn in case["actualConversation"]]
     return {**case, "actualConversation": turns}
 
@@ -229,7 +229,7 @@ def _shortened_tool(tool: JsonObject, limit: int) -> JsonObject:
 
 
 def _marked(whole: JsonObject, shorter: JsonObject) -> JsonObject:
-    """Return an object with these fields, those that differ marked as truncated."""
+    """Return the shortened object with the changed fields marked as truncated."""
     cut_fields = {name: "truncated" for name, value in shorter.items() if value != whole[name]}
     if not cut_fields:
         return dict(whole)

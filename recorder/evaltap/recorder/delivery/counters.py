@@ -1,4 +1,4 @@
-"""Where every turn went: the counters behind `recorded = delivered + spooled + dropped`."""
+"""Counts of where every turn went: `recorded = delivered + spooled + dropped`."""
 
 import threading
 from collections import Counter, deque
@@ -13,41 +13,41 @@ LOSSES = (
     "switched_off",
     "too_large",
 )
-"""Reasons for which a turn is dropped that nobody asked for."""
+"""Drop reasons that count as losses: nobody asked for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """A moment of the recorder; `recorded == delivered + spooled + sum(dropped.values())`.
+    """A snapshot of the recorder; `recorded == delivered + spooled + sum(dropped.values())`.
 
-    Counted are turns, each revision of one by itself.  `waiting` are turns that are not decided
-    yet; they enter `recorded` together with where they went.
+    The unit is turns; each revision counts separately. `waiting` turns are undecided and enter
+    `recorded` only with their outcome.
     """
 
     recorded: int = 0
     delivered: int = 0
-    """On the log for good: the local log, or acknowledged by the broker behind it."""
+    """Durable on the log: in the local log, or acknowledged by the broker behind the spool."""
     spooled: int = 0
-    """Safe in the local log, not yet acknowledged by the broker behind it."""
+    """Durable in the spool, not yet acknowledged by the broker."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """By reason: sampled_out, queue_full, log_unavailable, too_large, redaction_failed, ..."""
     waiting: int = 0
-    """Finished turns that the log has not taken yet, or whose session is not decided."""
+    """Finished turns that are not on the log yet, or whose session is undecided."""
     queued_events: int = 0
     open_turns: int = 0
     lost_items: int = 0
-    """Spans that did not fit into the queue.  Each of their traces is counted as a turn that was
-    dropped as queue_full, since nothing is left that shows whether it was one."""
+    """Spans that did not fit into the queue. Each affected trace counts as one turn dropped as
+    queue_full, since nothing is left that shows whether it was one."""
     feedback: int = 0
-    """Feedback that the log has taken; it is no turn and has its own count."""
+    """Feedback on the log; not a turn, so counted separately."""
     lost_feedback: int = 0
-    """Feedback that found no room, or could not be redacted or written."""
+    """Feedback that did not fit into the queue, or could not be redacted or written."""
     faults: int = 0
-    """Errors inside the recorder; none of them reached the agent."""
+    """Errors inside the recorder; none reached the agent."""
 
 
 class LiveCounters:
-    """Keeps the counts; the background thread writes, any thread reads or refuses turns."""
+    """The live counts; the background thread writes, any thread reads or refuses turns."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,17 +62,17 @@ class LiveCounters:
 
     @property
     def lost_turns(self) -> int:
-        """How many turns were dropped that should have been written."""
+        """How many turns were lost: dropped for a reason in `LOSSES`."""
         drops = self.drops()
         return sum(drops.get(reason, 0) for reason in LOSSES)
 
     def settle(self, turns: int) -> None:
-        """Count turns as dropped that a hanging log may or may not take later; nothing counts after it."""
+        """Count turns as dropped although a hanging log may still take them; later counts are ignored."""
         self.dropped("close_timeout", turns)
         self._settled = True
 
     def taken(self, turns: int) -> None:
-        """Count turns that the log has taken."""
+        """Count turns that were written to the log."""
         with self._lock:
             if self._settled:
                 return
@@ -80,7 +80,7 @@ class LiveCounters:
             self._taken += turns
 
     def dropped(self, reason: str, turns: int = 1) -> None:
-        """Count turns that were dropped."""
+        """Count dropped turns."""
         with self._lock:
             if self._settled:
                 return
@@ -88,35 +88,35 @@ class LiveCounters:
             self._dropped[reason] += turns
 
     def refuse(self, reason: str) -> None:
-        """Count a turn that was not even begun; for the agent's threads, never waits."""
+        """Count a turn that was refused at its start; never blocks, for the agent's threads."""
         self._refused.append(reason)
         self._fold_if_many(self._refused)
 
     def feedback_taken(self, count: int) -> None:
-        """Count feedback that the log has taken."""
+        """Count feedback that was written to the log."""
         with self._lock:
             self.feedback += count
 
     def feedback_lost(self, count: int = 1) -> None:
-        """Count feedback that is nowhere; for the agent's threads too, never waits."""
+        """Count lost feedback; never blocks, also for the agent's threads."""
         self._losing_feedback.append(count)
         self._fold_if_many(self._losing_feedback)
 
     @property
     def lost_feedback(self) -> int:
-        """How much feedback was lost."""
+        """How many feedback records were lost."""
         with self._lock:
             self._fold()
             return self._lost_feedback
 
     def drops(self) -> dict[str, int]:
-        """Return the drops by reason."""
+        """Return the dropped turns by reason."""
         with self._lock:
             self._fold()
             return dict(self._dropped)
 
     def snapshot(self, backlog: int) -> tuple[int, int, int, dict[str, int]]:
-        """Return recorded, delivered, spooled and dropped; `backlog` is what the sink holds back."""
+        """Return recorded, delivered, spooled and dropped; `backlog` comes from the sink."""
         with self._lock:
             self._fold()
             spooled = min(backlog, self._taken)

@@ -1,9 +1,9 @@
-"""The bounded way from the agent's threads to the background thread.
+"""The bounded queue from the agent's threads to the background thread.
 
-Putting never waits: the queue is a `SimpleQueue`, whose `put` is reentrant, and there is no lock beside
-it.  So it survives garbage collection, signal handlers and `__del__` that record in the middle of
-recording.  When there is no room, the whole turn of the event that did not fit is lost:
-a turn that misses one tool call would look complete and be scored wrong.
+Putting never blocks: it is a `SimpleQueue`, whose `put` is reentrant, and there is no other lock.
+So garbage collection, signal handlers and `__del__` may record in the middle of recording. When the
+queue is full, the whole turn of the rejected event is dropped: a turn without one of its tool calls
+would look complete and get a wrong score.
 """
 
 import threading
@@ -18,14 +18,15 @@ from evaltap.recorder.telemetry.sdk import trace_id_of
 from evaltap.schemas.wire.feedback import Feedback
 
 ITEM_BYTES = 2000
-"""What a source's raw item (a span) is taken to weigh; weighing it would cost more than it holds."""
+"""Assumed size of a source's raw item (a span); measuring it would cost more than it holds."""
 RESERVED_SHARE = 0.25
-"""Of the time to close, kept for counting what is left, writing what is ready, and the last manifest."""
+"""Share of the close timeout reserved for counting leftovers, writing what is ready, and the last
+manifest."""
 MAX_LOST_RUNS = 10_000
 MAX_LOST_TRACES = 50_000
 
 
-# Not frozen, since it is made on the agent's threads and freezing doubles what that costs.
+# Not frozen: created on the agent's threads, where freezing doubles the cost.
 
 
 @dataclass(slots=True)
@@ -37,7 +38,7 @@ class Observed:
 
 
 Submitted = tuple[Any, Any]
-"""A source and a raw item for it to read; no class, as one is made for each span of the process."""
+"""A source and a raw item for it; a plain tuple, since one is created for every span in the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class RunLost:
-    """The named run lost an observation and must not be recorded."""
+    """The run lost an observation and must not be recorded."""
 
     run_id: str
     time_ns: int
@@ -59,7 +60,7 @@ class RunLost:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Everything before this is to be written; `done` is set then."""
+    """Request to write everything queued before it; sets `done` afterwards."""
 
     done: threading.Event
     deadline: float
@@ -67,7 +68,7 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The last message: write what there is, by the deadline (monotonic seconds)."""
+    """The last message: write everything by the deadline (monotonic seconds)."""
 
     deadline: float
 
@@ -76,9 +77,9 @@ Message = Observed | Submitted | Given | RunLost | Flush | Close
 
 
 class EventQueue:
-    """A queue bounded by number and by bytes; any thread puts, the background thread gets.
+    """A queue bounded by count and bytes; any thread puts, the background thread gets.
 
-    `refuse` counts a turn of which not even the beginning fitted.
+    `refuse` counts a turn whose first event did not fit.
     """
 
     def __init__(self, *, max_events: int, max_bytes: int, refuse: Callable[[str], None]) -> None:
@@ -86,35 +87,35 @@ class EventQueue:
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._queue: SimpleQueue[Message] = SimpleQueue()
-        # A plain sum and no lock: a signal handler or the garbage collector may record in the middle of
-        # recording, and would wait for its own thread.  CPython changes threads at calls and jumps only,
-        # and there is none inside of `+=`; should an update be lost all the same, the sum begins anew
-        # whenever the queue is empty.
+        # A plain sum and no lock: a signal handler or the garbage collector may record in the
+        # middle of recording, and would deadlock on its own thread. CPython switches threads only
+        # at calls and jumps, and there is none inside `+=`; should an update be lost anyway, the
+        # sum resets whenever the queue is empty.
         self._held_bytes = 0
         self._lost_runs: dict[str, None] = {}
         self.lost_traces: dict[str, int] = {}
-        """Trace ids of spans that did not fit, with the number of turns dropped for them."""
+        """Trace ids of dropped spans, with the number of turns dropped for each."""
         self.hurry = threading.Event()
         self.close_by = 0.0
         self.late_at: float | None = None
-        """When only what is ready may still be written (monotonic seconds), once somebody closes."""
+        """Once closing: when to stop and write only what is ready (monotonic seconds)."""
         self.observes = False
-        """True once an observation came: a turn may end any moment, and is to be written soon."""
+        """True after the first observation: a turn may end any moment and should be written soon."""
 
     def __len__(self) -> int:
-        """Return the number of messages waiting."""
+        """Return the number of queued messages."""
         return self._queue.qsize()
 
     @property
     def nearly_full(self) -> bool:
-        """True when the background should do nothing but take messages."""
+        """True when the background thread should only drain the queue."""
         return (
             self._queue.qsize() * 4 > self._max_events * 3
             or self._held_bytes * 4 > self._max_bytes * 3
         )
 
     def observe(self, observation: Observation, weight: int) -> None:
-        """Put an observation, or lose its run when there is no room."""
+        """Queue an observation, or drop its run when the queue is full."""
         self.observes = True
         if self._lost_runs and observation.run_id in self._lost_runs:
             if isinstance(observation, RunEnded):
@@ -124,7 +125,7 @@ class EventQueue:
             self._held_bytes += weight
             self._queue.put(Observed(observation, weight))
         elif isinstance(observation, RunStarted):
-            # Nothing of it is inside yet, so there is nothing to take back.
+            # None of the run is queued yet, so there is nothing to undo.
             self._ignore(observation.run_id)
             self._refuse("queue_full")
         else:
@@ -133,16 +134,16 @@ class EventQueue:
                 self._lost_runs.pop(observation.run_id, None)
 
     def lose(self, run_id: str, time_ns: int, reason: str) -> None:
-        """Have the run dropped as a whole, with this reason; what still comes of it is ignored."""
+        """Drop the whole run with this reason; its later events are ignored."""
         if run_id in self._lost_runs:
             return
         self._ignore(run_id)
-        # Beyond the bound, but small and once for a run that has begun: the background must learn
-        # of it, in order.
+        # Exceeds the bound, but is small and happens once per started run: the background thread
+        # must learn of it, in order.
         self._queue.put(RunLost(run_id, time_ns, reason))
 
     def submit(self, source: object, item: object) -> bool:
-        """Put a raw item; False when there is no room and it was lost."""
+        """Queue a raw item; return False when the queue is full and it was dropped."""
         if self._held_bytes + ITEM_BYTES > self._max_bytes or (
             self._queue.qsize() >= self._max_events
         ):
@@ -153,7 +154,7 @@ class EventQueue:
         return True
 
     def give(self, feedback: Feedback, weight: int) -> bool:
-        """Put feedback; False when there is no room and it was lost."""
+        """Queue feedback; return False when the queue is full and it was dropped."""
         if not self._has_room(weight):
             return False
         self._held_bytes += weight
@@ -161,7 +162,7 @@ class EventQueue:
         return True
 
     def control(self, message: Flush | Close) -> None:
-        """Put a message that has room always, and wake the background."""
+        """Queue a control message, which always fits, and wake the background thread."""
         if isinstance(message, Close):
             now = time.monotonic()
             self.close_by = message.deadline
@@ -170,7 +171,7 @@ class EventQueue:
         self.hurry.set()
 
     def get(self, timeout_seconds: float) -> Message | None:
-        """Return the next message, None after the time-out; for the background thread."""
+        """Return the next message, or None after the timeout; for the background thread."""
         try:
             message = self._queue.get(timeout=max(0.0, timeout_seconds))
         except Empty:
@@ -181,11 +182,11 @@ class EventQueue:
         elif isinstance(message, tuple):
             self._held_bytes -= ITEM_BYTES
         if self._held_bytes < 0:
-            self._held_bytes = 0  # the sum began anew just when this message was put
+            self._held_bytes = 0  # the sum was reset just as this message was put
         return message
 
     def abandon(self, open_runs: Iterable[str] = ()) -> int:
-        """Take all that waits without looking at it; return how many turns that and the open ones are."""
+        """Empty the queue unread; return how many turns were lost with it, including the open ones."""
         lost: set[object] = set(open_runs)
         while (message := self.get(0)) is not None:
             if isinstance(message, Observed):
@@ -197,13 +198,13 @@ class EventQueue:
         return len(lost)
 
     def _ignore(self, run_id: str) -> None:
-        """Let nothing more of the run in, until its end."""
+        """Ignore the run's events until it ends."""
         if len(self._lost_runs) >= MAX_LOST_RUNS:
             self._lost_runs.clear()
         self._lost_runs[run_id] = None
 
     def _lose_trace(self, item: object) -> None:
-        """Count the trace of a lost span as a dropped turn, once; it may never be seen again."""
+        """Count the trace of a dropped span as one dropped turn, once; no other span of it may arrive."""
         trace_id = trace_id_of(item)
         if trace_id is None or (known := format(trace_id, "032x")) in self.lost_traces:
             return

@@ -1,6 +1,6 @@
-"""Turns that wait for the decision on their session: redacted, on disk, in a file that nobody else can open.
+"""Turns held until their session is decided: redacted, on disk, in a file no one else can open.
 
-SQLite makes a file without a name for it, which is gone with the process.
+It is an unnamed SQLite database, whose file is gone with the process.
 """
 
 import sqlite3
@@ -26,7 +26,7 @@ CREATE TABLE held (
 
 
 class HeldTurn(NamedTuple):
-    """A turn that waits: its case, its number in the session (None: not known), its own chance."""
+    """A held turn: its case, its index in the session (None: unknown), its own sampling probability."""
 
     case: CaseData
     place: int | None
@@ -34,7 +34,7 @@ class HeldTurn(NamedTuple):
 
 
 class HeldTurns:
-    """Keeps cases by session, in the order in which they came; used by one thread."""
+    """Stores cases by session, in order of arrival; used by one thread."""
 
     def __init__(self) -> None:
         self.turns = 0
@@ -42,7 +42,7 @@ class HeldTurns:
         self._connection: sqlite3.Connection | None = None
 
     def add(self, session: str, turn: str, held: HeldTurn) -> bool:
-        """Keep a turn; a revision takes the place of what was held of it.  Return whether it is new."""
+        """Hold a turn, replacing an earlier revision. Return whether the turn is new."""
         value = _dumped(held.case)
         connection = self._open()
         before = connection.execute(
@@ -60,7 +60,7 @@ class HeldTurns:
         return before is None
 
     def take(self, session: str) -> list[HeldTurn]:
-        """Return the turns of a session, and let go of them."""
+        """Remove and return the turns of a session."""
         connection = self._open()
         rows = connection.execute(
             "SELECT value, place, reason, keep FROM held WHERE session = ? ORDER BY number",
@@ -75,7 +75,7 @@ class HeldTurns:
         ]
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -1,6 +1,6 @@
-"""Process events that recorders take part in: fork, exit, SIGTERM.
+"""Process hooks for recorders: fork, exit, SIGTERM.
 
-Hooks are set up once, when the first recorder or forwarder is made, never by importing.
+They are installed once, when the first recorder or forwarder is created, never on import.
 """
 
 import atexit
@@ -12,24 +12,24 @@ from types import FrameType
 from typing import Any, Protocol
 
 FORK_WAIT_SECONDS = 0.5
-"""How long a fork may wait for the sink: copied in the middle, SQLite's locks would stay locked."""
+"""How long a fork may wait for the sink: SQLite's locks copied while held would stay locked."""
 
 
 class Watched(Protocol):
-    """A recorder, as the hooks of the process see it."""
+    """A recorder, as seen by the process hooks."""
 
     config: Any
 
     def close(self) -> bool:
-        """Write out what is in memory, within the configured time."""
+        """Write everything in memory, within the configured time."""
         ...
 
     def after_fork_in_child(self) -> None:
-        """Start anew: this is another process now."""
+        """Reset: this is another process now."""
         ...
 
     def fork_lock(self) -> object:
-        """Return the lock to hold over a fork, None when there is nothing to wait for."""
+        """Return the lock to hold across a fork, or None."""
         ...
 
 
@@ -42,9 +42,9 @@ _hooked = False
 
 
 def watch(recorder: Watched) -> None:
-    """Tell the recorder about fork and exit from now on, until `forget`."""
+    """Run the hooks for the recorder from now on, until `forget`."""
     _recorders.add(recorder)
-    # A strong reference as well: a recorder that nobody holds any more still has turns to write.
+    # Strong reference: a recorder that nobody else references still has turns to write.
     _strong.add(recorder)
     _hook()
     if recorder.config.drain_on_sigterm:
@@ -52,18 +52,18 @@ def watch(recorder: Watched) -> None:
 
 
 def hold_over_forks(lock: object) -> None:
-    """Have forks wait for a moment, like for a recorder's quiet point, until the lock is free."""
+    """Make forks briefly wait for this lock, as for a recorder's."""
     _fork_locks.add(lock)
     _hook()
 
 
 def forget(recorder: Watched) -> None:
-    """Stop holding on to a closed recorder."""
+    """Drop the reference to a closed recorder."""
     _strong.discard(recorder)
 
 
 def keep_forever(item: object) -> None:
-    """Keep an object from being finalised in this process."""
+    """Keep an object from being finalized in this process."""
     _forever.append(item)
 
 
@@ -104,7 +104,7 @@ def _close_all() -> None:
 
 
 def _handle_sigterm() -> None:
-    """Take the signal over where it would kill at once; a program's own handler is left alone."""
+    """Handle SIGTERM if it would kill the process; leave the program's own handler alone."""
     if threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -112,7 +112,7 @@ def _handle_sigterm() -> None:
 
 
 def _on_sigterm(number: int, frame: FrameType | None) -> None:
-    """Write out, then die of the signal as the program would have without us."""
+    """Write everything, then die of the signal as the program would have without evaltap."""
     _close_all()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

@@ -1,4 +1,4 @@
-"""Numbers the records of a producer, appends them in batches, states in manifests how many there are."""
+"""Numbers a producer's records, appends them in batches, and writes manifests with their count."""
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -12,16 +12,16 @@ from evaltap.schemas.wire.record import Manifest, WireRecord, encode_manifest
 
 
 def utc_now() -> datetime:
-    """Return the time."""
+    """Return the current UTC time."""
     return datetime.now(UTC)
 
 
 class RecordWriter:
-    """Writes the cases of one producer through `append`, which takes a batch as a whole or raises.
+    """Writes the cases of one producer through `append`, which takes a whole batch or raises.
 
-    A case gets its number once it is encoded and only has to be appended, so the numbers on the log are
-    dense: a gap is a loss.  A batch that was not taken is kept for the next `write`.  With `contexts`,
-    context messages that a session has already are not written again.
+    A case is numbered after encoding, when only the append remains, so the numbers on the log are
+    dense: a gap means loss. A batch that failed is retried by the next `write_batch`. With
+    `contexts`, context messages that the session already has are not written again.
     """
 
     def __init__(
@@ -49,17 +49,17 @@ class RecordWriter:
 
     @property
     def waiting(self) -> int:
-        """The number of records that are not appended yet."""
+        """The number of records not yet appended."""
         return len(self._waiting)
 
     def add(self, case: CaseData) -> None:
-        """Sample, redact and encode a case, and keep its record for `write`; raises DropCaseError."""
+        """Sample, redact and encode a case, and buffer its record; raises DropCaseError."""
         processed = self._processor.process(case)
         yield_to_agent()
         self.add_processed(processed)
 
     def add_processed(self, processed: JsonObject) -> None:
-        """Encode a case that may be written as it is; raises DropCaseError when it is too large."""
+        """Encode a processed case and buffer its record; raises DropCaseError when it is too large."""
         contexts = self._contexts
         record = self._processor.encode(
             contexts.trimmed(processed) if contexts is not None else processed,
@@ -74,7 +74,7 @@ class RecordWriter:
         self.waiting_bytes += record.size
 
     def write_batch(self) -> int:
-        """Append the next batch and return its size, 0 when nothing waits; raises what `append` does."""
+        """Append the next batch and return its size, 0 if empty; propagates errors of `append`."""
         batch = self._next_batch()
         if batch:
             self._append(batch)
@@ -83,7 +83,7 @@ class RecordWriter:
         return len(batch)
 
     def _next_batch(self) -> list[WireRecord]:
-        """Return what is appended at once: some records, or so many bytes of them, one at the least."""
+        """Return the next batch, limited by records and bytes, with at least one record."""
         batch = self._waiting[: self._batch_records]
         size = 0
         for place, record in enumerate(batch):
@@ -103,7 +103,7 @@ class RecordWriter:
         self._stated = stated
 
     def discard(self) -> int:
-        """Let go of what waits, when there is no more time; return how many records that were."""
+        """Discard buffered records when time is up; return how many."""
         discarded = len(self._waiting)
         self._seq -= discarded
         self._waiting.clear()

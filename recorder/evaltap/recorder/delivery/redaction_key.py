@@ -1,4 +1,4 @@
-"""The key of a log's pseudonyms: a file beside the log, made once and shared by its processes."""
+"""The key for a log's pseudonyms: a file next to the log, created once and shared by its processes."""
 
 import os
 import secrets
@@ -13,10 +13,10 @@ from evaltap.schemas.log.location import KafkaLocation, parse_log_location
 
 
 def configured_redactor(config: RecorderConfig) -> PatternRedactor | None:
-    """Return the redactor that the configuration asks for, None when it asks for none.
+    """Return the configured redactor, or None if redaction is off.
 
-    The key is the configured one, else that of the log, made when absent; a random one where there is
-    no log.  Raises InputError when the key of the log cannot be read or made.
+    The key is the configured one, else the log's, created if absent, or a random one without a log.
+    Raises InputError when the log's key cannot be read or created.
     """
     if not config.redaction:
         return None
@@ -34,9 +34,9 @@ def configured_redactor(config: RecorderConfig) -> PatternRedactor | None:
 
 
 def key_path(log: str | Path) -> Path:
-    """Return the path of a log's key: beside its file, or in the folder of its topic.
+    """Return the path of a log's key: next to its file, or in its topic's folder.
 
-    Raises OSError when that folder cannot be made.
+    Raises OSError when that folder cannot be created.
     """
     location = parse_log_location(str(log))
     if isinstance(location, KafkaLocation):
@@ -45,9 +45,9 @@ def key_path(log: str | Path) -> Path:
 
 
 def shared_key(path: Path) -> bytes:
-    """Return the key in the file, made first when absent; OSError when that is not possible.
+    """Return the key in the file, created if absent; raises OSError when that fails.
 
-    Several processes may ask for the first time at once: one key wins and all return it.
+    Several processes may race to create it: one key wins and all return it.
     """
     try:
         return read_key(path)
@@ -68,7 +68,7 @@ def shared_key(path: Path) -> bytes:
 
 
 def read_key(path: Path) -> bytes:
-    """Return the key in the file; OSError when there is none."""
+    """Return the key in the file; raises OSError when there is none."""
     key = path.read_bytes()
     if len(key) < KEY_BYTES:
         raise OSError(f"{path} has {len(key)} bytes, but a key has {KEY_BYTES}; delete the file")

@@ -1,6 +1,6 @@
-"""Writes to a sink that may fail: what it does not take waits, within bounds, and is tried again.
+"""Writes to a sink that may fail: rejected batches wait, within bounds, and are retried.
 
-Beyond the bounds the newest turns are dropped and counted, without a number.
+Beyond the bounds the newest turns are dropped and counted, without a sequence number.
 """
 
 import threading
@@ -23,12 +23,12 @@ from evaltap.schemas.wire.feedback import Feedback
 from evaltap.schemas.wire.record import WireRecord, encode_feedback
 
 LOG_BATCHES = 8
-"""A batch is at most this part of what the log may hold, which it may exceed by one."""
+"""A batch is at most 1/LOG_BATCHES of the log's limit, since the log may exceed it by one batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriterLimits:
-    """How much may wait for the sink, and how soon it is tried again."""
+    """How much may wait for the sink, and how soon to retry."""
 
     batch_records: int = 500
     waiting_records: int = 5_000
@@ -37,9 +37,9 @@ class WriterLimits:
 
 
 class RetryingWriter:
-    """Writes turns and feedback to the sink of a recorder; used by the background thread.
+    """Writes a recorder's turns and feedback to its sink; used by the background thread.
 
-    `fork_lock` is held while the sink works, so that a fork can wait for a moment without it.
+    `fork_lock` is held while the sink works, so that a fork can wait until it is free.
     """
 
     def __init__(
@@ -78,16 +78,16 @@ class RetryingWriter:
 
     @property
     def waiting(self) -> int:
-        """The number of turns that the sink has not taken yet."""
+        """The number of turns not yet written to the sink."""
         return self.records.waiting
 
     @property
     def held(self) -> int:
-        """The number of turns that wait for the decision on their session."""
+        """The number of turns held until their session is decided."""
         return self._hold.turns if self._hold is not None else 0
 
     def add(self, case: CaseData) -> None:
-        """Process a case and let its record wait for the next write, or count why not."""
+        """Process a case and buffer its record for the next write, or count why it was dropped."""
         if self._hold is not None:
             with self._counted("holding", self._counters.dropped):
                 self._hold.add(case)
@@ -98,11 +98,12 @@ class RetryingWriter:
                 raise DropCaseError("log_unavailable")
             self.records.add(case)
         if self.records.waiting >= self._limits.batch_records:
-            # At once, and not when all is emitted: what waits is bounded, what is emitted is not.
+            # Immediately, not after all are emitted: the buffer is bounded, the number emitted is
+            # not.
             self.write()
 
     def add_feedback(self, feedback: Feedback) -> None:
-        """Process feedback and let it wait for the next write, or count it as lost."""
+        """Process feedback and buffer it for the next write, or count it as lost."""
         with self._counted("feedback", lambda _: self._counters.feedback_lost()):
             if len(self._feedback) >= self._limits.waiting_records:
                 raise DropCaseError("log_unavailable")
@@ -113,13 +114,13 @@ class RetryingWriter:
             self._feedback.append(record)
 
     def write(self) -> bool:
-        """Hand what waits to the sink; False when it was not taken and is kept."""
+        """Write the buffer to the sink; return False when the sink failed and the buffer is kept."""
         if time.monotonic() < self._retry_at:
             return not self.waiting and not self._feedback
         return self._release() and self._write()
 
     def _release(self, *, everything: bool = False, deadline: float = float("inf")) -> bool:
-        """Have the turns of decided sessions wait for the sink; False when it takes no more of them."""
+        """Buffer the turns of decided sessions for the sink; return False when it stops taking them."""
         if self._hold is None:
             return True
         for cases in self._hold.decided(everything=everything):
@@ -136,7 +137,7 @@ class RetryingWriter:
         with self._retried():
             while taken := self.records.write_batch():
                 self._counters.taken(taken)
-            # Behind the turns that it is about.
+            # After the turns it refers to.
             while batch := self._feedback[: self._limits.batch_records]:
                 self._append(batch)
                 del self._feedback[: len(batch)]
@@ -145,10 +146,10 @@ class RetryingWriter:
         return False
 
     def write_manifest(self, *, closing: bool = False) -> None:
-        """Write a manifest when one is due and there is something new to say."""
+        """Write a manifest when one is due and something changed."""
         now = time.monotonic()
         drops = self._counters.drops()
-        # The first drops are stated at once: a process that is killed states nothing.
+        # State the first drops immediately: a killed process states nothing.
         begins = bool(drops) and not self._has_stated_drops
         if closing or (begins and now >= self._retry_at) or now >= self._manifest_at:
             self._manifest_at = now + self._config.manifest_interval_seconds
@@ -157,16 +158,16 @@ class RetryingWriter:
                 self._has_stated_drops = bool(drops)
 
     def seconds_to_retry(self) -> float | None:
-        """Return how long to wait before the sink is tried again, None when nothing waits."""
+        """Return how long to wait before the next retry, or None when nothing is buffered."""
         waiting = self.waiting or self._feedback
         return max(0.0, self._retry_at - time.monotonic()) if waiting else None
 
     def retry_now(self) -> None:
-        """Forget that the sink failed: somebody waits for it."""
+        """Reset the backoff: someone is waiting."""
         self._retry_at = 0.0
 
     def finish(self, deadline: float) -> bool:
-        """Write everything by the deadline (monotonic seconds); what is left is dropped."""
+        """Write everything by the deadline (monotonic seconds); drop the rest."""
         self.retry_now()
         complete = self._release(everything=True, deadline=deadline) and self.write()
         while not complete and time.monotonic() < deadline:
@@ -194,7 +195,7 @@ class RetryingWriter:
 
     @contextmanager
     def _counted(self, where: str, drop: Callable[[str], None]) -> Iterator[None]:
-        """Count what cannot be written; one odd turn or comment must not stop the others."""
+        """Count what cannot be written; one bad turn or comment must not stop the others."""
         try:
             yield
         except DropCaseError as dropped:
@@ -207,7 +208,7 @@ class RetryingWriter:
 
     @contextmanager
     def _retried(self) -> Iterator[None]:
-        """Put off the next try when the sink fails: it may be anybody's and raise anything."""
+        """Back off when the sink fails: a custom sink may raise anything."""
         try:
             yield
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Holds finished turns back until their session is decided: whole sessions are kept, or left out."""
+"""Holds finished turns until their session is decided: whole sessions are kept or dropped."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -12,13 +12,13 @@ from evaltap.schemas.data import CaseData
 
 MAX_HELD_TURNS: Final = 100_000
 MAX_HELD_BYTES: Final = 256 << 20
-"""What may wait on disk; beyond it the sessions that were quiet for longest are decided."""
+"""Maximum bytes held on disk; beyond it the sessions idle the longest are decided."""
 
 
 class SessionHold:
-    """Takes the place of `CaseProcessor.process` where rules keep whole sessions; used by one thread.
+    """Replaces `CaseProcessor.process` when rules keep whole sessions; used by one thread.
 
-    `dropped` is called with the reason for each turn that is left out once its session is decided.
+    `dropped` is called with the reason for each turn that is dropped when its session is decided.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class SessionHold:
         self._dropped = dropped
         self._held = HeldTurns()
         self._ready: dict[str, Session] = {}
-        """Sessions of which the decision can change no more."""
+        """Sessions whose decision is final."""
 
     @property
     def turns(self) -> int:
@@ -37,8 +37,8 @@ class SessionHold:
         return self._held.turns
 
     def add(self, case: CaseData) -> None:
-        """Hold a case back; raises DropCaseError for one that nothing can keep, or that finds no room."""
-        if self._is_beyond(2):  # what is decided finds no way to the log
+        """Hold a case; raises DropCaseError when no rule can keep it or the hold is full."""
+        if self._is_beyond(2):  # decided turns do not reach the log
             raise DropCaseError("log_unavailable")
         described = self._processor.described(case)
         session, own = self._sampler.note(described)
@@ -53,15 +53,15 @@ class SessionHold:
         self._note(session)
 
     def note_negative(self, eval_id: str) -> None:
-        """Take note of negative feedback: it may keep the turns that are held of its session."""
+        """Note negative feedback: it may keep the held turns of its session."""
         session = self._sampler.note_negative(eval_id)
         if session is not None:
             self._note(session)
 
     def decided(self, *, everything: bool = False) -> Iterator[list[CaseData]]:
-        """Yield the cases that are kept, session by session, as they may be written; count the others.
+        """Yield the kept cases, ready to write, session by session; count the others as dropped.
 
-        `everything`: nothing more will come, each session is decided by what is known of it.
+        With `everything`, no more turns will come, so each session is decided as it stands.
         """
         while self._ready:
             yield self._decide(self._ready.popitem()[1])
@@ -74,7 +74,7 @@ class SessionHold:
             yield self._decide(oldest)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._held.close()
 
     def _is_beyond(self, times: int) -> bool:
@@ -113,7 +113,7 @@ def _written(held: HeldTurn, decision: Decision, left_out: int) -> CaseData:
 
 
 def _after_a_hole(case: CaseData, left_out: int) -> CaseData:
-    """Mark the first turn after others of its session that were not recorded, and how many."""
+    """Mark the first turn after dropped ones of its session, with their number."""
     (turn,) = case["actualConversation"]
     marked = {
         **turn,

@@ -1,8 +1,8 @@
-"""Make an observation safe to keep: its content copied and cut, its ids short texts.
+"""Make an observation safe to keep: copy and truncate its content, shorten its ids.
 
-Runs on the agent's thread for what plugins and the plain API observe, so that later changes of the
-agent's objects do not show.  Arguments, results and state stay frozen until the case is built, so
-what is held of open turns weighs what its JSON weighs.
+Runs on the agent's thread for observations from plugins and the plain API, so that later changes to
+the agent's objects do not show. Arguments, results and state stay frozen until the case is built,
+so an open turn takes no more memory than its JSON.
 """
 
 from collections.abc import Callable
@@ -29,13 +29,13 @@ from evaltap.recorder.pacing import yield_to_agent
 from evaltap.recorder.payload import freeze, name, number, text, thaw
 
 OVERHEAD_BYTES = 300
-"""What an observation weighs in the queue besides its content."""
+"""Size of an observation in the queue, apart from its content."""
 
 
 def snapshot(
     observation: Observation, field_max_bytes: int, *, reasoning: bool = False
 ) -> tuple[Observation, int]:
-    """Return a copy of its own for the queue and its weight in bytes; thoughts only with `reasoning`."""
+    """Return an independent copy for the queue and its size in bytes; reasoning only with `reasoning`."""
     if not isinstance(observation, WholeRun):
         return snapshot_event(observation, field_max_bytes, reasoning=reasoning)
     events: list[RunEvent] = []
@@ -51,7 +51,7 @@ def snapshot(
 def snapshot_event(
     event: RunEvent, field_max_bytes: int, *, reasoning: bool = False
 ) -> tuple[RunEvent, int]:
-    """Return a copy of one event and its weight in bytes; TypeError for what is none."""
+    """Return a copy of one event and its size in bytes; raises TypeError for other objects."""
     if not reasoning:
         event = without_reasoning(event)
     kind = type(event)
@@ -64,16 +64,16 @@ def snapshot_event(
 
 
 def without_reasoning(event: RunEvent) -> RunEvent:
-    """Return the event without what a model thought."""
+    """Return the event without the model's reasoning."""
     if isinstance(event, ModelCalled | Responded) and event.reasoning is not None:
         return replace(event, reasoning=None)
     return event
 
 
 def measured(observation: Observation) -> Observation:
-    """Return an observation that holds no bytes of media any more, but their sizes and digests.
+    """Return the observation with media bytes replaced by their sizes and digests.
 
-    Runs on the background thread: what was referred to need not be kept until the turn ends.
+    Runs on the background thread, so that the bytes need not be kept until the turn ends.
     """
     if not isinstance(observation, UserMessage | Responded | ModelCalled) or not observation.parts:
         return observation
@@ -199,7 +199,7 @@ def _state_set(seen: StateSet, limit: int) -> tuple[RunEvent, int]:
 
 def _frozen_state(state: object, limit: int) -> tuple[Any, bool]:
     frozen, was_cut = freeze(state, limit)
-    if not frozen.startswith(b"{"):  # no state by type, but shown as something all the same
+    if not frozen.startswith(b"{"):  # not a mapping, but it has some content
         frozen, _ = freeze({"state": thaw(frozen)}, limit)
     return frozen, was_cut
 

@@ -1,7 +1,7 @@
-"""The background thread: from messages to turns on the log.
+"""The background thread: from queued messages to turns on the log.
 
-One thread for each recorder and process, a daemon, started by the first event.  Everything slow
-happens here: reading spans, assembling, redacting, encoding, the disk.
+One daemon thread per recorder and process, started by the first event. All slow work happens here:
+reading spans, assembling, redacting, encoding, disk I/O.
 """
 
 import threading
@@ -31,14 +31,14 @@ from evaltap.schemas.data import CaseData
 
 TICK_SECONDS = 0.2
 MAX_MESSAGES = 1_000
-"""Messages processed before what they completed is written."""
+"""Messages processed before the completed turns are written."""
 MAX_REMEMBERED_DROPS = 10_000
 FLUSH_AHEAD_NS = 30_000_000_000
-"""How far the time is put forward for the sources when a flush waits; less than they keep things."""
+"""How far a flush advances the sources' clock; less than the time they keep traces."""
 
 
 class Worker:
-    """Runs one background thread; a forked child and a restart make their own."""
+    """Runs one background thread; a forked child and a restart create their own."""
 
     def __init__(
         self,
@@ -75,16 +75,16 @@ class Worker:
 
     @property
     def open_turns(self) -> int:
-        """The number of turns that have begun and not ended."""
+        """The number of turns started and not ended."""
         return self._assembler.open_runs
 
     @property
     def held_turns(self) -> int:
-        """The number of turns that are open, or ended and not written."""
+        """The number of turns open, or ended and not written."""
         return self._assembler.open_runs + self.writer.held + self.writer.waiting
 
     def run(self) -> None:
-        """Work until a Close message; an error costs the cycle at hand, never the thread."""
+        """Work until a Close message; an error costs the current cycle, never the thread."""
         set_pace(Pacer(self._longest_rest, self._events.hurry.wait))
         try:
             closing: Close | None = None
@@ -92,7 +92,7 @@ class Worker:
                 try:
                     closing = self._cycle()
                 except Exception as error:
-                    # The last guard: whatever it was, the next cycle may well work.
+                    # The last guard: whatever it was, the next cycle may well succeed.
                     self._faults.report("worker", error)
             self.complete = self._finish(closing)
         finally:
@@ -102,10 +102,10 @@ class Worker:
         caught_up = len(self._events) == 0 or self._burst_until == 0
         first = self._events.get(self._patience())
         if caught_up:
-            # The thread is started by the first message, which is then there already.
+            # The first message starts the thread, so it is already queued.
             self._burst_until = time.monotonic() + DEFAULT_PACE.burst_wait_seconds
         if first is not None and not isinstance(first, Flush | Close):
-            # Let a few more come: one transaction for all of them costs less.  Most of the
+            # Let a few more arrive: one transaction for all of them is cheaper. Most of the
             # interval is left for the work itself.
             self._events.hurry.wait(self._config.flush_interval_seconds / 5)
         messages = 0
@@ -134,12 +134,12 @@ class Worker:
         return None
 
     def _patience(self) -> float:
-        """Return how long to wait for a message before looking after what is open."""
+        """Return how long to wait for a message before checking open runs."""
         retry = self.writer.seconds_to_retry()
         return TICK_SECONDS if retry is None else min(TICK_SECONDS, retry)
 
     def _longest_rest(self) -> float:
-        """Return how many seconds to rest: none when somebody waits or something would be lost."""
+        """Return the longest sleep in seconds: 0 when someone waits or events would be dropped."""
         if self._urgent or self._events.hurry.is_set() or self._events.nearly_full:
             return 0
         pace, now = DEFAULT_PACE, time.monotonic()
@@ -153,19 +153,19 @@ class Worker:
         return pace.rest_seconds if rests else 0
 
     def _note_waiting(self) -> None:
-        """Note that a turn has ended which waits to be written, if it is the first one to do so."""
+        """Note that a finished turn waits to be written, if it is the first one."""
         if self._waited_since is None:
             self._waited_since = time.monotonic()
 
     def _handle(self, message: Message) -> None:
-        """Take one message; an error costs the turn or the item that it belongs to."""
+        """Process one message; an error costs only its turn or item."""
         try:
             if isinstance(message, Observed):
                 if isinstance(message.observation, RunEnded):
                     self._note_waiting()
                 self._feed(message.observation, message.weight)
             elif isinstance(message, tuple):
-                # It may be the end of a turn; only the source knows.
+                # It may end a turn; only the source knows.
                 self._note_waiting()
                 source, item = message
                 self._feed_all(source.process(item))
@@ -174,7 +174,7 @@ class Worker:
             elif isinstance(message, RunLost):
                 self._drop_run(message)
         except Exception as error:
-            # A source's reader met something it cannot read; the others must not suffer.
+            # A source failed on an item it cannot read; the others must not suffer.
             self._faults.report(type(message).__name__, error)
             if isinstance(message, Observed):
                 seen = message.observation
@@ -215,14 +215,14 @@ class Worker:
         trace_id = turn.get("telemetry", {}).get("traceId")
         dropped = self._events.lost_traces.get(trace_id)
         if dropped is not None:
-            # The first turn of the trace was counted when its span was lost.
+            # The first turn of the trace was counted when its span was dropped.
             self._drop_turn(key, "queue_full", counted=dropped == 0)
             self._events.lost_traces[trace_id] = dropped + 1
             return
         self.writer.add(case)
 
     def _drop_run(self, lost: RunLost) -> None:
-        """Close the run of which something was lost, and drop what it had become."""
+        """Close a run that lost an event, and drop its turn."""
         end = RunEnded(lost.run_id, lost.time_ns, status="incomplete", close_reason="evicted")
         cases = self._assembler.feed(end, time.time_ns())
         for index, case in enumerate(cases):
@@ -233,7 +233,7 @@ class Worker:
                 self._emit(case)
 
     def _drop_turn(self, key: tuple[str, str], reason: str, *, counted: bool = False) -> None:
-        """Count a turn as dropped, once; a later revision of it would be as incomplete."""
+        """Count a turn as dropped, once; a later revision would be just as incomplete."""
         if key in self._dropped_turns:
             return
         self._dropped_turns[key] = None
@@ -243,8 +243,8 @@ class Worker:
             self._counters.dropped(reason)
 
     def _expedite(self, message: Flush) -> None:
-        """Have all that came before the message written next; it is answered once that is done."""
-        # Somebody waits: what is complete need not be quiet for a while first.
+        """Write everything queued before the message, then answer it."""
+        # Someone waits: skip the quiet period of complete traces.
         self._tick()
         self._tick(FLUSH_AHEAD_NS)
         self.writer.retry_now()
@@ -252,12 +252,12 @@ class Worker:
         self._flushes.append(message)
 
     def _is_late(self) -> bool:
-        """Return whether somebody closes and there is only time left to write what is ready."""
+        """Return whether it is closing and only time to write what is ready remains."""
         late_at = self._events.late_at
         return late_at is not None and time.monotonic() > late_at
 
     def _abandon(self, message: Message | None = None) -> Close:
-        """Count the turns that are queued or open as dropped: there is no time for them any more."""
+        """Count queued and open turns as dropped: there is no time left for them."""
         open_runs = self._assembler.abandon()
         if isinstance(message, Observed):
             open_runs.append(message.observation.run_id)
@@ -267,7 +267,7 @@ class Worker:
         return Close(self._events.close_by)
 
     def _finish(self, closing: Close) -> bool:
-        """Write out everything that is open or waiting, by the deadline of the message."""
+        """Write everything open or buffered by the message's deadline."""
         self._urgent = True
         for source in self._sources:
             if self._is_late():

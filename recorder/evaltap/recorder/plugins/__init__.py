@@ -1,1 +1,1 @@
-"""Plugins for agent frameworks, one module each; importing this package imports none of them."""
+"""Plugins for agent frameworks, one module each; importing this package imports no framework."""

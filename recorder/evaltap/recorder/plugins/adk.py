@@ -1,9 +1,9 @@
-"""Google ADK 2.x: a plugin that observes every run of a `Runner` or `App`.
+"""Google ADK 2.x: a plugin that records every run of a `Runner` or `App`.
 
     app = App(name="support", root_agent=agent, plugins=[EvaltapPlugin("log.db")])
 
-Source: the callbacks of `google.adk.plugins.BasePlugin` in google-adk 2.13.  Every callback returns
-None, which tells ADK to carry on unchanged, and swallows and counts its own faults.
+Source: the callbacks of `google.adk.plugins.BasePlugin` in google-adk 2.13. Every callback returns
+None, so ADK continues unchanged, and catches and counts its own faults.
 """
 
 import time
@@ -33,27 +33,27 @@ if TYPE_CHECKING:
 
 ORIGIN = Origin(framework="google-adk", convention="google-adk-plugin")
 MAX_RUNS = 10_000
-"""Runs whose state is kept; the oldest is given up beyond it (the assembler closes it as idle)."""
+"""Maximum tracked runs; beyond it the oldest is evicted, and the assembler closes it as idle."""
 _HIDDEN_STATE = ("temp:",)
 
 
 @dataclass(slots=True)
 class _Run:
-    """One invocation; a nested one belongs to the run around it (`parent`)."""
+    """One invocation; a nested one belongs to the enclosing run (`parent`)."""
 
     observed: ObservedRun
     session_key: tuple[str, str, str]
     parent: str | None = None
     model: str | None = None
     calls: JsonObject = field(default_factory=dict)
-    """What each open tool call is inside of, to be entered again when it ends."""
+    """For each open tool call, the enclosing call to restore when it ends."""
 
 
 class EvaltapPlugin(BasePlugin):
     """Record every run as one turn of an eval case.
 
-    `log` is where turns go, as the recorder takes it; pass `recorder` instead to share one, which
-    its owner then closes.  `clock` returns nanoseconds since the epoch.
+    `log` is the recorder's log; pass `recorder` instead to share one, which its owner then closes.
+    `clock` returns nanoseconds since the epoch.
     """
 
     def __init__(
@@ -73,35 +73,35 @@ class EvaltapPlugin(BasePlugin):
     async def on_user_message_callback(
         self, *, invocation_context: "InvocationContext", user_message: "types.Content"
     ) -> None:
-        """Begin the turn that this message opens."""
+        """Start the turn for this user message."""
         guarded(self, self._user_message, invocation_context, user_message)
 
     async def before_run_callback(self, *, invocation_context: "InvocationContext") -> None:
-        """Begin the turn when no message did (a resumed run)."""
+        """Start the turn if no user message did (a resumed run)."""
         guarded(self, self._begin, invocation_context)
 
     async def on_event_callback(
         self, *, invocation_context: "InvocationContext", event: "Event"
     ) -> None:
-        """Note what an agent said."""
-        guarded(self, self._said, invocation_context, event)
+        """Record an agent's message."""
+        guarded(self, self._agent_event, invocation_context, event)
 
     async def before_model_callback(
         self, *, callback_context: "CallbackContext", llm_request: "LlmRequest"
     ) -> None:
-        """Note which model is called, and with which instructions."""
+        """Record the model and its instructions."""
         guarded(self, self._model_called, callback_context, llm_request)
 
     async def after_model_callback(
         self, *, callback_context: "CallbackContext", llm_response: "LlmResponse"
     ) -> None:
-        """Note what the call cost."""
+        """Record the model call's usage."""
         guarded(self, self._model_returned, callback_context, llm_response)
 
     async def before_tool_callback(
         self, *, tool: "BaseTool", tool_args: JsonObject, tool_context: "ToolContext"
     ) -> None:
-        """Note a tool call with a copy of its arguments."""
+        """Record a tool call with a copy of its arguments."""
         guarded(self, self._tool_called, tool, tool_args, tool_context)
 
     async def after_tool_callback(
@@ -112,7 +112,7 @@ class EvaltapPlugin(BasePlugin):
         tool_context: "ToolContext",
         result: object,
     ) -> None:
-        """Note a tool's result."""
+        """Record a tool's result."""
         guarded(self, self._tool_returned, tool, tool_context, result)
 
     async def on_tool_error_callback(
@@ -123,7 +123,7 @@ class EvaltapPlugin(BasePlugin):
         tool_context: "ToolContext",
         error: BaseException,
     ) -> None:
-        """Note that a tool raised."""
+        """Record a tool's exception."""
         guarded(self, self._tool_failed, tool, tool_context, error)
 
     async def after_run_callback(self, *, invocation_context: "InvocationContext") -> None:
@@ -137,22 +137,22 @@ class EvaltapPlugin(BasePlugin):
         guarded(self, self._ended, invocation_context, error)
 
     async def close(self) -> None:
-        """End the turns that are still open as incomplete; close the recorder if it is ours."""
+        """End open turns as incomplete; close the recorder if this plugin created it."""
         guarded(self, self._close)
 
     def _user_message(self, context: "InvocationContext", message: "types.Content") -> None:
         self._close_unfinished(_session_key(context), context.invocation_id)
         run = self._begin(context)
         if run.parent is None:
-            run.observed.user_message(_words(message, "\n"), list(_media(message)))
+            run.observed.user_message(_text(message, "\n"), list(_media(message)))
 
     def _begin(self, context: "InvocationContext") -> _Run:
         known = self._runs.get(context.invocation_id)
         if known is not None:
             return known
-        around = enclosing(self._recorder)
-        if around is not None:
-            run = _Run(around[0], _session_key(context), around[1])
+        outer = enclosing(self._recorder)
+        if outer is not None:
+            run = _Run(outer[0], _session_key(context), outer[1])
         else:
             run = _Run(self._observed(context), _session_key(context))
         self._runs[context.invocation_id] = run
@@ -175,20 +175,24 @@ class EvaltapPlugin(BasePlugin):
         )
 
     def _close_unfinished(self, session_key: tuple[str, str, str], invocation_id: str) -> None:
-        """End a run of the same session that never ended: it was cancelled, or lost its caller."""
+        """End an unfinished run of the same session: it was cancelled or its caller abandoned it."""
         for known_id, run in list(self._runs.items()):
             if run.session_key == session_key and known_id != invocation_id:
                 self._finish(known_id, "incomplete", None, "next_message")
 
-    def _said(self, context: "InvocationContext", event: "Event") -> None:
+    def _agent_event(self, context: "InvocationContext", event: "Event") -> None:
         run = self._runs.get(context.invocation_id)
         if run is None or run.parent is not None or event.partial or event.author == "user":
             return
-        text, parts = _words(event.content, ""), list(_media(event.content))
+        text, parts = _text(event.content, ""), list(_media(event.content))
         calls = event.get_function_calls()
         if text is not None or calls or parts:
             run.observed.agent_message(
-                text, event.author, final=not calls, parts=parts, reasoning=_thoughts(event.content)
+                text,
+                event.author,
+                final=not calls,
+                parts=parts,
+                reasoning=_reasoning(event.content),
             )
 
     def _model_called(self, context: "CallbackContext", request: "LlmRequest") -> None:
@@ -196,7 +200,7 @@ class EvaltapPlugin(BasePlugin):
         if run is not None:
             run.model = request.model
         if run is not None and run.parent is None:
-            run.observed.told(_instruction(request.config.system_instruction))
+            run.observed.context_message(_instruction(request.config.system_instruction))
 
     def _model_returned(self, context: "CallbackContext", response: "LlmResponse") -> None:
         run = self._runs.get(context.invocation_id)
@@ -224,7 +228,7 @@ class EvaltapPlugin(BasePlugin):
             arguments,
             agent=context.agent_name,
             parent=run.parent,
-            made_up=call_id,
+            generated_id=call_id,
         )
         run.calls[call_id] = enter((run.observed, call_id))
 
@@ -232,7 +236,8 @@ class EvaltapPlugin(BasePlugin):
         failure = None
         detect = getattr(tool, "_detect_error_in_response", None)
         if detect is not None and (kind := detect(result)) is not None:
-            # ADK marks the tool's span as failed by this very question; so the two agree.
+            # ADK marks the tool's span as failed by the same check, so the plugin and the spans
+            # agree.
             failure = Failure(type=str(kind))
         self._returned(tool, context, unwrap_result(result), failure)
 
@@ -271,7 +276,7 @@ class EvaltapPlugin(BasePlugin):
 
 
 def _call_id(tool: "BaseTool", context: "ToolContext") -> str:
-    """Return the model's id of a call, or one of our own where there is none."""
+    """Return the model's id for a call, or a generated one."""
     return context.function_call_id or f"{tool.name}-{id(context)}"
 
 
@@ -281,7 +286,7 @@ def _session_key(context: "InvocationContext") -> tuple[str, str, str]:
 
 
 def _state(context: "InvocationContext") -> JsonObject:
-    """Return the session's state without what only lasts for the run."""
+    """Return the session's state without the keys that last only for the run."""
     return {
         str(key): value
         for key, value in dict(context.session.state).items()
@@ -289,21 +294,21 @@ def _state(context: "InvocationContext") -> JsonObject:
     }
 
 
-def _words(content: "types.Content | None", joint: str) -> str | None:
-    """Return what a content says, without the model's thoughts; None when it says nothing."""
+def _text(content: "types.Content | None", separator: str) -> str | None:
+    """Return a content's text without the model's reasoning; None when it has none."""
     parts = (content.parts or []) if content is not None else []
     texts = [part.text for part in parts if part.text and not part.thought]
-    return joint.join(texts) if texts else None
+    return separator.join(texts) if texts else None
 
 
-def _thoughts(content: "types.Content | None") -> str | None:
-    """Return what the model thought."""
+def _reasoning(content: "types.Content | None") -> str | None:
+    """Return the model's reasoning."""
     parts = (content.parts or []) if content is not None else []
     return "\n".join(part.text for part in parts if part.text and part.thought) or None
 
 
 def _instruction(given: object) -> str | None:
-    """Return what a request tells the model besides the conversation."""
+    """Return a request's system instruction as text."""
     if given is None or isinstance(given, str):
         return given
     parts = given if isinstance(given, list) else getattr(given, "parts", None) or [given]
@@ -312,7 +317,7 @@ def _instruction(given: object) -> str | None:
 
 
 def _media(content: "types.Content | None") -> Iterator[MediaPart]:
-    """Yield the parts of a content that hold or name a picture, a recording or a file."""
+    """Yield a content's images, audio, video and files, inline or by URL."""
     for part in (content.parts or []) if content is not None else []:
         blob, file = part.inline_data, part.file_data
         if blob is not None:

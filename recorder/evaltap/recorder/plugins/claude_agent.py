@@ -1,11 +1,11 @@
-"""Claude Agent SDK: hooks that observe every prompt and what Claude does about it.
+"""Claude Agent SDK: hooks that record every prompt and how Claude handles it.
 
     recording = EvaltapHooks("log.db")
     options = ClaudeAgentOptions(hooks=recording.hooks())
 
-Source: the hook inputs of claude-agent-sdk 0.2.187.  Every hook returns an empty output, which lets
-Claude carry on unchanged.  Hooks show the prompt, the tools and the answer; usage and intermediate
-texts are in the messages, which `watch` passes through.
+Source: the hook inputs of claude-agent-sdk 0.2.187. Every hook returns an empty output, so Claude
+continues unchanged. Hooks see the prompt, the tools and the answer; usage and intermediate texts
+are in the messages, which `watch` passes through.
 """
 
 import time
@@ -33,27 +33,27 @@ EVENTS: tuple[HookEvent, ...] = (
     "Stop",
 )
 MAX_SESSIONS = 10_000
-"""Sessions whose state is kept; the turn of the oldest is given up beyond it."""
+"""Maximum tracked sessions; beyond it the oldest one's turn is evicted."""
 
 
 @dataclass(slots=True)
 class _Turn:
-    """The turn of a session that was begun last."""
+    """The latest turn of a session."""
 
     run: ObservedRun
     delegated: dict[str, str | None] = field(default_factory=dict)
-    """Open calls of sub-agents that no sub-agent has claimed: the kind of agent asked for."""
+    """Open calls of sub-agents that no sub-agent has claimed, with the agent type each requested."""
     agents: dict[str, str | None] = field(default_factory=dict)
-    """The call that each sub-agent works for; None when several could be it."""
+    """The call that each sub-agent works for; None when several calls match."""
     counted: set[str | None] = field(default_factory=set)
-    """Ids of the messages whose use of tokens is recorded."""
+    """Ids of the messages whose token usage is recorded."""
 
 
 class EvaltapHooks:
     """Record every prompt as one turn of an eval case; Claude's session is the case.
 
-    `log` is where turns go, as the recorder takes it; pass `recorder` instead to share one.  One
-    instance may serve any number of clients.  `clock` returns nanoseconds since the epoch.
+    `log` is the recorder's log; pass `recorder` instead to share one. One instance may serve any
+    number of clients. `clock` returns nanoseconds since the epoch.
     """
 
     def __init__(
@@ -69,29 +69,29 @@ class EvaltapHooks:
         self._turns: dict[str, _Turn] = {}
 
     def hooks(self) -> dict[HookEvent, list[HookMatcher]]:
-        """Return the hooks for `ClaudeAgentOptions`; append them to your own where you have any."""
+        """Return the hooks for `ClaudeAgentOptions`; append them to your own if you have any."""
         return {event: [HookMatcher(hooks=[self.hook])] for event in EVENTS}
 
     async def hook(
         self, input: HookInput, tool_use_id: str | None, context: HookContext
     ) -> HookJSONOutput:
-        """Observe one event; called by the SDK."""
+        """Record one event; called by the SDK."""
         guarded(self, self._hook, input)
         return {}
 
     async def watch(self, messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Pass messages through, and take from them what the turn used and said on the way.
+        """Pass messages through, recording usage and intermediate texts.
 
             async for message in recording.watch(client.receive_response()): ...
 
-        An error that ends the turn is seen here only.
+        Only here are errors that end the turn visible.
         """
         async for message in messages:
             guarded(self, self._message, message)
             yield message
 
     def close(self) -> None:
-        """End the turns that are still open as incomplete; close the recorder if it is ours."""
+        """End open turns as incomplete; close the recorder if this plugin created it."""
         for turn in self._turns.values():
             guarded(self, turn.run.end, "incomplete", None, "shutdown")
         self._turns.clear()
@@ -105,7 +105,7 @@ class EvaltapHooks:
             return
         turn = self._turns.get(session) or self._begin(session, given.get("prompt_id"))
         if turn.run.has_ended:
-            # Another hook did not let Claude stop.
+            # Another hook kept Claude from stopping.
             turn.run.reopen()
         if event == "PreToolUse":
             self._called(turn, given)
@@ -145,7 +145,7 @@ class EvaltapHooks:
         parent = turn.agents.get(agent_id) if agent_id is not None else None
         unknown = agent_id is not None and parent is None
         if agent_id is None:
-            turn.run.goes_on()  # what it said before a call is not its answer
+            turn.run.mark_intermediate()  # text before a tool call is not the answer
         turn.run.tool_called(
             given["tool_use_id"],
             name,
@@ -158,7 +158,7 @@ class EvaltapHooks:
             turn.delegated[given["tool_use_id"]] = arguments.get("subagent_type")
 
     def _sub_agent(self, turn: _Turn, given: Mapping[str, Any]) -> None:
-        """Find the call that a sub-agent works for; the hooks do not name it."""
+        """Match a sub-agent to the call it works for, which the hooks do not name."""
         kind = given["agent_type"]
         fitting = [call for call, asked in turn.delegated.items() if asked in (kind, None)]
         if len(fitting) == 1:
@@ -176,13 +176,14 @@ class EvaltapHooks:
         if isinstance(message, AssistantMessage):
             turn = self._turns.get(message.session_id or "")
             if turn is not None:
-                self._said(turn, message)
+                self._assistant_message(turn, message)
         elif isinstance(message, ResultMessage):
             self._result(message)
 
-    def _said(self, turn: _Turn, message: AssistantMessage) -> None:
+    def _assistant_message(self, turn: _Turn, message: AssistantMessage) -> None:
         if message.message_id is None or message.message_id not in turn.counted:
-            # A message comes block by block, and each repeats what the whole has used.
+            # A message arrives block by block, and each block repeats the usage of the whole
+            # message.
             used = of_anthropic(message.usage)
             turn.run.model_called(
                 message.model,
@@ -199,7 +200,7 @@ class EvaltapHooks:
             turn.run.agent_message(words or None, AGENT, reasoning="\n".join(thought) or None)
 
     def _result(self, message: ResultMessage) -> None:
-        """End a turn that did not stop by itself; most have, and have given their answer."""
+        """End a turn without a Stop event; most turns have had one, and their answer with it."""
         turn = self._turns.pop(message.session_id, None)
         if turn is None or (turn.run.has_ended and not message.is_error):
             return

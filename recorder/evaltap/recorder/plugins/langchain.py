@@ -1,10 +1,10 @@
-"""LangChain and LangGraph: a callback handler that observes every run.
+"""LangChain and LangGraph: a callback handler that records every run.
 
     agent.invoke({...}, config={"callbacks": [handler], "configurable": {"thread_id": "s-1"}})
 
-Source: `langchain_core.callbacks.BaseCallbackHandler` in langchain-core 1.7.  A run is a call that has
-no parent and in which a model or a tool is called; what happens below it, in sub-graphs, chains and
-agents, is part of the turn, and what happens inside a tool is the work of a sub-agent.
+Source: `langchain_core.callbacks.BaseCallbackHandler` in langchain-core 1.7. A run is a call
+without a parent in which a model or a tool is called. Sub-graphs, chains and agents below it are
+part of the turn; whatever happens inside a tool is the work of a sub-agent.
 """
 
 import time
@@ -27,12 +27,12 @@ from evaltap.recorder.plugins.langchain_values import (
     first_of,
     is_failure,
     media_of,
-    question_in,
+    reasoning_of,
     result_of,
-    returned_by,
     state_of,
-    thoughts_of,
-    told_by,
+    tool_message_value,
+    tool_output_value,
+    user_message_in,
 )
 from evaltap.recorder.plugins.support import guarded, recorder_for
 from evaltap.recorder.protocols import Recording
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 ORIGIN = Origin(framework="langchain", convention="langchain-callbacks")
 SESSION_KEYS = ("session_id", "conversation_id", "thread_id")
-"""Metadata that names the session, the most telling first; LangGraph fills in `thread_id`."""
+"""Metadata keys for the session id, most specific first; LangGraph sets `thread_id`."""
 MAX_OPEN = 100_000
-"""Open calls whose state is kept; the oldest is given up beyond it."""
+"""Maximum tracked open calls; beyond it the oldest is evicted."""
 
 
 @dataclass(slots=True)
 class _Turn:
-    """A root call; it becomes a run with the first model or tool call in it."""
+    """A root call; it becomes a run with its first model or tool call."""
 
     begun_ns: int
     metadata: Mapping[str, Any]
@@ -62,26 +62,26 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Level:
-    """The work of a turn, or of a sub-agent inside a tool of it (`parent`)."""
+    """The work of a turn, or of a sub-agent inside one of its tools (`parent`)."""
 
     turn: _Turn
     parent: str | None = None
-    asked_for: dict[str, Mapping[str, object]] = field(default_factory=dict)
-    """Calls that a model asked for and no tool has begun yet."""
+    requested: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    """Calls requested by a model that no tool has started."""
     failed: dict[str, Failure] = field(default_factory=dict)
-    """Calls that raised, whose error the model may still be given."""
+    """Failed calls whose error may still be sent to the model."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """An open call of LangChain's."""
+    """An open LangChain call."""
 
     level: _Level
     top: bool = False
-    """Whether the turn begins and ends with it."""
+    """Whether the turn starts and ends with this call."""
     call_id: str | None = None
     inner: _Level | None = None
-    """What a sub-agent does inside this tool."""
+    """The work of a sub-agent inside this tool."""
     model: str | None = None
     agent: str | None = None
 
@@ -89,12 +89,12 @@ class _Node:
 class EvaltapHandler(BaseCallbackHandler):
     """Record every run as one turn of an eval case; the thread, session or conversation is the case.
 
-    `log` is where turns go, as the recorder takes it; pass `recorder` instead to share one.  One
-    handler may serve any number of chains and graphs.  `clock` returns nanoseconds since the epoch.
+    `log` is the recorder's log; pass `recorder` instead to share one. One handler may serve any
+    number of chains and graphs. `clock` returns nanoseconds since the epoch.
     """
 
     run_inline = True
-    """Be called in the order of events also in asynchronous runs; the handler never waits."""
+    """Receive events in order, also in async runs; the handler never blocks."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class EvaltapHandler(BaseCallbackHandler):
         self._nodes: OrderedDict[UUID, _Node] = OrderedDict()
 
     def close(self) -> None:
-        """Write out what is in memory and stop recording."""
+        """Write everything in memory and stop recording."""
         self._recorder.close()
 
     def on_chain_start(
@@ -121,17 +121,17 @@ class EvaltapHandler(BaseCallbackHandler):
         metadata: JsonObject | None = None,
         **kwargs: Any,
     ) -> None:
-        """Note a chain or graph; one without a parent may become a turn."""
+        """Track a chain or graph; one without a parent may become a turn."""
         name = kwargs.get("name")
         guarded(self, self._enter, run_id, parent_run_id, metadata, inputs, name)
 
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        """End the turn, if it is one, with its result."""
-        guarded(self, self._left, run_id, outputs)
+        """End the turn with its result, if this chain is one."""
+        guarded(self, self._finished, run_id, outputs)
 
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """End the turn, if it is one, as failed."""
-        guarded(self, self._broke, run_id, error)
+        """End the turn as failed, if this chain is one."""
+        guarded(self, self._failed, run_id, error)
 
     def on_chat_model_start(
         self,
@@ -143,9 +143,9 @@ class EvaltapHandler(BaseCallbackHandler):
         metadata: JsonObject | None = None,
         **kwargs: Any,
     ) -> None:
-        """Note what a chat model is given."""
-        heard = messages[0] if messages else []
-        guarded(self, self._model_called, run_id, parent_run_id, metadata, heard)
+        """Record a chat model's input."""
+        model_input = messages[0] if messages else []
+        guarded(self, self._model_called, run_id, parent_run_id, metadata, model_input)
 
     def on_llm_start(
         self,
@@ -157,16 +157,16 @@ class EvaltapHandler(BaseCallbackHandler):
         metadata: JsonObject | None = None,
         **kwargs: Any,
     ) -> None:
-        """Note what a model for plain text is given."""
+        """Record a text model's input."""
         guarded(self, self._model_called, run_id, parent_run_id, metadata, prompts[:1])
 
     def on_llm_end(self, response: "LLMResult", *, run_id: UUID, **kwargs: Any) -> None:
-        """Note what a model said and used."""
+        """Record a model's message and usage."""
         guarded(self, self._model_answered, run_id, response)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """End the turn as failed when the model was all there was to it."""
-        guarded(self, self._broke, run_id, error)
+        """End the turn as failed if it consists of this model call alone."""
+        guarded(self, self._failed, run_id, error)
 
     def on_tool_start(
         self,
@@ -179,18 +179,18 @@ class EvaltapHandler(BaseCallbackHandler):
         inputs: JsonObject | None = None,
         **kwargs: Any,
     ) -> None:
-        """Note a tool call."""
+        """Record a tool call."""
         name = kwargs.get("name") or (serialized or {}).get("name") or ""
         given = input_str if inputs is None else inputs
         call_id = kwargs.get("tool_call_id")
         guarded(self, self._tool_called, run_id, parent_run_id, metadata, name, given, call_id)
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        """Note a tool's result."""
+        """Record a tool's result."""
         guarded(self, self._tool_returned, run_id, output)
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """Note that a tool raised."""
+        """Record a tool's exception."""
         guarded(self, self._tool_failed, run_id, error)
 
     def _enter(
@@ -201,7 +201,7 @@ class EvaltapHandler(BaseCallbackHandler):
         inputs: Any,
         name: str | None,
     ) -> _Node:
-        """Return the node of a call that begins, below its parent or as a turn of its own."""
+        """Return the node for a new call, below its parent or as a root of its own."""
         above = self._nodes.get(parent_id) if parent_id is not None else None
         agent = (metadata or {}).get("lc_agent_name")
         if above is None:
@@ -218,12 +218,12 @@ class EvaltapHandler(BaseCallbackHandler):
         return node
 
     def _run(self, level: _Level) -> ObservedRun:
-        """Return the run, which begins now at the latest."""
+        """Return the level's run, starting it if necessary."""
         turn = level.turn
         if turn.run is None:
-            around = enclosing(self._recorder)
-            if around is not None:
-                turn.run, level.parent = around
+            outer = enclosing(self._recorder)
+            if outer is not None:
+                turn.run, level.parent = outer
                 return turn.run
             turn.run = ObservedRun(
                 self._recorder,
@@ -234,16 +234,16 @@ class EvaltapHandler(BaseCallbackHandler):
                 begun_ns=turn.begun_ns,
                 clock=self._clock,
             )
-            self._asked(turn.run, turn.inputs)
+            self._record_user_message(turn.run, turn.inputs)
         return turn.run
 
     @staticmethod
-    def _asked(run: ObservedRun, given: Any) -> None:
-        question = question_in(given)
+    def _record_user_message(run: ObservedRun, given: Any) -> None:
+        question = user_message_in(given)
         if question is not None:
             run.user_message(question.value, question.media)
 
-    def _left(self, run_id: UUID, outputs: Any) -> None:
+    def _finished(self, run_id: UUID, outputs: Any) -> None:
         node = self._nodes.pop(run_id, None)
         run = node.level.turn.run if node is not None and node.top else None
         if node is None or run is None:
@@ -259,7 +259,7 @@ class EvaltapHandler(BaseCallbackHandler):
                 run.state(state)
             run.end()
 
-    def _broke(self, run_id: UUID, error: BaseException) -> None:
+    def _failed(self, run_id: UUID, error: BaseException) -> None:
         node = self._nodes.pop(run_id, None)
         if node is None or not node.top or node.level.turn.run is None:
             return
@@ -272,18 +272,18 @@ class EvaltapHandler(BaseCallbackHandler):
         run_id: UUID,
         parent_id: UUID | None,
         metadata: Mapping[str, Any] | None,
-        heard: Sequence[Any],
+        model_input: Sequence[Any],
     ) -> None:
-        node = self._enter(run_id, parent_id, metadata, heard, None)
+        node = self._enter(run_id, parent_id, metadata, model_input, None)
         node.model = first_of(metadata or {}, ("ls_model_name",))
         run = self._run(node.level)
-        for message in heard if node.level.parent is None else ():
+        for message in model_input if node.level.parent is None else ():
             if not isinstance(message, SystemMessage):
                 break
-            run.told(str(message.text))
+            run.context_message(str(message.text))
         if node.level.parent is None and not run.has_user_message:
-            self._asked(run, heard)
-        self._catch_up(node.level, heard)
+            self._record_user_message(run, model_input)
+        self._catch_up(node.level, model_input)
 
     def _model_answered(self, run_id: UUID, response: "LLMResult") -> None:
         node = self._nodes.get(run_id)
@@ -307,14 +307,14 @@ class EvaltapHandler(BaseCallbackHandler):
         if level.parent is None:
             words = str(message.text) if isinstance(message, AIMessage) else first.text
             parts = media_of(message) if message is not None else ()
-            thoughts = thoughts_of(message) if message is not None else None
+            thoughts = reasoning_of(message) if message is not None else None
             run.agent_message(
                 words or None, node.agent, final=not calls, parts=parts, reasoning=thoughts
             )
         for call in calls:
             if call["id"] is not None:
-                level.asked_for[call["id"]] = call
-        self._left(run_id, message if message is not None else first.text)
+                level.requested[call["id"]] = call
+        self._finished(run_id, message if message is not None else first.text)
 
     def _tool_called(
         self,
@@ -326,27 +326,27 @@ class EvaltapHandler(BaseCallbackHandler):
         call_id: str | None,
     ) -> None:
         if parent_id is None and enclosing(self._recorder) is None:
-            # A program that calls a tool by itself is no agent.
+            # A program that calls a tool directly is not an agent.
             return
         node = self._enter(run_id, parent_id, metadata, None, None)
         level = node.level
-        asked_for = level.asked_for.pop(call_id, None) if call_id is not None else None
+        requested = level.requested.pop(call_id, None) if call_id is not None else None
         node.call_id = call_id or str(run_id)
         self._run(level).tool_called(
             call_id,
             name,
-            # The inputs also hold what the framework injects, such as the state of the graph.
-            asked_for["args"] if asked_for is not None else given,
+            # The inputs also hold what the framework injects, such as the graph's state.
+            requested["args"] if requested is not None else given,
             agent=node.agent,
             parent=level.parent,
-            made_up=node.call_id,
+            generated_id=node.call_id,
         )
 
     def _tool_returned(self, run_id: UUID, output: Any) -> None:
         node = self._tool_ended(run_id)
         if node is None or node.call_id is None:
             return
-        value, failed = returned_by(output, node.call_id)
+        value, failed = tool_output_value(output, node.call_id)
         failure = Failure(message=value if isinstance(value, str) else None) if failed else None
         self._run(node.level).tool_returned(node.call_id, value, failure)
 
@@ -364,21 +364,21 @@ class EvaltapHandler(BaseCallbackHandler):
         self._run(node.level).tool_returned(node.call_id, UNSEEN, failure)
 
     def _catch_up(self, level: _Level, messages: Sequence[Any]) -> None:
-        """Note the results in a model's input of calls that raised, or that no tool has begun."""
-        for message in messages if level.asked_for or level.failed else ():
+        """Record results, found in a model's input, of calls that raised or that no tool started."""
+        for message in messages if level.requested or level.failed else ():
             call_id = message.tool_call_id if isinstance(message, ToolMessage) else None
-            if call_id in level.asked_for:
-                call = level.asked_for.pop(call_id)
+            if call_id in level.requested:
+                call = level.requested.pop(call_id)
                 self._called_only(level, call_id, call)
-                self._run(level).tool_returned(call_id, *told_by(message))
+                self._run(level).tool_returned(call_id, *tool_message_value(message))
             elif call_id in level.failed:
                 self._run(level).tool_returned(call_id, message.content, level.failed.pop(call_id))
 
     def _not_run(self, level: _Level) -> None:
-        """Note the calls that were asked for and never made."""
-        for call_id, call in level.asked_for.items():
+        """Record the calls that were requested and never made."""
+        for call_id, call in level.requested.items():
             self._called_only(level, call_id, call)
-        level.asked_for.clear()
+        level.requested.clear()
 
     def _called_only(self, level: _Level, call_id: str, call: Mapping[str, Any]) -> None:
         agent = level.turn.metadata.get("lc_agent_name")

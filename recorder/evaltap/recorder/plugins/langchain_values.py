@@ -1,4 +1,4 @@
-"""What LangChain's objects say: questions, answers, results of tools; plain functions over them."""
+"""Plain functions that read LangChain's objects: user messages, answers and tool results."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,19 +23,19 @@ from evaltap.schemas.data import JsonObject
 _NO_STATE = {"messages", "structured_response", "remaining_steps", "is_last_step"}
 
 
-def told_by(message: ToolMessage) -> tuple[Any, Failure | None]:
-    """Return what a model is told of a call, and the failure that it reports."""
+def tool_message_value(message: ToolMessage) -> tuple[Any, Failure | None]:
+    """Return a tool message's content for the model, and the failure it reports."""
     content = message.content
     failed = message.status == "error"
     text = content if isinstance(content, str) else None
     return content, Failure(message=text) if failed else None
 
 
-def returned_by(output: object, call_id: str) -> tuple[Any, bool]:
+def tool_output_value(output: object, call_id: str) -> tuple[Any, bool]:
     """Return a tool's value and whether it reports a failure.
 
-    A tool may return a LangGraph command, to update the state or hand over; the message for the model
-    is then in the update.
+    A tool may return a LangGraph command, to update the state or hand over; the message for the
+    model is then part of the update.
     """
     update = getattr(output, "update", None)
     if isinstance(update, Mapping) and isinstance(update.get("messages"), list):
@@ -47,7 +47,7 @@ def returned_by(output: object, call_id: str) -> tuple[Any, bool]:
 
 
 def state_of(outputs: object) -> JsonObject:
-    """Return what a LangGraph graph keeps beside its messages and its answer; empty for other chains."""
+    """Return a LangGraph graph's state apart from messages and answer; empty for other chains."""
     if not isinstance(outputs, Mapping) or not isinstance(outputs.get("messages"), list):
         return {}
     return {
@@ -58,16 +58,16 @@ def state_of(outputs: object) -> JsonObject:
 
 
 def is_failure(error: BaseException) -> bool:
-    """Return whether an exception is an error: LangGraph interrupts a run by one, as does asyncio."""
+    """Return whether an exception is an error, not an interrupt of LangGraph or asyncio."""
     bubbles = any(kind.__name__ == "GraphBubbleUp" for kind in type(error).__mro__)
     return isinstance(error, Exception) and not bubbles
 
 
-def question_in(given: object) -> Evidence | None:
-    """Return the user's words in what a run or a model was given; None when there are none."""
+def user_message_in(given: object) -> Evidence | None:
+    """Return the user's message in the input of a run or model; None if there is none."""
     if isinstance(given, Mapping):
         messages = given.get("messages")
-        return question_in(messages) if messages is not None else question_of(given)
+        return user_message_in(messages) if messages is not None else question_of(given)
     if isinstance(given, str):
         return Evidence(given)
     items = given if isinstance(given, list | tuple) else [given]
@@ -84,14 +84,14 @@ def question_in(given: object) -> Evidence | None:
 
 
 def media_of(message: BaseMessage) -> tuple[MediaPart, ...]:
-    """Return the pictures, recordings and files in the content blocks of a message."""
+    """Return the images, audio, video and files in a message's content blocks."""
     blocks = message.content if isinstance(message.content, list) else ()
     found = (media_in(block) for block in blocks if isinstance(block, dict))
     return tuple(part for part in found if part is not None)
 
 
-def thoughts_of(message: BaseMessage) -> str | None:
-    """Return what a model thought, by the content blocks of its message or by what the provider added."""
+def reasoning_of(message: BaseMessage) -> str | None:
+    """Return a message's reasoning, from its content blocks or from the provider's extra fields."""
     blocks = message.content if isinstance(message.content, list) else ()
     (seen,) = read_messages([{"role": "assistant", "content": list(blocks)}])
     added = message.additional_kwargs.get("reasoning_content")
@@ -99,7 +99,7 @@ def thoughts_of(message: BaseMessage) -> str | None:
 
 
 def result_of(outputs: object) -> str | None:
-    """Return what a run itself calls its result, as text; None when that is not to be told."""
+    """Return a run's own result as text; None when it cannot be identified."""
     if isinstance(outputs, str):
         return outputs
     if isinstance(outputs, Mapping):
@@ -114,6 +114,6 @@ def result_of(outputs: object) -> str | None:
 
 
 def first_of(values: Mapping[str, object], keys: Sequence[str]) -> str | None:
-    """Return the first of the values that says something, as text."""
+    """Return the first non-empty value as text."""
     found = (values.get(key) for key in keys)
     return next((str(value) for value in found if value), None)

@@ -1,14 +1,14 @@
-"""OpenAI Agents SDK: a trace processor that observes every run.
+"""OpenAI Agents SDK: a trace processor that records every run.
 
     agents.add_trace_processor(EvaltapTraceProcessor("log.db"))
 
-Source: `agents.tracing` in openai-agents 0.24.  The SDK calls a processor synchronously, on the
-thread of the run.  A run is a top-level task span (in older versions, which have none, the trace);
-a task inside a function span is an agent used as a tool and belongs to the turn around it.
+Source: `agents.tracing` in openai-agents 0.24. The SDK calls a processor synchronously, on the
+run's thread. A run is a top-level task span, or the trace in older versions, which have no task
+spans. A task inside a function span is an agent used as a tool and belongs to the enclosing turn.
 
-The calls, their ids and arguments come from the model's responses, since function spans carry no
-id; the function spans say how the calls ended.  Spans do not carry exceptions either, but the SDK
-ends them while one is on its way, where `sys.exc_info` shows it.
+Calls, ids and arguments come from the model's responses, since function spans carry no id; the
+function spans show how the calls ended. Spans carry no exceptions either, but the SDK ends them
+while the exception propagates, so `sys.exc_info` has it.
 """
 
 import json
@@ -38,22 +38,22 @@ from evaltap.recorder.run import ObservedRun, enclosing
 
 ORIGIN = Origin(framework="openai-agents", convention="openai-agents-tracing")
 MAX_TRACES = 10_000
-"""Open traces whose state is kept; the oldest is given up beyond it."""
+"""Maximum tracked open traces; beyond it the oldest is evicted."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """An open span, the loop and the agent that it belongs to."""
+    """An open span with the loop and agent it belongs to."""
 
     span: Span[Any] | None
     level: Loop | None = None
     agent: str | None = None
     tool: "_Node | None" = None
-    """The innermost function span around it, or itself."""
+    """The innermost enclosing function span, or this span."""
     call_id: str | None = None
     owns_run: bool = False
-    around: BaseException | None = None
-    """The exception that was being handled when the span began: not the span's own."""
+    outer_error: BaseException | None = None
+    """The exception being handled when the span started: not the span's own."""
 
 
 @dataclass(slots=True)
@@ -61,14 +61,14 @@ class _Trace:
     session_id: str | None
     nodes: dict[str, _Node] = field(default_factory=dict)
     root: _Node | None = None
-    """Stands for the run of a trace without task spans."""
+    """Represents the run in a trace without task spans."""
 
 
 class EvaltapTraceProcessor(TracingProcessor):
     """Record every run as one turn of an eval case; the trace's `group_id` is the session.
 
-    `log` is where turns go, as the recorder takes it; pass `recorder` instead to share one, which
-    its owner then closes.  `clock` returns nanoseconds since the epoch.
+    `log` is the recorder's log; pass `recorder` instead to share one, which its owner then closes.
+    `clock` returns nanoseconds since the epoch.
     """
 
     def __init__(
@@ -84,27 +84,27 @@ class EvaltapTraceProcessor(TracingProcessor):
         self._traces: OrderedDict[str, _Trace] = OrderedDict()
 
     def on_trace_start(self, trace: Trace) -> None:
-        """Note the session of the runs to come."""
+        """Remember the session for this trace's runs."""
         guarded(self, self._trace_began, trace)
 
     def on_trace_end(self, trace: Trace) -> None:
-        """End what is still open in the trace."""
+        """End whatever is still open in the trace."""
         guarded(self, self._trace_ended, trace)
 
     def on_span_start(self, span: Span[Any]) -> None:
-        """Note where in the tree of agents and tools a span begins."""
+        """Track the position of a new span in the tree of agents and tools."""
         guarded(self, self._span_began, span)
 
     def on_span_end(self, span: Span[Any]) -> None:
-        """Note what a model said, what a tool returned, how a run ended."""
+        """Record a model's output, a tool's result, or the end of a run."""
         guarded(self, self._span_ended, span)
 
     def force_flush(self) -> None:
-        """Put the turns that have ended on the log."""
+        """Write the turns that have ended to the log."""
         guarded(self, self._recorder.flush)
 
     def shutdown(self) -> None:
-        """Close the recorder if it is ours."""
+        """Close the recorder if this processor created it."""
         if self._owns_recorder:
             guarded(self, self._recorder.close)
 
@@ -127,7 +127,7 @@ class EvaltapTraceProcessor(TracingProcessor):
         if trace is None:
             return
         above = trace.nodes.get(span.parent_id or "") or _Node(None)
-        node = _Node(span, above.level, above.agent, above.tool, around=sys.exc_info()[1])
+        node = _Node(span, above.level, above.agent, above.tool, outer_error=sys.exc_info()[1])
         trace.nodes[span.span_id] = node
         data = span.span_data
         if isinstance(data, TaskSpanData):
@@ -135,21 +135,21 @@ class EvaltapTraceProcessor(TracingProcessor):
         elif isinstance(data, AgentSpanData):
             node.agent = data.name
             if node.level is None:
-                trace.root = trace.root or _Node(None, around=node.around)
+                trace.root = trace.root or _Node(None, outer_error=node.outer_error)
                 self._enter(trace.root, trace)
                 node.level = trace.root.level
         elif isinstance(data, FunctionSpanData):
             node.tool = node
 
     def _enter(self, node: _Node, trace: _Trace) -> None:
-        """Begin an agent loop: a turn of its own, or the work of a tool that is under way."""
+        """Start an agent loop: a turn of its own, or the work of an open tool call."""
         if node.level is not None and node.tool is not None:
             node.level = Loop(node.level.run, self._claim(node.tool))
             node.tool = None
         elif node.level is None:
-            around = enclosing(self._recorder)
-            if around is not None:
-                node.level = Loop(*around)
+            outer = enclosing(self._recorder)
+            if outer is not None:
+                node.level = Loop(*outer)
                 return
             node.owns_run = True
             node.level = Loop(
@@ -183,9 +183,9 @@ class EvaltapTraceProcessor(TracingProcessor):
             level.run.end("ok" if level.failure is None else "error", level.failure)
 
     def _responded(self, node: _Node, level: Loop, data: ResponseSpanData) -> None:
-        """Take a call of the Responses API."""
+        """Record a call of the Responses API."""
         response = data.response
-        level.heard(data.input, response.instructions if response is not None else None)
+        level.record_input(data.input, response.instructions if response is not None else None)
         usage = response.usage if response is not None else None
         level.run.model_called(
             response.model if response is not None else None,
@@ -196,11 +196,11 @@ class EvaltapTraceProcessor(TracingProcessor):
             else None,
             agent=node.agent,
         )
-        level.put_out(response.output if response is not None else (), node.agent)
+        level.record_output(response.output if response is not None else (), node.agent)
 
     def _generated(self, node: _Node, level: Loop, data: GenerationSpanData) -> None:
-        """Take a call of the Chat Completions API, or of another provider in its form."""
-        level.heard(data.input)
+        """Record a call of the Chat Completions API, or of another provider in that format."""
+        level.record_input(data.input)
         usage = data.usage or {}
         level.run.model_called(
             data.model,
@@ -210,14 +210,14 @@ class EvaltapTraceProcessor(TracingProcessor):
         )
         messages = read_messages(list(data.output or ()), role="assistant")
         calls = [
-            Call(call.call_id, call.name or "", _written(call.arguments))
+            Call(call.call_id, call.name or "", _arguments_json(call.arguments))
             for message in messages
             for call in message.calls
             if call.call_id is not None
         ]
         texts = [m.text.value for m in messages if m.text is not None and m.text.value]
         parts = [part for message in messages for part in message.media]
-        level.spoke("".join(texts) if texts else None, calls, node.agent, parts)
+        level.record_message("".join(texts) if texts else None, calls, node.agent, parts)
 
     def _claim(self, node: _Node) -> str:
         """Return the id of the call that a function span executes."""
@@ -226,7 +226,7 @@ class EvaltapTraceProcessor(TracingProcessor):
         data, level = node.span.span_data, node.level
         node.call_id = level.claim(data.name, data.input)
         if node.call_id is None:
-            # The model's answer was not to be seen; the call was made all the same.
+            # The model's response was hidden; record the call anyway.
             node.call_id = node.span.span_id
             level.run.tool_called(
                 None,
@@ -234,7 +234,7 @@ class EvaltapTraceProcessor(TracingProcessor):
                 UNSEEN if data.input is None else arguments_of(data.input),
                 agent=node.agent,
                 parent=level.parent,
-                made_up=node.call_id,
+                generated_id=node.call_id,
             )
         return node.call_id
 
@@ -247,23 +247,23 @@ class EvaltapTraceProcessor(TracingProcessor):
 
 
 def _raised(node: _Node) -> BaseException | None:
-    """Return the exception that ends this span, None when there is none."""
+    """Return the exception that ends this span, or None."""
     error = sys.exc_info()[1]
-    return error if error is not node.around else None
+    return error if error is not node.outer_error else None
 
 
 def _failure(span: Span[Any], node: _Node) -> Failure | None:
     error = _raised(node)
     if error is not None:
-        # The library wraps what a tool raised; the cause is the tool's own.
+        # The SDK wraps a tool's exception; the cause is the original.
         return failure_of(error.__cause__ or error)
     if span.error is None:
         return None
     data = span.error.get("data") or {}
-    told = data.get("error")
-    return Failure(message=told if isinstance(told, str) else span.error["message"])
+    cause = data.get("error")
+    return Failure(message=cause if isinstance(cause, str) else span.error["message"])
 
 
-def _written(arguments: Evidence | None) -> str:
+def _arguments_json(arguments: Evidence | None) -> str:
     value = arguments.value if arguments is not None else {}
     return value if isinstance(value, str) else json.dumps(value)

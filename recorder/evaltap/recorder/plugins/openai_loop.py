@@ -1,6 +1,6 @@
-"""One agent loop of the OpenAI Agents SDK, fed by the trace processor or by the run hooks.
+"""One agent loop of the OpenAI Agents SDK, fed by the trace processor or the run hooks.
 
-Knows the items of OpenAI's responses, and nothing of how they were seen.
+It reads the items of OpenAI's responses and does not depend on how they were captured.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from evaltap.recorder.run import ObservedRun
 
 @dataclass(slots=True)
 class Call:
-    """A tool call that a model asked for, its arguments as written."""
+    """A tool call requested by a model, with its raw arguments."""
 
     call_id: str
     name: str
@@ -31,35 +31,35 @@ class Loop:
     run: ObservedRun
     parent: str | None = None
     pending: list[Call] = field(default_factory=list)
-    """Calls of which the result was not seen yet."""
+    """Calls whose result has not arrived."""
     failure: Failure | None = None
-    """The failure that the last agent reported, in place of the exception itself."""
+    """The failure reported by the last agent, used instead of the exception."""
 
-    def heard(self, given: Any, instructions: object = None) -> None:
-        """Take what a model was given: instructions, the user's message, the results of handoffs."""
+    def record_input(self, given: Any, instructions: object = None) -> None:
+        """Record a model's input: instructions, the user's message, handoff results."""
         items = [given] if isinstance(given, str) else list(given or ())
         if self.parent is None:
-            self.run.told(instructions)
-            self._told(items)
+            self.run.context_message(instructions)
+            self._record_system_messages(items)
         if self.parent is None and not self.run.has_user_message:
             found = (last_user_text(read_messages([item])) for item in reversed(items))
-            said = next((text for text in found if text is not None), None)
-            if said is not None:
-                self.run.user_message(said.value, said.media)
+            user_text = next((text for text in found if text is not None), None)
+            if user_text is not None:
+                self.run.user_message(user_text.value, user_text.media)
         for item in items if self.pending else ():
             if isinstance(item, Mapping) and item.get("type") == "function_call_output":
                 self._answered(str(item.get("call_id")), item.get("output"))
 
-    def _told(self, items: Sequence[Any]) -> None:
-        """Take the system messages, which stand before all others."""
+    def _record_system_messages(self, items: Sequence[Any]) -> None:
+        """Record the system messages, which precede all others."""
         for item in items:
             if not isinstance(item, Mapping) or item.get("role") not in ("system", "developer"):
                 return
             for text in context_of(read_messages([item])):
-                self.run.told(text.value)
+                self.run.context_message(text.value)
 
-    def put_out(self, items: Iterable[Any], agent: str | None) -> None:
-        """Take the output items of a response."""
+    def record_output(self, items: Iterable[Any], agent: str | None) -> None:
+        """Record a response's output items."""
         calls: list[Call] = []
         words: list[str] = []
         thoughts: list[str] = []
@@ -69,13 +69,13 @@ class Loop:
             elif item.type == "message":
                 words += [part.text for part in item.content if part.type == "output_text"]
             elif item.type == "reasoning":
-                told = [*(item.summary or ()), *(getattr(item, "content", None) or ())]
-                thoughts += [part.text for part in told]
-        self.spoke(
+                sections = [*(item.summary or ()), *(getattr(item, "content", None) or ())]
+                thoughts += [part.text for part in sections]
+        self.record_message(
             "".join(words) if words else None, calls, agent, reasoning="\n".join(thoughts) or None
         )
 
-    def spoke(
+    def record_message(
         self,
         words: str | None,
         calls: Sequence[Call],
@@ -83,7 +83,7 @@ class Loop:
         parts: Sequence[MediaPart] = (),
         reasoning: str | None = None,
     ) -> None:
-        """Take what a model said, and the calls it asked for."""
+        """Record a model's message and the calls it requests."""
         if self.parent is None:
             self.run.agent_message(words, agent, final=not calls, parts=parts, reasoning=reasoning)
         for call in calls:
@@ -96,13 +96,13 @@ class Loop:
                 parent=self.parent,
             )
 
-    def claim(self, name: str, written: str | None) -> str | None:
-        """Return the id of a call that is executed, and take it off the list.
+    def claim(self, name: str, raw_arguments: str | None) -> str | None:
+        """Return the id of the call being executed and remove it from the pending ones.
 
-        Name and arguments decide, else the name, in the model's order.
+        Matches by name and arguments, else by name, in the model's order.
         """
         named = [call for call in self.pending if call.name == name]
-        same = [call for call in named if call.arguments == written]
+        same = [call for call in named if call.arguments == raw_arguments]
         found = next(iter(same or named), None)
         if found is None:
             return None
@@ -115,7 +115,7 @@ class Loop:
             self.run.tool_returned(call_id, output)
 
 
-def arguments_of(written: str) -> object:
-    """Return the arguments as a value; text that is no JSON is what the model said all the same."""
-    decoded = decode(written)
-    return written if decoded.flaw else decoded.value
+def arguments_of(raw_arguments: str) -> object:
+    """Return the parsed arguments; text that is not JSON is returned as the model wrote it."""
+    decoded = decode(raw_arguments)
+    return raw_arguments if decoded.flaw else decoded.value

@@ -1,10 +1,10 @@
-"""OpenAI Agents SDK with tracing off: run hooks that observe one run.
+"""OpenAI Agents SDK with tracing off: run hooks that record one run.
 
     with EvaltapRun(recorder, session_id="s-1") as hooks:
         await Runner.run(agent, "Where is A-100?", hooks=hooks)
 
-Source: `agents.lifecycle.RunHooks` in openai-agents 0.24.  The hooks tell of no error; the `with` block
-does.  Where tracing is on, the trace processor sees more.
+Source: `agents.lifecycle.RunHooks` in openai-agents 0.24. The hooks report no errors; the `with`
+block catches them. With tracing on, the trace processor sees more.
 """
 
 import time
@@ -27,9 +27,9 @@ ORIGIN = Origin(framework="openai-agents", convention="openai-agents-hooks")
 
 
 class EvaltapRun(RunHooks[Any]):
-    """Record one run as one turn of an eval case; make one for each run.
+    """Record one run as one turn of an eval case; create one per run.
 
-    An agent used as a tool is seen as a call only: the SDK does not pass hooks on to it.
+    An agent used as a tool appears only as a call: the SDK does not pass hooks on to it.
     """
 
     def __init__(
@@ -66,23 +66,23 @@ class EvaltapRun(RunHooks[Any]):
         system_prompt: str | None,
         input_items: list[TResponseInputItem],
     ) -> None:
-        """Note what a model is given."""
+        """Record a model's input."""
         guarded(self, self._heard, input_items, system_prompt)
 
     async def on_llm_end(
         self, context: RunContextWrapper[Any], agent: Agent[Any], response: ModelResponse
     ) -> None:
-        """Note what a model said and used."""
+        """Record a model's message and usage."""
         guarded(self, self._responded, agent, response)
 
     async def on_tool_end(
         self, context: RunContextWrapper[Any], agent: Agent[Any], tool: Tool, result: object
     ) -> None:
-        """Note the result of a tool, or what the model is told of its failure."""
+        """Record a tool's result, or the failure message sent to the model."""
         guarded(self, self._returned, context, tool, result)
 
     async def on_agent_end(self, context: object, agent: Agent[Any], output: object) -> None:
-        """Note the result of the run."""
+        """Record the run's result."""
         guarded(self, self._finished, output)
 
     def _begin(self) -> None:
@@ -106,7 +106,7 @@ class EvaltapRun(RunHooks[Any]):
 
     def _heard(self, items: object, instructions: str | None) -> None:
         if self._loop is not None:
-            self._loop.heard(items, instructions)
+            self._loop.record_input(items, instructions)
 
     def _responded(self, agent: Agent[Any], response: ModelResponse) -> None:
         if self._loop is None:
@@ -119,7 +119,7 @@ class EvaltapRun(RunHooks[Any]):
             cache_read_tokens=response.usage.input_tokens_details.cached_tokens,
             agent=agent.name,
         )
-        self._loop.put_out(response.output, agent.name)
+        self._loop.record_output(response.output, agent.name)
 
     def _returned(self, context: object, tool: Tool, result: object) -> None:
         if self._loop is None or not isinstance(context, ToolContext):

@@ -1,10 +1,10 @@
-"""pydantic-ai: a capability that observes every run of an agent.
+"""pydantic-ai: a capability that records every run of an agent.
 
     agent = Agent(model, capabilities=[EvaltapCapability("log.db")])
 
-Source: the hooks of `pydantic_ai.capabilities.AbstractCapability` in pydantic-ai-slim 2.68.  Every hook
-passes on the value or exception that it was given.  An agent that runs inside a tool of another
-one is part of the turn around it, when both have the capability.
+Source: the hooks of `pydantic_ai.capabilities.AbstractCapability` in pydantic-ai-slim 2.68. Every
+hook passes its value or exception on unchanged. An agent that runs inside another agent's tool is
+part of the enclosing turn if both have the capability.
 """
 
 import time
@@ -50,24 +50,24 @@ _DEFERRALS = (ApprovalRequired, CallDeferred)
 
 
 class _Level:
-    """One agent run; a nested one belongs to the run around it."""
+    """One agent run; a nested one belongs to the enclosing run."""
 
     def __init__(self, run: ObservedRun, parent: str | None, agent: str | None) -> None:
         self.run, self.parent, self.agent = run, parent, agent
-        self.asked_for: dict[str, ToolCallPart] = {}
-        """Calls that the model asked for and no hook has shown yet."""
+        self.requested: dict[str, ToolCallPart] = {}
+        """Calls requested by the model that no hook has reported."""
 
     @property
     def nested(self) -> bool:
-        """Whether this run is the work of a tool of another one."""
+        """Whether this run is the work of another run's tool."""
         return self.parent is not None
 
 
 class EvaltapCapability(AbstractCapability[Any]):
     """Record every run as one turn of an eval case; the conversation id is the session.
 
-    `log` is where turns go, as the recorder takes it; pass `recorder` instead to share one.  One
-    instance may serve any number of agents.  `clock` returns nanoseconds since the epoch.
+    `log` is the recorder's log; pass `recorder` instead to share one. One instance may serve any
+    number of agents. `clock` returns nanoseconds since the epoch.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class EvaltapCapability(AbstractCapability[Any]):
         self._levels: dict[str | None, _Level] = {}
 
     def close(self) -> None:
-        """Write out what is in memory and stop recording."""
+        """Write everything in memory and stop recording."""
         self._recorder.close()
 
     async def wrap_run(
         self, ctx: "RunContext[Any]", *, handler: "WrapRunHandler"
     ) -> "AgentRunResult[Any]":
-        """Observe a run from its beginning to its end, however it ends."""
-        guarded(self, self._begun, ctx)
+        """Record a run from start to end, whatever the outcome."""
+        guarded(self, self._started, ctx)
         try:
             result = await handler()
         except BaseException as error:
@@ -105,7 +105,7 @@ class EvaltapCapability(AbstractCapability[Any]):
         request_context: "ModelRequestContext",
         response: "ModelResponse",
     ) -> "ModelResponse":
-        """Note what a model call said and used."""
+        """Record a model call's message and usage."""
         guarded(self, self._responded, ctx, request_context, response)
         return response
 
@@ -118,7 +118,7 @@ class EvaltapCapability(AbstractCapability[Any]):
         args: JsonObject,
         handler: "WrapToolExecuteHandler",
     ) -> object:
-        """Observe a tool call from its beginning to its end."""
+        """Record a tool call from start to end."""
         level = self._levels.get(ctx.run_id)
         guarded(self, self._called, level, call)
         try:
@@ -139,11 +139,11 @@ class EvaltapCapability(AbstractCapability[Any]):
         args: Any,
         error: Any,
     ) -> JsonObject:
-        """Note a call that never ran, since its arguments were wrong."""
+        """Record a call that never ran because its arguments were invalid."""
         guarded(self, self._refused, self._levels.get(ctx.run_id), call, tool_def, error)
         raise error
 
-    def _begun(self, ctx: "RunContext[Any]") -> None:
+    def _started(self, ctx: "RunContext[Any]") -> None:
         agent = ctx.agent.name if ctx.agent is not None else None
         around = enclosing(self._recorder)
         if around is not None:
@@ -193,7 +193,7 @@ class EvaltapCapability(AbstractCapability[Any]):
             return
         self._catch_up(level, request_context.messages)
         if not level.nested:
-            self._told(level.run, request_context.messages)
+            self._record_context(level.run, request_context.messages)
         level.run.model_called(
             response.model_name or request_context.model.model_name,
             input_tokens=response.usage.input_tokens,
@@ -218,31 +218,31 @@ class EvaltapCapability(AbstractCapability[Any]):
         output_tools = {tool.name for tool in request_context.model_request_parameters.output_tools}
         for call in response.tool_calls:
             if call.tool_name not in output_tools:
-                level.asked_for[call.tool_call_id] = call
+                level.requested[call.tool_call_id] = call
 
     def _catch_up(self, level: _Level, messages: "Sequence[ModelMessage]") -> None:
-        """Note the calls that the framework answered by itself, as those of unknown tools."""
-        for message in messages if level.asked_for else ():
+        """Record the calls that the framework answered itself, such as those of unknown tools."""
+        for message in messages if level.requested else ():
             for part in message.parts:
-                if isinstance(part, ToolReturnPart) and part.tool_call_id in level.asked_for:
-                    self._called(level, level.asked_for[part.tool_call_id])
+                if isinstance(part, ToolReturnPart) and part.tool_call_id in level.requested:
+                    self._called(level, level.requested[part.tool_call_id])
                     level.run.tool_returned(part.tool_call_id, part.content)
 
     @staticmethod
-    def _told(run: ObservedRun, messages: "Sequence[ModelMessage]") -> None:
-        """Note the system prompts, which come first, and the instructions of this request, the last."""
+    def _record_context(run: ObservedRun, messages: "Sequence[ModelMessage]") -> None:
+        """Record the system prompts (the first message) and the instructions (the last)."""
         for part in messages[0].parts if messages else ():
             if isinstance(part, SystemPromptPart):
-                run.told(part.content)
-        run.told(getattr(messages[-1], "instructions", None) if messages else None)
+                run.context_message(part.content)
+        run.context_message(getattr(messages[-1], "instructions", None) if messages else None)
 
     def _not_run(self, level: _Level) -> None:
-        """Note the calls that were left to others, or that the end of the run came before."""
-        for call in list(level.asked_for.values()):
+        """Record deferred calls and calls cut off by the end of the run."""
+        for call in list(level.requested.values()):
             self._called(level, call)
 
     def _native_tools(self, level: _Level, response: "ModelResponse") -> None:
-        """Note the tools that the model's provider ran itself, between two words of one response."""
+        """Record the tools that the model's provider ran itself, between two texts of one response."""
         for part in response.parts:
             if isinstance(part, NativeToolCallPart):
                 self._called(level, part)
@@ -252,12 +252,12 @@ class EvaltapCapability(AbstractCapability[Any]):
     def _called(self, level: _Level | None, call: "ToolCallPart | NativeToolCallPart") -> None:
         if level is None:
             return
-        level.asked_for.pop(call.tool_call_id, None)
+        level.requested.pop(call.tool_call_id, None)
         arguments = decode(call.args) if call.args is not None else None
         level.run.tool_called(
             call.tool_call_id,
             call.tool_name,
-            # Text that is no JSON is what the model said all the same.
+            # Keep arguments that are not JSON as the model wrote them.
             {} if arguments is None else call.args if arguments.flaw else arguments.value,
             agent=level.agent,
             parent=level.parent,
@@ -271,13 +271,13 @@ class EvaltapCapability(AbstractCapability[Any]):
     def _tool_failed(
         self, level: _Level | None, call: "ToolCallPart", error: BaseException
     ) -> None:
-        # A deferred call will be answered in another run, a cancelled one never.
+        # A deferred call is answered in another run, a cancelled one never.
         if level is None or isinstance(error, _DEFERRALS) or not isinstance(error, Exception):
             return
         if isinstance(error, SkipToolExecution):
             level.run.tool_returned(call.tool_call_id, error.result)
             return
-        level.run.tool_returned(call.tool_call_id, *_told(error))
+        level.run.tool_returned(call.tool_call_id, *_failure_message(error))
 
     def _refused(
         self,
@@ -288,13 +288,13 @@ class EvaltapCapability(AbstractCapability[Any]):
     ) -> None:
         if level is not None and tool_def.kind != "output":
             self._called(level, call)
-            level.run.tool_returned(call.tool_call_id, *_told(error))
+            level.run.tool_returned(call.tool_call_id, *_failure_message(error))
 
 
-def _told(error: Exception) -> tuple[Any, Failure]:
-    """Return what the model is told of a failure, if it is, and the failure.
+def _failure_message(error: Exception) -> tuple[Any, Failure]:
+    """Return the failure and the message about it that the model gets, if any.
 
-    A tool that asks for a retry raises `ModelRetry`, which the framework wraps.
+    A tool that requests a retry raises `ModelRetry`, which the framework wraps.
     """
     if isinstance(error, ValidationError):
         return error.errors(include_url=False, include_context=False), failure_of(error)
@@ -303,15 +303,15 @@ def _told(error: Exception) -> tuple[Any, Failure]:
     if isinstance(error, ToolRetryError):
         retried = isinstance(error.__cause__, ModelRetry)
         failure = failure_of(error)
-        told = error.tool_retry.content
-        return told, Failure("ModelRetry", failure.message) if retried else failure
+        message = error.tool_retry.content
+        return message, Failure("ModelRetry", failure.message) if retried else failure
     # `ToolFailedError`, which version 1 does not have.
     failed = getattr(error, "tool_failed", None)
     return UNSEEN if failed is None else failed.content, failure_of(error)
 
 
 def _prompt(prompt: "str | Sequence[object] | None") -> str | None:
-    """Return the words of a prompt; pictures and files have none."""
+    """Return a prompt's text, without images and files."""
     if prompt is None or isinstance(prompt, str):
         return prompt
     words = [part if isinstance(part, str) else getattr(part, "content", None) for part in prompt]
@@ -320,20 +320,20 @@ def _prompt(prompt: "str | Sequence[object] | None") -> str | None:
 
 
 def _media(prompt: "str | Sequence[object] | None") -> list[MediaPart]:
-    """Return the pictures, recordings and files of a prompt."""
+    """Return a prompt's images, audio, video and files."""
     parts = prompt if prompt is not None and not isinstance(prompt, str) else ()
     return [_medium(part) for part in parts if getattr(part, "kind", None) in _MEDIA]
 
 
 def _medium(part: Any) -> MediaPart:
-    held = vars(part)
+    fields = vars(part)
     return media(
         kind=_MEDIA[part.kind],
-        # A URL's own property guesses it from the name.
-        mime_type=held.get("media_type") or held.get("_media_type"),
-        url=held.get("url"),
-        data=held.get("data"),
-        file_id=held.get("file_id"),
+        # The URL's own property would guess the type from the file name.
+        mime_type=fields.get("media_type") or fields.get("_media_type"),
+        url=fields.get("url"),
+        data=fields.get("data"),
+        file_id=fields.get("file_id"),
     )
 
 

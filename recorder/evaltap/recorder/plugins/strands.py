@@ -1,10 +1,10 @@
-"""Strands Agents: hooks that observe every invocation of an agent, a graph or a swarm.
+"""Strands Agents: hooks that record every invocation of an agent, graph or swarm.
 
     agent = Agent(model, tools=[...], hooks=[EvaltapHooks("log.db")])
 
-Source: the events of `strands.hooks` in strands-agents 1.62.  The hooks write to none of them.  An agent
-that works inside a tool of another one, and the agents of a graph or swarm, are part of the turn around
-them, when all have the hooks.
+Source: the events of `strands.hooks` in strands-agents 1.62. The hooks modify none of them. An
+agent inside another agent's tool, and the agents of a graph or swarm, are part of the enclosing
+turn if all of them have the hooks.
 """
 
 import sys
@@ -37,36 +37,36 @@ from evaltap.schemas.data import JsonObject
 
 ORIGIN = Origin(framework="strands-agents", convention="strands-hooks")
 SESSION_KEYS = ("session.id", "session_id", "gen_ai.conversation.id", "conversation_id")
-"""Names of the session among what is passed to an invocation and among an agent's trace attributes."""
+"""Keys for the session id in an invocation's arguments and an agent's trace attributes."""
 USER_KEYS = ("user.id", "user_id")
 MAX_OPEN = 10_000
-"""Open invocations whose state is kept; the oldest is given up beyond it."""
+"""Maximum tracked open invocations; beyond it the oldest is evicted."""
 
 _USAGE = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 _ORCHESTRATED: ContextVar[ObservedRun | None] = ContextVar("evaltap_strands_run", default=None)
-"""The run of the graph or swarm that works in this context."""
+"""The run of the current graph or swarm."""
 
 
 @dataclass(slots=True)
 class _Level:
-    """One invocation: a turn (`owned`), a part of one, or the work of a tool in one (`parent`)."""
+    """One invocation: a turn (`owned`), a part of one, or the work of one of its tools (`parent`)."""
 
     run: ObservedRun
     owned: bool
     parent: str | None = None
-    around: BaseException | None = None
-    """The exception that was being handled when it began: not its own."""
-    outside: ObservedRun | None = None
-    """The run of a graph or swarm around this one, if it is one itself."""
+    outer_error: BaseException | None = None
+    """The exception being handled when it started: not its own."""
+    outer_run: ObservedRun | None = None
+    """The run of the enclosing graph or swarm, if this is itself one."""
     calls: JsonObject = field(default_factory=dict)
-    """What each open tool call is inside of, to be entered again when it ends."""
+    """For each open tool call, the enclosing call to restore when it ends."""
 
 
 class EvaltapHooks(HookProvider):
     """Record every invocation as one turn of an eval case.
 
-    `log` is where turns go, as the recorder takes it; pass `recorder` instead to share one.  One
-    instance may serve any number of agents.  `clock` returns nanoseconds since the epoch.
+    `log` is the recorder's log; pass `recorder` instead to share one. One instance may serve any
+    number of agents. `clock` returns nanoseconds since the epoch.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class EvaltapHooks(HookProvider):
         self._levels: dict[int, _Level] = {}
 
     def close(self) -> None:
-        """Write out what is in memory and stop recording."""
+        """Write everything in memory and stop recording."""
         self._recorder.close()
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Listen; called by an agent, graph or swarm when it is made."""
+        """Register the callbacks; called when an agent, graph or swarm is created."""
         registry.add_callback(BeforeInvocationEvent, self.before_invocation)
         registry.add_callback(AfterInvocationEvent, self.after_invocation)
         registry.add_callback(MessageAddedEvent, self.message_added)
@@ -95,48 +95,48 @@ class EvaltapHooks(HookProvider):
         registry.add_callback(AfterMultiAgentInvocationEvent, self.after_orchestration)
 
     def before_invocation(self, event: BeforeInvocationEvent) -> None:
-        """Begin a turn, or a part of the one around."""
-        guarded(self, self._begun, event)
+        """Start a turn, or a part of the enclosing one."""
+        guarded(self, self._started, event)
 
     def after_invocation(self, event: AfterInvocationEvent) -> None:
-        """End the turn, if it is one."""
+        """End the turn, if this invocation is one."""
         guarded(self, self._ended, event.agent)
 
     def message_added(self, event: MessageAddedEvent) -> None:
-        """Note what the model said and used."""
-        guarded(self, self._said, event.agent, event.message)
+        """Record the model's message and usage."""
+        guarded(self, self._message, event.agent, event.message)
 
     def before_tool_call(self, event: BeforeToolCallEvent) -> None:
-        """Note a tool call."""
+        """Record a tool call."""
         guarded(self, self._called, event.agent, event.tool_use)
 
     def after_tool_call(self, event: AfterToolCallEvent) -> None:
-        """Note how a tool call ended."""
+        """Record how a tool call ended."""
         guarded(self, self._returned, event)
 
     def before_orchestration(self, event: BeforeMultiAgentInvocationEvent) -> None:
-        """Begin the turn of a graph or swarm."""
+        """Start the turn of a graph or swarm."""
         guarded(self, self._orchestrated, event)
 
     def after_orchestration(self, event: AfterMultiAgentInvocationEvent) -> None:
         """End the turn of a graph or swarm."""
         guarded(self, self._ended, event.source)
 
-    def _begun(self, event: BeforeInvocationEvent) -> None:
+    def _started(self, event: BeforeInvocationEvent) -> None:
         if event.messages is None:
-            # `Agent.structured_output`, which reports only its start and its end.
+            # `Agent.structured_output`, which reports only its start and end.
             return
         agent = event.agent
         level = self._level(agent, event.invocation_state, agent.name)
         if level.parent is None:
-            level.run.told(agent.system_prompt)
+            level.run.context_message(agent.system_prompt)
         if level.owned:
-            self._asked(level.run, event.messages)
+            self._record_user_message(level.run, event.messages)
 
     def _orchestrated(self, event: BeforeMultiAgentInvocationEvent) -> None:
         source = event.source
         level = self._level(source, event.invocation_state or {}, getattr(source, "id", None))
-        level.outside = _ORCHESTRATED.get()
+        level.outer_run = _ORCHESTRATED.get()
         _ORCHESTRATED.set(level.run if level.parent is None else None)
 
     def _level(self, source: Any, passed: Mapping[str, Any], name: str | None) -> _Level:
@@ -158,7 +158,7 @@ class EvaltapHooks(HookProvider):
                 clock=self._clock,
             )
             level = _Level(run, True)
-        level.around = sys.exc_info()[1]
+        level.outer_error = sys.exc_info()[1]
         self._levels[id(source)] = level
         while len(self._levels) > MAX_OPEN:
             del self._levels[next(iter(self._levels))]
@@ -169,24 +169,24 @@ class EvaltapHooks(HookProvider):
         if level is None:
             return
         if not hasattr(source, "messages"):
-            _ORCHESTRATED.set(level.outside)
+            _ORCHESTRATED.set(level.outer_run)
         if not level.owned:
             return
-        # The events hold no error, but are sent while it propagates.
+        # The events carry no error, but fire while it propagates.
         error = sys.exc_info()[1]
-        if error is not None and error is not level.around:
+        if error is not None and error is not level.outer_error:
             level.run.end_with(error)
         else:
             level.run.end()
 
-    def _said(self, agent: Any, message: Mapping[str, Any]) -> None:
+    def _message(self, agent: Any, message: Mapping[str, Any]) -> None:
         level = self._levels.get(id(agent))
         if level is None:
             return
         content = message.get("content", [])
         if message.get("role") != "assistant":
             if not level.run.has_user_message and level.parent is None:
-                self._asked(level.run, [message])
+                self._record_user_message(level.run, [message])
             return
         usage = message.get("metadata", {}).get("usage", {})
         config = agent.model.get_config()
@@ -202,19 +202,21 @@ class EvaltapHooks(HookProvider):
         if level.parent is None:
             calls = any("toolUse" in block for block in content)
             level.run.agent_message(
-                _words(content),
+                _text(content),
                 agent.name,
                 final=not calls,
                 parts=_media(content),
-                reasoning=_thoughts(content),
+                reasoning=_reasoning(content),
             )
 
     @staticmethod
-    def _asked(run: ObservedRun, messages: Sequence[Mapping[str, Any]] | None) -> None:
-        """Take the last user message that is more than tool results."""
+    def _record_user_message(
+        run: ObservedRun, messages: Sequence[Mapping[str, Any]] | None
+    ) -> None:
+        """Record the last user message that is more than tool results."""
         for message in reversed(messages or ()):
             content = message.get("content", []) if message.get("role") == "user" else ()
-            words, parts = _words(content), _media(content)
+            words, parts = _text(content), _media(content)
             if words is not None or parts:
                 run.user_message(words, parts)
                 return
@@ -235,21 +237,21 @@ class EvaltapHooks(HookProvider):
             return
         call_id = event.tool_use["toolUseId"]
         enter(level.calls.pop(call_id, None))
-        told = _told(event.result.get("content", []))
+        value = _result_value(event.result.get("content", []))
         failure = None
         if event.exception is not None:
             failure = failure_of(event.exception)
         elif event.result.get("status") == "error":
-            failure = Failure(message=told if isinstance(told, str) else None)
-        level.run.tool_returned(call_id, told, failure)
+            failure = Failure(message=value if isinstance(value, str) else None)
+        level.run.tool_returned(call_id, value, failure)
 
 
-def _words(content: Sequence[Mapping[str, Any]]) -> str | None:
+def _text(content: Sequence[Mapping[str, Any]]) -> str | None:
     texts = [block["text"] for block in content if isinstance(block.get("text"), str)]
     return "".join(texts) if texts else None
 
 
-def _thoughts(content: Sequence[Mapping[str, Any]]) -> str | None:
+def _reasoning(content: Sequence[Mapping[str, Any]]) -> str | None:
     blocks = [block["reasoningContent"] for block in content if "reasoningContent" in block]
     texts = [block.get("reasoningText", {}).get("text") for block in blocks]
     return "\n".join(text for text in texts if text) or None
@@ -260,8 +262,8 @@ def _media(content: Sequence[Mapping[str, Any]]) -> list[MediaPart]:
     return [part for part in found if part is not None]
 
 
-def _told(content: Sequence[Mapping[str, Any]]) -> Any:
-    """Return what the model is told: the text or object itself where there is only one."""
+def _result_value(content: Sequence[Mapping[str, Any]]) -> Any:
+    """Return the content the model gets, unwrapped if it is a single text or object."""
     values = [block.get("text", block.get("json", block)) for block in content]
     return values[0] if len(values) == 1 else values if values else UNSEEN
 

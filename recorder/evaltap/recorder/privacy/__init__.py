@@ -1,1 +1,1 @@
-"""Decides what of a case may be seen.  Pure functions of a case, and the files that hold the rules."""
+"""Decides which content of a case may be recorded: pure functions of a case, and file access."""

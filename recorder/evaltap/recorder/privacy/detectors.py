@@ -1,10 +1,10 @@
-"""Find personal data and secrets in text: what they look like, and nothing about what to do.
+"""Detect personal data and secrets in text; replacing them happens elsewhere.
 
-A text is put into plain spelling first (`spelling`), then each family of rules looks for the signs
-that it needs and works where they are: known formats (`secret_formats`), values beside names
+A text is normalized first (`spelling`), then each family of rules searches for its trigger
+characters and works around them: known formats (`secret_formats`), values next to names
 (`assignments`, `commands`, `tables`), numbers (`numbers`), e-mail (`addresses`), encoded parts
-(`encodings`).  All patterns are linear: bounded or possessive repetition, and only so much is read
-around a sign, so a hostile tool output cannot stall the agent.
+(`encodings`). All patterns are linear: repetition is bounded or possessive, and only a bounded part
+around a trigger is read, so a hostile tool output cannot stall the agent.
 """
 
 import re
@@ -39,7 +39,7 @@ NOT_LOOKED_FOR = "Names and addresses are not looked for."
 
 
 class Finding(NamedTuple):
-    """A sensitive piece of a text: its kind, its place, its form without spelling."""
+    """A sensitive part of a text: its kind, its span, its normal form."""
 
     kind: str
     start: int
@@ -53,17 +53,18 @@ Place = tuple[int, int, str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rule:
-    """A kind of sensitive value: a pattern, and a check that says which part of a match it is."""
+    """A kind of sensitive value: a pattern, and a check that selects the sensitive part of a match."""
 
     kind: str
     pattern: re.Pattern[str]
     check: Callable[[re.Match[str]], Place | None]
 
     def find(self, text: str) -> Iterator[Finding]:
-        """Yield what the rule finds in a text.
+        """Yield the rule's findings in a text.
 
-        A long text is searched in windows, so that the time that a match may take, and with it the
-        whole, has a bound; a match in it is `WINDOW` characters long or more, up to two.
+        A long text is searched in overlapping windows, which bounds the time per match and in
+        total. Guaranteed matches are up to `WINDOW` characters long, possible ones up to twice
+        that.
         """
         at = 0
         while at < len(text):
@@ -89,10 +90,10 @@ def find(
     custom: Iterable[Rule] = (),
     entropy: bool = False,
 ) -> list[Finding]:
-    """Return the sensitive pieces of a text, left to right, without overlaps.
+    """Return the sensitive parts of a text, left to right, without overlaps.
 
-    In an identifier (a call id, a session id) digits are not taken for a card or a phone number
-    unless all of it is one.
+    In an identifier (a call id, a session id) digits count as a card or phone number only if they
+    make up all of it.
     """
     found = [finding for rule in custom for finding in rule.find(text)]
     if len(text) >= _SHORTEST and _ORDINARY.fullmatch(text) is None:
@@ -106,13 +107,13 @@ _ORDINARY = re.compile(
     rf"(?![A-Za-z_./-]{{65}}){_WORD}(?>(?:[_./-]{{1,2}}(?:{_WORD}|\d{{1,2}}(?!\d)))*)\d{{0,3}}"
     r"|\d{4}-\d\d-\d\d[T ][\d:.]{5,18}(?:Z|[+-]\d\d:\d\d)?|\d{1,12}(?:\.\d{1,12})?"
 )
-"""Names, times and small numbers: most of what structured data is made of, with nothing to find in it."""
+"""Names, times and small numbers: most structured data, and never sensitive."""
 _LONG_WORD = re.compile(r"[A-Za-z0-9_+/.=:&?%~$|-]{14,}+")
-"""Keys and encoded texts are long and without blanks; ordinary words are not."""
+"""Keys and encoded texts are long and without spaces, unlike ordinary words."""
 
 
 _SIGNS = re.compile(r"[0-9@=:\"'`<>%\\|&(]|[^\x00-\x7f]|at[)\]}]| [dD][oO][tT] ")
-"""Where none of these is, only a long word can be sensitive."""
+"""Without any of these only a long word can be sensitive."""
 
 
 def _found(text: str, *, identifier: bool, entropy: bool, depth: int) -> list[Finding]:
@@ -209,7 +210,7 @@ def _credentials(seen: str) -> Iterator[Finding]:
 
 
 def _may_hold_slash(credentials: str) -> bool:
-    """Return whether `user:pass/word` before an @ is one, and no port and path: `host:80/@x`."""
+    """Return whether `user:pass/word` before an @ is credentials, not port and path: `host:80/@x`."""
     return not credentials.partition(":")[2].partition("/")[0].isdigit()
 
 
@@ -221,7 +222,7 @@ _PrefixRule = tuple[tuple[str, ...], re.Pattern[str]]
 
 
 def _prefix_rules() -> dict[str, list[_PrefixRule]]:
-    """Return the rules by how the words begin that they are for."""
+    """Return the rules by the prefix of the words that they match."""
     rules: dict[str, list[_PrefixRule]] = {}
     for prefixes, pattern in SECRET_FORMATS:
         compiled = re.compile(_START + "(?:" + pattern + ")")
@@ -241,7 +242,7 @@ _JWT = re.compile(r"eyJ(?<![\w-]...)[\w-]{8,}+(?:\.[\w-]{0,}+){1,4}")
 
 
 def _formats(seen: str, words: str) -> Iterator[Finding]:
-    """Yield keys of known formats; a rule runs where a word begins as its keys do."""
+    """Yield keys of known formats; a rule runs where a word has its prefix."""
     beginnings = {part[:2] for part in words.translate(_BLANKS).split()}
     for beginning in beginnings & _BY_BEGINNING.keys():
         for needles, pattern in _BY_BEGINNING[beginning]:
@@ -280,7 +281,7 @@ _CANDIDATE = re.compile(r"[A-Za-z0-9_+/=.:-](?<![A-Za-z0-9_+/=.:-].)[A-Za-z0-9_+
 
 
 def _beside_services(seen: str, lower: str) -> Iterator[Finding]:
-    """Yield long words that stand beside the name of a service, or the word key."""
+    """Yield long words next to the name of a service, or the word key."""
     for match in _CANDIDATE.finditer(seen):
         begin = match.start()
         value = match[0]
@@ -314,7 +315,7 @@ def _is_random(value: str) -> bool:
 
 
 def _is_made_of_words(value: str) -> bool:
-    """Return whether a name with numbers: `gpt-4o-mini-2024-07-18`, `v1.2.3-rc4`."""
+    """Return whether it is a name with numbers: `gpt-4o-mini-2024-07-18`, `v1.2.3-rc4`."""
     parts = re.split(r"[-_./:]", value)
     return len(parts) > 2 and all(
         part.isalpha() or part.isdigit() or len(part) < 5 for part in parts
@@ -333,7 +334,7 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def _random_words(seen: str) -> Iterator[Finding]:
-    """Yield words that look like chance: the rule that is off unless it was asked for."""
+    """Yield words that look random: an opt-in rule."""
     for match in _RANDOM_WORD.finditer(seen):
         value = match[0]
         if _UUID.fullmatch(value) or not _is_random(value):
@@ -344,7 +345,7 @@ def _random_words(seen: str) -> Iterator[Finding]:
 
 
 def _whole_number(seen: str) -> Iterator[Finding]:
-    """Yield an identifier that is nothing but a card's or an international phone number."""
+    """Yield an identifier that consists of a card or international phone number."""
     if seen[:1] == "+" and _PHONE_ID.fullmatch(seen):
         yield Finding("phone", 0, len(seen), "".join(filter(str.isdigit, seen)))
     elif (digits := card_in(seen, named=False)) is not None:
@@ -355,7 +356,7 @@ _PHONE_ID = re.compile(r"\+[1-9](?>(?:[ .\-/()]{0,2}\d){7,14})")
 
 
 def _encoded(seen: str, found: list[Finding], depth: int, *, words: bool) -> Iterator[Finding]:
-    """Yield the encoded parts that mean something sensitive; what was found already is left out."""
+    """Yield the encoded parts with sensitive content, except those already found."""
     parts: list[str] = []
     at = 0
     for one in sorted(found, key=lambda one: one.start):
@@ -371,12 +372,12 @@ def _encoded(seen: str, found: list[Finding], depth: int, *, words: bool) -> Ite
 
 
 def _without_overlaps(text: str, found: list[Finding]) -> list[Finding]:
-    """Keep the leftmost of overlapping findings, the longest of those that start together."""
+    """Keep the leftmost of overlapping findings, the longest of those with the same start."""
     kept: list[Finding] = []
     for finding in sorted(found, key=lambda one: (one.start, -one.end)):
         if not kept or finding.start >= kept[-1].end:
             kept.append(finding)
         elif finding.end > kept[-1].end:
-            # The later one sticks out: cover both, so that no tail of it stays readable.
+            # The later one extends further: cover both, so that its tail does not stay readable.
             kept[-1] = kept[-1]._replace(end=finding.end, value="")
     return [one if one.value else one._replace(value=text[one.start : one.end]) for one in kept]

@@ -1,6 +1,6 @@
-"""What would leak: the places of a file in which the redactor would change something.
+"""Find leaks: the places in a file that the redactor would change.
 
-The redactor itself decides, value by value, so the check and the redaction cannot disagree.
+The redactor itself decides, value by value, so check and redaction cannot disagree.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,16 +19,16 @@ from evaltap.schemas.files.documents import read_bytes, write_bytes
 from evaltap.schemas.log.local import open_log
 
 EXCERPT_CHARACTERS = 30
-"""Shown on either side of what is masked."""
+"""Context shown on either side of the masked part."""
 _SQLITE = b"SQLite format 3\0"
 
 Place = tuple[str, Any]
-"""What a file is made of: the place of a part, and the part as a JSON value."""
+"""A part of a file: its location, and its JSON value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """Something sensitive: where, of which kind, and the text around it with itself masked."""
+    """A sensitive part: where, of which kind, and the surrounding text with the part masked."""
 
     place: str
     kind: str
@@ -36,13 +36,13 @@ class Leak:
 
 
 def leaks_in_file(path: Path, redactor: PatternRedactor) -> Iterator[Leak]:
-    """Yield the leaks of an eval set, JSON Lines, a local log or any text; raise InputError."""
+    """Yield the leaks of an eval set, JSON Lines, a local log or any text; raises InputError."""
     for place, value in parts(path):
         yield from leaks_in(value, redactor, place)
 
 
 def leaks_in(value: object, redactor: PatternRedactor, place: str = "$") -> Iterator[Leak]:
-    """Yield the leaks of a JSON value; places are JSON paths below `place`."""
+    """Yield the leaks of a JSON value; locations are JSON paths below `place`."""
     yield from _leaks("", value, redactor, place)
 
 
@@ -100,7 +100,7 @@ def parts(path: Path) -> Iterator[Place]:
 
 
 def _document(path: Path, file: BinaryIO) -> Any:
-    """Return the whole file as JSON, None when it is something else."""
+    """Return the whole file as JSON, or None when it is not."""
     if path.suffix in (".jsonl", ".ndjson"):
         return None
     try:
@@ -116,7 +116,7 @@ def _lines(lines: Iterable[bytes]) -> Iterator[Place]:
 
 
 def line_value(line: bytes) -> Any:
-    """Return a line as the JSON value that it holds, or as text."""
+    """Return a line as a JSON value, else as text."""
     try:
         return orjson.loads(line)
     except ValueError:
@@ -134,10 +134,10 @@ _CASE_LISTS = ("evalCases", "eval_cases")
 
 
 def redact_file(path: Path, out: Path, redactor: Redactor) -> None:
-    """Write the redacted form of `path` to `out`; raise InputError when it cannot be done.
+    """Write the redacted form of `path` to `out`; raises InputError when that fails.
 
-    Cases of an eval set are redacted by the redactor's policy, both conversations alike; what is no
-    case counts as content.
+    Cases of an eval set are redacted by the redactor's policy, both conversations alike; other
+    values count as content.
     """
     content = read_bytes(path)
     if content.startswith(b"SQLite format 3\0"):
@@ -160,7 +160,7 @@ def redacted_value(value: object, redactor: Redactor) -> Any:
         if isinstance(cases := value.get(name), list):
             rest = _content({k: v for k, v in value.items() if k != name}, redactor)
             redacted = [redacted_value(case, redactor) for case in cases]
-            # In the order of the file, so that a reader finds the cases where they were.
+            # Keep the order of the file, so that cases stay where they were.
             return {k: redacted if k == name else rest[k] for k in value if k == name or k in rest}
     finished = redactor(value)
     if finished is None:

@@ -1,11 +1,11 @@
-"""What happens to each kind of content: `keep | hash | redact | drop`, field by field.
+"""The action for each field of content: `keep | hash | redact | drop`.
 
-`redact`  personal data and secrets in it become pseudonyms; the default
-`hash`    the whole value becomes a pseudonym: equal values stay equal, nothing can be read
-`drop`    it is not recorded, and `capture` says so
-`keep`    it is recorded as it is
+`redact`  personal data and secrets in the value become pseudonyms; the default
+`hash`    the whole value becomes a pseudonym: equal values stay equal, but are unreadable
+`drop`    the value is not recorded, and `capture` says so
+`keep`    the value is recorded as it is
 
-Arguments, results and state are hashed value by value, so that their keys can still be compared.
+Arguments, results and state are hashed value by value, so that their keys remain comparable.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -26,9 +26,9 @@ WITHHELD = "[REDACTED:content]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldPolicy:
-    """One action for each field; written `userContent=hash,toolResults=drop`, or `metadata`.
+    """One action per field; written as `userContent=hash,toolResults=drop`, or `metadata`.
 
-    The names are those of the file format; `FieldPolicy.parse` reads the written form.
+    Field names are those of the file format; `FieldPolicy.parse` reads the written form.
     """
 
     user_content: Action = "redact"
@@ -42,7 +42,7 @@ class FieldPolicy:
     user_id: Action = "redact"
 
     def __post_init__(self) -> None:
-        """Refuse what is no action."""
+        """Reject unknown actions."""
         for item in fields(self):
             action = getattr(self, item.name)
             if action not in ACTIONS:
@@ -53,9 +53,9 @@ class FieldPolicy:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `field=action,...`; `metadata` first stands for names, structure and hashes only.
+        """Parse `field=action,...`; a leading `metadata` keeps only names, structure and hashes.
 
-        Raises ConfigurationError, naming the word that cannot be read.
+        Raises ConfigurationError, naming the part that cannot be read.
         """
         named: dict[str, Action] = {}
         base = cls()
@@ -74,7 +74,7 @@ class FieldPolicy:
         return replace(base, **named)
 
     def where(self, *actions: Action) -> frozenset[str]:
-        """Return the fields, named as in the file format, that any of the actions applies to."""
+        """Return the fields, named as in the file format, that have any of the actions."""
         return frozenset(
             _camel(item.name) for item in fields(self) if getattr(self, item.name) in actions
         )
@@ -94,7 +94,7 @@ _METADATA: dict[str, Action] = {
 
 
 class PolicyApplier:
-    """Hashes and drops the fields that a policy says; what it keeps or redacts stays as it is."""
+    """Applies a policy's `hash` and `drop` actions; other fields stay as they are."""
 
     def __init__(self, policy: FieldPolicy, pseudonyms: Pseudonyms) -> None:
         self._hashed = policy.where("hash")
@@ -103,9 +103,9 @@ class PolicyApplier:
         self.is_idle = not self._hashed and not self._dropped
 
     def __call__(self, case: CaseData) -> JsonObject:
-        """Return the case with both conversations treated; the argument is not changed."""
+        """Return the case with both conversations processed; the argument is not modified."""
         treated = self._messages(case, ("contextMessages",))
-        # `capture` is a turn's; nothing but these messages can be missing of a case.
+        # `capture` belongs to a turn; only these messages can be missing in a case.
         treated.pop("capture", None)
         if isinstance(session := case.get("sessionInput"), dict):
             treated["sessionInput"] = self._session(session)
@@ -174,7 +174,7 @@ class PolicyApplier:
                 del treated[name]
                 taken.append(name)
         if "userContent" in taken:
-            # Readers of other tools need a user message; this one says why it is empty of content.
+            # Other tools require a user message; this one explains why it has no content.
             treated["userContent"] = {"role": "user", "content": WITHHELD}
         return _marked(treated, taken)
 
@@ -200,7 +200,7 @@ class PolicyApplier:
         return error
 
     def _hash(self, value: object, kind: str) -> object:
-        """Return the value with a pseudonym in the place of each text and number in it."""
+        """Return the value with each text and number replaced by a pseudonym."""
         if isinstance(value, dict):
             return {name: self._hash(one, kind) for name, one in value.items()}
         if isinstance(value, list):
@@ -210,7 +210,7 @@ class PolicyApplier:
         if isinstance(value, str) and PSEUDONYM.fullmatch(value):
             return value
         if isinstance(value, float) and value.is_integer():
-            # 5 and 5.0 are one number to every criterion.
+            # 5 and 5.0 are the same number to every criterion.
             value = int(value)
         plain = (
             value if isinstance(value, str) else f"\0{orjson.dumps(value, default=str).decode()}"
@@ -219,7 +219,7 @@ class PolicyApplier:
 
 
 _STRUCTURE = ("role", "type", "mime_type", "size_bytes")
-"""What of a message is no content."""
+"""Message fields that are not content."""
 
 
 def _marked(part: JsonObject, taken: list[str]) -> JsonObject:

@@ -1,8 +1,8 @@
-"""Stable pseudonyms: the same value gets the same token, which says nothing without the key.
+"""Stable pseudonyms: equal values get equal tokens, which reveal nothing without the key.
 
-The key is 32 random bytes.  It is kept beside the log, readable by its owner only, so that all
+The key is 32 random bytes. It is stored next to the log, readable only by its owner, so that all
 recorders of one log agree; or it is derived from `EVALTAP_REDACTION_KEY`, so that hosts agree.
-Losing the key loses nothing but the link between old and new pseudonyms.
+Losing the key only breaks the link between old and new pseudonyms.
 """
 
 import hashlib
@@ -10,17 +10,17 @@ import secrets
 
 KEY_BYTES = 32
 DIGEST_BYTES = 6
-"""Of a pseudonym: 4 collide among some 77,000 values of a kind, 6 among some 20 million."""
+"""Bytes in a pseudonym: 4 collide among some 77,000 values of a kind, 6 among some 20 million."""
 
 
 class Pseudonyms:
-    """Turn values into tokens like `<email:ab12cd34ef56>` with one key."""
+    """Turns values into tokens like `<email:ab12cd34ef56>` with one key."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
     def token(self, kind: str, value: str) -> str:
-        """Return the token of a value of that kind."""
+        """Return the token for a value of this kind."""
         plain = f"{kind}\0{value}".encode("utf-8", "replace")
         digest = hashlib.blake2b(plain, key=self._key, digest_size=DIGEST_BYTES).hexdigest()
         return f"<{kind}:{digest}>"
@@ -32,5 +32,5 @@ def derived_key(secret: str) -> bytes:
 
 
 def random_key() -> bytes:
-    """Return a new key, for recorders without a file beside which to keep one."""
+    """Return a new key, for recorders without a file to store one."""
     return secrets.token_bytes(KEY_BYTES)

@@ -1,9 +1,9 @@
-"""Redact a case before it leaves the process: private by default, closed on failure.
+"""Redact a case before it leaves the process: private by default, fails closed.
 
-Works on the recorder's own copy, last before the log, on every string of the case: values,
-keys of objects, and JSON inside strings.  A sensitive piece becomes a stable pseudonym, so equal
-values stay equal.  A value that cannot be redacted becomes `[REDACTED:error]`; a case that cannot
-be redacted is dropped by the recorder and counted.
+Works on the recorder's own copy, as the last step before the log, on every string of the case:
+values, object keys, and JSON inside strings. A sensitive part becomes a stable pseudonym, so equal
+values stay equal. A value that cannot be redacted becomes `[REDACTED:error]`; a case that cannot be
+redacted is dropped by the recorder and counted.
 """
 
 from collections import Counter
@@ -39,11 +39,11 @@ FAILED = "[REDACTED:error]"
 _MAX_NESTED_JSON = 6
 _MAX_PASSES = 4
 _LONGEST_WORD = 20
-"""Letters only and shorter than this: no rule has anything to find in it."""
+"""Only letters and shorter than this: no rule can match."""
 _LONGEST_KNOWN_NAME = 64
 _MAX_KNOWN_NAMES = 4_096
 _SMALLEST_NUMBER = 10**13
-"""Numbers up to this are too short for a card."""
+"""Smaller numbers are too short for a card."""
 _TURN_FIELDS = (
     "userContent",
     "finalResponse",
@@ -57,7 +57,7 @@ _POLICY_NAMES = {"arguments": "toolArguments", "result": "toolResults", "error":
 
 @dataclass(slots=True)
 class RedactionReport:
-    """What was done to one case: pseudonyms by kind, and values that had to be given up."""
+    """What was done to one case: pseudonyms by kind, and values that could not be redacted."""
 
     replaced: Counter[str] = field(default_factory=Counter)
     failures: int = 0
@@ -67,19 +67,18 @@ class Redactor(Protocol):
     """Redacts cases; any function of a case will do."""
 
     def __call__(self, case: CaseData, /) -> tuple[JsonObject, RedactionReport] | None:
-        """Return the case as it may be written and what was done, or None to drop it.
+        """Return the case ready to write and a report, or None to drop it.
 
-        Called by the background thread, once a case, with a case of its own to change or replace.
-        An exception drops the case too, and is counted as a fault.
+        Called by the background thread, once per case, with a private copy to modify or replace. An
+        exception drops the case too, and is counted as a fault.
         """
 
 
 class PatternRedactor:
-    """The redactor that is on by default: names, formats and checked numbers become pseudonyms.
+    """The default redactor: secrets by name, known formats and checked numbers become pseudonyms.
 
-    `policy` says what happens to each field, redaction being the default; `rules` are rules of your
-    own (see `custom_rule`), for texts in all fields that are redacted; `entropy` replaces words that
-    look like chance, too.
+    `policy` sets the action for each field, redaction by default. `rules` are custom rules (see
+    `custom_rule`) for all redacted texts. `entropy` also replaces words that look random.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class PatternRedactor:
         self._clean_names: dict[str, Name] = {}
 
     def __call__(self, case: CaseData) -> tuple[JsonObject, RedactionReport]:
-        """Return the redacted case and what was done; the argument is not changed."""
+        """Return the redacted case and a report; the argument is not modified."""
         report = RedactionReport()
         if not self._apply.is_idle:
             case = self._apply(case)
@@ -123,16 +122,16 @@ class PatternRedactor:
         return redacted, report
 
     def value(self, value: object) -> Any:
-        """Return any JSON value redacted, as if it were content of a case."""
+        """Return any JSON value redacted as if it were a case's content."""
         return self._value(value, RedactionReport(), identifier=False, nested=0)
 
     def named_value(self, name: str, value: object) -> tuple[Any, RedactionReport]:
-        """Return the value of a key redacted, and what was done."""
+        """Return the value of a key redacted, and a report."""
         report = RedactionReport()
         return self._item(name, value, report), report
 
     def hides(self, name: str, value: object) -> bool:
-        """Return whether the key alone says that an object or a list is replaced as a whole."""
+        """Return whether the key alone requires replacing an object or a list as a whole."""
         return bool(value) and kind_of_name(name) is Name.SECRET and not is_schema(value)
 
     def _turn(self, turn: object, report: RedactionReport) -> Any:
@@ -154,7 +153,7 @@ class PatternRedactor:
     def _marked(
         self, part: JsonObject, fields: tuple[str, ...], report: RedactionReport
     ) -> JsonObject:
-        """Redact a turn or a tool call; a field that had to be given up is marked as redacted."""
+        """Redact a turn or a tool call; mark a field that could not be redacted."""
         redacted: JsonObject = {}
         lost = {}
         for name, value in part.items():
@@ -168,12 +167,12 @@ class PatternRedactor:
         return redacted
 
     def _item(self, name: str, value: Any, report: RedactionReport) -> Any:
-        """Redact the value of a key, in the light of the key."""
+        """Redact the value of a key, taking the key into account."""
         yield_to_agent()
         try:
             return self._named(kind_of_name(name), value, report, nested=0)
         except Exception:
-            # Whatever went wrong, the value must not leave: this is the closed end of the filter.
+            # Whatever went wrong, the value must not leave: fail closed.
             report.failures += 1
             return FAILED
 
@@ -191,7 +190,7 @@ class PatternRedactor:
         return self._named_number(name, value, report, nested=nested)
 
     def _named_number(self, name: Name, value: Any, report: RedactionReport, *, nested: int) -> Any:
-        """Redact what stands under the name of a phone or a card, also a list or parts of one."""
+        """Redact the value of a phone or card key, also a list or parts of one."""
         if isinstance(value, list):
             return [self._named_number(name, one, report, nested=nested) for one in value]
         if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
@@ -245,7 +244,7 @@ class PatternRedactor:
                     continue
                 kind = columns
             if (kind is Name.PLAIN and plain and _says_nothing(one)) or (
-                name == "pass" and isinstance(one, int)  # how many tests did
+                name == "pass" and isinstance(one, int)  # how many tests passed
             ):
                 redacted[known] = one
             else:
@@ -253,7 +252,7 @@ class PatternRedactor:
         return redacted
 
     def _told(self, value: JsonObject) -> dict[str, Name | dict[int, Name]]:
-        """Return what an object says of its own values: by a label, by columns, as a web key."""
+        """Return what an object says about its own values: by a label, by columns, as a web key."""
         label, labelled = values_of_label(value)
         told: dict[str, Name | dict[int, Name]] = dict.fromkeys(labelled, label)
         if not COLUMNS.isdisjoint(value):
@@ -267,7 +266,7 @@ class PatternRedactor:
     def _list(
         self, items: list[Any], report: RedactionReport, *, identifier: bool, nested: int
     ) -> list[Any]:
-        """Redact a list in the light of its own items: a command, pairs, rows under a header."""
+        """Redact a list, using its own items as context: a command, pairs, rows under a header."""
         if items and isinstance(items[0], list):
             columns, are_pairs = kinds_of_rows(items)
             if columns:
@@ -309,7 +308,7 @@ class PatternRedactor:
         ]
 
     def _key(self, name: str, report: RedactionReport) -> str:
-        """Redact the key of an object; the keys of records come again and again."""
+        """Redact an object's key; cached, since the keys of records recur."""
         known = self._text(name, report, identifier=False, nested=_MAX_NESTED_JSON)
         if known == name and type(name) is str and len(name) <= _LONGEST_KNOWN_NAME:
             if len(self._clean_names) >= _MAX_KNOWN_NAMES:
@@ -318,7 +317,7 @@ class PatternRedactor:
         return known
 
     def _secret(self, value: Any, report: RedactionReport) -> object:
-        """Replace a value whose key says that it is secret; what says nothing stays."""
+        """Replace a value whose key marks it as secret; keep empty ones and placeholders."""
         if value is None or isinstance(value, bool) or value in ("", {}, []):
             return value
         if isinstance(value, str):
@@ -338,19 +337,20 @@ class PatternRedactor:
                     return found
             return self._plain_text(text, report, identifier=identifier)
         except Exception:
-            # See _item: an unredacted string must not pass, whatever the reason.
+            # See _item: an unredacted string must never pass.
             report.failures += 1
             return FAILED
 
     def _json_text(self, text: str, report: RedactionReport, nested: int) -> str | None:
-        """Return the text redacted as JSON, None when it is something else."""
+        """Return the text redacted as JSON, or None when it is not JSON."""
         try:
             parsed = orjson.loads(text)
         except ValueError:
             return None
         redacted = self._value(parsed, report, identifier=False, nested=nested + 1)
         written = orjson.dumps(parsed).decode()
-        # A repeated key hides its first value from the parser, not from a reader of the raw text.
+        # A repeated key hides its first value from the parser, but not from a reader of the raw
+        # text.
         if redacted == parsed and written.count('"') == text.count('"'):
             return text
         return orjson.dumps(redacted).decode()
@@ -358,7 +358,7 @@ class PatternRedactor:
     def _plain_text(self, text: str, report: RedactionReport, *, identifier: bool) -> str:
         if "<" not in text and not self._find(text, identifier):
             return text
-        # A replaced piece can leave behind a rest that looks different on its own: look again.
+        # Replacing a part can leave a remainder that matches on its own: repeat.
         for _ in range(_MAX_PASSES):
             redacted = self._one_pass(text, report, identifier=identifier)
             if redacted == text:
@@ -367,7 +367,7 @@ class PatternRedactor:
         return text
 
     def _one_pass(self, text: str, report: RedactionReport, *, identifier: bool) -> str:
-        """Replace what is found between the pseudonyms that are already there."""
+        """Replace the findings between existing pseudonyms."""
         if "<" not in text:
             return self._replaced(text, report, identifier=identifier)
         parts: list[str] = []
@@ -396,7 +396,7 @@ class PatternRedactor:
 
 
 def _says_nothing(value: Any) -> bool:
-    """Return whether a value is of a form in which no rule can find anything."""
+    """Return whether no rule can match a value of this form."""
     kind = type(value)
     if kind is str:
         return len(value) < _LONGEST_WORD and value.isalpha()
@@ -411,8 +411,8 @@ _JSON_STARTS = ("{", "[", '"', " ", "\n", "\t")
 def withhold_content(case: CaseData) -> JsonObject:
     """Return the case without its content: structure, names, times and numbers stay.
 
-    For teams that may not store conversations.  What was taken out is marked as redacted, so that
-    a metric which needs it says so instead of scoring an empty text.
+    For teams that may not store conversations. Removed fields are marked as redacted, so that a
+    metric that needs them reports it instead of scoring an empty text.
     """
     stripped = {
         name: value
@@ -436,7 +436,7 @@ def _without(part: JsonObject, fields: tuple[str, ...], *, messages: bool) -> Js
     kept = {name: value for name, value in part.items() if name not in fields}
     taken = [name for name in fields if part.get(name) is not None]
     if messages and "userContent" in taken:
-        # Readers of other tools need a user message; this one says why it is empty of content.
+        # Other tools require a user message; this one explains why it has no content.
         kept["userContent"] = {"role": "user", "content": WITHHELD}
     if "error" in taken:
         kept["error"] = _withheld_error(part["error"])

@@ -1,14 +1,13 @@
-"""Redaction rules of one's own: a name and a regular expression, checked before they are used.
+"""Custom redaction rules: a name and a regular expression, checked before use.
 
-They run in the agent's process on whatever the agent's tools return, so what a pattern can cost is
-worked out here, and one that could cost too much is refused, not found out there.  A rule looks at a
-text in windows of `2 * WINDOW` characters (`detectors.Rule`), so the time grows with the text and no
-faster.
+They run in the agent's process on whatever its tools return, so the worst-case cost of a pattern is
+computed here, and an expensive one is rejected up front. A rule searches a text in windows of `2 *
+WINDOW` characters (`detectors.Rule`), so time grows linearly with the text.
 """
 
 import re
 
-# The parse tree is nobody's public interface; there is no other way to see what a pattern can cost.
+# The parse tree is private, but nothing else reveals a pattern's cost.
 from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
@@ -20,17 +19,17 @@ from evaltap.schemas.errors import ConfigurationError
 _KIND = re.compile(r"[a-z][a-z_]{1,19}")
 _LONGEST_PATTERN = 1_000
 _MOST_STEPS = 4_000
-"""Steps from one place of a text: a window of 256 characters then costs some milliseconds at worst."""
+"""Steps per position of a text: a window of 256 characters then takes a few milliseconds at worst."""
 _REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT)
 _ALPHABET = frozenset(map(chr, range(256))) | set("\u0391\u0431\u4e2d\u0661\u2003\U0001f600")
-"""Of every kind of character some: whether two sets have one in common is asked on these."""
+"""Samples of every kind of character, to test whether two sets intersect."""
 
 
 def custom_rule(name: str, pattern: str, kind: str | None = None) -> Rule:
     """Return a rule that replaces each match (or its last group) by `<kind:...>`.
 
-    `kind` is the name unless given.  Raises ConfigurationError for a pattern that does not compile,
-    matches nothing at all, or could take more than time in proportion to the text.
+    `kind` defaults to the name. Raises ConfigurationError for a pattern that does not compile,
+    matches the empty text, or could take more than linear time.
     """
     kind = name if kind is None else kind
     if not _KIND.fullmatch(kind):
@@ -64,9 +63,9 @@ def custom_rule(name: str, pattern: str, kind: str | None = None) -> Rule:
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:
-    """Return the rules of a JSON object: `{"order_number": "ORD-\\\\d{6}"}`.
+    """Parse a JSON object of rules: `{"order_number": "ORD-\\\\d{6}"}`.
 
-    A value may also be `{"pattern": ..., "kind": ...}`.  Raises ConfigurationError.
+    A value may also be `{"pattern": ..., "kind": ...}`. Raises ConfigurationError.
     """
     try:
         found = orjson.loads(text)
@@ -88,7 +87,7 @@ def _whole_or_group(match: re.Match[str]) -> tuple[int, int, str]:
 
 
 class _Cost(NamedTuple):
-    """In how many ways a part can match from one place, and the steps to try them all."""
+    """In how many ways a part can match from one position, and the steps to try them all."""
 
     ways: int
     steps: int
@@ -100,7 +99,7 @@ _Characters = frozenset[str]
 
 # Any, below: nodes of the private parse tree.
 def _cost(nodes: list[Any], follow: _Characters, folds: bool) -> _Cost:
-    """Return the cost of a sequence, before which stands anything and behind it one of `follow`."""
+    """Return the cost of a sequence that is preceded by anything and followed by one of `follow`."""
     ways, steps = 1, 0
     for index, node in enumerate(nodes):
         behind = _first(nodes[index + 1 :], follow, folds)
@@ -146,13 +145,13 @@ def _repeat_cost(argument: Any, behind: _Characters, folds: bool) -> _Cost:
     if inner.ways > 1:
         ways = min(_LARGEST, inner.ways ** min(high, 64))
         return _Cost(ways, min(_LARGEST, ways * inner.steps))
-    # It can only end where what follows begins: in one place, if the two have nothing in common.
+    # It can end only where what follows can start: one position, if the two sets are disjoint.
     ends = 1 if first.isdisjoint(behind) else high - low + 1
     return _Cost(ends, high * inner.steps)
 
 
 def _first(nodes: list[Any], follow: _Characters, folds: bool) -> _Characters:
-    """Return the characters with which a sequence can begin; `follow` where it can be empty."""
+    """Return the characters a sequence can start with; includes `follow` if it can be empty."""
     found: set[str] = set()
     for node in nodes:
         characters, may_be_empty = _node_first(node, folds)
@@ -179,7 +178,7 @@ def _node_first(node: Any, folds: bool) -> tuple[_Characters, bool]:
 
 
 def _characters(node: Any, folds: bool) -> _Characters:
-    """Return the characters that a node of one character takes."""
+    """Return the characters that a single-character node matches."""
     operator, argument = node
     if operator is _constants.LITERAL:
         found = frozenset((chr(argument),))

@@ -1,7 +1,7 @@
-"""Names and values that stand apart in JSON: `{"name": "password", "value": "x"}`, rows under columns.
+"""Names and values in separate JSON fields: `{"name": "password", "value": "x"}`, rows under columns.
 
-Each function says of the parts of an object or a list what kind of value they hold, as the name of a
-key does for its own value; most objects and lists say nothing, and that is known at a glance.
+Each function determines the kind of value in the parts of an object or list, as a key's name does
+for its own value. Most objects and lists need none of this, which a quick check detects.
 """
 
 import re
@@ -32,7 +32,7 @@ columns headers header fields column_names columnNames schema fieldNames
 _ROWS = ("rows", "data", "values", "records", "items", "results")
 _TELLING = (Name.SECRET, Name.TOKEN, Name.PHONE, Name.CARD)
 SIGNS = frozenset((*_BOTH, *COLUMNS, "kty"))
-"""An object without any of these keys says nothing here."""
+"""Objects without any of these keys need no further check."""
 _SCHEMA_TYPES = frozenset(
     listed("""
 string number integer boolean object array null
@@ -41,7 +41,7 @@ string number integer boolean object array null
 
 
 def values_of_label(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
-    """Return what the label of `{"name": ..., "value": ...}` says, and the keys that hold the value."""
+    """Return what the label of `{"name": ..., "value": ...}` means, and the keys that hold the value."""
     if len(value) > 16:
         return Name.PLAIN, frozenset()
     for label in _ANY_LABEL.intersection(value):
@@ -52,7 +52,10 @@ def values_of_label(value: Mapping[str, Any]) -> tuple[Name, frozenset[str]]:
 
 
 def columns_of(value: Mapping[str, Any]) -> tuple[str, dict[int, Name]]:
-    """Return the key of an object's rows, and what its columns say: `{"columns": [...], "rows": [...]}`."""
+    """Return the key of an object's rows, and what its columns mean.
+
+    Recognizes objects such as `{"columns": [...], "rows": [...]}`.
+    """
     for label in sorted(COLUMNS.intersection(value)):
         if isinstance(names := value.get(label), list) and 0 < len(names) <= 256:
             kinds = _kinds([_column_name(one) for one in names])
@@ -81,7 +84,7 @@ _FLAG = re.compile(r"--?[A-Za-z][\w.-]{0,60}")
 
 
 def kinds_in_list(items: Sequence[Any]) -> dict[int, Name]:
-    """Return what a list says about its own items: a command's words, or a pair of name and value."""
+    """Return what a list means for its own items: a command's words, or a pair of name and value."""
     if len(items) < 2 or not isinstance(items[0], str) or len(items) > 256:
         return {}
     found: dict[int, Name] = {}
@@ -101,9 +104,9 @@ def kinds_in_list(items: Sequence[Any]) -> dict[int, Name]:
 
 
 def kinds_of_rows(items: Sequence[Any]) -> tuple[dict[int, Name], bool]:
-    """Return what the first of a list of rows says of the columns, and False.
+    """Return what the first of a list of rows means for the columns, and False.
 
-    Or, where all rows are pairs and some begin with a telling name, nothing and True.
+    If all rows are pairs and some start with a significant name, return nothing and True.
     """
     if len(items) < 1 or not isinstance(items[0], list) or not items[0]:
         return {}, False
@@ -112,7 +115,7 @@ def kinds_of_rows(items: Sequence[Any]) -> tuple[dict[int, Name], bool]:
         are_pairs = any(kind_of_name(row[0][:64]) in _TELLING for row in items)
         if are_pairs and not (len(items) > 1 and len(_kinds(first)) == 2):
             heads = [row for row in items if kind_of_name(row[0][:64]) in _TELLING]
-            # One telling name, in the first row, beside another name: that is a header.
+            # Only the first row has significant names, next to another name: a header.
             if len(heads) > 1 or heads[0] is not first or not _is_head(items):
                 return {}, True
     are_names = len(items) > 1 and all(isinstance(one, str) for one in first)
@@ -145,10 +148,10 @@ d p q dp dq qi k oth priv
 
 
 def begins_key(text: str) -> bool:
-    """Return whether a line of a list of lines begins a private key that ends in another."""
+    """Return whether a line in a list of lines starts a private key that ends in another."""
     return _BEGIN.search(text) is not None and "END " not in text
 
 
 def secret_parts(value: dict[str, Any]) -> frozenset[str]:
-    """Return the names of an object whose values are the private half of a JSON web key."""
+    """Return the keys of a JSON web key whose values are private."""
     return _JWK_PARTS if isinstance(value.get("kty"), str) else frozenset()

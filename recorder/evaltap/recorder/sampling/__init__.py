@@ -1,1 +1,1 @@
-"""Decides which cases are kept.  Pure functions of a case, and the file that holds the rules."""
+"""Decides which cases are kept: pure functions of a case, and the parser of the rules."""

@@ -1,4 +1,4 @@
-"""Outcome rules: which turns are kept for how they came out, and with which probability."""
+"""Outcome rules: which turns to keep because of their outcome, and with which probability."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from evaltap.schemas.text import did_you_mean
 HEAD = "head"
 
 MIN_TOOL_CALLS = 100
-"""Calls to have seen before any tool is called rare."""
+"""Calls required before any tool counts as rare."""
 MAX_TOOLS = 10_000
 
 MAX_NEGATIVE_SESSIONS = 10_000
@@ -26,21 +26,21 @@ Check = Callable[[Mapping[str, Any], "History"], bool]
 
 @dataclass(frozen=True, slots=True)
 class OutcomeRule:
-    """Keep turns of which all checks hold, or their sessions, with at least this probability."""
+    """Keep turns that meet all checks, or their sessions, with at least this probability."""
 
     name: str
     keep: float
     checks: tuple[Check, ...]
     whole: bool = True
-    """Whether the whole session is kept, not only the turn."""
+    """Whether to keep the whole session, not only the turn."""
 
     def holds(self, case: Mapping[str, Any], history: "History") -> bool:
-        """Tell whether all checks hold for a case with one turn."""
+        """Return whether a case with one turn meets all checks."""
         return all(check(case, history) for check in self.checks)
 
 
 class History:
-    """What this process has seen before: how often each tool was called, and who complained; bounded."""
+    """This process's history: calls per tool, and sessions with negative feedback; bounded."""
 
     def __init__(self) -> None:
         self._calls: Counter[str] = Counter()
@@ -59,19 +59,19 @@ class History:
         return self._total >= MIN_TOOL_CALLS and self._calls[name] < share * self._total
 
     def note_negative(self, eval_id: str) -> None:
-        """Remember that a session got negative feedback."""
+        """Record negative feedback on a session."""
         self._negative[eval_id] = None
         self._negative.move_to_end(eval_id)
         if len(self._negative) > MAX_NEGATIVE_SESSIONS:
             self._negative.popitem(last=False)
 
     def is_negative(self, eval_id: str) -> bool:
-        """Return whether a session got negative feedback so far."""
+        """Return whether a session has had negative feedback."""
         return eval_id in self._negative
 
     @contextmanager
     def as_negative(self, eval_id: str) -> Iterator[None]:
-        """In the block, take a session as one that got negative feedback."""
+        """Within the block, treat a session as having negative feedback."""
         known = eval_id in self._negative
         self._negative[eval_id] = None
         try:
@@ -82,12 +82,12 @@ class History:
 
 
 def parse_outcome_rules(text: str) -> tuple[OutcomeRule, ...]:
-    """Return the rules of a JSON list; raise ConfigurationError, naming rule and mistake.
+    """Parse a JSON list of rules; raises ConfigurationError, naming rule and mistake.
 
-    A rule has a `name`, a `keep` from 0 to 1, perhaps a `unit` (session, or turn), and one or more
-    conditions, all of which must hold: `error` (true), `slowerThanMs`, `costlierThanUsd`,
-    `moreStepsThan`, `rareTool` (a share), `negativeFeedback` (true), `field` ({path, and one of equals,
-    over, under, contains}).
+    A rule has a `name`, a `keep` from 0 to 1, optionally a `unit` (session, or turn), and one or
+    more conditions, all of which must hold: `error` (true), `slowerThanMs`, `costlierThanUsd`,
+    `moreStepsThan`, `rareTool` (a share), `negativeFeedback` (true), `field` ({path, and one of
+    equals, over, under, contains}).
     """
     try:
         found = orjson.loads(text)
@@ -208,7 +208,7 @@ def _turn(case: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _at(case: Mapping[str, object], path: Sequence[str]) -> Any:
-    """Return the value at a path of the case (`turn` first for the turn's); None if absent."""
+    """Return the value at a path of the case (starting with `turn` for the turn's); None if absent."""
     value: Any = case
     for index, step in enumerate(path):
         if index == 0 and step == "turn":

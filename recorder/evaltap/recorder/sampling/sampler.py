@@ -1,12 +1,12 @@
-"""Sampling decided when a run has ended, turn by turn: more of the errors, the slow, the costly, the odd.
+"""Tail sampling, turn by turn: keeps more of the failed, slow, costly and unusual runs.
 
-Rules that keep whole sessions are for `sessions`.
+`sessions` handles the rules that keep whole sessions.
 
-A turn is kept when the position of its session is below the highest probability that applies: the
-head rate, or the `keep` of a rule that holds.  So its inclusion probability is exactly that
-number, all turns of a session share one draw, and asking twice gives one answer.  A rate limit
-thins out further, by a second draw with the share that fits into it; that share is multiplied in.
-A revised turn keeps the best of its probabilities and the rate limit's decision.
+A turn is kept when the position of its session is below the highest applicable probability: the
+head rate, or the `keep` of a matching rule. So its inclusion probability is exactly that number,
+all turns of a session share one draw, and repeating the decision gives the same result. A rate
+limit samples further, by a second draw against the share that fits; that share is multiplied in. A
+revised turn keeps the highest of its probabilities and the rate limit's decision.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ MAX_REMEMBERED_TURNS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a turn is kept, by which rule, and how likely that was.
+    """Whether a turn is kept, by which rule, and with which probability.
 
-    `reason` is `head` or the name of a rule; of a turn that is left out it is what is counted.
+    `reason` is `head` or the name of a rule; for a dropped turn it is the counted drop reason.
     """
 
     kept: bool
@@ -37,7 +37,7 @@ class Decision:
 
 @dataclass(slots=True)
 class _Standing:
-    """The best reason to keep a turn so far; `limited` is the rate limit's decision: share, why not."""
+    """The best reason to keep a turn so far; `limited`: the rate limit's share and drop reason."""
 
     reason: str
     probability: float
@@ -66,7 +66,7 @@ class OutcomeSampler:
         self.is_idle = rate >= 1 and not self._rules and self._limit is None
 
     def note_negative(self, eval_id: str) -> None:
-        """Take note of negative feedback; it counts for the turns of the session that end from now on."""
+        """Record negative feedback; it applies to turns of the session that end from now on."""
         self._seen.note_negative(eval_id)
 
     def decide(self, case: Mapping[str, Any]) -> Decision:
@@ -92,7 +92,7 @@ class OutcomeSampler:
         return Decision(not refused, refused or reason, probability * share)
 
     def _standing(self, case: Mapping[str, Any], turn: Mapping[str, Any]) -> _Standing:
-        """Return the state of the turn after its last revision, else the initial one."""
+        """Return the turn's state from its last revision, else the initial one."""
         key = (case["evalId"], str(turn.get("invocationId")))
         if not is_revision(case) or key not in self._standings:
             self._standings[key] = _Standing(HEAD, self._rate)
@@ -102,13 +102,13 @@ class OutcomeSampler:
 
 
 def is_revision(case: Mapping[str, Any]) -> bool:
-    """Tell whether a turn was told before."""
+    """Return whether the case revises an earlier one."""
     return bool((case.get("source") or {}).get("revision", 1) > 1)
 
 
 _DOMAIN = b"evaltap session sample v1\0"
 _BITS = 53
-"""Bits of the hash that are used: as many as a float holds exactly."""
+"""Bits of the hash to use: as many as a float represents exactly."""
 
 
 def position(session_id: str) -> float:
@@ -118,5 +118,5 @@ def position(session_id: str) -> float:
 
 
 def is_sampled(session_id: str, rate: float) -> bool:
-    """Return whether a session is in the sample; a larger rate keeps all that a smaller one had."""
+    """Return whether a session is sampled; a higher rate keeps everything a lower one does."""
     return rate >= 1 or position(session_id) < rate

@@ -1,10 +1,10 @@
-"""Sampling of whole sessions: a rule that holds for one turn keeps all of them, also those before it.
+"""Sampling of whole sessions: a rule that matches one turn keeps all of them, including earlier ones.
 
-A session is kept when its position, one hash of its id, is below the highest probability that applies: the
-head rate, or the `keep` of a rule that held for any of its turns.  Its turns wait for that until the
-session was quiet for a while, or the probability can rise no further.  What a turn is written down with is
-the probability of its session at the moment of the decision; it depends on what happened, never on the
-draw, so one over it is the right weight, also for turns that come after the session was decided once.
+A session is kept when its position, a hash of its id, is below the highest applicable probability:
+the head rate, or the `keep` of a rule that matched any of its turns. Its turns are held until the
+session has been idle for a while, or the probability cannot rise further. A turn is recorded with
+its session's probability at the time of the decision. That depends on what happened, never on the
+draw, so its inverse is the right weight, also for turns that follow the decision.
 """
 
 import time
@@ -18,10 +18,10 @@ from evaltap.recorder.sampling.rules import HEAD, History, OutcomeRule, tool_nam
 from evaltap.recorder.sampling.sampler import SAMPLED_OUT, Decision, is_revision, position
 
 MAX_WAITING_SESSIONS: Final = 20_000
-"""Sessions that may wait for their decision; beyond it the one that waits longest is decided."""
+"""Maximum undecided sessions; beyond it the one waiting the longest is decided."""
 MAX_REMEMBERED_SESSIONS: Final = 10_000
 LONGEST_WAITS: Final = 6
-"""A session that is never quiet is decided after so many times the quiet while."""
+"""A session that is never idle is decided after this many idle periods."""
 
 
 @dataclass(slots=True)
@@ -33,26 +33,26 @@ class Session:
     reason: str
     probability: float
     if_negative: tuple[str, float]
-    """Reason and probability as they would be after a complaint."""
+    """Reason and probability after negative feedback."""
     first_at: float
-    """Monotonic seconds; of the turns that wait."""
+    """Monotonic seconds; of the held turns."""
     last_at: float
     seen: int = 0
     """Turns so far."""
     waiting: int = 0
     left_out: int = 0
-    """Turns that were decided against, and that nothing brings back."""
+    """Turns dropped for good."""
     limited: tuple[float, str] | None = None
-    """The rate limit's decision: share, and why not; empty: admitted."""
+    """The rate limit's decision: share, and drop reason; empty: admitted."""
 
     @property
     def is_kept(self) -> bool:
-        """Whether it would be kept now, but for a rate limit."""
+        """Whether it would be kept now, apart from a rate limit."""
         return self.position < self.probability
 
 
 class SessionSampler:
-    """Decides for sessions; used by one thread.  `clock` is monotonic seconds."""
+    """Decides for sessions; used by one thread. `clock` is monotonic seconds."""
 
     def __init__(
         self,
@@ -72,19 +72,19 @@ class SessionSampler:
         self._highest = max([rate, *(rule.keep for rule in rules)])
         self._highest_of_sessions = max([rate, *(one.keep for one in rules if one.whole)])
         self._waiting: OrderedDict[str, Session] = OrderedDict()
-        """Those that were quiet for longest come first."""
+        """Ordered by idle time, the longest first."""
         self._decided: OrderedDict[str, Session] = OrderedDict()
         self._look_at = 0.0
 
     @property
     def is_full(self) -> bool:
-        """Whether more sessions wait than may."""
+        """Whether too many sessions are undecided."""
         return len(self._waiting) > MAX_WAITING_SESSIONS
 
     def note(self, case: Mapping[str, Any]) -> tuple[Session | None, Decision]:
-        """Take note of a case with one turn; return its session and the turn's own best chance.
+        """Record a case with one turn; return its session and the turn's own best probability.
 
-        No session: nothing can ever keep it, and the decision says why it is left out.
+        Without a session nothing can ever keep the turn, and the decision gives the drop reason.
         """
         eval_id = case["evalId"]
         drawn = position(eval_id)
@@ -106,7 +106,7 @@ class SessionSampler:
         return session, Decision(True, *own)
 
     def note_negative(self, eval_id: str) -> Session | None:
-        """Take note of negative feedback; return its session when that waits."""
+        """Record negative feedback; return its session if it is undecided."""
         self._history.note_negative(eval_id)
         session = self._waiting.get(eval_id)
         if session is not None and session.if_negative[1] > session.probability:
@@ -114,12 +114,12 @@ class SessionSampler:
         return session
 
     def is_final(self, session: Session) -> bool:
-        """Tell whether nothing that may still happen changes the decision on a session."""
+        """Return whether nothing can change the decision on a session any more."""
         most = self._highest_of_sessions
         return session.probability >= most or session.position >= most or self._quiet <= 0
 
     def due(self) -> Iterator[Session]:
-        """Yield the sessions to decide now: quiet for long enough, waiting for too long, or too many."""
+        """Yield the sessions to decide now: idle long enough, waiting too long, or too many."""
         now = self._clock()
         while self._waiting:
             session = next(iter(self._waiting.values()))
@@ -133,11 +133,11 @@ class SessionSampler:
         yield from [one for one in self._waiting.values() if now - one.first_at >= longest]
 
     def oldest(self) -> Session | None:
-        """Return the session that was quiet for longest, None when none waits."""
+        """Return the session idle for the longest, or None."""
         return next(iter(self._waiting.values()), None)
 
     def settle(self, session: Session) -> None:
-        """Decide a session; `decision` then says what becomes of the turns that wait."""
+        """Decide a session; `decision` then gives the outcome of its held turns."""
         self._waiting.pop(session.eval_id, None)
         self._decided[session.eval_id] = session
         self._decided.move_to_end(session.eval_id)
@@ -149,7 +149,7 @@ class SessionSampler:
 
     @staticmethod
     def _apply(limit: RateLimit, session: Session) -> None:
-        """Have the limit decide once on a session; its later turns are no new decision, but count."""
+        """Apply the limit to a session once; later turns need no new decision, but count."""
         share = limit.share(session.waiting)
         if session.limited is None:
             draw = position(f"{session.eval_id}\0limit")
@@ -158,7 +158,7 @@ class SessionSampler:
             limit.take(session.waiting)
 
     def decision(self, session: Session, own: tuple[str, float]) -> Decision:
-        """Return the decision on a turn of a settled session; `own` is its own best chance."""
+        """Return the decision on a turn of a settled session; `own` is its own best probability."""
         mine = (session.reason, session.probability)
         reason, probability = own if own[1] > mine[1] else mine
         if session.position >= probability:
@@ -181,7 +181,7 @@ class SessionSampler:
         return session
 
     def _best(self, case: Mapping[str, Any], *, whole: bool) -> tuple[str, float]:
-        """Return the rule that keeps the session, or only the turn, with the highest probability."""
+        """Return the rule with the highest probability, among those for the session or only the turn."""
         best = (HEAD, self._rate)
         for rule in self._rules:
             if rule.whole is whole and rule.keep > best[1] and rule.holds(case, self._history):
@@ -194,5 +194,5 @@ class SessionSampler:
 
 
 def left_out(reason: str) -> str:
-    """Return under which reason a turn is counted that the draw left out."""
+    """Return the drop reason to count for a turn that the draw dropped."""
     return SAMPLED_OUT if reason == HEAD else f"{SAMPLED_OUT}:{reason}"

@@ -1,9 +1,9 @@
-"""Claude Code's transcripts: one JSON Lines file per session, read into eval cases, a turn each.
+"""Claude Code's transcripts: one JSON Lines file per session, read into eval cases, one per turn.
 
-Source: the files below `~/.claude/projects` as Claude Code 2.x writes them, and the reading of them
-in claude-agent-sdk.  A line holds one content block of a message; `message.id` says which belong
-together.  A sub-agent's lines are marked `isSidechain` and stand in the same file, or in
-`SESSION/subagents/agent-*.jsonl` beside `SESSION.jsonl`, with the same session id.
+Source: the files below `~/.claude/projects` as written by Claude Code 2.x, and their reader in
+claude-agent-sdk. A line holds one content block of a message; `message.id` groups them. A
+sub-agent's lines are marked `isSidechain` and are in the same file, or in
+`SESSION/subagents/agent-*.jsonl` next to `SESSION.jsonl`, with the same session id.
 """
 
 import json
@@ -51,7 +51,7 @@ _NOT_SAID = (
     "<tick>",
     "Caveat: ",
 )
-"""How text begins that Claude Code writes in the user's place."""
+"""Prefixes of text that Claude Code writes on the user's behalf."""
 _TYPES = (
     "assistant",
     "file-history-snapshot",
@@ -61,35 +61,35 @@ _TYPES = (
     "system",
     "user",
 )
-"""Types of line that only a transcript has; other JSON Lines have a `type`, too."""
+"""Line types unique to transcripts; other JSON Lines have a `type`, too."""
 _SYNTHETIC = "<synthetic>"
 _COMMAND = "<command-name>"
 
 
 def normal_name(name: str) -> str:
-    """Return a tool's name as eval sets have it.
+    """Return a tool's name as eval sets spell it.
 
-    Calls of skills are `skill_run`, sub-agents `Task` whatever the version calls them; names of MCP
-    tools (`mcp__server__tool`) and all others stay.
+    Calls of skills become `skill_run`, sub-agents `Task` in every version; names of MCP tools
+    (`mcp__server__tool`) and all others stay.
     """
     return _NAMES.get(name, name)
 
 
 @dataclass(slots=True)
 class TranscriptReport:
-    """What was in the files."""
+    """What the files contained."""
 
     files: int = 0
     lines: int = 0
     sessions: int = 0
     turns: int = 0
     lines_skipped: int = 0
-    """Lines that are no JSON object: a file that is being written ends in one."""
+    """Lines that are not a JSON object: a file being written ends in one."""
 
 
 @dataclass(slots=True)
 class _Prompt:
-    """A user message and the lines that came of it."""
+    """A user message and the lines that follow from it."""
 
     line: Mapping[str, Any]
     text: str
@@ -104,9 +104,9 @@ def read_transcripts(
 ) -> Iterator[JsonObject]:
     """Yield an eval case for each turn in the transcripts, session by session in order of time.
 
-    A path may be a folder, of which all transcripts are read.  The files of a session's sub-agents
-    are found beside it.  A line that a resumed session has copied counts once.  Raises InputError
-    for a file that cannot be read, or holds no transcript.
+    A path may be a folder; all transcripts in it are read. The files of a session's sub-agents are
+    found next to it. A line copied by a resumed session counts once. Raises InputError for a file
+    that cannot be read or is not a transcript.
     """
     report = report if report is not None else TranscriptReport()
     sessions: dict[str, list[Mapping[str, Any]]] = {}
@@ -171,7 +171,7 @@ def _lines(path: Path, report: TranscriptReport) -> Iterator[Mapping[str, Any]]:
 
 
 def _prompts(lines: Iterable[Mapping[str, Any]]) -> list[_Prompt]:
-    """Divide the lines of a session into turns; a prompt that nothing came of is none."""
+    """Split the lines of a session into turns; prompts without a response are skipped."""
     prompts: list[_Prompt] = []
     for line in lines:
         text = _prompt_text(line)
@@ -185,7 +185,7 @@ def _prompts(lines: Iterable[Mapping[str, Any]]) -> list[_Prompt]:
 
 
 def _prompt_text(line: Mapping[str, Any]) -> str | None:
-    """Return what the user asked in this line; None when it is something else."""
+    """Return the user's message in this line, or None."""
     if line["type"] != "user" or line.get("isMeta") or line.get("isCompactSummary"):
         return None
     blocks = _blocks(line)
@@ -208,10 +208,10 @@ def _between(text: str, tag: str) -> str:
 def _works(
     side: Sequence[Mapping[str, Any]], prompts: Sequence[_Prompt]
 ) -> dict[str, list[Mapping[str, Any]]]:
-    """Return the lines of each sub-agent, by the id of the call that it worked for.
+    """Return the lines of each sub-agent, by the id of the call it worked for.
 
-    The call's result names the agent; where it does not, the agent's first prompt is the call's,
-    if only one call has it.
+    The call's result names the agent; otherwise the agent's first prompt identifies the call, if
+    only one call has it.
     """
     agents: dict[str, list[Mapping[str, Any]]] = {}
     roots: dict[Any, str] = {}
@@ -242,7 +242,7 @@ def _works(
 def _observe(
     session_id: str, prompt: _Prompt, works: Mapping[str, list[Mapping[str, Any]]]
 ) -> Iterator[RunEvent]:
-    """Tell one turn."""
+    """Yield the events of one turn."""
     run_id, line = str(prompt.line.get("uuid") or f"{session_id}-{id(prompt)}"), prompt.line
     begun = _time(line) or next((t for t in map(_time, prompt.lines) if t), 0)
     start = RunStarted(
@@ -304,7 +304,7 @@ def _called(
     parent: str | None,
     works: Mapping[str, list[Mapping[str, Any]]],
 ) -> Iterator[RunEvent]:
-    """Tell a call, and what a sub-agent did for it."""
+    """Yield the events of a call, and of the sub-agent working for it."""
     call_id, given = str(call["id"]), call.get("input")
     yield ToolCalled(
         run_id,
@@ -335,7 +335,7 @@ def _model(
     messages: dict[str, None],
     agent: str = AGENT,
 ) -> ModelCalled:
-    """Tell a model call; the lines of one message all repeat what it used."""
+    """Return a model call; all lines of one message repeat its usage."""
     message = line["message"]
     used = of_anthropic(message.get("usage") if message.get("id") not in messages else None)
     messages[message.get("id")] = None
@@ -376,7 +376,7 @@ def _words(content: object) -> str | None:
 
 
 def _data(text: str) -> object:
-    """Return what a tool's text holds as JSON, as MCP servers answer; other text stays."""
+    """Return a tool's text as JSON, which MCP servers return; other text stays."""
     return decode(text).value if text.lstrip()[:1] in ("{", "[") else text
 
 

@@ -1,9 +1,10 @@
-"""An OTLP/HTTP receiver: what instrumented agents export becomes turns on a log.
+"""An OTLP/HTTP receiver: telemetry exported by instrumented agents becomes turns on a log.
 
-An ASGI application for `/v1/traces` and `/v1/logs`, as the OTLP specification has them: protobuf and
-JSON, gzip, answers in the request's own encoding, status codes that tell an exporter whether to try
-again.  Size limits hold while a body is inflated, not after.  Unlike a span processor it does not live
-in an agent's process, so it may refuse: when its memory is full it answers 503 and the exporter waits.
+An ASGI application for `/v1/traces` and `/v1/logs` following the OTLP specification: protobuf and
+JSON, gzip, responses in the request's encoding, status codes that tell an exporter whether to
+retry. Size limits apply while a body is inflated, not after. Unlike a span processor it does not
+live in an agent's process, so it may refuse: when its memory is full it answers 503 and the
+exporter waits.
 """
 
 import asyncio
@@ -50,23 +51,26 @@ _NAMES_OF_THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 @dataclass(frozen=True, slots=True)
 class CollectorLimits:
-    """What the receiver takes and holds, in bytes."""
+    """The receiver's limits, in bytes."""
 
     body: int = 20 << 20
-    """Largest body, also after inflating; the limit that the OTLP specification recommends."""
+    """Largest body, also after inflating; the limit recommended by the OTLP specification."""
     json_body: int = 4 << 20
-    """Largest body in JSON, which is dearer to read."""
+    """Largest JSON body, which is costlier to read."""
     reading: int = 64 << 20
-    """Largest sum of bodies that are coming in."""
+    """Largest total size of bodies being received."""
     waiting: int = 48 << 20
-    """Largest sum of bodies that were accepted and are not yet read."""
+    """Largest total size of accepted bodies not yet read."""
     seconds: float = 30.0
-    """Time for a body to come in."""
+    """Time limit for receiving a body."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectorAccess:
-    """Who may send: `token` is asked for as a bearer; `local` takes requests for this machine only."""
+    """Who may send.
+
+    `token` is the required bearer token; `local` accepts only requests addressed to this machine.
+    """
 
     token: str = field(default="", repr=False)
     local: bool = False
@@ -75,14 +79,15 @@ class CollectorAccess:
         """Raise RequestRefusedError for a request that is not allowed."""
         host = request.headers.get("host", "").strip().lower()
         if self.local and re.sub(r":\d+$", "", host) not in _NAMES_OF_THIS_MACHINE:
-            # A page in a browser of this machine may have a name of its own for this address.
+            # DNS rebinding: a web page in a local browser may use its own host name for this
+            # address.
             raise RequestRefusedError(403, INVALID_ARGUMENT, "the request is for another host")
         if not self.knows(request):
             raise RequestRefusedError(401, _UNAUTHENTICATED, f"no valid bearer token; expected that of"
                                       f" {TOKEN_VARIABLE}")  # fmt: skip
 
     def knows(self, request: Request) -> bool:
-        """Return whether the request has the token, or none is wanted."""
+        """Return whether the request has the token, or none is required."""
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         right = hmac.compare_digest(given.strip().encode(), self.token.encode())
         return not self.token or (right and kind.lower() == "bearer")
@@ -97,14 +102,14 @@ class Received:
 
 
 class ReceivedSource:
-    """Feeds requests into the gathering of traces, and knows how much is waiting to be fed."""
+    """Feeds requests to the trace source, and tracks how many bytes are not yet read."""
 
     def __init__(self, max_waiting_bytes: int) -> None:
         self._source = TraceSource()
         self.room = Room(max_waiting_bytes)
 
     def process(self, item: object) -> Iterable[Observation]:
-        """Take one request."""
+        """Process one request."""
         if not isinstance(item, Received):
             yield from self._source.process(item)
             return
@@ -115,7 +120,7 @@ class ReceivedSource:
             self.room.give(item.size)
 
     def tick(self, now_ns: int) -> Iterable[Observation]:
-        """Return the observations of the traces that are complete or overdue."""
+        """Return the observations of complete or overdue traces."""
         return self._source.tick(now_ns)
 
     def close(self) -> Iterable[Observation]:
@@ -130,7 +135,8 @@ def application(
 ) -> Starlette:
     """Return the ASGI application that records what it receives with `recorder`.
 
-    Bodies are decoded one at a time on a thread of their own: a large one keeps nobody from asking.
+    Bodies are decoded one at a time on a separate thread, so that a large one does not block
+    requests.
     """
     limits, access = limits or CollectorLimits(), access or CollectorAccess()
     source, reading = ReceivedSource(limits.waiting), Room(limits.reading)
@@ -156,8 +162,8 @@ def application(
             except RequestRefusedError as refused:
                 return _refusal(refused, kind)
             except ClientDisconnect:
-                return Response(status_code=400)  # nobody reads it
-            except asyncio.CancelledError:  # the server ends, and this body never came
+                return Response(status_code=400)  # the client is gone
+            except asyncio.CancelledError:  # the server stops before the body arrives
                 return Response(status_code=503)
             return _encoded(answer(), kind)
 
@@ -175,7 +181,7 @@ def application(
 
 
 def _health(recorder: Recorder, access: CollectorAccess) -> Any:
-    """Return what answers `/health`: counters for those who may send."""
+    """Return the handler for `/health`: counters for authorized senders."""
 
     async def health(request: Request) -> Response:
         data: JsonObject = {"status": "ok"}
@@ -196,7 +202,7 @@ def _health(recorder: Recorder, access: CollectorAccess) -> Any:
 def _take(
     recorder: Recorder, source: ReceivedSource, body: bytes, read: Callable[[bytes], JsonObject]
 ) -> None:
-    """Decode a body and hand its records to the recorder, all of them or none."""
+    """Decode a body and submit its records to the recorder, all of them or none."""
     if not source.room.take(len(body)):
         raise RequestRefusedError(503, UNAVAILABLE, "too much is waiting to be read; try again")
     taken = False

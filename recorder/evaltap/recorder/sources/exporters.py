@@ -1,11 +1,11 @@
-"""Recording without a line of code: exporters that OpenTelemetry finds by name.
+"""Recording without code changes: exporters that OpenTelemetry finds by name.
 
     OTEL_TRACES_EXPORTER=evaltap OTEL_LOGS_EXPORTER=evaltap EVALTAP_LOG=agent.log.db \\
         opentelemetry-instrument python app.py
 
-Both feed one recorder, so that log records join their spans.  OpenTelemetry puts a batch processor in
-front of an exporter, which holds spans for some seconds and drops them when its queue is full: where
-the code may be changed, `CaseSpanProcessor` is the better way in.
+Both feed one recorder, so that log records join their spans. OpenTelemetry puts a batch processor
+in front of an exporter, which delays spans by some seconds and drops them when its queue is full:
+if you can change the code, prefer `CaseSpanProcessor`.
 """
 
 import atexit
@@ -22,54 +22,54 @@ from evaltap.recorder.traces.source import LogWritten, TraceSource
 
 
 class CaseSpanExporter(SpanExporter):
-    """Record the agent runs among all exported spans; the log is named by EVALTAP_LOG."""
+    """Record the agent runs among all exported spans; EVALTAP_LOG names the log."""
 
     def __init__(self) -> None:
         self._recorder, self._source = _shared()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Hand a batch over; what does not fit is counted by the recorder."""
+        """Submit a batch; the recorder counts what does not fit."""
         for span in spans:
             self._recorder.submit(self._source, span)
         return SpanExportResult.SUCCESS
 
     def shutdown(self) -> None:
-        """Write out what is complete."""
+        """Write everything that is complete."""
         self._recorder.flush()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Have everything that was handed over processed; True when that was done in time."""
+        """Process everything submitted; return True when done in time."""
         return self._recorder.flush(timeout_millis / 1000)
 
 
 class CaseLogExporter(LogRecordExporter):
-    """Record the message content that instrumentation writes to log records."""
+    """Record message content that instrumentation writes to log records."""
 
     def __init__(self) -> None:
         self._recorder, self._source = _shared()
 
     def export(self, batch: Sequence[object]) -> LogRecordExportResult:
-        """Hand a batch over; what does not fit is counted by the recorder."""
+        """Submit a batch; the recorder counts what does not fit."""
         for data in batch:
             self._recorder.submit(self._source, LogWritten(data))
         return LogRecordExportResult.SUCCESS
 
     def shutdown(self) -> None:
-        """Write out what is complete."""
+        """Write everything that is complete."""
         self._recorder.flush()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Have everything that was handed over processed; True when that was done in time."""
+        """Process everything submitted; return True when done in time."""
         return self._recorder.flush(timeout_millis / 1000)
 
 
 @cache
 def _shared() -> tuple[Recorder, TraceSource]:
-    """Return the recorder of this process; OpenTelemetry makes the exporters itself, one by one."""
+    """Return the process-wide recorder; OpenTelemetry itself creates the exporters, one by one."""
     recorder, source = Recorder(), TraceSource()
     recorder.register(source)
-    # Runs before the recorder closes, since it is registered later; what the batch processors still
-    # hold would come too late with the providers' own shutdown.
+    # Registered later, so it runs before the recorder closes; the providers' own shutdown would
+    # flush their batch processors too late.
     atexit.register(_flush_providers)
     return recorder, source
 

@@ -1,7 +1,7 @@
-"""Files of telemetry to finished turns, and turns to one eval set.
+"""Turns telemetry files into finished turns, and turns into one eval set.
 
-The whole input is read before the first turn comes out, since the spans of one trace may be spread
-over several files, and a root is written after its children.
+All input is read before the first turn is returned, since the spans of one trace may be spread over
+several files, and a root is written after its children.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,19 +20,19 @@ from evaltap.schemas.data import CaseData, JsonObject
 
 @dataclass(slots=True)
 class ReadingReport:
-    """What was read from files and what became of it."""
+    """What was read from files, and the outcome."""
 
     files: int = 0
     spans: int = 0
     log_records: int = 0
     traces: int = 0
     traces_without_runs: int = 0
-    """Traces in which nothing is a run of an agent."""
+    """Traces without any agent run."""
     turns: int = 0
     turns_with_reasoning: int = 0
-    """Turns in which a model's thoughts were seen and left out, as `capture_reasoning` is off."""
+    """Turns whose reasoning was dropped because `capture_reasoning` is off."""
     skipped: list[str] = field(default_factory=list)
-    """Where something was left out, and why: a last line that was cut off, a span without a trace."""
+    """What was skipped where, and why: a truncated last line, a span without a trace."""
 
 
 def read_cases(
@@ -43,7 +43,7 @@ def read_cases(
 ) -> Iterator[CaseData]:
     """Yield one case for each run in OTLP/JSON files of traces and logs, in order of start.
 
-    Files may be given in any order and may share traces.  `report` is filled in as a side result.
+    Files may be given in any order and may share traces. `report` is filled in as a side effect.
     Raises InputError for a file that cannot be opened, FormatError for one that is not OTLP/JSON.
     """
     counts = report if report is not None else ReadingReport()
@@ -76,9 +76,9 @@ def read_cases(
 
 
 def eval_set_of(cases: Iterable[CaseData], eval_set_id: str) -> JsonObject:
-    """Merge turns into one eval set: one case for each session, its turns in order of time.
+    """Merge turns into one eval set: one case per session, its turns in order of time.
 
-    A later revision of a turn takes the place of an earlier one.
+    A later revision of a turn replaces an earlier one.
     """
     sessions: dict[str, list[CaseData]] = {}
     for case in cases:

@@ -1,8 +1,8 @@
-"""Telemetry from messages of a topic to records of turns: traces are gathered, read and processed.
+"""Turns telemetry messages of a topic into turn records: buffers traces, reads and processes them.
 
-The assembling side of a topic of raw OTLP.  Whoever reads the topic calls it from one thread, says
-what time it is, and stores what must survive a restart; there
-is no thread, no clock and no file here.  Redaction, sampling and limits are the recorder's own.
+The assembling side of a raw OTLP topic. The topic's reader calls it from one thread, passes the
+time, and stores what must survive a restart; there is no thread, clock or file here. Redaction,
+sampling and limits are the recorder's own.
 """
 
 import logging
@@ -39,11 +39,11 @@ _LOG = logging.getLogger("evaltap.recorder")
 
 @dataclass(slots=True)
 class TopicCounters:
-    """What became of the messages; only ever grows."""
+    """The outcome of messages; only ever increases."""
 
     messages: int = 0
     metrics_skipped: int = 0
-    """Messages that held metrics."""
+    """Messages with metrics."""
     undecodable: int = 0
     traces_read: int = 0
     turns: int = 0
@@ -53,7 +53,7 @@ class TopicCounters:
 
 @dataclass(slots=True)
 class _TraceState:
-    """What earlier readings of a trace gave; survives a restart as text."""
+    """The results of earlier readings of a trace; serialized as text to survive a restart."""
 
     readings: int = 0
     runs: dict[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class _TraceState:
     """Run id to the turn as it was written: its eval id, its invocation id and a digest."""
     has_messages: bool = False
     changed: bool = False
-    """Something came that no reading has seen."""
+    """Something arrived after the last reading."""
 
     @classmethod
     def of(cls, memory: str | None) -> "_TraceState":
@@ -78,10 +78,10 @@ class _TraceState:
 
 
 class TopicTraces:
-    """Gathers traces and turns them into records, numbered for one producer.
+    """Buffers traces and turns them into records, numbered for one producer.
 
-    A turn's revision is the number of the reading of its trace in which it last changed, so it is the
-    same in every process that is given the memory of the one before.
+    A turn's revision is the number of the reading of its trace in which it last changed, so it is
+    the same in every process that restores its predecessor's memory.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class TopicTraces:
         self._closing = False
 
     def decode(self, value: bytes) -> Mapping[str, Sequence[Span | LogRecord]]:
-        """Return what a message holds that may matter, by trace; raise FormatError for poison."""
+        """Return a message's relevant items by trace; raises FormatError for a poison message."""
         self.counters.messages += 1
         try:
             document = decode_message(value)
@@ -116,7 +116,7 @@ class TopicTraces:
             self.counters.undecodable += 1
             raise
         except Exception as error:
-            # Strangers' bytes found a hole in the decoder; they must not stop what comes after them.
+            # Foreign bytes exposed a decoder bug; they must not block the following messages.
             self.counters.undecodable += 1
             raise FormatError(f"cannot be read as OTLP ({error!r:.200})") from error
         self.counters.metrics_skipped += not items and _is_metrics(document)
@@ -129,16 +129,16 @@ class TopicTraces:
         return found
 
     def withhold(self, record: WireRecord, detail: str) -> tuple[WireRecord, str]:
-        """Return a message that cannot be read, and why, without what must not be kept of them."""
+        """Return an unreadable message and the reason, without content that must not be stored."""
         return self._processor.process_unreadable(record, detail)
 
     def take(
         self, trace_id: str, items: Sequence[Any], *, memory: str | None, is_new: bool
     ) -> None:
-        """Add what a message held of one trace.
+        """Add a message's items for one trace.
 
-        `memory` counts when the trace is not held; `is_new` is False for what was there already when
-        that was remembered.
+        `memory` is used when the trace is not held; `is_new` is False for items already included in
+        it.
         """
         state = self._states.get(trace_id)
         if state is None:
@@ -151,9 +151,9 @@ class TopicTraces:
             self.buffer.add(item)
 
     def due(self, now_ns: int | None) -> DueTraces:
-        """Return the traces to read at `now_ns`, in nanoseconds; None: all, since the end has come.
+        """Return the traces to read at `now_ns`, in nanoseconds; None: all, at shutdown.
 
-        The readings must be drawn to their end before anything else is called.
+        Exhaust the readings before calling anything else.
         """
         if now_ns is None:
             self._closing = True
@@ -165,7 +165,7 @@ class TopicTraces:
         return DueTraces(self._readings(traces, forgotten), forgotten)
 
     def statement(self) -> WireRecord | None:
-        """Return the manifest of what was numbered and dropped, None when nothing was since the last."""
+        """Return the manifest of what was numbered and dropped, or None if unchanged since the last."""
         self._writer.write_manifest(self.counters.dropped, closing=self._closing)
         return next(iter(self._take_written()), None)
 
@@ -214,19 +214,20 @@ class TopicTraces:
                 for run in read_runs(trace)
             ]
         except Exception:
-            # Other people's attributes led a convention astray: this trace is lost, no other.
+            # A convention failed on unexpected attributes: only this trace is lost.
             _LOG.exception("trace %s cannot be read", trace.trace_id)
             self._drop("internal_error")
             return []
 
     def _write(self, run_id: str, case: CaseData, state: _TraceState) -> None:
-        """Write the record of a turn, unless it is not to be kept or is there already."""
+        """Write the record of a turn, unless it is dropped or unchanged."""
         before = state.turns.get(run_id)
         try:
             processed = self._processor.process(case)
             if before is not None:
                 processed = _named_as(processed, *before[:2])
-            # Of what is written, never of what was redacted: it must not serve to confirm a guess.
+            # Of the written content, not the redacted original: it must not help to confirm a
+            # guess.
             digest = digest_of(processed)
             if before is not None and before[2] == digest:
                 return
@@ -235,7 +236,7 @@ class TopicTraces:
             self._drop(dropped.reason)
             return
         except Exception:
-            # One odd turn must not stop the others.
+            # One bad turn must not stop the others.
             _LOG.exception("the turn of run %s cannot be recorded", run_id)
             self._drop("internal_error")
             return
@@ -265,9 +266,9 @@ def _is_metrics(document: object) -> bool:
 
 
 def _named_as(case: CaseData, eval_id: str, invocation_id: str) -> CaseData:
-    """Return the turn under the names that it was first written with.
+    """Return the turn with the ids it was first written under.
 
-    A span that comes late may know the session's or the turn's name: a second turn it is not.
+    A late span may know the session's or turn's id, which must not create a second turn.
     """
     (turn,) = case["actualConversation"]
     if (case["evalId"], turn["invocationId"]) == (eval_id, invocation_id):

@@ -1,4 +1,4 @@
-"""Connections on which nothing comes are closed: a sender of headers has ten seconds for them."""
+"""Closes idle connections: a client has ten seconds to send its headers."""
 
 import asyncio
 from typing import Any, Final
@@ -10,17 +10,17 @@ HEADER_SECONDS: Final = 10.0
 
 
 class ImpatientProtocol(H11Protocol):
-    """HTTP/1.1 as uvicorn speaks it, with a time limit for headers, which uvicorn has not."""
+    """uvicorn's HTTP/1.1 protocol with a time limit for headers, which uvicorn lacks."""
 
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:  # uvicorn narrows the type
-        """Begin to wait for headers."""
+        """Start the timeout for headers."""
         super().connection_made(transport)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Go on waiting until a request has begun."""
+        """Keep the timeout until a request has started."""
         super().data_received(data)
         if self._busy():
             self._stop()
@@ -28,7 +28,7 @@ class ImpatientProtocol(H11Protocol):
             self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Cancel the timeout."""
         self._stop()
         super().connection_lost(exc)
 

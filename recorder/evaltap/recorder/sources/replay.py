@@ -1,7 +1,7 @@
-"""Eval cases onto a log, as if they were recorded now: one record for each turn.
+"""Appends eval cases to a log as if they were recorded now, one record per turn.
 
-Used where cases come from files and not from a running agent, so it works in the calling thread and
-raises: nobody's agent is at stake.  Redaction is the recorder's own and is on unless switched off.
+For cases from files and not from a running agent, so it works in the calling thread and raises.
+Redaction is the recorder's own and on by default.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ ACKNOWLEDGED_EVERY_SECONDS = 5.0
 
 @dataclass(slots=True)
 class ReplayCounts:
-    """What was appended; and, by the file that holds them, the turns that a broker refused for ever."""
+    """What was appended, and by file the turns that a broker permanently refused."""
 
     cases: int = 0
     turns: int = 0
@@ -38,12 +38,12 @@ class ReplayCounts:
 class Replay:
     """Appends cases to the log at `log`; use it in a `with` statement.
 
-    Its end waits until a broker has answered for everything, however long that takes; `counts` says
-    then what it refused, which may include turns that ended processes left.  Interrupted, the rest
-    stays on the spool for the next process; the text of the KeyboardInterrupt says so.  Raises
-    ConfigurationError for a URL that names no log and for settings that the client of a broker cannot
-    work with, InputError for a case that cannot be recorded and for a log that cannot be written.
-    What was appended before stays: it is whole turns.
+    Exit waits until a broker has acknowledged everything, however long that takes; `counts` then
+    has what it refused, possibly including turns that ended processes left. When interrupted, the
+    rest stays in the spool for the next process, as the message of the KeyboardInterrupt says.
+    Raises ConfigurationError for an invalid log URL and for settings that the broker's client
+    rejects, InputError for a case that cannot be recorded and for a log that cannot be written.
+    What was appended before stays: it consists of whole turns.
     """
 
     def __init__(self, log: str, *, redaction: bool = True) -> None:
@@ -111,7 +111,7 @@ class Replay:
             self.counts.refused = self._sink.refused()
 
     def _unsent(self) -> list[str]:
-        """Return what is to be said of turns that wait for a broker, nothing when none does."""
+        """Return a message about turns that wait for a broker, or nothing."""
         turns = self._sink.unsent() if isinstance(self._sink, KafkaSink) else 0
         return [_left(turns)] if turns else []
 
@@ -127,7 +127,7 @@ class Replay:
             except SinkError:
                 if not (isinstance(self._sink, KafkaSink) and self._sink.unsent()):
                     raise
-                # A spool that is full is emptied by waiting: nobody's agent is held up.
+                # Waiting empties a full spool, and no agent is blocked.
                 self._await_broker()
                 self._sink.append(records)
         except SinkError as error:
@@ -135,7 +135,7 @@ class Replay:
 
 
 def _raise_if_fatal(sink: KafkaSink) -> None:
-    """Raise what keeps turns on the spool however long anybody waits, if anything does."""
+    """Raise the error that keeps turns in the spool and that waiting does not fix, if any."""
     trouble = sink.fatal_error()
     if isinstance(trouble, ConfigurationError):
         raise ConfigurationError(f"{trouble}; {_left(sink.unsent())}") from trouble
@@ -144,7 +144,7 @@ def _raise_if_fatal(sink: KafkaSink) -> None:
 
 
 def _left(turns: int) -> str:
-    """Say that turns wait on the spool, and what sends them."""
+    """Return a message that turns wait in the spool, and how to send them."""
     return (
         f"{counted(turns, 'turn')} {'waits' if turns == 1 else 'wait'} on the spool:"
         " the next `evaltap record` or recorder with this log sends them"
@@ -152,10 +152,10 @@ def _left(turns: int) -> str:
 
 
 def one_turn_cases(case: CaseData) -> Iterator[CaseData]:
-    """Yield a case for each recorded turn, with its expected turn beside it where there is one.
+    """Yield a case for each recorded turn, with its expected turn if it has one.
 
-    A trace-mode case with only one conversation recorded that one.  Raises InputError for a case that
-    recorded nothing, or whose two conversations differ in length.
+    A trace-mode case with only one conversation recorded that one. Raises InputError for a case
+    without recorded turns, or whose two conversations differ in length.
     """
     name = f"case {case.get('evalId')!r}"
     actual, expected = case.get("actualConversation") or [], case.get("conversation") or []

@@ -1,4 +1,4 @@
-"""Bodies of requests, read within limits of size, time and memory."""
+"""Reads request bodies within limits of size, time and memory."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ _MOST_MEMBERS: Final = 1_000
 
 
 class Room:
-    """A number of bytes that may be held at a time; used from several threads."""
+    """A byte budget; used from several threads."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -26,7 +26,7 @@ class Room:
         self._lock = threading.Lock()
 
     def take(self, size: int) -> bool:
-        """Hold so many bytes more, unless there is no room for them."""
+        """Reserve bytes; return False if the budget does not allow it."""
         with self._lock:
             if self._held + size > self._most:
                 return False
@@ -34,15 +34,15 @@ class Room:
             return True
 
     def give(self, size: int) -> None:
-        """Hold so many bytes less."""
+        """Release reserved bytes."""
         with self._lock:
             self._held -= size
 
 
 async def read_body(request: Request, limit: int, room: Room, seconds: float) -> bytes:
-    """Return the body, inflated; never holds more than `limit` bytes of it, nor more than there is room for.
+    """Return the inflated body; never holds more than `limit` bytes, nor more than the budget allows.
 
-    The room is given back when it is read; raises RequestRefusedError.
+    Releases its budget after reading; raises RequestRefusedError.
     """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("gzip", "identity", ""):
@@ -80,7 +80,7 @@ def _too_large(limit: int) -> RequestRefusedError:
 
 
 async def _inflated(request: Request, limit: int) -> AsyncIterator[bytes]:
-    """Yield the inflated body: one gzip member, or several one behind the other."""
+    """Yield the inflated body: one gzip member, or several in sequence."""
     inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     begun, members = True, 1
     try:
@@ -89,12 +89,12 @@ async def _inflated(request: Request, limit: int) -> AsyncIterator[bytes]:
             while pending:
                 if inflater.eof:
                     members += 1
-                    if members > _MOST_MEMBERS:  # those with nothing in them can go on for ever
+                    if members > _MOST_MEMBERS:  # empty members could continue forever
                         raise RequestRefusedError(
                             400, INVALID_ARGUMENT, f"more than {_MOST_MEMBERS} gzip members"
                         )
                     inflater, begun = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), True
-                # At most one byte over the limit is ever produced: a bomb does not go off.
+                # Produces at most one byte over the limit: safe against decompression bombs.
                 yield inflater.decompress(pending, limit + 1)
                 pending = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
                 begun = not inflater.eof

@@ -1,8 +1,7 @@
-"""A span processor and a log processor of OpenTelemetry that feed a recorder.
+"""OpenTelemetry span and log processors that feed a recorder.
 
-Both do next to nothing on the agent's thread: they copy the fields of a span or a log record into the
-recorder's bounded queue.  They never raise and never block; the reading happens in the
-recorder's thread.
+Both do almost nothing on the agent's thread: they copy the fields of a span or log record into the
+recorder's bounded queue. They never raise or block; the recorder's thread does the reading.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -25,8 +24,8 @@ _IS_REMOTE: Final = 2
 class CaseSpanProcessor(SpanProcessor):
     """Record the agent runs among all spans of a tracer provider.
 
-    `log` is where turns go: a path or URL as the recorder takes it.  Pass `recorder` instead to share
-    one with other sources; then its owner closes it.  `limits` bounds what is held of open traces.
+    `log` is the recorder's log, a path or URL. Pass `recorder` instead to share one with other
+    sources; its owner then closes it. `limits` bounds what is held of open traces.
     """
 
     def __init__(
@@ -46,9 +45,9 @@ class CaseSpanProcessor(SpanProcessor):
         recorder.register(self._source)
 
     def on_start(self, span: "Span", parent_context: "Context | None" = None) -> None:
-        """Note the beginning of a local root; called by the SDK on the thread that starts it."""
+        """Record the start of a local root; called by the SDK on the thread that starts it."""
         try:
-            # Without a call: most spans are children, and there is nothing to do for them.
+            # Inlined: most spans are children and need nothing.
             try:
                 parent: Any = span._parent
             except AttributeError:
@@ -60,7 +59,7 @@ class CaseSpanProcessor(SpanProcessor):
             self._recorder.report_fault("CaseSpanProcessor.on_start", error)
 
     def on_end(self, span: "ReadableSpan") -> None:
-        """Hand a finished span over; called by the SDK on the thread that ended it."""
+        """Queue a finished span; called by the SDK on the thread that ended it."""
         try:
             self._recorder.submit(self._source, copy_fields(span))
         except Exception as error:
@@ -69,12 +68,12 @@ class CaseSpanProcessor(SpanProcessor):
     def log_processor(self) -> "CaseLogProcessor":
         """Return a processor for the logger provider.
 
-        Needed where the content of messages is written to log records and not to spans.
+        Needed when message content is written to log records and not to spans.
         """
         return CaseLogProcessor(self._recorder, self._source)
 
     def shutdown(self) -> None:
-        """Close the recorder if it is ours, else write out what is complete; never raises."""
+        """Close an own recorder, else write everything complete; never raises."""
         try:
             if self._owns_recorder:
                 self._recorder.close()
@@ -84,7 +83,7 @@ class CaseSpanProcessor(SpanProcessor):
             self._recorder.report_fault("CaseSpanProcessor.shutdown", error)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Put the traces whose roots have ended on the log; True when that was done in time."""
+        """Write the traces whose roots have ended to the log; return True when done in time."""
         try:
             self._recorder.submit(self._source, FlushTraces())
             return bool(self._recorder.flush(timeout_millis / 1000))
@@ -94,9 +93,9 @@ class CaseSpanProcessor(SpanProcessor):
 
 
 class CaseLogProcessor:
-    """Hand the log records of agent spans to the source of a `CaseSpanProcessor`.
+    """Submit the log records of agent spans to the source of a `CaseSpanProcessor`.
 
-    Made by `CaseSpanProcessor.log_processor`; a log record processor by its shape.
+    Created by `CaseSpanProcessor.log_processor`; implements the SDK's log processor by duck typing.
     """
 
     def __init__(self, recorder: Recording, source: TraceSource) -> None:
@@ -104,7 +103,7 @@ class CaseLogProcessor:
         self._source = source
 
     def on_emit(self, log_record: object) -> None:
-        """Hand a log record over; called by the SDK on the thread that writes it."""
+        """Queue a log record; called by the SDK on the thread that emits it."""
         try:
             self._recorder.submit(self._source, LogWritten(log_record))
         except Exception as error:
@@ -114,5 +113,5 @@ class CaseLogProcessor:
         """Do nothing: the span processor closes the recorder."""
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Have nothing of its own to flush."""
+        """Return True: there is nothing to flush."""
         return True

@@ -1,8 +1,8 @@
-"""Other containers of spans, turned into an OTLP/JSON request: Grafana Tempo, Jaeger, Langfuse, SDK spans.
+"""Other span containers, converted to an OTLP/JSON request: Grafana Tempo, Jaeger, Langfuse, SDK spans.
 
 Sources: Tempo's `/api/traces` (`batches`) and `/api/v2/traces` (`trace`), Jaeger's `/api/traces` and its
-UI's download, `to_json` of spans of the OpenTelemetry SDK for Python.  The spans inside are read by the
-conventions like any other.
+UI's download, `to_json` of spans of the OpenTelemetry SDK for Python. The conventions read the spans inside
+like any other.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _STATUS = {"ERROR": 2, "OK": 1}
 
 
 def as_request(document: object) -> object:
-    """Return the OTLP/JSON request that holds the same spans; what is no known container, as it is."""
+    """Return the OTLP/JSON request with the same spans; return unknown containers unchanged."""
     if isinstance(document, Mapping):
         if is_langfuse(document):
             return _request(map(_of_flat, of_trace(document)))
@@ -173,7 +173,7 @@ def _of_flat(entry: Entry) -> Entry:
 
 
 def _nanoseconds(moment: object) -> object:
-    """Return a time in nanoseconds; what is no ISO time is left for the reader of OTLP to refuse."""
+    """Return a time in nanoseconds; return a non-ISO time unchanged, for the OTLP reader to reject."""
     if not isinstance(moment, str):
         return moment
     try:
@@ -184,7 +184,7 @@ def _nanoseconds(moment: object) -> object:
 
 
 def _padded(identifier: object, digits: int) -> object:
-    """Return an id in as many hex digits as OTLP has: `0x` and leading zeros differ by writer."""
+    """Return an id padded to OTLP's number of hex digits: `0x` and leading zeros differ by writer."""
     if not isinstance(identifier, str):
         return identifier
     bare = identifier.removeprefix("0x")

@@ -1,10 +1,10 @@
 """OTLP files of traces and logs, decoded into spans and log records.
 
-A file holds one export request as JSON, JSON Lines of them, as a Collector's file exporter
-writes, or protobuf; any of these may be gzipped.  Beyond the specification this accepts what is
-seen in the wild: base64 ids, enum names instead of numbers, snake_case keys, 64-bit integers as
-numbers or strings.  Unknown fields and metrics are ignored.  What cannot be read raises
-FormatError with the file and the place; nothing is skipped in silence.
+A file holds one export request as JSON, JSON Lines of them (as written by a Collector's file
+exporter), or protobuf; any of these may be gzipped. Beyond the specification this accepts what
+occurs in practice: base64 ids, enum names instead of numbers, snake_case keys, 64-bit integers as
+numbers or strings. Unknown fields and metrics are ignored. Unreadable data raises FormatError with
+the file and the place; nothing is skipped silently.
 """
 
 import base64
@@ -31,11 +31,11 @@ _SIGNALS = ("resourceSpans", "resourceLogs", "resourceMetrics")
 def read_otlp_file(
     path: str | Path, skipped: list[str] | None = None
 ) -> Iterator[Span | LogRecord]:
-    """Yield the spans and log records of one file, in the order in which they are written.
+    """Yield the spans and log records of one file, in file order.
 
-    With a list of what was `skipped`, a last line that was cut off and spans without a trace id are
-    left out and named in it.  Raises InputError when the file cannot be opened and FormatError when it
-    is not OTLP, nor one of the containers of `as_request`.
+    If `skipped` is given, a truncated last line and spans without a trace id are skipped and listed
+    there. Raises InputError when the file cannot be opened and FormatError when it is neither OTLP
+    nor one of the containers of `as_request`.
     """
     name = str(path)
     try:
@@ -45,7 +45,7 @@ def read_otlp_file(
     if data[:2] == _GZIP:
         data = _inflated(data, name)
     if _is_protobuf(data):
-        # Protobuf brings a library of its own, which only readers of such files need.
+        # Protobuf needs a library of its own, which only readers of such files should load.
         from evaltap.recorder.telemetry.otlp_protobuf import decode_file
 
         for document in decode_file(data, path=name):
@@ -56,10 +56,10 @@ def read_otlp_file(
 
 
 def decode_message(data: bytes) -> object:
-    """Return the one export request that a message holds, in its JSON form.
+    """Decode a message's single export request to its JSON form.
 
-    JSON or protobuf, traces, logs or metrics: its own bytes tell.  Raises FormatError when it is
-    none of them.
+    JSON or protobuf, traces, logs or metrics: detected from the bytes. Raises FormatError for
+    anything else.
     """
     if _is_protobuf(data):
         from evaltap.recorder.telemetry.otlp_protobuf import decode_any
@@ -75,9 +75,9 @@ def decode_message(data: bytes) -> object:
 
 
 def _is_protobuf(data: bytes) -> bool:
-    """Tell protobuf from JSON: a request begins with field 1 (0x0a), a framed one with its length.
+    """Return whether it is protobuf: a request starts with field 1 (0x0a), a framed one with its length.
 
-    0x0a is also a line break, and a length of 0x7b looks like a brace behind it.
+    0x0a is also a line break, and a length of 0x7b looks like a brace.
     """
     if data[:1] == b"\0":
         return True
@@ -105,7 +105,7 @@ def decode_request(
 ) -> Iterator[Span | LogRecord]:
     """Yield the spans and log records of one decoded export request.
 
-    Spans without a trace id are named in `skipped` where it is given, else refused.
+    Spans without a trace id are listed in `skipped` if given, else rejected.
     """
     root = _Place(path, place)
     if not isinstance(document, Mapping):
@@ -184,7 +184,7 @@ def _one_after_the_other(data: bytes) -> list[tuple[str, Any]]:
 
 
 class _Place:
-    """Where in a document we are, so that an error can say so."""
+    """A location in a document, for error messages."""
 
     __slots__ = ("path", "place")
 
@@ -308,7 +308,7 @@ def _get(item: Mapping[str, object], key: str) -> object:
 
 
 def _object(item: Mapping[str, object], key: str) -> Mapping[str, object]:
-    """Return an optional object of the message; anything else in its place says nothing."""
+    """Return an optional object of the message, empty for any other type."""
     value = _get(item, key)
     return value if isinstance(value, Mapping) else {}
 
@@ -340,7 +340,7 @@ def _identifier(
 
 
 def _hex(text: str, digits: int) -> str | None:
-    """Return lower-case hex, an empty string for no id (absent or all zeros), None for nonsense."""
+    """Return lower-case hex, an empty string for no id (absent or all zeros), None if invalid."""
     if not text.strip("0"):
         return ""
     if len(text) == digits:

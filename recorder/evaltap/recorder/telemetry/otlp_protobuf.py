@@ -1,7 +1,7 @@
 """OTLP in protobuf: the same requests as OTLP/JSON, read through the published message types.
 
-The messages come from the package `opentelemetry-proto` (extra `collect`).  A request is turned into
-the JSON form and read like any other, so there is one reader of spans, not two.
+The messages come from the package `opentelemetry-proto` (extra `collect`). A request is converted
+to the JSON form, so there is a single reader of spans.
 """
 
 import base64
@@ -21,25 +21,25 @@ from evaltap.schemas.errors import FormatError
 
 
 def decode_traces(data: bytes, *, path: str = "") -> JsonObject:
-    """Return an export request of traces in its JSON form; raise FormatError when it is none."""
+    """Return a traces export request in its JSON form; raises FormatError when it is not one."""
     request = ExportTraceServiceRequest()
     _parse(request, data, path)
     return _traces_json(request)
 
 
 def decode_logs(data: bytes, *, path: str = "") -> JsonObject:
-    """Return an export request of logs in its JSON form; raise FormatError when it is none."""
+    """Return a logs export request in its JSON form; raises FormatError when it is not one."""
     request = ExportLogsServiceRequest()
     _parse(request, data, path)
     return _logs_json(request)
 
 
 def decode_any(data: bytes, *, path: str = "") -> JsonObject:
-    """Return a request of whatever signal in its JSON form; raise FormatError when it is none.
+    """Return a request of any signal in its JSON form; raises FormatError when it is not one.
 
-    Nothing in a message says what it holds, and a message of one kind is seldom refused when it is
-    read as another.  But a span has two ids where a metric has a name and a log record a time, so
-    whichever reading finds its records is the right one.  Metrics are not looked into.
+    Nothing in a message identifies its type, and parsing it as another type rarely fails. But a
+    span has two ids where a metric has a name and a log record a time, so the parse that finds
+    records is the right one. Metrics are not read.
     """
     traces, metrics = ExportTraceServiceRequest(), ExportMetricsServiceRequest()
     if _try(traces, data) is not None and _has_spans(traces):
@@ -55,13 +55,13 @@ def decode_any(data: bytes, *, path: str = "") -> JsonObject:
 
 
 def decode_file(data: bytes, *, path: str = "") -> Iterator[JsonObject]:
-    """Yield the requests of a file: one message, or several with four bytes of length before each."""
+    """Yield the requests of a file: one message, or several, each with a four-byte length prefix."""
     for message in _messages(data):
         yield decode_any(message, path=path)
 
 
 def _messages(data: bytes) -> list[bytes]:
-    """Cut a file of length-prefixed messages; a file that does not add up is one message."""
+    """Split a file of length-prefixed messages; if the lengths do not add up it is a single message."""
     found, position = [], 0
     while position + 4 <= len(data):
         length = int.from_bytes(data[position : position + 4], "big")
@@ -113,9 +113,9 @@ def _parse(message: Message, data: bytes, path: str) -> None:
 
 
 def _traces_json(request: ExportTraceServiceRequest) -> JsonObject:
-    """Return the parts of a request that the reader of OTLP/JSON looks at, and no others.
+    """Return the parts of a request that the OTLP/JSON reader uses.
 
-    The library's own MessageToDict takes several times as long, through reflection.
+    The library's own MessageToDict takes several times as long, because it uses reflection.
     """
     return {
         "resourceSpans": [
@@ -149,7 +149,7 @@ def _logs_json(request: ExportLogsServiceRequest) -> JsonObject:
     }
 
 
-# Any: the message types come without annotations.
+# Any: the message types have no annotations.
 
 
 def _span(span: Any) -> JsonObject:
@@ -179,7 +179,7 @@ def _log(record: Any) -> JsonObject:
         "spanId": record.span_id.hex(),
         "timeUnixNano": record.time_unix_nano,
         "observedTimeUnixNano": record.observed_time_unix_nano,
-        # Younger than the oldest version of the messages that we work with.
+        # Newer than the oldest supported version of the messages.
         "eventName": getattr(record, "event_name", ""),
         "body": _value(record.body),
         "attributes": _attributes(record.attributes),
@@ -187,7 +187,7 @@ def _log(record: Any) -> JsonObject:
 
 
 def _attributes(attributes: Any) -> list[JsonObject]:
-    # OTLP/JSON leaves out what is empty, so an attribute without a name is none.
+    # OTLP/JSON omits empty fields, so an attribute without a name is not one.
     return [{"key": item.key, "value": _value(item.value)} for item in attributes if item.key]
 
 

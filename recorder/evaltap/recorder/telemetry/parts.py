@@ -1,7 +1,7 @@
-"""How many parts a request has, found before anything is made of them.
+"""Counts the parts of a request before any of them is decoded.
 
-Two bytes of protobuf, or three of JSON, are a span that holds nothing; millions of them fit into one body and
-would take minutes to read.  So a request is looked over first, and refused when it has too many.
+An empty span takes two bytes of protobuf or three of JSON; millions of them fit into one body and
+would take minutes to read. So a request is scanned first, and rejected when it has too many.
 """
 
 from typing import Any, Final
@@ -10,15 +10,15 @@ from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import FormatError
 
 MOST_RESOURCES: Final = 10_000
-"""Resources, and scopes, of one request."""
+"""Maximum resources, and scopes, per request."""
 MOST_PARTS: Final = 250_000
-"""Messages of one request: spans, records, events, attributes, values."""
+"""Maximum messages per request: spans, records, events, attributes, values."""
 _WEIGHT: Final = MOST_PARTS // MOST_RESOURCES
-"""What a resource or a scope counts for."""
+"""How many messages a resource or scope counts as."""
 _BRACES: Final = 400_000
-"""In JSON, whose bodies are smaller; a brace may also be part of a text."""
+"""Maximum in JSON, whose bodies are smaller; a brace may also be part of a text."""
 
-_Table = dict[int, Any]  # what a field of a message holds: another table
+_Table = dict[int, Any]  # the message in a field: another table
 _ANY: _Table = {}
 _KEY: _Table = {2: _ANY}
 _ANY.update({5: {1: _ANY}, 6: {1: _KEY}})
@@ -35,7 +35,7 @@ LOGS: Final = _request(_LOG)
 
 
 def check_protobuf(data: bytes, table: _Table) -> None:
-    """Raise FormatError for a message with too many parts; what is no message is left to its reader."""
+    """Raise FormatError for a message with too many parts; its reader rejects what is not a message."""
     left = MOST_PARTS
     waiting: list[tuple[int, int, _Table, int]] = [(0, len(data), table, 0)]
     while waiting:

@@ -1,4 +1,4 @@
-"""Fields of the OpenTelemetry SDK's spans and log records, copied on the agent's thread, as `Span`s."""
+"""Copies the fields of OpenTelemetry SDK spans and log records on the agent's thread, as `Span`s."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -21,20 +21,20 @@ SpanFields = tuple[
     Any,
     Any,
 ]
-"""What an SDK span held when it was looked at: trace id, span id, parent id, name, start and end (None
-while it is open), attributes, events, status code and message, scope, resource.
+"""A snapshot of an SDK span: trace id, span id, parent id, name, start and end (None while it is
+open), attributes, events, status code and message, scope, resource.
 
-The span itself is some ten objects that the garbage collector has to look at again and again as long as
-they wait; this is one.
+The span itself is some ten objects that the garbage collector revisits for as long as they wait;
+this is one.
 """
 
 
 def copy_fields(span: Any) -> SpanFields:
     """Return the fields of a span; duck-typed, so the SDK need not be imported here.
 
-    Called on the agent's thread for every span, so it makes as little as it can: 0.15 us by the SDK's
-    private fields, against 2.8 us through its properties, which lock and copy.  Where the SDK is another
-    one its properties are asked.  The attributes are copied in `span_of`.
+    Called on the agent's thread for every span, so it does as little as possible: 0.15 us through
+    the SDK's private fields, against 2.8 us through its properties, which lock and copy. Falls back
+    to the properties for other SDKs. `span_of` copies the attributes.
     """
     try:
         context, parent, status = span._context, span._parent, span._status
@@ -57,7 +57,7 @@ def copy_fields(span: Any) -> SpanFields:
 
 
 def _copy_public_fields(span: Any) -> SpanFields:
-    """Take a span down by what every SDK shows."""
+    """Copy a span's fields through its public properties."""
     context, parent, status = span.get_span_context(), span.parent, span.status
     return (
         context.trace_id,
@@ -76,7 +76,7 @@ def _copy_public_fields(span: Any) -> SpanFields:
 
 
 def trace_id_of(item: Any) -> int | None:
-    """Return the trace of what `copy_fields` returned, or of what shows a span; None when unknown."""
+    """Return the trace id of the fields from `copy_fields` or of a span object; None when unknown."""
     if type(item) is tuple:
         found = item[0] if item else None
     else:
@@ -89,7 +89,7 @@ def _any(scope: str, name: str, attributes: Iterable[str]) -> bool:
 
 
 def span_of(fields: SpanFields, is_read: Callable[[str, str, Iterable[str]], bool] = _any) -> Span:
-    """Return the plain span; its content is left out where nobody reads a span like it."""
+    """Return the plain span; its content is dropped if no convention reads it."""
     trace_id, span_id, parent_id, name, start_ns, end_ns, attributes, events = fields[:8]
     code, message, scope, resource = fields[8:]
     scope_name = scope.name if scope is not None else ""
@@ -119,11 +119,11 @@ def _trace_id(number: int) -> str:
 
 
 _resources: dict[int, tuple[Any, Mapping[str, object]]] = {}
-"""What is kept of the resources seen last, by their identity: to hash one is to write it as JSON."""
+"""The stored form of recent resources, by identity: hashing one would serialize it as JSON."""
 
 
 def _resource(resource: Any) -> Mapping[str, object]:
-    """Return what is kept of a resource, one copy for all its spans."""
+    """Return a resource's stored form, one copy for all its spans."""
     known = _resources.get(id(resource))
     if known is None or known[0] is not resource:
         if len(_resources) >= 16:
@@ -140,7 +140,7 @@ def _events(events: Sequence[Any]) -> Sequence[SpanEvent]:
 
 
 def log_from_sdk(data: Any) -> LogRecord:
-    """Copy an SDK log record (`ReadableLogRecord`, or the older `LogData`), duck-typed too."""
+    """Copy an SDK log record (`ReadableLogRecord`, or the older `LogData`), also duck-typed."""
     record = data.log_record
     scope = data.instrumentation_scope
     attributes = _plain(record.attributes)

@@ -1,7 +1,7 @@
-"""Spans and log records as the recorder sees them: plain, free of any SDK or wire format.
+"""The recorder's spans and log records: plain, independent of any SDK or wire format.
 
-Two ways lead here: `otlp_json` decodes OTLP/JSON, and `copy_fields` and `span_of` copy what
-an OpenTelemetry SDK span shows.  Ids are lower-case hex; times are nanoseconds since the epoch;
+They come from `otlp_json`, which decodes OTLP/JSON, and from `copy_fields` and `span_of`, which
+copy OpenTelemetry SDK spans. Ids are lower-case hex; times are nanoseconds since the epoch;
 attribute values are JSON values.
 """
 
@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 SERVICE_NAME = "service.name"
 SERVICE_VERSION = "service.version"
 ENVIRONMENTS = ("deployment.environment.name", "deployment.environment")
-"""Where the service runs, by the name of today and by the one before."""
+"""The service's environment: the current attribute name and its predecessor."""
 RESOURCE_KEYS = (SERVICE_NAME, SERVICE_VERSION, *ENVIRONMENTS)
-"""What is read of a resource."""
+"""The resource attributes that are read."""
 STATUS_ERROR = 2
 """`status.code` of a failed span, in OTLP and in the SDK alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpanEvent:
-    """Something that happened at one moment of a span: an exception, a message."""
+    """An event of a span at one point in time: an exception, a message."""
 
     name: str
     time_ns: int
@@ -48,7 +48,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One log record; `span_id` is empty when it was written outside of any span."""
+    """One log record; `span_id` is empty when it was emitted outside any span."""
 
     trace_id: str
     span_id: str
@@ -61,11 +61,11 @@ class LogRecord:
 
 EVALUATION_EVENT = "gen_ai.evaluation.result"
 OWN_SCOPE = "evaltap.evaluator"
-"""The instrumentation scope under which evaltap sends scores."""
+"""The instrumentation scope of the scores that evaltap exports."""
 
 
 def is_evaluation(item: Span | LogRecord) -> bool:
-    """Tell whether it speaks of a score: what is said of traffic is no traffic."""
+    """Return whether the item is about a score, which is not traffic."""
     return item.scope == OWN_SCOPE or (
         isinstance(item, LogRecord) and item.event_name == EVALUATION_EVENT
     )
@@ -77,7 +77,7 @@ def canonical_json(value: object) -> str:
 
 
 def plain(value: object) -> object:
-    """Return a copy of the value made of JSON values only; what JSON has no word for becomes text."""
+    """Return a copy made of JSON values only; other types become text."""
     if type(value) is str or value is None:
         return value
     if isinstance(value, tuple | list):

@@ -1,1 +1,1 @@
-"""From the spans of a trace to observations: buffer, tree, duplicates, tool calls, trajectory."""
+"""From a trace's spans to observations: buffer, tree, duplicates, tool calls, trajectory."""

@@ -1,11 +1,11 @@
-"""Spans and log records gathered by trace until the trace is complete enough to be read.
+"""Buffers spans and log records by trace until the trace is complete enough to read.
 
-Pure: no thread, no clock; the owner calls `due` with the time.  A trace is due when its root has
-ended and nothing more came for a quiet period, or when nothing came for the idle time.  Children
-arrive before parents and in any order.  Where the starts of roots are reported too, as within the
-agent's process, there is no need to wait: a trace is due once all of them have ended and no span
-misses its parent.  What arrives after a trace was read opens it again, with what it held before,
-for as long as that is kept.  Everything held is bounded and counted.
+No threads and no clock: the caller passes the time to `due`. A trace is due when its root has ended
+and nothing arrived for a quiet period, or when nothing arrived for the idle time. Children arrive
+before parents and in any order. If root starts are reported as well, as within the agent's process,
+there is no need to wait: a trace is due once all its roots have ended and no span lacks its parent.
+Late arrivals reopen a trace that was read, with its earlier content, for as long as it is kept.
+Everything held is bounded and counted.
 """
 
 from collections import OrderedDict
@@ -17,30 +17,30 @@ from evaltap.recorder.pacing import yield_to_agent
 from evaltap.recorder.telemetry.spans import LogRecord, Span, is_evaluation
 
 MAX_SPANS_REREAD_AT_ONCE = 500
-"""A larger trace is not read again for each root that ends in it, but only when it is quiet."""
+"""A larger trace is re-read only when it is quiet, not for each root that ends in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceLimits:
-    """How many traces may be held, how large, and how long they are waited for."""
+    """How many traces to hold, how large, and how long to wait for them."""
 
     max_traces: int = 10_000
-    """Traces waiting to be read; beyond it the one idle for longest is read as it is."""
+    """Unread traces; beyond it the one idle the longest is read as it is."""
     max_spans: int = 20_000
-    """Spans and log records of one trace; what comes beyond it is dropped and counted."""
+    """Spans and log records per trace; further ones are dropped and counted."""
     max_bytes: int = 256 * 1024 * 1024
     """Estimated bytes of everything held."""
     quiet_seconds: float = 2.0
-    """How long to wait for more after the root of a trace has ended, unless it is whole."""
+    """How long to wait for more after a trace's root has ended, unless the trace is whole."""
     idle_seconds: float = 600.0
-    """How long to wait for the root of a trace of which nothing more comes."""
+    """How long to wait for the root of a trace that receives nothing more."""
     revise_seconds: float = KEPT_SECONDS
-    """How long a trace that was read is kept for late spans."""
+    """How long to keep a trace that was read, for late spans."""
 
 
 @dataclass(slots=True)
 class TraceCounters:
-    """Traces that were read before they were complete; only ever grows."""
+    """Traces that were read before they were complete; only ever increases."""
 
     traces_timed_out: int = 0
     traces_evicted: int = 0
@@ -48,37 +48,37 @@ class TraceCounters:
 
 @dataclass(slots=True)
 class GatheredTrace:
-    """Everything seen of one trace; `reason` says why it is read now."""
+    """Everything received for one trace; `reason` says why it is read now."""
 
     trace_id: str
     spans: list[Span] = field(default_factory=list)
     logs: list[LogRecord] = field(default_factory=list)
     reason: str = ""
     runs: dict[str, str] = field(default_factory=dict)
-    """Root span id to run id of the runs read from it before; the reader fills this in."""
+    """Root span id to run id of the runs read from it before; filled in by the reader."""
     bytes: int = 0
     touched_ns: int | None = None
     open_roots: dict[str, Span] = field(default_factory=dict)
     root_ended: bool = False
     dropped: int = 0
-    """Spans and log records that did not fit; the runs of this trace miss something."""
+    """Spans and log records that did not fit; the runs of this trace are incomplete."""
     begun: bool = False
-    """The start of a root was reported, so those of all are."""
+    """A root's start was reported, so the starts of all roots are."""
     seen_root_ended: bool = False
-    """A root whose start was reported has ended since the trace was last read."""
+    """A root with a reported start has ended since the trace was last read."""
     unread: set[str] = field(default_factory=set)
-    """Ids of the spans that came since then; of begun traces only, as is the next."""
+    """Ids of the spans received since then; only for traces with `begun`, like `awaited`."""
     awaited: set[str] = field(default_factory=set)
-    """Ids that these spans and log records name and none of them has: open, or read before."""
+    """Ids referenced by these spans and log records but not received: open, or read before."""
 
     @property
     def is_complete(self) -> bool:
-        """True when a root has ended and none that is known to have begun is open."""
+        """True when a root has ended and none known to have started is open."""
         return self.root_ended and not self.open_roots
 
     @property
     def is_whole(self) -> bool:
-        """True when new roots were seen from start to end and nothing refers to an open span."""
+        """True when new roots were seen from start to end and nothing references an open span."""
         return (
             self.seen_root_ended
             and not self.open_roots
@@ -87,7 +87,7 @@ class GatheredTrace:
         )
 
     def add(self, item: Span | LogRecord, *, is_root: bool) -> None:
-        """Take an item, and note what it says about the spans that must still come."""
+        """Add an item, and update the ids of the spans still to come."""
         if isinstance(item, LogRecord):
             self.logs.append(item)
             self._await(item.span_id)
@@ -103,7 +103,7 @@ class GatheredTrace:
             self._await(item.parent_id)
 
     def note_reading(self, reason: str) -> None:
-        """Note that everything held is read now."""
+        """Mark everything held as read."""
         self.reason = reason
         self.seen_root_ended = False
         self.unread.clear()
@@ -115,14 +115,14 @@ class GatheredTrace:
 
 
 _Kept = tuple[int | None, int, GatheredTrace | bytes]
-"""A trace that was read: when it was touched, its weight, and itself or what it was packed into."""
+"""A trace that was read: when it was touched, its size, and itself or its pickle."""
 
 
 class TraceBuffer:
-    """Holds traces until they are due; not thread-safe, to be used by one thread.
+    """Holds traces until they are due; not thread-safe.
 
-    Times are those passed to `due`: what arrives between two calls counts as seen at the later one.
-    `on_forget` is called with the id of each trace that was read and is no longer held.
+    Times are those passed to `due`: what arrives between two calls gets the time of the later one.
+    `on_forget` is called with the id of each read trace that is evicted.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class TraceBuffer:
         self._bytes = 0
 
     def __len__(self) -> int:
-        """Return the number of traces that wait to be read."""
+        """Return the number of unread traces."""
         return len(self._waiting)
 
     @property
@@ -150,14 +150,14 @@ class TraceBuffer:
         return self._bytes
 
     def begin(self, root: Span) -> None:
-        """Note that a local root span has begun; its trace is not complete before it ends."""
+        """Note that a local root span has started; its trace is not complete before it ends."""
         trace = self._touch(root.trace_id)
         if not any(span.span_id == root.span_id for span in trace.spans):
             trace.begun = True
             trace.open_roots[root.span_id] = root
 
     def add(self, item: Span | LogRecord) -> None:
-        """Take a finished span or a log record; scores that come back are passed over."""
+        """Add a finished span or a log record; ignores spans of returned scores."""
         if is_evaluation(item):
             return
         trace = self._touch(item.trace_id)
@@ -175,9 +175,9 @@ class TraceBuffer:
             self._whole[trace.trace_id] = None
 
     def due(self, now_ns: int) -> list[GatheredTrace]:
-        """Return the traces to read now, and forget those that were read long ago.
+        """Return the traces to read now, and evict those read long ago.
 
-        Those returned must be read before the next call, which packs them.
+        Read them before the next call, which pickles them.
         """
         self._pack()
         found: list[GatheredTrace] = []
@@ -198,25 +198,25 @@ class TraceBuffer:
         return found
 
     def _take_whole(self) -> list[GatheredTrace]:
-        """Return the traces of which nothing more is expected, whenever they were touched."""
+        """Return the traces that expect nothing more, whenever they were touched."""
         ended = [self._waiting[trace_id] for trace_id in self._whole if trace_id in self._waiting]
         self._whole.clear()
-        # A root may have begun since.
+        # A root may have started since.
         return [self._take(trace, "root_span_ended") for trace in ended if trace.is_whole]
 
     def _stamp(self, now_ns: int) -> None:
-        """Note the time for the traces that were touched since the last call: those at the end."""
+        """Stamp the traces touched since the last call, which are at the end."""
         for trace in reversed(self._waiting.values()):
             if trace.touched_ns is not None:
                 if trace.touched_ns > now_ns:
-                    # The clock was put back: what is waited for starts anew.
+                    # The clock was set back: restart the waiting times.
                     for other in self._waiting.values():
                         other.touched_ns = now_ns
                 break
             trace.touched_ns = now_ns
 
     def _silent(self, now_ns: int, quiet_ns: int) -> Iterator[GatheredTrace]:
-        """Yield the traces not touched for the quiet period; they are in order of touch."""
+        """Yield the traces untouched for the quiet period; they are ordered by touch."""
         for trace in self._waiting.values():
             if now_ns - (trace.touched_ns or now_ns) < quiet_ns:
                 return
@@ -228,7 +228,7 @@ class TraceBuffer:
         return [self._take(trace, "root_span_ended") for trace in waiting if trace.is_complete]
 
     def drain(self, reason: str = "shutdown") -> list[GatheredTrace]:
-        """Return all traces that wait, complete or not."""
+        """Return all unread traces, complete or not."""
         return [
             self._take(trace, "root_span_ended" if trace.is_complete else reason)
             for trace in list(self._waiting.values())
@@ -252,7 +252,7 @@ class TraceBuffer:
         return trace
 
     def _pack(self) -> None:
-        """Make bytes of the traces that were read since the last call."""
+        """Pickle the traces that were read since the last call."""
         for trace in self._just_read:
             touched_ns, weight, kept = self._read.get(trace.trace_id, (None, 0, b""))
             if kept is trace:
@@ -284,10 +284,10 @@ class TraceBuffer:
     def _forget(self, now_ns: int) -> None:
         keep_ns = int(self.limits.revise_seconds * 1e9)
         while self._read:
-            # In the order of reading, which is that of touching, but for a few.
+            # In order of reading, which almost always is that of touching.
             trace_id, (touched_ns, weight, kept) = next(iter(self._read.items()))
             if touched_ns is None or touched_ns > now_ns:
-                # Never stamped, or the clock was put back: it is kept from now on.
+                # Never stamped, or the clock was set back: its time starts now.
                 self._read[trace_id] = (now_ns, weight, kept)
                 break
             if now_ns - touched_ns < keep_ns:
@@ -300,13 +300,13 @@ class TraceBuffer:
 
 
 _BARE_SPAN_BYTES = 800
-"""What a span without content keeps alive: its ids, its times and itself."""
+"""Memory that a span without content keeps alive: its ids, its times and itself."""
 _ATTRIBUTE_BYTES = 150
-"""What an attribute keeps alive besides the characters of its name and its text."""
+"""Memory that an attribute keeps alive, apart from its name and text."""
 
 
 def _weight(item: Span | LogRecord) -> int:
-    """Estimate what an item keeps alive; of a span faster than `weigh`, as there are many."""
+    """Estimate the memory an item keeps alive; for spans faster than `weigh`, as there are many."""
     if isinstance(item, LogRecord):
         return weigh(item)
     total = _BARE_SPAN_BYTES + len(item.name)

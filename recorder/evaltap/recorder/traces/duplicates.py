@@ -1,4 +1,4 @@
-"""One call that several spans show becomes one node: nested spans, and duplicates side by side."""
+"""Merge the spans that show one call into one node: nested spans, and duplicates side by side."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ _STRUCTURAL = ("run", "agent", "model", "tool")
 def merge_nested(nodes: Iterable[Node]) -> None:
     """Merge nested spans of one call into the outermost.
 
-    A model call inside a model call is one call seen by two nested spans (a wrapper and the provider's
+    A model call inside a model call is one call in two nested spans (a wrapper and the provider's
     SDK, ADK's call_llm and generate_content); a tool inside a tool is one call when both have the
     same name or id (execute_tool, MCP client, MCP server).
     """
@@ -38,18 +38,18 @@ def _same_tool(one: Reading, other: Reading) -> bool:
 def _absorb_call(outer: Node, inner: Node) -> None:
     if outer.kind == "tool" and outer.reading.failure is None:
         failure = inner.failure
-        # The outer layer may have turned the failure into a result; the call failed all the same.
+        # The outer span may have turned the failure into a result; the call failed nevertheless.
         if failure is not None and failure_of(outer.span) is None:
             outer.reading.failure = failure
     absorb(outer.reading, inner.reading)
 
 
 def merge_duplicates(nodes: Iterable[Node]) -> bool:
-    """Merge two spans that two instrumentations wrote of one call into the first.
+    """Merge two spans of one call, written by two instrumentations, into the first.
 
-    Duplicates are of different scopes, neither is inside of the other, they lasted over the same time and
-    contradict each other in nothing.  What happened inside the dropped one goes to the one that is kept.
-    Returns whether there were any.
+    Duplicates have different scopes, neither contains the other, they cover the same time and
+    contradict each other nowhere. Children of the dropped one move to the other. Return whether
+    there were any.
     """
     calls = [node for node in nodes if node.kind in ("model", "tool")]
     if len({node.span.scope for node in calls}) < 2:
@@ -60,7 +60,7 @@ def merge_duplicates(nodes: Iterable[Node]) -> bool:
     matched: set[tuple[Node, str]] = set()
     for node in calls:
         yield_to_agent()
-        # Later calls start later still: what has ended by now is nobody's duplicate any more.
+        # Later calls start later still: a span that has ended by now has no further duplicates.
         kept = [other for other in kept if other.span.end_ns >= node.span.start_ns]
         duplicate = next((one for one in kept if _is_duplicate(one, node, matched)), None)
         if duplicate is None:
@@ -85,16 +85,16 @@ def _is_duplicate(one: Node, other: Node, matched: set[tuple[Node, str]]) -> boo
 
 
 def _same_time(one: Node, other: Node) -> bool:
-    """Tell whether two spans share at least half of the time that both together took."""
+    """Return whether two spans share at least half of the time they jointly cover."""
     begun = one.span.start_ns, other.span.start_ns
     ended = one.span.end_ns, other.span.end_ns
     return 2 * (min(ended) - max(begun)) >= max(ended) - min(begun)
 
 
 def _same_answer(one: Reading, other: Reading) -> bool:
-    """Tell whether two model spans saw one answer: by its id, else its content, else its tokens.
+    """Return whether two model spans have one answer: by its id, else its content, else its tokens.
 
-    Two that have none of these in common are two calls: agents may work at the same time.
+    Two without any of these in common are two calls: agents may run concurrently.
     """
     for identity in (lambda it: it.response_id, _content, _tokens):
         seen = identity(one), identity(other)
@@ -104,7 +104,7 @@ def _same_answer(one: Reading, other: Reading) -> bool:
 
 
 def _content(reading: Reading) -> tuple[str, tuple[str | None, ...]] | None:
-    """Return the words and the names of the calls of an answer, None when neither was seen."""
+    """Return an answer's text and the names of its calls, or None when neither was captured."""
     messages = reading.output or ()
     words = (message.text.value for message in messages if message.text is not None)
     said = "".join(word for word in words if isinstance(word, str))
@@ -119,7 +119,7 @@ def _tokens(reading: Reading) -> tuple[int, int] | None:
 
 
 def _same_execution(one: Reading, other: Reading) -> bool:
-    """Tell whether two tool spans show one execution, as far as both saw its id and arguments."""
+    """Return whether two tool spans show one execution, as far as both have its id and arguments."""
     if not _same_tool(one, other):
         return False
     if None in (one.call_id, other.call_id) and one.arguments and other.arguments:

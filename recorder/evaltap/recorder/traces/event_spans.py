@@ -1,6 +1,7 @@
-"""Spans that are events: one for the start of a tool and one for its end, as BeeAI writes them.
+"""Spans that are events: one for a tool's start and one for its end, as written by BeeAI.
 
-Their names are those of the events, `tool.search.wikipedia.start-12` and `tool.search.wikipedia.success-13`.
+They are named after the events, `tool.search.wikipedia.start-12` and
+`tool.search.wikipedia.success-13`.
 """
 
 import re
@@ -15,7 +16,7 @@ _EVENT: Final = re.compile(
 
 
 def merge_tool_events(nodes: Iterable[Node]) -> None:
-    """Make one call of the events of a call: named after the tool, with the result of its end."""
+    """Merge the events of a call into one tool call, with the tool's name and the end's result."""
     open_calls: dict[str, list[Node]] = {}
     for node in sorted(nodes, key=lambda node: (node.span.start_ns, node.span.end_ns)):
         found = _EVENT.match(node.span.name) if node.kind == "tool" else None

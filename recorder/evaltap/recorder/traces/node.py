@@ -1,4 +1,4 @@
-"""One span with what was read from it, and its place in the tree of its trace."""
+"""One span with its reading and its position in the trace's tree."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from evaltap.recorder.telemetry.spans import Span
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One span with what was read from it and its place in the tree."""
+    """One span with its reading and its position in the tree."""
 
     span: Span
     reading: Reading
@@ -19,12 +19,12 @@ class Node:
 
     @property
     def kind(self) -> str | None:
-        """What the span stands for (see `reading.Kind`)."""
+        """What the span represents (see `reading.Kind`)."""
         return self.reading.kind
 
     @property
     def failure(self) -> Failure | None:
-        """Why the span failed, None when it did not."""
+        """Why the span failed, or None."""
         return failure_of(self.span, self.reading.failure)
 
     def ancestors(self) -> "Iterator[Node]":
@@ -35,7 +35,7 @@ class Node:
             node = node.parent
 
     def descendants(self) -> "Iterator[Node]":
-        """Yield everything below, shallow first, in order of start."""
+        """Yield all descendants, breadth first, in order of start."""
         level = self.children
         while level:
             yield from level

@@ -1,10 +1,10 @@
-"""One trace in, the observations of its runs out.
+"""Reads one trace into the observations of its runs.
 
-A run is one turn: the topmost runner, workflow or agent span.  A run below another run, or below a
-tool span, belongs to the turn around it.  Creating an agent is no run.  A trace of model or tool
+A run is one turn: the topmost runner, workflow or agent span. A run below another run, or below a
+tool span, belongs to the enclosing turn. Creating an agent is not a run. A trace of model or tool
 spans without any such span is one turn of a plain chat application, rooted in its top span.
 
-What is not in the spans is reported as missing, never guessed.
+Whatever is not in the spans is reported as missing, never guessed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,10 +47,9 @@ def observe_trace(
 ) -> list[list[RunEvent]]:
     """Return the observations of each run of one trace, in order of start.
 
-    A root that is still open (`end_ns` 0) or was never exported makes an incomplete run, with
-    `close_reason` as the reason.
-    `known_runs` maps the root span ids of runs that were observed before to their run ids: when a
-    missing parent turns up late, the run around it keeps its id.
+    A root that is still open (`end_ns` 0) or was never exported yields an incomplete run, with
+    `close_reason` as the reason. `known_runs` maps the root span ids of earlier runs to their run
+    ids: when a missing parent arrives late, its run keeps the id.
     """
     known = known_runs or {}
     return [
@@ -83,10 +82,11 @@ def find_runs(tops: Sequence[Node]) -> list[Node]:
 
 
 def _runs_without_agent(tops: Sequence[Node]) -> list[Node]:
-    """Return a root for each chat, and one for all calls whose common parent was never exported.
+    """Return a root for each chat, and one for all calls whose shared parent was never exported.
 
-    Several calls that lost their parent are the rest of one run, killed or cut off before its own span
-    was written.  A single one may as well be a chat below a span that nobody wanted to export.
+    Several calls without a parent are the remains of one run, killed or cut off before its own span
+    was written. A single one may just as well be a chat below a span that was deliberately not
+    exported.
     """
     chats = [top for top in tops if _has_calls(top)]
     orphans = [top for top in chats if top.kind in ("model", "tool") and top.span.parent_id]
@@ -109,7 +109,7 @@ def _runs_without_agent(tops: Sequence[Node]) -> list[Node]:
 
 
 def _is_run(root: Node) -> bool:
-    """An agent's span is a run whatever it holds; a workflow's only when something happened."""
+    """An agent's span is always a run, a workflow's only if something happened in it."""
     return root.kind == "agent" or _has_content(root)
 
 
@@ -120,7 +120,7 @@ def _has_content(root: Node) -> bool:
 
 
 def _is_over(root: Node) -> bool:
-    """Return whether a run ended well: without content it is a gateway's view of a run beside it."""
+    """Return whether a run ended well; without content it is a gateway's view of a neighboring run."""
     return root.span.end_ns > 0 and root.failure is None
 
 
@@ -175,7 +175,7 @@ def _observe_run(root: Node, run_id: str, close_reason: str) -> list[RunEvent]:
 
 
 def _context(trajectory: Trajectory, run_id: str, start_ns: int) -> Iterator[RunEvent]:
-    """Yield what the models were told, each text once, in order, and what was said before this turn."""
+    """Yield the models' instructions, each text once, in order, and the preceding conversation."""
     told = trajectory.context
     texts = dict.fromkeys(str(one.value) for one in told if one.value)
     for place, content in enumerate(islice(texts, MAX_CONTEXT)):
@@ -217,7 +217,7 @@ def _started(root: Node, trajectory: "Trajectory", run_id: str) -> RunStarted:
 
 
 def _stated(span: Span, *keys: str) -> str | None:
-    """Return what the resource states under the first of the keys that it has."""
+    """Return the resource's value for the first of the keys it has."""
     found = (span.resource.get(key) for key in keys)
     return next((one for one in found if isinstance(one, str) and one), None)
 

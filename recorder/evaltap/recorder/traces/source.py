@@ -1,7 +1,7 @@
-"""Spans and log records to observations, for the recorder's background thread.
+"""Turns spans and log records into observations, for the recorder's background thread.
 
-The source side of `CaseSpanProcessor`; testable without any thread.  Spans that have nothing to do
-with agents are kept without their attributes, since only their place in the tree matters.
+The source behind `CaseSpanProcessor`, testable without threads. Spans unrelated to agents are kept
+without attributes, since only their position in the tree matters.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,30 +18,30 @@ from evaltap.recorder.traces.reader import observe_trace
 
 @dataclass(frozen=True, slots=True)
 class LogWritten:
-    """A log record was written; the item that `CaseLogProcessor` hands over."""
+    """A log record was written; submitted by `CaseLogProcessor`."""
 
     data: Any
 
 
 @dataclass(frozen=True, slots=True)
 class FlushTraces:
-    """The traces whose roots have ended are wanted now, without the quiet period."""
+    """Read the traces whose roots have ended now, without the quiet period."""
 
 
 class TraceSource:
-    """Gathers SDK spans by trace and reads the runs in each trace once it is complete.
+    """Buffers SDK spans by trace and reads the runs in each trace once it is complete.
 
-    Used by one thread.  `process`, `tick` and `close` return the runs that are due.
+    Used by one thread. `process`, `tick` and `close` return the runs that are due.
     """
 
     def __init__(self, limits: TraceLimits | None = None) -> None:
         self.buffer = TraceBuffer(limits)
 
     def process(self, item: object) -> Iterable[WholeRun]:
-        """Take one item; what it completes comes out of a later `tick`.
+        """Process one item; the runs it completes are returned by a later `tick`.
 
-        An SDK span comes as what `copy_fields` made of it, when its local root began and when it
-        ended, or as it is when it has ended.
+        An SDK span comes as the fields from `copy_fields`, at the start and end of a local root or
+        at the end of any other span, or as the ended span itself.
         """
         if type(item) is tuple:
             span = span_of(item, is_read)
@@ -58,7 +58,7 @@ class TraceSource:
         elif isinstance(item, Span | LogRecord):
             self.buffer.add(item)
         elif hasattr(item, "get_span_context"):
-            # Of an exporter, which has it from a thread of its own.
+            # From an exporter, which gets ended spans on its own thread.
             self.buffer.add(span_of(copy_fields(item), is_read))
         return ()
 
@@ -67,45 +67,45 @@ class TraceSource:
         return _read_each(self.buffer.due(now_ns))
 
     def close(self) -> Iterable[WholeRun]:
-        """Return the runs of everything still held; what had not ended is incomplete."""
+        """Return the runs of everything still held; unfinished ones are incomplete."""
         return _read_each(self.buffer.drain("shutdown"))
 
 
 def has_messages(span: Span) -> bool:
-    """Tell whether some convention could read anything from the span."""
+    """Return whether any convention could read the span."""
     return is_read(span.scope, span.name, span.attributes)
 
 
 def without_unread_attributes(span: Span) -> Span:
-    """Return the span without its content when no convention could read anything from it."""
+    """Return the span without its content if no convention could read it."""
     if has_messages(span) or not (span.attributes or span.events):
         return span
     return replace(span, attributes={}, events=())
 
 
 def is_message(record: LogRecord) -> bool:
-    """Tell whether a log record carries what an agent or a model said within a span."""
+    """Return whether a log record carries message content from within a span."""
     return bool(record.span_id) and record.event_name.startswith("gen_ai.")
 
 
 def _read_each(traces: Iterable[GatheredTrace]) -> Iterator[WholeRun]:
-    """Read trace after trace; one that cannot be read costs none of the others.
+    """Read each trace; one that fails does not affect the others.
 
-    The first error is raised when all are done, so that the recorder counts it.
+    The first error is raised at the end, so that the recorder counts it.
     """
     errors: list[Exception] = []
     for trace in traces:
         try:
             yield from read_runs(trace)
         except Exception as error:
-            # Other people's attributes led a convention astray; it should not have been.
+            # A convention failed on unexpected attributes, which it should not.
             errors.append(error)
     if errors:
         raise errors[0]
 
 
 def read_runs(trace: GatheredTrace) -> list[WholeRun]:
-    """Return the runs of a trace as they are known now, and note their ids in it."""
+    """Return the current runs of a trace, and note their ids in it."""
     spans = [*trace.spans, *trace.open_roots.values()]
     runs = observe_trace(spans, trace.logs, close_reason=trace.reason, known_runs=trace.runs)
     read: list[WholeRun] = []
@@ -114,7 +114,7 @@ def read_runs(trace: GatheredTrace) -> list[WholeRun]:
         if isinstance(start, RunStarted) and start.root_span_id is not None:
             trace.runs[start.root_span_id] = start.run_id
         if trace.dropped and isinstance(end, RunEnded):
-            # A turn that misses a call would look complete and be scored wrong.
+            # A turn without one of its calls would look complete and get a wrong score.
             events[-1] = replace(end, status="incomplete", close_reason="evicted")
         read.append(WholeRun(start.run_id, start.time_ns, tuple(events)))
     return read

@@ -1,8 +1,8 @@
-"""The tool calls of one run: the union of what models asked for and what tool spans show.
+"""The tool calls of one run: the union of the calls models requested and the tool spans.
 
-A call is known by its id.  Where a span has none, it is matched by name and arguments, in order,
-with the calls that models asked for.  Calls come in the order in which the models made them, which
-for parallel calls is not the order in which their spans end.
+A call is identified by its id. A span without one is matched by name and arguments, in order, with
+the calls that models requested. Calls are in the order in which the models made them, which for
+parallel calls is not the order in which their spans end.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from evaltap.recorder.traces.node import Node
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """One tool call, with the evidence gathered for it so far."""
+    """One tool call, with the evidence found for it so far."""
 
     owner: Node | None
     time_ns: int
@@ -33,7 +33,7 @@ class _Slot:
 
 
 class ToolCalls:
-    """Gathers the tool calls of one run; `owner` maps each node to the tool call it happened in."""
+    """Collects the tool calls of one run; `owner` maps each node to its enclosing tool call."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ToolCalls:
         self._models = models
         self._slots: list[_Slot] = []
         self.has_unknown_answers = False
-        """Whether a model was given the result of a call that nothing else shows."""
+        """Whether a model received the result of a call that appears nowhere else."""
         self._asked: dict[str | None, list[_Slot]] = {}
         self._tools = sorted(
             (node for node in nodes if node.kind == "tool"),
@@ -60,7 +60,7 @@ class ToolCalls:
         self._slots = self._collected()
 
     def observe(self, run_id: str) -> Iterator[RunEvent]:
-        """Yield a ToolCalled for each call, and a ToolReturned for each that came back."""
+        """Yield a ToolCalled for each call, and a ToolReturned for each that returned."""
         slots = self._slots
         for index, slot in enumerate(slots):
             slot.key = slot.call_id or _made_up(slot, index)
@@ -121,7 +121,7 @@ class ToolCalls:
             _attach(slot, node)
 
     def _match(self, node: Node) -> _Slot | None:
-        """Return the earliest call this span can be: the same arguments, else the only choice."""
+        """Return the earliest call that this span can be: same arguments, else the only candidate."""
         reading = node.reading
         open_slots = [
             slot
@@ -195,10 +195,10 @@ class ToolCalls:
         return slot.tool is None and slot.name in self._output_tools
 
     def _settle_times(self, slots: Sequence[_Slot]) -> None:
-        """Give each call a time: when its span began, but never after a call made behind it.
+        """Give each call a time: the start of its span, but never after a later call's.
 
-        Calls of one model call keep the model's order.  A model span may enclose its tools' spans
-        (ADK 1), so its end says nothing when there are tool spans.
+        Calls of one model call keep the model's order. A model span may enclose its tools' spans
+        (ADK 1), so its end is not used when there are tool spans.
         """
         batches: dict[int, list[_Slot]] = {}
         for slot in slots:
@@ -242,8 +242,11 @@ def _is_call(slot: _Slot, call: Call) -> bool:
 
 
 def _same_arguments(one: Evidence | None, other: Evidence | None) -> bool:
-    """Compare arguments; a bare value equals an object whose only value it is (LangChain), and positional
-    ones equal an object with these values."""
+    """Return whether arguments match.
+
+    A bare value equals an object with that single value (LangChain), and positional arguments equal
+    an object with these values.
+    """
     if one is None or other is None:
         return False
     if one.value == other.value:
@@ -272,7 +275,7 @@ def _made_up(slot: _Slot, index: int) -> str:
 
 
 def _is_typed(told: Evidence | None, result: Evidence) -> bool:
-    """True when the model got a text that a span's attribute turned into a number."""
+    """Return whether a span attribute converted a text result to a number."""
     if told is None or not isinstance(told.value, str) or isinstance(result.value, str):
         return False
     return isinstance(result.value, int | float) and told.value == canonical_json(result.value)
@@ -289,7 +292,7 @@ def _called(run_id: str, slot: _Slot, parent: str | None) -> ToolCalled:
     if chosen is None or (chosen.value is None and chosen.flaw):
         capture["arguments"] = (chosen.flaw if chosen is not None else None) or "missing"
     elif not isinstance(chosen.value, Mapping) and chosen.value is not None:
-        # A value without the parameter's name: what was passed, but not as the model wrote it.
+        # A value without the parameter's name: what was passed, but not what the model wrote.
         capture["arguments"] = "ambiguous"
     if slot.call_id is None:
         capture["id"] = "missing"
@@ -307,7 +310,7 @@ def _called(run_id: str, slot: _Slot, parent: str | None) -> ToolCalled:
 
 
 def _is_envelope(spanned: Evidence, asked: Evidence) -> bool:
-    """Return whether a span shows none of the arguments that the model wrote: an instrumentation's own."""
+    """Return whether a span shows only an instrumentation's own arguments, none of the model's."""
     ours, theirs = spanned.value, asked.value
     if not isinstance(ours, Mapping) or not isinstance(theirs, Mapping):
         return False

@@ -1,10 +1,10 @@
-"""What happened in one run, read from the tree of its spans.
+"""What happened in one run, read from its tree of spans.
 
-The rules, in short: the user message is the last one of the first model call's input unless the
-run itself states it; the final answer is the run's own statement, or the words of the last
-run-level model call if that call asked for no tool; the words of other run-level model calls are
-intermediate.  Model calls and tools below a tool span belong to a sub-agent: their tools count,
-their words do not.
+In short: the user message is the last one in the first model call's input unless the run itself
+states it. The final answer is the one stated by the run, or the text of the last run-level model
+call if that call requested no tool. The texts of other run-level model calls are intermediate.
+Model calls and tools below a tool span belong to a sub-agent: their tools count, their texts do
+not.
 """
 
 import json
@@ -28,7 +28,7 @@ from evaltap.recorder.traces.tool_calls import ToolCalls
 
 
 class Trajectory:
-    """The facts of one run; `root` is the span that is the turn."""
+    """The facts of one run; `root` is the turn's span."""
 
     def __init__(self, root: Node) -> None:
         self.root = root
@@ -45,7 +45,7 @@ class Trajectory:
 
     @cached_property
     def user(self) -> Evidence | None:
-        """The user message; None when it was not seen."""
+        """The user message; None when not seen."""
         reading = self.root.reading
         candidates = [reading.user, last_user_text(reading.input or ()), self._templated_question()]
         if self._level:
@@ -63,7 +63,7 @@ class Trajectory:
 
     @property
     def context(self) -> list[Evidence]:
-        """What the models of the run were told besides the conversation."""
+        """The instructions of the run's models, and other context from outside the conversation."""
         told: list[Evidence] = []
         for node in self._level or self._nodes[:1]:
             stated = [message.text for message in node.reading.context or ()]
@@ -73,7 +73,7 @@ class Trajectory:
 
     @property
     def history(self) -> list[tuple[str, str]]:
-        """Roles and texts of what was said before this turn, as its first model call was given it."""
+        """Roles and texts of the preceding conversation, from the input of the first model call."""
         messages = self._level[0].reading.input or () if self._level else ()
         said = [(one.role, one.text) for one in messages if one.role in ("user", "assistant")]
         texts = [
@@ -87,11 +87,12 @@ class Trajectory:
         return texts[: max(same or users, default=0)]
 
     def _templated_question(self) -> Evidence | None:
-        """Return the text that went into the run, if a prompt's template calls it the question.
+        """Return the text that went into the run, if a prompt template names it as the question.
 
-        OpenInference writes a chain's single input without its name.  Whether it is what the user said
-        or only a topic, the template that it was put into knows, where its span shows the variables.  Of a
-        pipeline that states nothing itself, the question is the one that is in the model's prompt.
+        OpenInference writes a chain's single input without its name, so it may be the user's
+        message or just a topic. The template that uses it settles this, if its span shows the
+        variables. In a pipeline that states nothing itself, the question is the input that appears
+        in the model's prompt.
         """
         entered = self.root.reading.user_fallback
         named = (node.reading.user for node in self._nodes if node.kind == "other")
@@ -119,8 +120,8 @@ class Trajectory:
     def failure(self) -> Failure | None:
         """Why the run failed.
 
-        A root may say OK although the run raised (openai-agents): then the last thing that happened
-        at run level decides, an agent or a model call that failed and was not followed by words.
+        A root may be OK although the run raised (openai-agents). Then the last event at run level
+        decides: an agent or model call that failed and was not followed by text.
         """
         if self.root.failure is not None:
             return _most_telling(self.root, self._nodes)
@@ -136,7 +137,7 @@ class Trajectory:
 
     @cached_property
     def session_id(self) -> str | None:
-        """The session id: the root's, else the shallowest one that is no sub-agent's."""
+        """The session id: the root's, else the shallowest one outside sub-agents."""
         return self._nearest("session_id")
 
     @property
@@ -146,7 +147,7 @@ class Trajectory:
 
     @property
     def app_name(self) -> str | None:
-        """The application's name where a runner states it."""
+        """The application's name, if a runner states it."""
         return self.root.reading.app_name if self.root.kind == "run" else None
 
     @property
@@ -162,17 +163,17 @@ class Trajectory:
 
     @property
     def scope(self) -> str:
-        """The instrumentation scope that wrote the run."""
+        """The instrumentation scope of the run."""
         return self.root.span.scope
 
     @property
     def convention(self) -> str:
-        """The convention that the run was read by."""
+        """The convention used to read the run."""
         found = (node.reading.convention for node in self._nodes)
         return next((name for name in found if name), "")
 
     def calls(self, run_id: str) -> Iterator[RunEvent]:
-        """Yield the run's model calls and tool calls, in time order each."""
+        """Yield the run's model calls, then its tool calls, each in time order."""
         for node in self._models:
             yield self._model_called(run_id, node)
         yield from self._tool_calls.observe(run_id)
@@ -183,11 +184,11 @@ class Trajectory:
 
     @property
     def contradictions(self) -> dict[str, str]:
-        """The fields of the turn of which spans, messages and history say different things."""
+        """The turn's fields for which spans, messages and history disagree."""
         return {"tools": "ambiguous"} if self._tool_calls.has_unknown_answers else {}
 
     def _find_owner(self, node: Node) -> Node | None:
-        """Return the tool call inside which this happened, None at run level."""
+        """Return the enclosing tool call, or None at run level."""
         for above in (node, *node.ancestors()):
             adopter = self._adopted.get(above)
             if adopter is not None and adopter is not node:
@@ -239,7 +240,7 @@ class Trajectory:
 
     @property
     def reasoning(self) -> str | None:
-        """What the model thought before it gave the final answer."""
+        """The model's reasoning before the final answer."""
         return self._reasoning(self._closing) if self._closing is not None else None
 
     @property
@@ -282,10 +283,11 @@ class Trajectory:
         return reading.final_fallback if self._needs_fallback() else None
 
     def _needs_fallback(self) -> bool:
-        """Return whether no model's words are the answer: none was seen, or the last asked for a tool.
+        """Return whether no model text is the answer: none was seen, or the last call requested a tool.
 
-        Agents that answer through a tool (`finish`, `final_answer`) end so.  Others write the answer at
-        the end of a form that their framework takes it out of (`Final Answer: ...` of CrewAI, DSPy).
+        Agents that answer through a tool (`finish`, `final_answer`) end like this. Others write the
+        answer at the end of a template that their framework parses (`Final Answer: ...` in CrewAI,
+        DSPy).
         """
         if not any(node.reading.output is not None for node in self._level):
             return True
@@ -309,14 +311,14 @@ class Trajectory:
 
 
 def agent_of(node: Node) -> str | None:
-    """Return the name of the agent that did this: its own word, else the agent span around it."""
+    """Return the name of the agent behind a node: its own statement, else the enclosing agent span."""
     if node.reading.agent_name:
         return node.reading.agent_name
     return next((n.reading.agent_name for n in node.ancestors() if n.reading.agent_name), None)
 
 
 def _name_tools(nodes: list[Node]) -> None:
-    """Take a span of no stated kind for a tool's when a model of this run asked for a tool of its name."""
+    """Treat a span of unknown kind as a tool's if a model of this run requested a tool of its name."""
     unnamed = [node for node in nodes if node.kind is None and node.reading.tool_name]
     if not unnamed:
         return
@@ -336,7 +338,7 @@ def _flattens(nodes: list[Node]) -> bool:
 
 
 def _flattened_agents(nodes: list[Node]) -> dict[Node, Node]:
-    """Find the tools that ran agents whose spans are their siblings: the ones that lasted longer."""
+    """Map agents to the sibling tool spans that ran them: the tool spans that lasted longer."""
     tools = [node for node in nodes if node.kind == "tool"]
     adopted: dict[Node, Node] = {}
     for agent in (node for node in nodes if node.kind == "agent"):
@@ -352,7 +354,7 @@ def _spans(outer: Node, inner: Node) -> bool:
 
 
 def _once(models: Iterator[Node]) -> Iterator[Node]:
-    """Count a model call once that two instrumentations saw: the same response id."""
+    """Skip a model call already seen through another instrumentation: same response id."""
     seen: set[str] = set()
     for node in models:
         response = node.reading.response_id
@@ -364,7 +366,7 @@ def _once(models: Iterator[Node]) -> Iterator[Node]:
 
 
 def _recall(level: list[Node]) -> None:
-    """Take the output of a model call that was not captured from the history that the next call was given.
+    """Recover the missing output of a model call from the input of the next one.
 
     The last assistant message in a call's input is the answer of the call before.
     """
@@ -376,12 +378,12 @@ def _recall(level: list[Node]) -> None:
 
 
 def _asked(reading: Reading) -> bool:
-    """Return whether a model's output asks for a tool that somebody else has to run."""
+    """Return whether a model's output requests a tool that the provider does not run."""
     return any(not call.hosted for message in reading.output or () for call in message.calls)
 
 
 def _spoken(reading: Reading) -> Evidence | None:
-    """Return all words of a model's output."""
+    """Return the whole text of a model's output."""
     words = [m.text for m in reading.output or () if m.text is not None]
     texts = [word.value for word in words if isinstance(word.value, str)]
     media = tuple(part for word in words for part in word.media)
@@ -393,7 +395,7 @@ def _spoken(reading: Reading) -> Evidence | None:
 
 
 def _ends_with(words: Evidence | None, answer: Evidence | None) -> bool:
-    """Return whether an answer is the end of what was said, and not all of it."""
+    """Return whether an answer is the end of a longer text."""
     if words is None or answer is None:
         return False
     said, stated = _as_text(words.value).strip(), _as_text(answer.value).strip()
@@ -407,7 +409,7 @@ def _best(candidates: list[Evidence | None]) -> Evidence | None:
 
 
 def _with_media(chosen: Evidence | None, seen: list[Evidence | None]) -> Evidence | None:
-    """Return evidence with the media of the first that has any: what states the words may leave them out."""
+    """Return evidence with the first media found: a stated text may leave them out."""
     if chosen is None or chosen.media:
         return chosen
     media = next((item.media for item in seen if item is not None and item.media), ())
@@ -426,7 +428,7 @@ def _as_text(value: object) -> str:
 
 
 def _most_telling(failed: Node, nodes: list[Node]) -> Failure | None:
-    """Return a span's failure, with the type taken from a failed call below if it lacks one."""
+    """Return a span's failure, with the type of a failed call below if it has none."""
     failure = failed.failure
     if failure is None or failure.type is not None:
         return failure

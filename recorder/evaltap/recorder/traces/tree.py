@@ -1,7 +1,7 @@
-"""The spans of one trace as a tree of what they stand for.
+"""The spans of one trace as a tree of readings.
 
-Duplicates are one span (the finished one, else the last), dropped spans leave their children to
-their parents, a span whose parent is not in the trace is a top, and no cycle survives.
+Duplicates are merged into one span (the finished one, else the last), children of dropped spans
+move to the parent, a span without its parent in the trace is a top, and cycles are broken.
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,9 +48,10 @@ def _read(span: Span, logs: Sequence[LogRecord]) -> Reading:
 
 
 def _unique(spans: Iterable[Span]) -> list[Span]:
-    """Keep one span for each id: the finished one, then the fullest.
+    """Keep one span per id: the finished one, then the one with the most attributes.
 
-    They come in order of start; those of the same moment in the order in which they were written.
+    They come in order of start; spans that start at the same time keep the order in which they were
+    written.
     """
     best: dict[str, Span] = {}
     for span in spans:
@@ -100,11 +101,11 @@ def _link(nodes: dict[str, Node]) -> list[Node]:
 
 
 def _restore_calls(agent: Node) -> None:
-    """Give an agent over whose span its model calls were written a node for each of those calls.
+    """Give an agent span overwritten by its model calls a node for each of those calls.
 
-    The last request repeats what the earlier calls of this turn answered.  A last response that is
-    the end of it already was left by the call before: the last call brought none.  When each call
-    was made is not known, only that they came one after the other.
+    The last request repeats the answers of this turn's earlier calls. A last response that already
+    ends that request is left over from the previous call: the last call returned none. The times of
+    the calls are unknown, only their order.
     """
     reading = agent.reading
     told, answered = reading.input or (), reading.output or ()

@@ -1,8 +1,9 @@
 """Several turns under one root: a trace around a conversation (`with trace("chat"):` of openai-agents).
 
-Runs below one root are usually one turn: agents that hand over, steps of a pipeline, parallel helpers.
-They are turns of their own when the root says nothing itself, the run before had answered, and the next
-one answers something else: another user message, which does not quote the answer before.
+Runs below one root are usually one turn: agents that hand over, steps of a pipeline, parallel
+helpers. They are separate turns when the root has no content of its own, the previous run has
+answered, and the next one answers something else: another user message, which does not quote that
+answer.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from evaltap.recorder.traces.trajectory import Trajectory
 
 
 def turns_of(root: Node) -> list[Node]:
-    """Return a root for each turn below this one: itself alone where there is only one."""
+    """Return a root for each turn below this one; just itself if there is only one."""
     runs = [] if speaks(root) else sorted(_runs_below(root), key=lambda node: node.span.start_ns)
     if len(runs) < 2:
         return [root]
@@ -33,10 +34,10 @@ def turns_of(root: Node) -> list[Node]:
 
 
 def joined(runs: list[Node]) -> list[Node]:
-    """Return runs with each handover as one: a run without an answer, and its sibling that goes on.
+    """Merge each handover into one run: a run without an answer, and the sibling that continues it.
 
-    Some instrumentations write no span around the agents of a run, and the one that hands over and the one
-    that takes over are siblings in whatever called them; both are asked the same.
+    Some instrumentations write no span around a run's agents, so the agent that hands over and the
+    one that takes over are siblings with the same input.
     """
     found: list[list[Node]] = []
     for run in runs:
@@ -59,7 +60,7 @@ def _goes_on(before: Node, run: Node) -> bool:
 
 
 def _around(runs: list[Node]) -> Node:
-    """Return a node around runs, with the id of the first; what it stands for no span shows."""
+    """Return a node around runs, with the id of the first; it has no span of its own."""
     first, end_ns = runs[0], max(run.span.end_ns for run in runs)
     span = replace(first.span, end_ns=end_ns, attributes={}, events=(), status_code=0)
     turn = Node(span, Reading("", kind="run"), parent=first.parent, children=runs)
@@ -69,14 +70,14 @@ def _around(runs: list[Node]) -> Node:
 
 
 def speaks(root: Node) -> bool:
-    """Return whether a run's own span shows anything of what went in or came out."""
+    """Return whether a run's own span shows any of its input or output."""
     reading = root.reading
     stated = (reading.user, reading.user_fallback, reading.final, reading.final_fallback)
     return any(item is not None for item in (*stated, reading.input, reading.output))
 
 
 def _runs_below(root: Node) -> Iterator[Node]:
-    """Yield the topmost runs below a root; spans without a meaning of their own are looked through."""
+    """Yield the topmost runs below a root; spans of kind `other` are skipped."""
     for child in root.children:
         if child.kind in ("run", "agent"):
             yield child

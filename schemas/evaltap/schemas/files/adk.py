@@ -1,8 +1,8 @@
-"""Google ADK eval sets, read into and written from the models of `evaltap.schemas.formats.case`.
+"""Google ADK eval sets, converted to and from the models of `evaltap.schemas.formats.case`.
 
-ADK writes snake_case keys at the top and either spelling below it, and messages as lists of parts.
-An ADK conversation is what is expected, so it becomes `conversation`.  Keys that have no counterpart
-here (`final_session_state`, `app_details`, durations, …) are kept and written back.
+ADK writes snake_case keys at the top level and either spelling below it, and messages as lists of
+parts. An ADK conversation is the expected one, so it becomes `conversation`. Keys without a
+counterpart here (`final_session_state`, `app_details`, durations, …) are preserved.
 """
 
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ _SET_KEYS = {"eval_set_id", "name", "description", "eval_cases", "creation_times
 
 
 def is_adk_eval_set(data: object) -> bool:
-    """Tell whether decoded JSON is an ADK eval set."""
+    """Return whether decoded JSON is an ADK eval set."""
     return isinstance(data, dict) and ("eval_set_id" in data or "eval_cases" in data)
 
 
 def from_adk(data: Mapping[str, object], *, path: str = "") -> EvalSet:
-    """Convert a decoded ADK eval set; raise FormatError naming the place that does not fit."""
+    """Convert a decoded ADK eval set; raises FormatError with the place that does not fit."""
     reader = _Reader(path)
     cases = reader.items(data, "eval_cases", "")
     eval_set: EvalSet = reader.build(
@@ -41,7 +41,7 @@ def from_adk(data: Mapping[str, object], *, path: str = "") -> EvalSet:
 
 
 class _Reader:
-    """Converts the parts of one file and knows its path for messages."""
+    """Converts the parts of one file; holds its path for messages."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -78,7 +78,7 @@ class _Reader:
             self.turn(turn, f"{place}.conversation[{i}]") for i, turn in enumerate(turns)
         ]
         if conversation and isinstance(final_state, dict):
-            # The state after the session is that after its last turn; the key itself is kept as well.
+            # The final session state is the last turn's state; the key itself is preserved as well.
             conversation[-1].setdefault("state", final_state)
         return {
             "evalId": _take(rest, "eval_id"),
@@ -195,7 +195,7 @@ def _given(data: Mapping[str, object]) -> JsonObject:
 def to_adk(eval_set: EvalSet) -> JsonObject:
     """Convert an eval set to ADK's form.
 
-    ADK has one conversation a case: the expected one when there is one, else what was recorded.
+    ADK has one conversation per case: the expected one if there is one, else the recorded one.
     """
     return {
         "eval_set_id": eval_set.eval_set_id,

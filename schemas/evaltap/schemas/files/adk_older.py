@@ -1,8 +1,8 @@
-"""What stands beside Google ADK's eval sets: eval files of before them, and the test configuration.
+"""ADK's legacy eval files, and its test configuration.
 
 Before May 2025 an eval file was a list of turns (`query`, `expected_tool_use`, `reference`), one
-conversation, or a list of such lists with names (`name`, `data`, `initial_session`).  The configuration
-names metrics and thresholds: `{"criteria": {"response_match_score": 0.8}}`.
+conversation, or a list of such lists with names (`name`, `data`, `initial_session`). The
+configuration lists metrics and thresholds: `{"criteria": {"response_match_score": 0.8}}`.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _TURN_KEYS: Final = frozenset(
 
 
 def is_older_eval_file(data: object) -> bool:
-    """Tell whether decoded JSON is a list of turns, or of named conversations, as ADK had them."""
+    """Return whether decoded JSON is ADK's legacy list of turns, or of named conversations."""
     if not isinstance(data, list) or not data or not all(isinstance(one, dict) for one in data):
         return False
     if all(isinstance(one.get("data"), list) for one in data):
@@ -34,7 +34,7 @@ def _are_turns(data: list[Any]) -> bool:
 
 
 def newer_eval_set(data: list[Any], name: str, *, path: str = "") -> JsonObject:
-    """Return an older eval file as ADK writes one today; `name` becomes the id of the set."""
+    """Convert a legacy eval file to ADK's current form; `name` becomes the id of the set."""
     named = data if "data" in data[0] else [{"name": name, "data": data}]
     cases = []
     for index, one in enumerate(named):
@@ -102,12 +102,12 @@ def _objects(turn: Mapping[str, Any], key: str, place: str, path: str) -> list[M
 
 
 def is_test_config(data: object) -> bool:
-    """Tell whether decoded JSON is ADK's configuration of a test."""
+    """Return whether decoded JSON is ADK's test configuration."""
     return isinstance(data, dict) and isinstance(data.get("criteria"), dict)
 
 
 def metrics_of_config(data: Mapping[str, Any], *, path: str = "") -> list[JsonObject]:
-    """Return the metrics that a test configuration names, as a metrics file has them."""
+    """Convert the metrics of a test configuration to those of a metrics file."""
     metrics = []
     for name, given in data["criteria"].items():
         place = f"criteria.{name}"
@@ -136,7 +136,7 @@ def _trajectory(options: Mapping[str, Any]) -> JsonObject:
         return {"evaluatorName": "trajectory_in_order"}
     if order in ("2", "ANY_ORDER"):
         return {"evaluatorName": "trajectory_any_order"}
-    # Name and arguments, in order; what a tool returned ADK does not compare.
+    # Name and arguments, in order; ADK does not compare a tool's result.
     strategy: JsonObject = {"name": {}, "arguments": {}, "result": {"ignore": True}}
     criterion = {"toolTrajectory": {"orderSensitive": True, "defaultStrategy": strategy}}
     return {"criterion": criterion}
@@ -173,7 +173,7 @@ def _hallucinations(options: Mapping[str, Any]) -> JsonObject:
 
 
 def rubric_of(rubric: object) -> JsonObject:
-    """Return a rubric of ADK's in the form of `criterion.llmJudge.rubrics`."""
+    """Convert an ADK rubric to the form of `criterion.llmJudge.rubrics`."""
     given = rubric if isinstance(rubric, dict) else {}
     content = given.get("rubric_content", given.get("rubricContent")) or {}
     text = content.get("text_property", content.get("textProperty"))

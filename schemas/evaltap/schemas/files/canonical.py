@@ -1,12 +1,12 @@
 """JSON text, read strictly and written in the canonical form of the file formats.
 
-The written form is that of Go's `encoding/json` with two spaces of indentation, which is what
-tRPC-Agent-Go writes: UTF-8, one newline at the end, `<`, `>`, `&`, U+2028 and U+2029 escaped, floats
-in their shortest form without `.0`, exponents only below 1e-6 and from 1e21 on.  Numbers are float64
-there, so an integer beyond 2**53 is written as the float64 nearest to it.
+The written form is that of Go's `encoding/json` with two spaces of indentation, as written by
+tRPC-Agent-Go: UTF-8, one newline at the end, `<`, `>`, `&`, U+2028 and U+2029 escaped, floats in
+their shortest form without `.0`, exponents only below 1e-6 and from 1e21 on. Numbers are float64
+there, so an integer beyond 2**53 is written as the nearest float64.
 
-Reading refuses what Go refuses (NaN, Infinity, trailing data, a byte order mark) and, like Go, turns
-a lone surrogate escape into U+FFFD and lets the last of two equal keys win.
+Reading rejects what Go rejects (NaN, Infinity, trailing data, a byte order mark) and, like Go,
+turns a lone surrogate escape into U+FFFD and lets the last of duplicate keys win.
 """
 
 import json
@@ -28,7 +28,7 @@ _EXACT_INTEGER = 2**53
 def loads(data: bytes, *, path: str = "", place: str = "") -> Any:
     """Decode one JSON document.
 
-    Raises FormatError with `path` and `place` (or the line and column) when it is not one.
+    Raises FormatError with `path` and `place` (or the line and column) when it is invalid.
     """
     try:
         return orjson.loads(data)
@@ -75,9 +75,9 @@ def _without_surrogates(value: object) -> Any:
 
 
 def dumps(value: object, *, readable: bool = False, indent: int = 2) -> bytes:
-    """Encode plain JSON data in canonical form, with a newline at the end.
+    """Encode plain JSON data in canonical form, with a trailing newline.
 
-    `readable`: `<`, `>` and `&` as they are, for people who read the file and its diffs.
+    `readable`: leave `<`, `>` and `&` unescaped, for people who read the file and its diffs.
     """
     escapes = _LINE_ENDS if readable else _ESCAPES
     try:

@@ -1,7 +1,8 @@
-"""Reading and writing the files: eval sets, metrics, results, JSON Lines of cases, ADK eval sets.
+"""Reading and writing files: eval sets, metrics, results, JSON Lines of cases, ADK eval sets.
 
-Readers raise FormatError with the file, the place in it and the remedy.  Writers make the parent
-folders, write beside the path and rename, so a reader never sees half a file; new files have mode 0600.
+Readers raise FormatError with the file, the place in it and the remedy. Writers create parent
+folders, write to a temporary file and rename it, so a reader never sees a partial file; new files
+have mode 0600.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ CASE_FORMS = "an .evalset.json file, or JSON Lines with one eval case a line"
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return a file's content; raise InputError saying why it cannot be read."""
+    """Return a file's content; raises InputError with the reason when it cannot be read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -40,7 +41,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_eval_set(path: Path) -> EvalSet:
-    """Read an eval set in tRPC-Agent-Go's form or in Google ADK's, that of today or the older one."""
+    """Read an eval set in tRPC-Agent-Go's form or in Google ADK's, current or legacy."""
     data = canonical.loads(read_bytes(path), path=str(path))
     if adk.is_adk_eval_set(data):
         return adk.from_adk(data, path=str(path))
@@ -56,7 +57,7 @@ def read_eval_set(path: Path) -> EvalSet:
 
 
 def read_metrics(path: Path) -> list[EvalMetric]:
-    """Read a metrics file, a JSON array of metrics with names of their own, or ADK's test_config.json."""
+    """Read a metrics file, a JSON array of uniquely named metrics, or ADK's test_config.json."""
     data = canonical.loads(read_bytes(path), path=str(path))
     if adk_older.is_test_config(data):
         data = adk_older.metrics_of_config(data, path=str(path))
@@ -68,7 +69,7 @@ def read_metrics(path: Path) -> list[EvalMetric]:
 
 
 def metrics_of(given: Sequence[EvalMetric | Json], *, path: str = "") -> list[EvalMetric]:
-    """Return metrics from models, which stay as they are, and from data as a metrics file holds it."""
+    """Return metrics from models, which stay unchanged, and from data as in a metrics file."""
     metrics: list[EvalMetric] = []
     for index, item in enumerate(given):
         if isinstance(item, EvalMetric):
@@ -90,7 +91,7 @@ def metrics_of(given: Sequence[EvalMetric | Json], *, path: str = "") -> list[Ev
 
 
 def read_result(path: Path) -> EvalSetResult:
-    """Read a result file, also the older form that is a JSON string holding the object."""
+    """Read a result file; also the older form, a JSON string that contains the object."""
     data = canonical.loads(read_bytes(path), path=str(path))
     if isinstance(data, str):
         data = canonical.loads(data.encode(), path=str(path), place="the JSON inside the string")
@@ -111,7 +112,7 @@ def iter_case_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def iter_cases(path: Path) -> Iterator[CaseData]:
     """Yield the eval cases of a file (eval set or JSON Lines) as canonical case data.
 
-    A JSON Lines file is read line by line, so memory does not grow with it.  The cases of an eval
+    A JSON Lines file is read line by line, so memory does not grow with it. The cases of an eval
     set carry its id as `evalSetId`.
     """
     if is_json_lines(path):
@@ -122,7 +123,7 @@ def iter_cases(path: Path) -> Iterator[CaseData]:
     if not adk.is_adk_eval_set(data) and isinstance(data, dict):
         cases, name = data.get("evalCases"), data.get("evalSetId")
         if isinstance(cases, list) and isinstance(name, str):
-            # Case by case: most need no model, and their memory is not held twice.
+            # Case by case: most need no model, and memory is not used twice.
             for index, item in enumerate(cases):
                 yield _of_set(case_data(item, path=str(path), place=f"evalCases[{index}]"), name)
             return
@@ -149,12 +150,12 @@ def _of_set(case: CaseData, eval_set_id: str) -> CaseData:
 
 
 def read_case(line: bytes, *, path: str = "", place: str = "") -> CaseData:
-    """Decode one eval case from JSON; raise FormatError naming the place of the first mistake."""
+    """Decode one eval case from JSON; raises FormatError with the place of the first mistake."""
     return case_data(canonical.loads(line, path=path, place=place), path=path, place=place)
 
 
 def eval_set_name(path: Path) -> str:
-    """Return the eval set id of a file without one: its name without the known endings."""
+    """Return the eval set id for a file without one: its name without known extensions."""
     name = path.name
     for ending in (".json", ".jsonl", ".ndjson", ".evalset", ".test"):
         name = name.removesuffix(ending)
@@ -162,7 +163,7 @@ def eval_set_name(path: Path) -> str:
 
 
 def is_json_lines(path: Path) -> bool:
-    """Tell JSON Lines from one JSON document: the first line alone is a whole JSON object of a case."""
+    """Return whether a file is JSON Lines: its first line alone is a complete JSON object of a case."""
     if path.suffix in {".jsonl", ".ndjson"}:
         return True
     try:
@@ -182,7 +183,7 @@ def is_json_lines(path: Path) -> bool:
 def case_data(data: Any, *, path: str = "", place: str = "") -> CaseData:
     """Return decoded JSON as the canonical data of an eval case with an id.
 
-    Data that already has the form is returned as it is; the rest goes through the model.
+    Data already in that form is returned as is; other data goes through the model.
     """
     if is_case_data(data) and data.get("evalId"):
         return cast(CaseData, data)
@@ -227,11 +228,11 @@ def write_eval_set(path: Path, data: Mapping[str, object]) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace a file in one step (write to what is no file); raise InputError saying why that failed."""
+    """Replace a file atomically (write directly to a device or pipe); raises InputError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
-            # A device or a pipe is written to, not replaced by a file of its name.
+            # Write to a device or a pipe instead of replacing it by a file.
             path.write_bytes(content)
             return
         with private_file(path) as file:
@@ -241,7 +242,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def document_kind(data: object) -> DocumentKind:
-    """Tell which kind of document decoded JSON is; raise FormatError when it is none."""
+    """Return the kind of document in decoded JSON; raises FormatError when there is none."""
     if adk_older.is_older_eval_file(data):
         raise FormatError(
             "an eval file in ADK's older form, which has no canonical one; `evaltap score` reads it as it is,"

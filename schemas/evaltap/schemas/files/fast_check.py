@@ -1,9 +1,9 @@
-"""A fast check of decoded JSON: does it have the keys and types of an eval case in canonical form?
+"""Fast check whether decoded JSON has the keys and types of an eval case in canonical form.
 
-Validating a 5 KB case with the models costs more than decoding it.  Almost every case that arrives
-is already in the form that the models would give it, which type checks alone can establish.
-The checks are built from the models, so the field list is written once; what fails
-them goes to the models, which read every variant and explain every mistake.
+Validating a 5 KB case with the models costs more than decoding it. Almost every incoming case
+already has the form that the models would give it, which type checks alone can establish. The
+checks are generated from the models, so the field list is written once. Whatever fails goes to the
+models, which read every variant and explain every mistake.
 """
 
 import types
@@ -18,7 +18,7 @@ Check = Callable[[Any], bool]
 
 
 def is_case_data(data: object) -> bool:
-    """Tell whether decoded JSON has the keys and types of an eval case, with no nulls."""
+    """Return whether decoded JSON has the keys and types of an eval case, with no nulls."""
     return _model_check(EvalCase)(data)
 
 
@@ -36,7 +36,7 @@ def _model_check(model: type[BaseModel]) -> Check:
         if type(value) is not dict:
             return False
         for key, item in value.items():
-            # Most fields are texts or free JSON; one comparison settles them without a call.
+            # Most fields are texts or free JSON; one comparison covers them without a call.
             kind = kinds.get(key)
             if kind is type(item) or (kind is object and item is not None):
                 continue
@@ -44,7 +44,7 @@ def _model_check(model: type[BaseModel]) -> Check:
                 return False
         return True
 
-    # Known before its fields are looked at: a turn may hold turns.
+    # Registered before its fields are visited: a turn may contain turns.
     _checks[model] = check
     for name, field in model.model_fields.items():
         key = field.alias or name

@@ -44,7 +44,7 @@ def _text(model: type[WireModel]) -> bytes:
 
 
 def _without_titles(value: object) -> Any:
-    """Leave out the titles that pydantic derives from field names; they say nothing new."""
+    """Remove the titles that pydantic derives from field names; they add nothing."""
     if isinstance(value, dict):
         return {
             key: _without_titles(item)

@@ -1,4 +1,4 @@
-"""Files that only their owner may read: what evaltap writes holds conversations."""
+"""Files readable only by their owner, since evaltap's files contain conversations."""
 
 import os
 import tempfile
@@ -10,11 +10,11 @@ from typing import BinaryIO
 
 @contextmanager
 def private_file(path: Path) -> Iterator[BinaryIO]:
-    """Write a file that replaces `path` in one step when the block ends without an exception.
+    """Write a file that replaces `path` atomically when the block ends without an exception.
 
-    A new file has mode 0600; one that is replaced keeps its mode, which somebody may have widened on
-    purpose.  Until then it is a file of a new name beside `path`, so nobody can have put a link there.
-    Raises OSError.
+    A new file has mode 0600; a replaced one keeps its mode, which may have been widened on purpose.
+    Until then the content is in a file with a fresh name next to `path`, so no one can have planted
+    a link there. Raises OSError.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
     temporary = Path(name)

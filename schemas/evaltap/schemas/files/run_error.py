@@ -1,6 +1,6 @@
-"""A failed run as tRPC-Agent-Go stores it: with `[RUN_ERROR] <type>: <message>` for an answer.
+"""A failed run as stored by tRPC-Agent-Go: with `[RUN_ERROR] <type>: <message>` as its answer.
 
-evaltap's own files tell it by `telemetry.status`, which other readers ignore.
+evaltap's own files use `telemetry.status`, which other readers ignore.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ _CUT_OFF: Final = {"type": "incomplete", "message": "the run did not end"}
 
 
 def with_run_errors(case: CaseData) -> CaseData:
-    """Return a case in which every failed run has the answer that the peer gives it."""
+    """Return a case in which every failed run has tRPC-Agent-Go's error answer."""
     turns = case.get("actualConversation")
     if not turns:
         return case
@@ -21,7 +21,7 @@ def with_run_errors(case: CaseData) -> CaseData:
 
 
 def with_run_error(turn: CaseData) -> CaseData:
-    """Return a turn with that answer where its run failed, or never ended and left none."""
+    """Return a turn with that answer if its run failed, or did not end and left no answer."""
     telemetry = turn.get("telemetry") or {}
     status, error = telemetry.get("status"), telemetry.get("error") or {}
     if status == "incomplete" and not turn.get("finalResponse"):

@@ -1,7 +1,7 @@
-"""`evaltap.toml`: a project's settings, as the `EVALTAP_*` variables that they stand for.
+"""`evaltap.toml`: a project's settings, as the `EVALTAP_*` variables they represent.
 
-An argument wins over a variable, a variable over the file.  The file holds no secrets, and nothing that
-lets code run or that sends a key somewhere: a folder from somewhere else may bring one.
+An argument overrides a variable, a variable overrides the file. The file holds no secrets, and
+nothing that runs code or sends a key somewhere: a folder from an untrusted source may bring one.
 """
 
 import json
@@ -16,10 +16,10 @@ from evaltap.schemas.text import did_you_mean
 
 FILE_NAME: Final = "evaltap.toml"
 FILE_VARIABLE: Final = "EVALTAP_CONFIG"
-"""Names the file, instead of looking for it."""
+"""Names the file, instead of searching for it."""
 
 TomlValue = object
-"""What TOML knows: texts, numbers, booleans, times, lists and tables."""
+"""The value types of TOML: texts, numbers, booleans, times, lists and tables."""
 
 _PATHS: Final = ("log", "store", "metrics", "references")
 _JUDGE: Final = (
@@ -50,16 +50,16 @@ _ELSEWHERE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A settings file, and what each `EVALTAP_*` variable would be."""
+    """A settings file, with the value of each `EVALTAP_*` variable."""
 
     path: Path
     variables: Mapping[str, str]
 
 
 def find_settings(start: Path, environ: Mapping[str, str]) -> Path | None:
-    """Return the file that EVALTAP_CONFIG names, else the nearest one in `start` or above it.
+    """Return the file named by EVALTAP_CONFIG, else the nearest one in `start` or above it.
 
-    The search ends at the root of a git checkout.
+    The search stops at the root of a git checkout.
     """
     if named := environ.get(FILE_VARIABLE, "").strip():
         return Path(named)
@@ -72,9 +72,9 @@ def find_settings(start: Path, environ: Mapping[str, str]) -> Path | None:
 
 
 def read_settings(path: Path, recorder_settings: Iterable[str]) -> Settings:
-    """Read a settings file; `recorder_settings` are the names that its table [recorder] may hold.
+    """Read a settings file; `recorder_settings` are the names allowed in its table [recorder].
 
-    Paths in it are relative to its folder.  Raises ConfigurationError that names the file and the key.
+    Paths in it are relative to its folder. Raises ConfigurationError with the file and the key.
     """
     try:
         data = tomllib.loads(path.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""Validate decoded JSON against a model, with messages that say what was found and what was expected."""
+"""Validate decoded JSON against a model, with messages that state what was found and expected."""
 
 from collections.abc import Iterator
 from typing import TypeVar, get_args
@@ -13,7 +13,7 @@ Model = TypeVar("Model", bound=WireModel)
 
 
 def parse(model: type[Model], data: object, *, path: str = "", place: str = "") -> Model:
-    """Validate decoded JSON; raise FormatError naming the first wrong place and type."""
+    """Validate decoded JSON; raises FormatError with the first invalid place and type."""
     if not isinstance(data, dict):
         wanted = model.__name__
         raise FormatError(
@@ -34,7 +34,7 @@ def parse(model: type[Model], data: object, *, path: str = "", place: str = "") 
 
 
 def _unknown(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
-    """Return what is said of a key that the model at its place does not have."""
+    """Return the message for a key that the model at its place does not have."""
     for part in location[:-1]:
         for field in model.model_fields.values():
             if field.alias == part:
@@ -74,7 +74,7 @@ def _expected(kind: str, message: str) -> str:
 
 
 def describe(value: object) -> str:
-    """Name a JSON value's kind, with a short excerpt of small ones."""
+    """Describe a JSON value by its type, with a short excerpt of small ones."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,1 +1,1 @@
-"""The data models: message, case, metric and its criteria, result, gate.  Pure."""
+"""The data models: message, case, metric and its criteria, result, gate. No I/O."""

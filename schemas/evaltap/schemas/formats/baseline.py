@@ -1,4 +1,4 @@
-"""Baselines: how often each case passed each metric, the content of a `baseline.json` in git."""
+"""Baselines: how often each case passed each metric; the content of a `baseline.json` in git."""
 
 from typing import Annotated
 
@@ -6,11 +6,11 @@ from evaltap.schemas.formats.model import Always, Keep, Map, WireModel
 
 
 class BaselineMetric(WireModel):
-    """A metric version that the counts are of."""
+    """The metric version that the counts refer to."""
 
     metric_name: str = ""
     digest: str = ""
-    """Empty: not known; nothing then says whether another run used the same version."""
+    """Empty: unknown, so it is undecidable whether another run used the same version."""
     threshold: Annotated[float | None, Keep] = None
 
 
@@ -21,11 +21,11 @@ class BaselineCase(WireModel):
     eval_set_id: str = ""
     eval_id: str = ""
     content: str = ""
-    """Names its input and expectation; empty: not known."""
+    """Hash of its input and expectation; empty: unknown."""
     passed: Annotated[dict[str, str], Map] = {}
-    """By metric, `passes/trials`; trials without a verdict are left out."""
+    """By metric, `passes/trials`; excludes trials without a verdict."""
     scores: Annotated[dict[str, list[float]], Map] = {}
-    """By metric that has scores and no verdict: one for each trial."""
+    """For metrics with scores but no verdict: one score per trial."""
     cost_usd: Annotated[float | None, Keep] = None
     """Geometric mean over trials."""
     latency_ms: Annotated[float | None, Keep] = None
@@ -33,7 +33,7 @@ class BaselineCase(WireModel):
 
 
 class BaselineFile(WireModel):
-    """The runs that others are compared with."""
+    """The runs to compare others with."""
 
     format: Annotated[str, Always] = ""
     """`evaltap.baseline/1`."""

@@ -1,8 +1,8 @@
 """Eval sets, eval cases, turns and tool calls: what was recorded and what was expected.
 
-Field names, order and defaults are those of tRPC-Agent-Go's eval-set file.  The fields under
-"evaltap's own" are optional extensions that other readers ignore.  Times are Unix seconds, as the
-format writes them: a `datetime` would lose the nanoseconds that a rewrite must keep.
+Field names, order and defaults are those of tRPC-Agent-Go's eval-set file. The fields under
+"evaltap's own" are optional extensions that other readers ignore. Times are Unix seconds, as in the
+format: a `datetime` would lose nanoseconds, which a rewrite must preserve.
 """
 
 from math import isfinite
@@ -17,8 +17,8 @@ from evaltap.schemas.formats.model import AnyValue, FreeObject, Json, Keep, Map,
 CaptureState: TypeAlias = Literal["missing", "truncated", "redacted", "synthesized", "ambiguous"]
 """Why a field does not simply hold what happened.
 
-missing: the telemetry did not carry it; truncated: it was cut; redacted: it was removed on purpose;
-synthesized: evaltap made it up (an id); ambiguous: the telemetry contradicts itself.
+missing: the telemetry did not contain it; truncated: it was cut; redacted: it was removed on
+purpose; synthesized: evaltap generated it (an id); ambiguous: the telemetry contradicts itself.
 """
 
 
@@ -31,7 +31,7 @@ def _whole_nanoseconds(seconds: float | None) -> float | None:
 
 
 Seconds: TypeAlias = Annotated[float | None, AfterValidator(_whole_nanoseconds), Keep]
-"""Unix seconds, cut to whole nanoseconds as the peer's reader does."""
+"""Unix seconds, truncated to whole nanoseconds as tRPC-Agent-Go's reader does."""
 
 
 class ErrorInfo(WireModel):
@@ -42,7 +42,7 @@ class ErrorInfo(WireModel):
 
 
 class Tool(WireModel):
-    """A tool call: name, arguments, result.  A null argument or result was never seen."""
+    """A tool call: name, arguments, result. A null argument or result was not seen."""
 
     id: str = ""
     name: str = ""
@@ -58,16 +58,16 @@ class Tool(WireModel):
     parent_id: str = ""
     """The id of the enclosing agent-as-tool call, when a sub-agent made this call."""
     after: list[str] = []
-    """In a reference for `trajectory_partial_order`: the ids of calls that must come before this one."""
+    """In a reference for `trajectory_partial_order`: ids of the calls that must come before this one."""
     optional: bool = False
-    """In a reference for `trajectory_partial_order`: the call need not be made."""
+    """In a reference for `trajectory_partial_order`: the call may be left out."""
     alternative: str = ""
-    """In a reference for `trajectory_partial_order`: one call of the group of this name is enough."""
+    """In a reference for `trajectory_partial_order`: one call of the group with this name is enough."""
     capture: Annotated[dict[str, CaptureState], Map] = {}
 
 
 class ModelUsage(WireModel):
-    """Tokens that the calls of one model took; those of the provider's cache are among the input."""
+    """Tokens used by the calls of one model; input includes cached tokens."""
 
     model: str = ""
     input_tokens: Annotated[int | None, Keep] = None
@@ -77,7 +77,7 @@ class ModelUsage(WireModel):
 
 
 class Telemetry(WireModel):
-    """Where a turn comes from in the traces, and what it cost."""
+    """A turn's place in the traces, and its cost."""
 
     trace_id: str = ""
     root_span_id: str = ""
@@ -88,7 +88,7 @@ class Telemetry(WireModel):
     output_tokens: Annotated[int | None, Keep] = None
     cost_usd: Annotated[float | None, Keep] = None
     usage: list[ModelUsage] = []
-    """Tokens by model, where a turn called several models."""
+    """Tokens by model, if a turn called several models."""
     latency_ms: Annotated[float | None, Keep] = None
     status: str = ""
     """ok | error | incomplete."""
@@ -106,7 +106,7 @@ class ToolMockArguments(WireModel):
 
 
 class LlmGenerator(WireModel):
-    """A prompt from which a mocked result is generated."""
+    """A prompt that generates a mocked result."""
 
     prompt: str = ""
 
@@ -139,18 +139,18 @@ class Invocation(WireModel):
     intermediate_responses: list[Message] = []
     creation_timestamp: Seconds = None
     execution_trace: Annotated[Json, Keep] = None
-    """Go's record of the run, kept as it is (its keys are capitalised and nothing is left out)."""
+    """Go's record of the run, preserved verbatim (its keys are capitalized and nothing is omitted)."""
     # evaltap's own
     capture: Annotated[dict[str, CaptureState], Map] = {}
     telemetry: Telemetry | None = None
     references: list["Invocation"] = []
-    """In an expected turn: other turns that are as good as this one."""
+    """In an expected turn: alternative turns that are equally good."""
     state: FreeObject = {}
     """The session's state after the turn."""
 
 
 class SessionInput(WireModel):
-    """Who the session belongs to, and its initial state."""
+    """The session's owner and initial state."""
 
     app_name: str = ""
     user_id: str = ""
@@ -193,14 +193,14 @@ class ConversationScenario(WireModel):
 
 
 class CaseSource(WireModel):
-    """Where a recorded case was seen and how it came to be kept (evaltap's own)."""
+    """Where a recorded case was observed and why it was kept (evaltap's own)."""
 
     service: str = ""
     framework: str = ""
     convention: str = ""
     recorder_version: str = ""
     inclusion_probability: Annotated[float | None, Keep] = None
-    """Chance in (0, 1] that this session was kept; 1 when absent."""
+    """Probability in (0, 1] that this session was kept; 1 when absent."""
     close_reason: str = ""
     agent_name: str = ""
     version: str = ""
@@ -208,13 +208,13 @@ class CaseSource(WireModel):
     environment: str = ""
     tags: list[str] = []
     run: str = ""
-    """Name of the recording, where cases are recorded several times."""
+    """Name of the recording, when cases are recorded several times."""
     revision: Annotated[int | None, Keep] = None
-    """Counts the versions of one turn: a late span makes a higher revision, never a second turn."""
+    """Numbers the versions of one turn: a late span makes a higher revision, never a second turn."""
 
 
 class EvalCase(WireModel):
-    """A session packed for scoring: what happened (`actual_conversation`) and what should have."""
+    """A session to score: what happened (`actual_conversation`) and what should have."""
 
     eval_id: str = ""
     eval_mode: str = ""
@@ -229,7 +229,7 @@ class EvalCase(WireModel):
     creation_timestamp: Seconds = None
     # evaltap's own
     eval_set_id: str = ""
-    """The set a case belongs to, where it travels without one: on the log."""
+    """The set of a case that travels without one: on the log."""
     source: CaseSource | None = None
 
 

@@ -1,6 +1,6 @@
-"""Criteria of evaltap's own: trajectories, rules, grading, text, operations, embeddings, adapters.
+"""evaltap's own criteria: trajectories, rules, grading, text, operations, embeddings, adapters.
 
-`docs/reference/evaluators` says what each evaluator reads.
+`docs/reference/evaluators` documents what each evaluator reads.
 """
 
 from typing import Annotated
@@ -12,36 +12,36 @@ from evaltap.schemas.formats.model import AnyValue, FreeObject, Keep, Map, WireM
 
 
 class PathRule(WireModel):
-    """How the value at one path is compared, and what it weighs among its siblings.
+    """How to compare the value at one path, and its weight among its siblings.
 
-    A path names keys from the outside in, with dots between them: `filter.date`.  `*` stands for any
-    key, or for each item of a list.
+    A path lists keys from the outside in, separated by dots: `filter.date`. `*` matches any key, or
+    each item of a list.
     """
 
     path: str = ""
     weight: Annotated[float | None, Keep] = None
-    """Share in the score of the enclosing object, relative to the other keys; 1 when not given."""
+    """Share in the score of the enclosing object, relative to the other keys; default 1."""
     ignore: bool = False
     required: bool = False
     """When this path differs, the whole value scores 0."""
     match: str = ""
-    """Empty or `exact`, `regex` (the reference is an RE2 pattern), `set` (a list without order and
+    """Empty or `exact`, `regex` (the reference is an RE2 pattern), `set` (a list ignoring order and
     repetition), `present` (any value)."""
     tolerance: Annotated[float | None, Keep] = None
-    """Largest absolute difference of two equal numbers."""
+    """Maximum absolute difference between two numbers to count as equal."""
     case_fold: bool = False
     coerce: bool = False
-    """A text that is a number equals that number."""
+    """Treat a text containing a number as that number."""
 
 
 class ValueCriterion(WireModel):
-    """How alike two JSON values are: the arguments of two calls, two results, two states."""
+    """How to compare two JSON values: the arguments of two calls, two results, two states."""
 
     mode: str = ""
     """Empty or `exact`, `ignore`, `subset` (the actual value may lack keys of the reference),
     `superset` (it may have more)."""
     keys: list[str] = Field(default_factory=list)
-    """Only these paths are compared; all when empty."""
+    """Compare only these paths; all when empty."""
     paths: list[PathRule] = Field(default_factory=list)
     tolerance: Annotated[float | None, Keep] = None
     case_fold: bool = False
@@ -49,28 +49,28 @@ class ValueCriterion(WireModel):
 
 
 class EditCosts(WireModel):
-    """What the steps of an edit script cost; 1 each when not given, and no swaps."""
+    """Costs of the steps of an edit script; default 1 each, and no swaps."""
 
     insert: Annotated[float | None, Keep] = None
     delete: Annotated[float | None, Keep] = None
     substitute: Annotated[float | None, Keep] = None
-    """For calls to different tools; one to the same tool costs 1 minus the likeness."""
+    """For calls to different tools; a call to the same tool costs 1 minus the similarity."""
     swap: Annotated[float | None, Keep] = None
-    """For two neighbours in the wrong order; without it there are no swaps."""
+    """For two neighbors in the wrong order; without it there are no swaps."""
 
 
 class TrajectoryReference(WireModel):
-    """One trajectory that would have been right."""
+    """One trajectory that would have been correct."""
 
     tools: list[Tool] = Field(default_factory=list)
 
 
 class TrajectoryCriterion(WireModel):
-    """What the evaluators of the trajectory suite are told; each reads the part it needs."""
+    """Settings for the trajectory evaluators; each reads the part it needs."""
 
     arguments: ValueCriterion | None = None
     tool_arguments: Annotated[dict[str, ValueCriterion], Map] = Field(default_factory=dict)
-    """Takes the place of `arguments` for calls to the named tool."""
+    """Replaces `arguments` for calls to the named tool."""
     results: ValueCriterion | None = None
     state: ValueCriterion | None = None
     ordered: bool = False
@@ -79,7 +79,7 @@ class TrajectoryCriterion(WireModel):
     agents: str = ""
     """Empty or `flattened`, `per_agent`."""
     references: list[TrajectoryReference] = Field(default_factory=list)
-    """Trajectories that are right besides the expected turn's own; the best one counts."""
+    """Correct trajectories besides the expected turn's own; the best match counts."""
     costs: EditCosts | None = None
     forbidden: list[str] = Field(default_factory=list)
     required_tools: list[str] = Field(default_factory=list)
@@ -87,36 +87,36 @@ class TrajectoryCriterion(WireModel):
     max_calls_per_tool: Annotated[dict[str, int], Map] = Field(default_factory=dict)
     optimal_steps: Annotated[int | None, Keep] = None
     repeats: Annotated[int | None, Keep] = None
-    """From how many repetitions on it is a loop; 3 when not given."""
+    """Number of repetitions that make a loop; default 3."""
     max_period: Annotated[int | None, Keep] = None
-    """Longest sequence of calls whose repetition is looked for; 4 when not given."""
+    """Longest sequence of calls checked for repetition; default 4."""
     unchanged_retries: bool = False
     """Count a repetition with the same arguments as a recovery, too."""
     max_states: Annotated[int | None, Keep] = None
-    """How many ways to go on the search over partial orders tries for each call; 5000 when not given."""
+    """Maximum states that the search over partial orders explores per call; default 5000."""
 
 
 class LexicalCriterion(WireModel):
-    """How alike the letters of the final response and of the expected one are."""
+    """How to compare the final response with the expected one, character by character."""
 
     algorithm: str = ""
     """Empty or `dice`, `jaro_winkler`, `levenshtein`."""
     case_sensitive: bool = False
     keep_space: bool = False
-    """Compare white space as it is; otherwise each run of it counts as one space."""
+    """Compare white space exactly; otherwise each run of it counts as one space."""
 
 
 class KeywordsCriterion(WireModel):
-    """Which keywords the final response should hold, and how they are looked for."""
+    """Which keywords the final response should contain, and how to search for them."""
 
     source: str = ""
     """Empty or `config` (`values`), `reference` (the words of the expected final response), `context`
     (a list of texts, or a text with commas, at `path` in the case)."""
     values: list[str] = Field(default_factory=list)
     path: str = ""
-    """Where keywords stand in the case: `$.sessionInput.state.keywords`."""
+    """Path of the keywords in the case: `$.sessionInput.state.keywords`."""
     min_length: Annotated[int | None, Keep] = None
-    """Shortest word of a reference that is a keyword; 4 letters when not given."""
+    """Minimum length of a reference's word to be a keyword; default 4 letters."""
     partial: bool = False
     """A keyword may be part of a longer word."""
     case_sensitive: bool = False
@@ -132,20 +132,20 @@ class SentimentCriterion(WireModel):
     """Empty or `normalized` (0 to 1), `comparative` (valence per word), `raw` (sum of valences),
     `category`."""
     categories: list[str] = Field(default_factory=list)
-    """Of `category`: those that are right, of `positive`, `neutral` and `negative`."""
+    """For `category`: the accepted ones among `positive`, `neutral` and `negative`."""
     min: Annotated[float | None, Keep] = None
-    """Of `comparative` and `raw`: the lowest value that is right."""
+    """For `comparative` and `raw`: the lowest accepted value."""
     max: Annotated[float | None, Keep] = None
 
 
 class ToxicWordsCriterion(WireModel):
-    """Words that must not stand in one text of a turn."""
+    """Words that must not occur in one text of a turn."""
 
     target: str = ""
     """Empty or `finalResponse`, `userContent`."""
     values: list[str] = Field(default_factory=list)
     languages: list[str] = Field(default_factory=list)
-    """Languages whose word list of the package glin-profanity counts as well: `english`, `german`, ..."""
+    """Languages whose word lists in the package glin-profanity apply as well: `english`, `german`, ..."""
     allowed: list[str] = Field(default_factory=list)
     """Words of those lists that are allowed here."""
     partial: bool = False
@@ -153,7 +153,7 @@ class ToxicWordsCriterion(WireModel):
 
 
 class OperationsCriterion(WireModel):
-    """Upper bounds, inclusive; each evaluator reads those it is named for."""
+    """Upper bounds, inclusive; each evaluator reads those named after it."""
 
     max_cost_usd: Annotated[float | None, Keep] = None
     max_seconds: Annotated[float | None, Keep] = None
@@ -161,15 +161,15 @@ class OperationsCriterion(WireModel):
     max_input_tokens: Annotated[int | None, Keep] = None
     max_output_tokens: Annotated[int | None, Keep] = None
     whole_case: bool = False
-    """Bound the sum over all turns; otherwise each turn."""
+    """Limit the sum over all turns instead of each turn."""
 
 
 class ToolUse(WireModel):
-    """What is wanted of the calls to one tool."""
+    """Requirements on the calls to one tool."""
 
     name: str = ""
     optional: bool = False
-    """It need not be called, but its calls must be as told."""
+    """It need not be called, but its calls must meet the requirements."""
     arguments: AnyValue = None
     """Some call must have at least these arguments; with `optional` each call must."""
     min_calls: Annotated[int | None, Keep] = None
@@ -181,7 +181,7 @@ class ToolUseCriterion(WireModel):
 
     tools: list[ToolUse] = Field(default_factory=list)
     no_others: bool = False
-    """Calls to tools that are not named count as a fault."""
+    """Calls to tools that are not listed count as a fault."""
     attempts: str = ""
     """Empty or `successful`, `final`, `all`."""
 
@@ -190,22 +190,22 @@ class FunctionCriterion(WireModel):
     """A Python function that scores one turn."""
 
     path: str = ""
-    """`package.module:function`; the module is imported, so it can do whatever you can."""
+    """`package.module:function`; importing the module runs its code with your permissions."""
 
 
 class CommandCriterion(WireModel):
-    """A command that reads a case as JSON and writes a score for each turn as JSON."""
+    """A command that reads a case as JSON and writes one score per turn as JSON."""
 
     argv: list[str] = []
-    """The program and its arguments; no shell reads them."""
+    """The program and its arguments; no shell is involved."""
     timeout_seconds: Annotated[float | None, Keep] = None
-    """For one case, 30 when not given; the command and its children are then killed."""
+    """Per case, default 30; on timeout the command and its children are killed."""
     memory_mb: Annotated[int | None, Keep] = None
-    """Memory that each process may claim, 1024 when not given; 0 for no limit."""
+    """Memory limit of each process, default 1024; 0 for no limit."""
     env: list[str] = []
-    """Environment variables that are passed on besides PATH, HOME, LANG, LC_ALL, TMPDIR and TZ."""
+    """Environment variables to pass on besides PATH, HOME, LANG, LC_ALL, TMPDIR and TZ."""
     cost_class: str = ""
-    """Empty or `free`, `local_model`, `paid_judge`: what a run of the command costs."""
+    """Empty or `free`, `local_model`, `paid_judge`: what running the command costs."""
 
 
 class DeepEvalCriterion(WireModel):
@@ -214,9 +214,9 @@ class DeepEvalCriterion(WireModel):
     metric: str = ""
     """A class of `deepeval.metrics`, or `package.module:Class`."""
     parameters: FreeObject = {}
-    """What its constructor takes; `{"$python": "package.module:name"}` stands for a Python object."""
+    """Its constructor arguments; `{"$python": "package.module:name"}` refers to a Python object."""
     context_path: str = ""
-    """Where `context` (a list of texts) stands in the case: `$.sessionInput.state.context`."""
+    """Path of `context` (a list of texts) in the case: `$.sessionInput.state.context`."""
     retrieval_tools: list[str] = []
     """Tools whose results are the retrieval context."""
 
@@ -238,12 +238,12 @@ class Rule(WireModel):
     """For contains: empty or `any`, `all`, `fraction` (the share of values that occur)."""
     case_insensitive: bool = False
     negate: bool = False
-    """Turn the score round, for what must not be there."""
+    """Invert the score, for text that must not occur."""
     min: Annotated[int | None, Keep] = None
     max: Annotated[int | None, Keep] = None
     schema_: AnyValue = Field(default=None, alias="schema")
     weight: Annotated[float | None, Keep] = None
-    """Share in the score relative to the other rules; 1 when not given."""
+    """Share in the score relative to the other rules; default 1."""
 
 
 class RulesCriterion(WireModel):
@@ -263,17 +263,17 @@ class GradedCriterion(WireModel):
     """Empty or `binary` (0 or 1), `likert5` (1 to 5), `numeric` (`min` to `max`), `pass_fail`,
     `custom` (one of `labels`)."""
     min: Annotated[float | None, Keep] = None
-    """Of `numeric`: the lowest answer, 0 when not given."""
+    """For `numeric`: the lowest answer, default 0."""
     max: Annotated[float | None, Keep] = None
-    """Of `numeric`: the highest answer, 10 when not given."""
+    """For `numeric`: the highest answer, default 10."""
     labels: Annotated[dict[str, float], Map] = {}
-    """Of `custom`: each answer that is allowed, and the score from 0 to 1 it stands for."""
+    """For `custom`: each allowed answer, with its score from 0 to 1."""
     weight: Annotated[float | None, Keep] = None
-    """Share in the score relative to the other criteria; 1 when not given."""
+    """Share in the score relative to the other criteria; default 1."""
 
 
 class GradingCriterion(WireModel):
-    """Criteria with scales; the turn's score is the weighted mean of the normalised answers."""
+    """Criteria with scales; the turn's score is the weighted mean of the normalized answers."""
 
     criteria: list[GradedCriterion] = Field(default_factory=list)
     with_reference: bool = False
@@ -283,15 +283,15 @@ class GradingCriterion(WireModel):
 
 
 class EmbeddingModel(WireModel):
-    """The model that turns texts into vectors.  A key is never part of it: the environment has it."""
+    """The model that turns texts into vectors. Keys come from the environment, never from here."""
 
     provider_name: str = ""
-    """Empty or `openai` (any OpenAI-compatible endpoint), `wordllama` (weights on this machine)."""
+    """Empty or `openai` (any OpenAI-compatible endpoint), `wordllama` (local weights)."""
     model_name: str = ""
     base_url: str = ""
 
 
 class EmbeddingCriterion(WireModel):
-    """How near the final response is to the expected one in the space of a model."""
+    """How to compare the final response with the expected one by embedding similarity."""
 
     model: EmbeddingModel | None = None

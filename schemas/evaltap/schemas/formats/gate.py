@@ -1,4 +1,4 @@
-"""Gates: what a case must reach in several dimensions before it may pass, the content of a gate file."""
+"""Gates: what a case must reach in several dimensions to pass; the content of a gate file."""
 
 from typing import Annotated
 
@@ -10,14 +10,14 @@ from evaltap.schemas.formats.model import Keep, WireModel
 
 
 class GateDimension(WireModel):
-    """One side of quality: the mean of its metrics, and of its criteria as one of them."""
+    """One dimension of quality: the mean of its metrics, with its criteria counting as one of them."""
 
     name: str = ""
     """`correctness`, `quality`, `safety`, `change_safety`, or a name of your own."""
     threshold: Annotated[float | None, Keep] = None
-    """From 0 to 1; EVALTAP_GATE_<NAME> goes before it.  null: the dimension only informs."""
+    """From 0 to 1; EVALTAP_GATE_<NAME> overrides it. null: the dimension is informational."""
     informs: bool = False
-    """Scored and shown, and whatever it scores, the case may pass."""
+    """Scored and reported, but never blocks the case."""
     metrics: list[EvalMetric] = []
     criteria: list[GradedCriterion] = []
     """Answered by the gate's judge."""
@@ -27,7 +27,7 @@ class GateDimension(WireModel):
     @model_validator(mode="before")
     @classmethod
     def _read_null(cls, data: object) -> object:
-        # Elsewhere null is as good as not given, and a threshold that was forgotten is a mistake.
+        # Elsewhere null means "not given", but a forgotten threshold is a mistake.
         if isinstance(data, dict) and "threshold" in data and data["threshold"] is None:
             return {"informs": True, **data}
         return data

@@ -1,4 +1,4 @@
-"""Chat messages as they stand in eval cases (snake_case keys, unlike the rest of the format)."""
+"""Chat messages in eval cases (snake_case keys, unlike the rest of the format)."""
 
 from typing import Annotated
 
@@ -50,7 +50,7 @@ class ContentPart(SnakeModel):
     video: Audio | None = None
     file: File | None = None
     content_ref: AnyValue = None
-    # evaltap's own: what a recorded part is, of which no bytes are kept
+    # evaltap's own: a recorded part, whose bytes are not kept
     mime_type: str = ""
     size_bytes: Annotated[int | None, Keep] = None
     sha256: str = ""
@@ -66,7 +66,7 @@ class FunctionCall(SnakeModel):
 
 
 class MessageToolCall(SnakeModel):
-    """A tool call that an assistant message asks for."""
+    """A tool call requested by an assistant message."""
 
     type: str = ""
     function: FunctionCall | None = None

@@ -1,8 +1,8 @@
 """Metrics and their criteria: the content of `<id>.metrics.json`, a JSON array of metrics.
 
-Field names, order and defaults are those of tRPC-Agent-Go's metrics file; what the criteria mean is
-told in `docs/reference/evaluators`.  An API key is read and never written; a `${NAME}` reference
-stays a reference until the judge is used.
+Field names, order and defaults are those of tRPC-Agent-Go's metrics file;
+`docs/reference/evaluators` explains the criteria. An API key is read and never written; a `${NAME}`
+reference stays unresolved until the judge is used.
 """
 
 import re
@@ -33,7 +33,7 @@ _REFERENCE = re.compile(r"\$(\{\w+\}|\w+)")
 
 
 class LengthCriterion(WireModel):
-    """Bounds for the length of the actual text, in code points, inclusive."""
+    """Inclusive bounds on the length of the actual text, in code points."""
 
     ignore: bool = False
     min: Annotated[int | None, Keep] = None
@@ -41,7 +41,7 @@ class LengthCriterion(WireModel):
 
 
 class TextCriterion(WireModel):
-    """How two texts are compared."""
+    """How to compare two texts."""
 
     ignore: bool = False
     case_insensitive: bool = False
@@ -52,7 +52,7 @@ class TextCriterion(WireModel):
 
 
 class JsonCriterion(WireModel):
-    """How two JSON values are compared."""
+    """How to compare two JSON values."""
 
     ignore: bool = False
     ignore_tree: FreeObject = {}
@@ -60,7 +60,7 @@ class JsonCriterion(WireModel):
     match_strategy: str = ""
     """Empty or `exact`, `skip`."""
     number_tolerance: Annotated[float | None, Keep] = None
-    """Largest absolute difference of two equal numbers; 1e-6 when not given."""
+    """Maximum absolute difference between two numbers to count as equal; default 1e-6."""
     valid: bool = False
     schema_: AnyValue = Field(default=None, alias="schema")
     compare_name: str = ""
@@ -95,7 +95,7 @@ class XmlCriterion(WireModel):
 
 
 class ToolTrajectoryStrategy(WireModel):
-    """How one pair of tool calls is compared; a part that is absent is not compared."""
+    """How to compare one pair of tool calls; absent parts are not compared."""
 
     name: TextCriterion | None = None
     arguments: JsonCriterion | None = None
@@ -103,7 +103,7 @@ class ToolTrajectoryStrategy(WireModel):
 
 
 class ToolTrajectoryCriterion(WireModel):
-    """How the tool calls of a turn are matched with the expected ones."""
+    """How to match a turn's tool calls with the expected ones."""
 
     default_strategy: ToolTrajectoryStrategy | None = None
     tool_strategy: Annotated[dict[str, ToolTrajectoryStrategy], Map] = {}
@@ -113,7 +113,7 @@ class ToolTrajectoryCriterion(WireModel):
 
 
 class FinalResponseCriterion(WireModel):
-    """How the final response is compared with the expected one; every part given must hold."""
+    """How to compare the final response with the expected one; every given part must match."""
 
     text: TextCriterion | None = None
     json_: JsonCriterion | None = Field(default=None, alias="json")
@@ -140,21 +140,21 @@ class GenerationConfig(SnakeModel):
     thinking_level: Annotated[str | None, Keep] = None
     # evaltap's own
     seed: Annotated[int | None, Keep] = None
-    """Sent with the number of the sample added, so that samples differ."""
+    """Sent plus the sample's number, so that samples differ."""
 
 
 class JudgePrices(WireModel):
-    """What a judge's tokens cost, in USD for a million."""
+    """Prices of a judge's tokens, in USD per million."""
 
     input_per_million: Annotated[float, Always] = 0.0
     output_per_million: Annotated[float, Always] = 0.0
 
 
 class JudgeModel(WireModel):
-    """The model that judges, at an OpenAI-compatible endpoint.
+    """The judge model, at an OpenAI-compatible endpoint.
 
-    `provider_name`, `model_name`, `variant`, `base_url` and `api_key` may hold `$NAME` or `${NAME}`;
-    the judge client expands them when it is made, and nobody else does.
+    `provider_name`, `model_name`, `variant`, `base_url` and `api_key` may contain `$NAME` or
+    `${NAME}`; only the judge client expands them, when it is created.
     """
 
     provider_name: str = ""
@@ -175,27 +175,27 @@ class JudgeModel(WireModel):
 
     @field_serializer("api_key")
     def _write_reference_only(self, value: SecretStr | None, _: SerializationInfo) -> str | None:
-        # A reference names where the key is; only that may be written, and only into a metrics file.
+        # A reference only names the key; nothing else may be written, and only to a metrics file.
         text = value.get_secret_value() if value else ""
         return text if _REFERENCE.fullmatch(text) else None
 
 
 class OtherJudge(JudgeModel):
-    """A judge beside the metric's own; the environment only fills in what it leaves open."""
+    """A judge in addition to the metric's own; the environment only fills in missing fields."""
 
 
 class Cascade(WireModel):
-    """A second judge for the turns that the first one is not sure of."""
+    """A second judge for turns on which the first one is uncertain."""
 
     judge_model: OtherJudge | None = None
     margin: float = 0.0
-    """A score nearer than this to the threshold is not sure; samples that differ never are."""
+    """A score closer than this to the threshold is uncertain; samples that disagree always are."""
     min_confidence: float = 0.0
-    """Rubrics: ask for a confidence in [0, 1]; a lower one than this is not sure."""
+    """Rubrics: request a confidence in [0, 1]; below this one the answer is uncertain."""
 
 
 class TemplateCategory(WireModel):
-    """A label that the judge may answer, and the score it stands for."""
+    """A label that the judge may answer, with its score."""
 
     label: str = ""
     score: Annotated[float, Always] = 0.0
@@ -214,7 +214,7 @@ class VariableSelector(WireModel):
 
 
 class VariableSource(WireModel):
-    """Where a template variable takes its value from."""
+    """Where a template variable gets its value."""
 
     scope: str = ""
     field: str = ""
@@ -230,7 +230,7 @@ class VariableBinding(WireModel):
 
 
 class JudgeTemplate(WireModel):
-    """A judge prompt of one's own, with its bindings, scorer and aggregators."""
+    """A custom judge prompt, with its bindings, scorer and aggregators."""
 
     prompt: str = ""
     response_scorer_name: str = ""
@@ -242,7 +242,7 @@ class JudgeTemplate(WireModel):
 
 
 class LlmJudgeCriterion(WireModel):
-    """What a judge is asked, and which judge."""
+    """What to ask a judge, and which judge."""
 
     rubrics: list[Rubric] = []
     judge_model: JudgeModel | None = None
@@ -251,18 +251,19 @@ class LlmJudgeCriterion(WireModel):
     template: JudgeTemplate | None = None
     # evaltap's own
     early_stop: bool = False
-    """Ask for no more samples than decide the majority."""
+    """Request no more samples than needed to decide the majority."""
     evidence: str = ""
-    """Quotes for rubrics: empty (not asked for), `flag` (marked when not in the trace) or `require`."""
+    """Quotes for rubrics: empty (not requested), `flag` (marked when not in the trace) or `require`."""
     panel: list[OtherJudge] = []
-    """More judges beside `judge_model`; the majority of judges decides."""
+    """Additional judges besides `judge_model`; the majority of judges decides."""
     cascade: Cascade | None = None
     retrieval_tools: list[str] = []
-    """`llm_rubric_knowledge_recall`: tools whose results are the retrieved knowledge (empty: the peer's)."""
+    """`llm_rubric_knowledge_recall`: tools whose results are the retrieved knowledge (empty:
+    tRPC-Agent-Go's default)."""
 
 
 class Criterion(WireModel):
-    """The criterion of a metric: the part that its evaluator reads must be given."""
+    """The criterion of a metric: it must contain the part that the evaluator reads."""
 
     tool_trajectory: ToolTrajectoryCriterion | None = None
     final_response: FinalResponseCriterion | None = None
@@ -289,20 +290,20 @@ class EvalMetric(WireModel):
 
     metric_name: str = ""
     evaluator_name: str = ""
-    """Routes to another evaluator than the one named like the metric."""
+    """Uses another evaluator than the one with the metric's name."""
     threshold: float = 0.0
     criterion: Criterion | None = None
     extension: AnyValue = None
 
 
 class SuiteCriterion(WireModel):
-    """Metrics that are run one after the other and count as one."""
+    """Metrics that run in sequence and count as one."""
 
     metrics: list[EvalMetric] = []
 
 
 def without_key(criterion: Criterion) -> Criterion:
-    """Return the criterion without the keys of its judges, not even references to them."""
+    """Return the criterion without the keys of its judges, including references to them."""
     if criterion.suite is not None:
         metrics = [
             metric.model_copy(update={"criterion": without_key(metric.criterion)})

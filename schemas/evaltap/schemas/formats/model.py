@@ -1,17 +1,17 @@
 """The base of every model of a file format, and the omission rules of its written form.
 
-The formats are those of tRPC-Agent-Go's evaluation module.  Its JSON leaves out every field that
-holds its zero value, except where a zero means something; `Keep` and `Always` mark those fields:
+The formats are those of tRPC-Agent-Go's evaluation module. Its JSON omits every field that holds
+its zero value, except where a zero is meaningful; `Keep` and `Always` mark those fields:
 
-* unmarked: left out when `None`, `""`, `0`, `False`, `[]` or `{}` (a nested object is kept);
-* `Keep`: left out only when `None` (the format tells "zero" from "not given");
+* unmarked: omitted when `None`, `""`, `0`, `False`, `[]` or `{}` (a nested object is kept);
+* `Keep`: omitted only when `None` (the format distinguishes "zero" from "not given");
 * `Always`: written even when it is zero.
 
 Objects with free keys are written in byte order of their keys, as Go writes maps: at every depth
-for free JSON (`Free`), at the first for a map of typed objects (`Map`).
+for free JSON (`Free`), at the first level for a map of typed objects (`Map`).
 
-Reading follows the same source: a key matches its field without regard to case when no key
-matches exactly, `null` means "not given", and types are strict.  Unknown keys are kept.
+Reading follows the same source: a key matches its field case-insensitively when no key matches
+exactly, `null` means "not given", and types are strict. Unknown keys are preserved.
 """
 
 from collections.abc import Mapping
@@ -48,10 +48,10 @@ Json: TypeAlias = Any
 """A decoded JSON value: None, bool, int, float, str, list or dict of the same."""
 
 AnyValue: TypeAlias = Annotated[Json, Keep, Free]
-"""A field of any JSON type, left out only when it is null."""
+"""A field of any JSON type, omitted only when it is null."""
 
 FreeObject: TypeAlias = Annotated[dict[str, Json], Free]
-"""A JSON object with keys of the user's choosing."""
+"""A JSON object with user-defined keys."""
 
 
 class WireModel(BaseModel):
@@ -59,7 +59,7 @@ class WireModel(BaseModel):
 
     model_config = ConfigDict(
         alias_generator=to_camel,
-        # Most commands use a few of these models; building all of them would delay every start.
+        # Most commands use few of these models; building all of them would delay every start.
         defer_build=True,
         extra="allow",
         frozen=True,
@@ -100,7 +100,7 @@ class WireModel(BaseModel):
 
 
 class _Rules(NamedTuple):
-    """The names of a model's fields that carry each marker."""
+    """A model's field names by marker."""
 
     keep: frozenset[str]
     always: frozenset[str]
@@ -124,7 +124,7 @@ def _names(model: type[BaseModel]) -> frozenset[str]:
 
 
 def _matched(data: Mapping[str, object], names: frozenset[str]) -> dict[str, Any]:
-    """Return `data` with keys matched without regard to case and known nulls left out."""
+    """Return `data` with keys matched case-insensitively and known nulls removed."""
     by_fold = {name.casefold(): name for name in names if "_" not in name}
     by_fold |= {name.casefold(): name for name in names if name.casefold() not in by_fold}
     read: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What is watched in live traffic: the content of a monitoring file.  Unknown keys are errors."""
+"""What to monitor in live traffic: the content of a monitoring file. Unknown keys are errors."""
 
 from datetime import datetime
 from typing import Annotated
@@ -12,48 +12,47 @@ Chance = Annotated[float, Always, Field(gt=0, lt=1)]
 
 
 class StrictModel(WireModel):
-    """A model that refuses keys that it does not know: a setting that does nothing hides for months."""
+    """A model that rejects unknown keys: a setting without effect could go unnoticed for months."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Watch(StrictModel):
-    """One share of turns that must not rise."""
+    """A share of turns that must not rise."""
 
     name: str = ""
     signal: str = "pass_rate"
     """`pass_rate`, `error_rate`, `silence`, ...: those of `evaltap estimate --signal`."""
     metric: str = ""
-    """Of `pass_rate`, `not_scored` and `judge_disagreement`."""
+    """For `pass_rate`, `not_scored` and `judge_disagreement`."""
     where: dict[str, str] = {}
     """Only turns of these slices: `{"app": "shop"}`."""
     by: list[str] = []
-    """Watch the values of a slice one by one, too."""
+    """Also watch each value of a slice separately."""
     smallest_change: Share = 0.0
-    """A rise up to this, from 0 to 1, is no change."""
+    """A rise up to this, from 0 to 1, does not count."""
     baseline_days: Annotated[int, Always, Field(ge=7, le=366)] = 14
     false_alarms_per_month: Annotated[Chance | None, Keep] = None
-    """None: its part of the file's."""
+    """None: a share of the file's."""
     below: Annotated[float | None, Keep, Field(ge=0, le=1)] = None
-    """A fixed limit in place of what is usual: the share may not be below it."""
+    """A fixed limit instead of a learned one: the share must not be below it."""
     above: Annotated[float | None, Keep, Field(ge=0, le=1)] = None
-    """A fixed limit in place of what is usual: the share may not be above it."""
+    """A fixed limit instead of a learned one: the share must not be above it."""
     hours: Annotated[int, Keep, Field(ge=1, le=8784)] = 24
-    """Of a fixed limit: the window."""
+    """For a fixed limit: the window."""
     minutes: Annotated[int, Keep, Field(ge=1)] = 30
-    """Of `silence`: so long without a turn."""
+    """For `silence`: the time without a turn."""
     severity: str = ""
-    """A label of its alerts: critical, error, warning (when empty) or info."""
+    """Severity label of its alerts: critical, error, warning (when empty) or info."""
     silenced_until: str = ""
     """A time, as 2026-11-24T18:00:00Z.
 
-    Until then nobody is told of its alarms, as during work that is known; they are stored all
-    the same.
+    Until then its alarms are stored but not sent, as during planned maintenance.
     """
 
     @property
     def silence_ends(self) -> datetime | None:
-        """The end of `silenced_until`, aware; None without one.  Raises ValueError for what is no time."""
+        """The aware time of `silenced_until`, or None; raises ValueError when it is invalid."""
         if not self.silenced_until:
             return None
         found = datetime.fromisoformat(self.silenced_until)
@@ -63,12 +62,12 @@ class Watch(StrictModel):
 
     @property
     def has_limit(self) -> bool:
-        """Whether it has a fixed limit, and learns nothing."""
+        """Whether it has a fixed limit, and no learned one."""
         return self.below is not None or self.above is not None
 
 
 class Condition(StrictModel):
-    """What a turn is like; all that is given must hold."""
+    """Properties of a turn; all given ones must hold."""
 
     error: Annotated[bool | None, Keep] = None
     """Whether its run or one of its tools failed."""
@@ -78,11 +77,11 @@ class Condition(StrictModel):
     more_steps_than: Annotated[int | None, Keep] = None
     """Tool calls."""
     failed: str = ""
-    """A metric that it failed, which is scored first."""
+    """A metric that it failed; that metric is scored first."""
 
 
 class Budget(StrictModel):
-    """What the judges of a rule may cost a day (UTC)."""
+    """What a rule's judges may cost per day (UTC)."""
 
     usd_per_day: Annotated[float | None, Keep, Field(gt=0)] = None
     calls_per_day: Annotated[int | None, Keep, Field(gt=0)] = None
@@ -95,43 +94,43 @@ class ScoreRule(StrictModel):
     metrics: list[str] = []
     rate: Share = 1.0
     unit: str = ""
-    """turn (when empty) or session: what shares a draw."""
+    """turn (when empty) or session: the unit of the random draw."""
     where: dict[str, str] = {}
-    """Only turns of these slices, as of a watch."""
+    """Only turns of these slices, as in a watch."""
     always: list[Condition] = []
-    """Turns of which one of these holds are scored whatever the rate."""
+    """Turns that meet one of these are always scored, regardless of the rate."""
     budget: Budget | None = None
 
 
 class AlertReceiver(StrictModel):
-    """Who is told when an alarm begins and when it has ended.  Secrets are named: `${NAME}`."""
+    """A receiver of alerts when an alarm starts and ends. Secrets are referenced: `${NAME}`."""
 
     type: str = ""
     """webhook, alertmanager, slack, pagerduty or command."""
     name: str = ""
-    """What the deliveries are kept under; when empty the type and the place in the file."""
+    """Key under which deliveries are stored; when empty the type and the position in the file."""
     url: str = ""
     headers: dict[str, str] = {}
     routing_key: str = ""
-    """Of pagerduty."""
+    """For pagerduty."""
     argv: list[str] = []
-    """Of command: a program and its arguments, without a shell."""
+    """For command: a program and its arguments, without a shell."""
     allow_private: bool = False
     """Whether the host may be in a private network."""
     content: bool = False
-    """Whether it is told what was said in some cases, redacted."""
+    """Whether alerts include redacted excerpts of some cases."""
     repeat_hours: Annotated[float, Always, Field(gt=0)] = 24.0
-    """How often it is told of an alarm that goes on."""
+    """How often to repeat the alert for a continuing alarm."""
 
 
 class MonitorFile(StrictModel):
-    """What is scored, what is watched, how many false alarms there may be, and who is told."""
+    """What to score, what to watch, how many false alarms to allow, and whom to alert."""
 
     false_alarms_per_month: Chance = 0.05
     quiet_minutes: Annotated[int, Always, Field(ge=1, le=1440)] = 30
-    """So long without a turn, and a session counts for the watches."""
+    """Time without a turn after which a session counts for the watches."""
     score: list[ScoreRule] = []
     watch: list[Watch] = []
     alerts: list[AlertReceiver] = []
     evidence_url: str = ""
-    """A page about a case, for alerts: `https://host/cases/{app}/{eval_id}`."""
+    """A page about a case, linked in alerts: `https://host/cases/{app}/{eval_id}`."""

@@ -1,8 +1,8 @@
 """Evaluation results: the content of `<id>.evalset_result.json`.
 
-Field names, order and defaults are those of tRPC-Agent-Go's result file.  Its statuses are
-`passed`, `failed`, `not_evaluated` and `unknown`; evaltap adds `error`: the evaluator tried and
-could not, so there is no score.
+Field names, order and defaults are those of tRPC-Agent-Go's result file. Its statuses are `passed`,
+`failed`, `not_evaluated` and `unknown`; evaltap adds `error`: the evaluator tried and failed, so
+there is no score.
 """
 
 from typing import Annotated
@@ -15,7 +15,7 @@ from evaltap.schemas.formats.model import Keep, WireModel
 
 
 class ScoreValue(WireModel):
-    """A typed score: exactly one of the three fields after `kind` is given."""
+    """A typed score: exactly one of the three fields after `kind` is set."""
 
     kind: str = ""
     numeric: Annotated[float | None, Keep] = None
@@ -45,7 +45,7 @@ class EvalMetricResult(WireModel):
 
     metric_name: str = ""
     score: float | None = None
-    """`None` when there is none; a zero score is left out of the file, as the format has it."""
+    """`None` when there is none; the format omits a zero score from the file."""
     eval_status: str = ""
     threshold: float = 0.0
     criterion: Criterion | None = None
@@ -80,7 +80,7 @@ class EvalCaseResult(WireModel):
 
 
 class StatusCounts(WireModel):
-    """How many outcomes had which status."""
+    """How many outcomes have which status."""
 
     passed: int = 0
     failed: int = 0
@@ -135,7 +135,7 @@ class EvalCaseSummary(WireModel):
 
 
 class EvalSetResultSummary(WireModel):
-    """The whole result in one view."""
+    """The whole result at a glance."""
 
     overall_status: str = ""
     num_runs: int = 0

@@ -1,4 +1,4 @@
-"""Clients of kafka-python for the cluster of a location: our settings, and above them the environment's."""
+"""kafka-python clients for a location's cluster: our settings, overridden by the environment's."""
 
 from typing import Any
 
@@ -12,16 +12,16 @@ def kafka_client(
     *,
     client_id: str,
     connect_seconds: float,
-    **settings: Any,  # those of the client, checked by it
+    **settings: Any,  # validated by the client
 ) -> object:
-    """Return a client of this kind (`KafkaConsumer`, ...); one that cannot be made leaves no thread behind.
+    """Return a client of this kind (`KafkaConsumer`, ...); a failed constructor leaves no thread behind.
 
-    Blocks for up to `connect_seconds`.  Raises KafkaError when no broker answers, ConfigurationError
-    for settings that the client cannot work with.
+    Blocks for up to `connect_seconds`. Raises KafkaError when no broker answers, ConfigurationError
+    for settings that the client rejects.
     """
     from kafka.net.compat import KafkaNetClient
 
-    # kafka-python gives no way to close the network client of a constructor that raised.
+    # kafka-python cannot close the network client of a constructor that raised.
     networks: list[Any] = []
 
     def network(**configuration: Any) -> object:
@@ -54,7 +54,7 @@ def kafka_producer(
     ack_seconds: float,
     **settings: Any,  # see kafka_client
 ) -> object:
-    """Return a producer with the best compression that is installed; blocks and raises as `kafka_client`."""
+    """Return a producer with the best installed compression; blocks and raises like `kafka_client`."""
     from kafka import KafkaProducer
     from kafka.codec import has_zstd
 

@@ -1,4 +1,4 @@
-"""Settings of the Kafka client from the environment: `EVALTAP_KAFKA_SECURITY_PROTOCOL` and its like.
+"""Kafka client settings from the environment: `EVALTAP_KAFKA_SECURITY_PROTOCOL` and others.
 
 They may hold secrets, so they are never part of a URL.
 """
@@ -20,26 +20,26 @@ _LOG = logging.getLogger("evaltap.kafka")
 
 ENVIRONMENT_PREFIX = "EVALTAP_KAFKA_"
 PRODUCER_BATCH_BYTES = 256 << 10
-"""What a producer sends at once.  With kafka-python's 16 KB a batch holds a few turns, and its request
-costs more than their sending, and its reading more than their unpacking."""
+"""Producer batch size. With kafka-python's 16 KB a batch holds a few turns, and requests cost more
+than sending them, and reading them more than decoding."""
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 COMPRESSIONS = ("gzip", "snappy", "lz4", "zstd")
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 def kafka_settings(known: Mapping[str, object]) -> JsonObject:
-    """Return the client settings that the environment names; numbers and booleans where such belong.
+    """Return the client settings from the environment, numbers and booleans converted.
 
-    `known` are those of the client at hand with their defaults: a producer's setting means nothing to a
-    consumer, and a password of digits is still a text.  Raises ConfigurationError for a value that
-    cannot be meant.
+    `known` are the client's settings with their defaults: a producer's setting means nothing to a
+    consumer, and a password of digits is still a text. Raises ConfigurationError for an invalid
+    value.
     """
     found: JsonObject = {}
     for variable, text in os.environ.items():
         if not variable.startswith(ENVIRONMENT_PREFIX):
             continue
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
-        value = text.rstrip("\r\n")  # what is read from a file often ends a line
+        value = text.rstrip("\r\n")  # values read from a file often end with a newline
         if name not in known:
             _warn_unknown(variable, name)
         elif name == "compression_type":
@@ -57,10 +57,10 @@ def kafka_settings(known: Mapping[str, object]) -> JsonObject:
 
 @contextmanager
 def settings_blamed() -> Iterator[None]:
-    """Turn what a client says of its settings into ConfigurationError; no broker mends that.
+    """Convert a client's complaints about its settings into ConfigurationError; no retry fixes those.
 
-    Clients made in the block have fast checksums.  Errors of Kafka and of the network pass, and
-    so does a package that is missing.
+    Clients created in the block have fast checksums. Errors of Kafka and of the network propagate,
+    and so does a missing package.
     """
     from kafka.errors import KafkaConfigurationError, KafkaError
 
@@ -81,7 +81,7 @@ def settings_blamed() -> Iterator[None]:
 
 @cache
 def _warn_unknown(variable: str, name: str) -> None:
-    """Warn, once in a process, of a variable that sets nothing: no client has such a setting."""
+    """Warn, once per process, about a variable that matches no client setting."""
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
     clients = (KafkaProducer, KafkaConsumer, KafkaAdminClient)
@@ -92,21 +92,21 @@ def _warn_unknown(variable: str, name: str) -> None:
 
 
 _NUMBERS = ("_bytes", "_ms")
-"""How settings end that are numbers, and by default none."""
+"""Suffixes of settings that are numbers and default to None."""
 _WORDS = {"security_protocol": SECURITY_PROTOCOLS, "sasl_mechanism": MECHANISMS}
-"""What the client takes as something else, plaintext, or tries for ever, when it does not know it."""
+"""Settings whose unknown values the client misinterprets, treats as plaintext, or retries forever."""
 _OURS = {
     "bootstrap_servers": "the brokers are those of the log's URL",
     "group_id": "the offsets are in the DuckDB file, not in a consumer group",
     "enable_auto_commit": "offsets are stored with what was read up to them",
     "auto_offset_reset": "what was written before the first start would be lost",
 }
-"""What evaltap decides, since turns would be lost else, or sent to others."""
+"""Settings fixed by evaltap, because turns would otherwise be lost or sent elsewhere."""
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 
 
 def _setting(variable: str, name: str, value: str, default: object) -> object:
-    """Return a value of the kind that its default is of."""
+    """Return a value converted to the type of its default."""
     if name in _OURS:
         raise ConfigurationError(f"{variable} cannot be set: {_OURS[name]}; unset it")
     if name in _WORDS:
@@ -129,14 +129,14 @@ def _setting(variable: str, name: str, value: str, default: object) -> object:
 
 
 def _word(variable: str, value: str, words: Sequence[str]) -> str:
-    """Return one of some words, in capitals; raise ConfigurationError for any other."""
+    """Return one of the allowed words, in capitals; raises ConfigurationError for any other."""
     if value.upper() not in words:
         raise ConfigurationError(f"{variable} is {value!r}; expected one of {', '.join(words)}")
     return value.upper()
 
 
 def _compression(variable: str, value: str) -> str | None:
-    """Return the compression, None for none; raise ConfigurationError where its library is missing."""
+    """Return the compression, None for none; raises ConfigurationError if its library is missing."""
     from kafka import codec
 
     name = value.lower()
@@ -172,11 +172,11 @@ def _number(variable: str, value: str) -> int | float:
 
 @cache
 def _use_fast_checksums() -> None:
-    """Give kafka-python the checksums of google-crc32c: those of its own choice, crc32c, are LGPL.
+    """Give kafka-python the checksums of google-crc32c: its own choice, crc32c, is LGPL.
 
-    Without either package it computes them in Python, which takes some hundred times as long.
+    Without either package it computes them in Python, about a hundred times slower.
     """
-    util: Any = import_module("kafka.record.util")  # a name of its own is replaced
+    util: Any = import_module("kafka.record.util")  # replaces one of its attributes
     if util.crc32c_c is not None or not hasattr(util, "_crc32c"):
         return
     try:

@@ -1,8 +1,8 @@
 """The local log: records in a SQLite file in WAL mode, the embedded counterpart of a Kafka topic.
 
-One writer at a time appends batches; any number of readers, in other processes too, read from
-an offset of their own and neither wait nor write.  The file belongs to its user: mode 0600.
-A process that dies loses nothing that was appended; a power cut may lose the last moments.
+One writer at a time appends batches; any number of readers, also in other processes, read from
+their own offset and neither block nor write. The file belongs to its user: mode 0600. A process
+that dies loses nothing that was appended; a power cut may lose the last moments.
 """
 
 import os
@@ -21,15 +21,15 @@ import orjson
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.wire.record import WireRecord
 
-APPLICATION_ID = 0x65767470  # "evtp" in the file header tells our log from other databases
+APPLICATION_ID = 0x65767470  # "evtp" in the file header identifies our logs
 FORMAT_VERSION = 1
 BUSY_TIMEOUT_SECONDS = 5.0
 RECORDS_PER_READ = 500
 SKIPPED_AFTER_BOOT = 1_000_000
-"""More records than a power cut can take: the journal is synced long before it holds so many."""
+"""More records than a power cut can take: the WAL is synced long before it holds that many."""
 
 MOST_OBJECTS = 100
-"""Tables and their like that a log may have; evaltap makes three."""
+"""Maximum tables and other objects in a log; evaltap creates three."""
 _OBJECTS = (
     "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!' LIMIT ?"
 )
@@ -38,11 +38,11 @@ _SCHEMA = Path(__file__).parent / "sql" / "local_log.sql"
 
 
 class LogMissingError(InputError):
-    """Report a log that no recorder has written yet; it may appear later."""
+    """Raised for a log that no recorder has written yet; it may appear later."""
 
 
 class LocalLog:
-    """An open log; obtain it from `open_log`.  Used from one thread at a time, in one process.
+    """An open log; obtain it from `open_log`. Used from one thread at a time, in one process.
 
     Methods raise `sqlite3.Error` when the disk, not the caller, is at fault.
     """
@@ -68,7 +68,7 @@ class LocalLog:
             last = self.end_offset() - 1
             self.connection.execute("COMMIT")
         except BaseException:
-            # A full disk has rolled back already; then there is nothing left to undo.
+            # On a full disk SQLite has rolled back already, so there is nothing to undo.
             with suppress(sqlite3.Error):
                 self.connection.execute("ROLLBACK")
             raise
@@ -77,10 +77,10 @@ class LocalLog:
     def read(
         self, offset: int, limit: int, *, max_bytes: int | None = None
     ) -> list[tuple[int, WireRecord]]:
-        """Return up to `limit` records from `offset` on, each with its own offset.
+        """Return up to `limit` records starting at `offset`, each with its own offset.
 
-        With `max_bytes` no more than fit are loaded, one at the least.  In front of a damaged place it
-        returns what it found; only a first record that cannot be read is an error.
+        `max_bytes` limits what is loaded, with at least one record. Returns what precedes a damaged
+        page; only an unreadable first record is an error.
         """
         rows = self.connection.execute(
             'SELECT "offset", key, headers, value FROM records'
@@ -92,7 +92,8 @@ class LocalLog:
         try:
             for number, key, headers, value in rows:
                 if number < (found[-1][0] + 1 if found else offset):
-                    # A torn file may name rows twice: who went on after the last one would go in circles.
+                    # A torn file may list rows twice: a reader that continued after the last one
+                    # would loop.
                     if found:
                         break
                     raise sqlite3.DatabaseError("the log is malformed: its offsets do not ascend")
@@ -105,7 +106,7 @@ class LocalLog:
             if not found:
                 raise
         finally:
-            rows.close()  # a statement in the middle would hold its snapshot of the file
+            rows.close()  # an open statement would hold its snapshot of the file
         return found
 
     def records(self) -> Iterator[tuple[int, WireRecord]]:
@@ -116,26 +117,26 @@ class LocalLog:
             offset = batch[-1][0] + 1
 
     def start_offset(self) -> int:
-        """Return the offset of the oldest record, or the next one to be given when empty."""
+        """Return the offset of the oldest record, or the next one to be assigned when empty."""
         row = self.connection.execute('SELECT min("offset") FROM records').fetchone()
         return row[0] if row[0] is not None else self.end_offset()
 
     def end_offset(self) -> int:
-        """Return the offset that the next record will get, at the least."""
+        """Return a lower bound for the next record's offset."""
         row = self.connection.execute(
             "SELECT seq FROM sqlite_sequence WHERE name = 'records'"
         ).fetchone()
         return (row[0] if row else 0) + 1
 
     def cursor(self, name: str) -> int:
-        """Return where the named reader goes on, 0 when it never read."""
+        """Return where the named reader continues, 0 when it has never read."""
         row = self.connection.execute(
             "SELECT next_offset FROM cursors WHERE name = ?", (name,)
         ).fetchone()
         return row[0] if row else 0
 
     def move_cursor(self, name: str, next_offset: int) -> None:
-        """Remember that everything before `next_offset` was handed on; never moves backwards."""
+        """Mark everything before `next_offset` as processed; never moves backwards."""
         self.connection.execute(
             "INSERT INTO cursors (name, next_offset, updated_at) VALUES (?, ?, ?)"
             " ON CONFLICT (name) DO UPDATE SET updated_at = excluded.updated_at,"
@@ -144,17 +145,17 @@ class LocalLog:
         )
 
     def trim(self, before_offset: int) -> int:
-        """Delete the records before an offset, for their space; return how many went."""
+        """Delete the records before an offset to free space; return how many."""
         deleted = self.connection.execute(
             'DELETE FROM records WHERE "offset" < ?', (before_offset,)
         )
         return deleted.rowcount
 
     def erase(self, offsets: Sequence[int]) -> None:
-        """Delete records so that no byte of them stays in the file or its journal.
+        """Delete records so that no byte of them remains in the file or its WAL.
 
-        The file is written anew, for which it needs as much free space again.  Raises InputError
-        when somebody else is reading or writing for longer than the busy timeout.
+        The file is rewritten, which needs as much free space again. Raises InputError when another
+        process reads or writes for longer than the busy timeout.
         """
         try:
             self.connection.execute("PRAGMA secure_delete = ON")
@@ -171,7 +172,7 @@ class LocalLog:
             raise InputError(_not_erased(self.path, "the journal is in use"))
 
     def used_bytes(self) -> int:
-        """Return the bytes in use by records and indexes, free pages not counted."""
+        """Return the bytes in use by records and indexes, without free pages."""
         pages, free, size = (
             self.connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("page_count", "freelist_count", "page_size")
@@ -179,7 +180,7 @@ class LocalLog:
         return int((pages - free) * size)
 
     def changes(self) -> int:
-        """Return a number that differs once another connection has committed something."""
+        """Return a number that changes once another connection has committed."""
         return int(self.connection.execute("PRAGMA data_version").fetchone()[0])
 
     def close(self) -> None:
@@ -188,10 +189,10 @@ class LocalLog:
 
 
 def open_log(path: str | os.PathLike[str], *, mode: Literal["append", "read"]) -> LocalLog:
-    """Open a local log to append to (created when absent, mode 0600) or to read only.
+    """Open a local log to append to (created if absent, mode 0600) or read-only.
 
-    Raises InputError when the path cannot be used: not there (read), a directory, not readable
-    or writable, some other file, or a log of a newer format.
+    Raises InputError when the path cannot be used: missing (read), a directory, not readable or
+    writable, some other file, or a log of a newer format.
     """
     where = Path(path)
     if where.is_dir():
@@ -208,7 +209,7 @@ def open_log(path: str | os.PathLike[str], *, mode: Literal["append", "read"]) -
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Tell whether an error means that the file itself is broken, not the disk or a lock."""
+    """Return whether an error means that the file itself is damaged, not the disk or a lock."""
     if not isinstance(error, sqlite3.DatabaseError):
         return False
     signs = ("malformed", "not a database", "corrupt", "Could not decode")
@@ -216,9 +217,9 @@ def is_damage(error: BaseException | None) -> bool:
 
 
 def quarantine(path: Path) -> Path | None:
-    """Rename a broken log, so that a new one can begin in its place; return its new name.
+    """Rename a damaged log, so that a new one can replace it; return its new name.
 
-    None when the file does not even say that it is a log of ours: it may be anything of the user's.
+    None when the file is not recognizable as our log: it may be some other file of the user's.
     """
     try:
         with path.open("rb") as file:
@@ -263,7 +264,7 @@ def _create(path: Path) -> sqlite3.Connection:
             _initialise(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
         _note_boot(connection)
-        # Fail at the start, not at the first case, when the file cannot be written.
+        # Fail at startup, not at the first case, when the file cannot be written.
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("ROLLBACK")
     except BaseException:
@@ -273,7 +274,7 @@ def _create(path: Path) -> sqlite3.Connection:
 
 
 def _initialise(connection: sqlite3.Connection) -> None:
-    """Turn an empty file into a log; several processes may try at the same time."""
+    """Turn an empty file into a log; several processes may try concurrently."""
     _set_wal(connection)
     connection.executescript(
         f"""BEGIN IMMEDIATE;
@@ -287,7 +288,7 @@ def _initialise(connection: sqlite3.Connection) -> None:
 
 
 def boot_id() -> str:
-    """Return what names this run of the machine's kernel; empty where nothing does."""
+    """Return the id of the machine's current boot; empty where unavailable."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
@@ -295,16 +296,16 @@ def boot_id() -> str:
 
 
 def _note_boot(connection: sqlite3.Connection) -> None:
-    """After the machine went down, give no offset that a reader may have seen before.
+    """After a reboot, assign no offset that a reader may have seen before.
 
-    A power cut can take the last records.  A reader that had them would skip what came in their place.
+    A power cut can take the last records. A reader that had them would skip their replacements.
     """
     now = boot_id()
     stored = _stored_boot(connection)
     if not now or stored == now:
         return
     connection.execute("BEGIN IMMEDIATE")
-    # Another process may have come first.
+    # Another process may have been first.
     if stored is not None and _stored_boot(connection) == stored:
         given = connection.execute(
             "UPDATE sqlite_sequence SET seq = seq + ? WHERE name = 'records'",
@@ -320,7 +321,7 @@ def _note_boot(connection: sqlite3.Connection) -> None:
         (now,),
     )
     connection.execute("COMMIT")
-    # A second power cut must not take this: the same offsets would be skipped, and then given, again.
+    # A second power cut must not undo this: the same offsets would be skipped, and then reassigned.
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
@@ -330,7 +331,7 @@ def _stored_boot(connection: sqlite3.Connection) -> str | None:
 
 
 def _set_wal(connection: sqlite3.Connection) -> None:
-    # Changing the journal mode does not honour the busy timeout, so two first writers may collide.
+    # Changing the journal mode ignores the busy timeout, so two first writers may collide.
     deadline = time.monotonic() + BUSY_TIMEOUT_SECONDS
     while True:
         try:
@@ -354,7 +355,7 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
     except sqlite3.OperationalError:
         if _written_to(path) or not os.access(path, os.R_OK):
             raise
-        # On read-only media SQLite cannot make its -shm file; a file at rest needs none.
+        # On read-only media SQLite cannot create its -shm file; a file at rest needs none.
         connection = _connect_uri(uri + "&immutable=1")
         found = _is_log(connection, path, new_allowed=False)
     if not found:
@@ -379,8 +380,8 @@ def _written_to(path: Path) -> bool:
 
 
 def _is_log(connection: sqlite3.Connection, path: Path, *, new_allowed: bool) -> bool:
-    """Return whether the file is a log (False: empty); raise InputError when it is neither."""
-    # Counted first: another process may be turning the empty file into a log at this moment.
+    """Return whether the file is a log (False: empty); raises InputError when it is neither."""
+    # Count first: another process may just be turning the empty file into a log.
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application == APPLICATION_ID:
@@ -399,9 +400,9 @@ def _is_log(connection: sqlite3.Connection, path: Path, *, new_allowed: bool) ->
 
 
 def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise InputError where a file of somebody else could make a statement do more than it says.
+    """Raise InputError if a foreign file could make a statement do more than it says.
 
-    A view in the place of a table may never end, a trigger or a computed column runs with each row.
+    A view in place of a table may never end, a trigger or a computed column runs for each row.
     """
     connection.execute("PRAGMA trusted_schema = OFF")
     expected = _expected_schema()
@@ -431,7 +432,7 @@ def _expected_schema() -> Mapping[tuple[str, str], str]:
 
 
 def _without_comments(sql: str) -> str:
-    """Return a statement's words: SQLite keeps its comments, which differ from version to version."""
+    """Return a statement's words: SQLite keeps its comments, which differ between versions."""
     return " ".join(re.sub(r"--[^\n]*", "", sql).split())
 
 
@@ -457,14 +458,14 @@ def _pack(headers: tuple[tuple[str, bytes], ...]) -> str:
 
 
 def _as_bytes(value: object) -> bytes:
-    """Return the bytes of a column; a damaged row may hold something else, and ends as a dead letter."""
+    """Return a column's bytes; a damaged row may hold something else, and becomes a dead letter."""
     if isinstance(value, bytes):
         return value
     return value.encode("utf-8", "replace") if isinstance(value, str) else b""
 
 
 def unpack_headers(text: object) -> tuple[tuple[str, bytes], ...]:
-    """Return the headers of a row; a damaged row has none, so that it ends as a dead letter."""
+    """Return a row's headers; a damaged row has none, so that it becomes a dead letter."""
     try:
         pairs = orjson.loads(text if isinstance(text, str | bytes) else b"")
         return tuple((str(name), str(value).encode()) for name, value in pairs)

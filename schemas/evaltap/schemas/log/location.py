@@ -1,13 +1,14 @@
-"""Where a log is: the path of a local file, or topics of a Kafka cluster.
+"""Log locations: the path of a local file, or topics of a Kafka cluster.
 
     agent.log.db
     kafka://host:port[,host:port]/topic[,topic][?format=case|otlp]
 
-The format is that of the records: turns (`case`, what recorders write), or raw OTLP as an OpenTelemetry
-Collector writes it (`otlp`), which can only be read.
+The format is that of the records: turns (`case`, as written by recorders), or raw OTLP as written
+by an OpenTelemetry Collector (`otlp`), which can only be read.
 
-Settings of the Kafka client (TLS, SASL) come from the environment: `EVALTAP_KAFKA_SECURITY_PROTOCOL`
-becomes `security_protocol`, and so on.  They may hold secrets, so they are never part of a URL.
+Settings of the Kafka client (TLS, SASL) come from the environment:
+`EVALTAP_KAFKA_SECURITY_PROTOCOL` becomes `security_protocol`, and so on. They may hold secrets, so
+they are never part of a URL.
 """
 
 import re
@@ -40,7 +41,7 @@ LogLocation = Path | KafkaLocation
 
 
 def parse_log_location(text: str) -> LogLocation:
-    """Return where a log is; raise ConfigurationError for a URL that names none."""
+    """Parse a log location; raises ConfigurationError for an invalid URL."""
     if "://" not in text:
         return Path(text)
     try:
@@ -90,7 +91,7 @@ def _check_broker(text: str, broker: str) -> None:
 
 
 def _check_topic(text: str, topic: str) -> None:
-    # The two names of folders would lead out of that of the spools.
+    # As folder names, these two would escape the spool folder.
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise ConfigurationError(
             f"log {text!r}: topic {topic!r:.80} cannot be one; expected up to 249 letters, digits,"

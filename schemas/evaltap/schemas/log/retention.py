@@ -1,7 +1,7 @@
-"""What a local log keeps: consumers say how far they have landed, and what all of them have may go.
+"""Retention of a local log: consumers report their progress, and what all have landed may be deleted.
 
-A consumer's cursor is a row of the log's `cursors`.  A consumer that was not heard of for EXPIRES_SECONDS
-holds nothing back any more.  Without any consumer nothing is trimmed.
+A consumer's cursor is a row of the log's `cursors`. A consumer that has not reported for
+EXPIRES_SECONDS no longer holds anything back. Without any consumer nothing is trimmed.
 """
 
 import sqlite3
@@ -13,12 +13,12 @@ from evaltap.schemas.log.local import LocalLog, unpack_headers
 from evaltap.schemas.wire.record import MANIFEST_TYPE, WireRecord, parse_seq
 
 CONSUMER: Final = "consumer:"
-"""How the names of consumers' cursors begin; other cursors are those of forwarders."""
+"""Prefix of consumers' cursors; other cursors belong to forwarders."""
 EXPIRES_SECONDS: Final = 7 * 86_400.0
 RECORDS_PER_TRIM: Final = 2_000
-"""Records that one transaction deletes: writers wait for it."""
+"""Records deleted per transaction, which blocks writers."""
 WARN_SHARE: Final = 0.8
-"""A log that holds so much of its limit for consumers is about to drop turns."""
+"""A log whose unconsumed records fill this share of its limit is about to drop turns."""
 
 _TRIMMED: Final = """
 CREATE TABLE IF NOT EXISTS trimmed (
@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS trimmed (
 
 
 class ConsumerCursor(NamedTuple):
-    """A consumer of a log: everything before `next_offset` has landed there."""
+    """A consumer of a log: it has landed everything before `next_offset`."""
 
     name: str
     next_offset: int
@@ -58,7 +58,7 @@ def consumers(log: LocalLog, *, now: float | None = None) -> list[ConsumerCursor
 
 
 def register(log: LocalLog, name: str, next_offset: int) -> None:
-    """Say that a consumer has landed everything before an offset, and is alive."""
+    """Record that a consumer is alive and has landed everything before an offset."""
     log.move_cursor(CONSUMER + name, next_offset)
 
 
@@ -68,10 +68,11 @@ def landed_until(log: LocalLog, *, now: float | None = None) -> int:
 
 
 def trim_landed(log: LocalLog, *, older_than: float | None = None, now: float | None = None) -> int:
-    """Delete the oldest records that every consumer has landed; return how many, RECORDS_PER_TRIM at most.
+    """Delete the oldest records that every consumer has landed; return how many.
 
-    `older_than`, in Unix seconds, keeps what was appended since.  What goes is noted, so that its absence
-    is no loss.  Raises `sqlite3.Error` where the file does not allow it.
+    At most RECORDS_PER_TRIM are deleted. `older_than`, in Unix seconds, keeps what was appended since.
+    Deletions are recorded, so that they do not count as loss. Raises `sqlite3.Error` where the file
+    does not allow it.
     """
     until = landed_until(log, now=now)
     if until <= log.start_offset():
@@ -107,7 +108,7 @@ def trimmed(log: LocalLog) -> dict[str, Trimmed]:
         rows = log.connection.execute(
             "SELECT producer_id, last_seq, headers, value FROM trimmed"
         ).fetchall()
-    except sqlite3.OperationalError:  # nothing was, so far
+    except sqlite3.OperationalError:  # nothing was trimmed yet
         return {}
     return {
         producer_id: Trimmed(
@@ -119,7 +120,7 @@ def trimmed(log: LocalLog) -> dict[str, Trimmed]:
 
 
 def waiting_bytes(log: LocalLog) -> int:
-    """Return about how many bytes wait for consumers; all that is used, without any."""
+    """Return roughly how many bytes wait for consumers; everything in use when there are none."""
     start, end = log.start_offset(), log.end_offset()
     if end <= start:
         return 0
@@ -128,13 +129,13 @@ def waiting_bytes(log: LocalLog) -> int:
 
 
 def note_limit(log: LocalLog, max_bytes: int) -> None:
-    """Write down what bounds the log, for those who look at it without the recorder's settings."""
+    """Store the log's limit, for readers without the recorder's settings."""
     if limit_of(log) != max_bytes:
         _set(log, "max_bytes", max_bytes)
 
 
 def limit_of(log: LocalLog) -> int:
-    """Return what bounds the log in bytes, by the word of who wrote it last; 0: nobody said."""
+    """Return the log's limit in bytes as last stored by a writer; 0: unknown."""
     return _get(log, "max_bytes")
 
 
@@ -144,7 +145,7 @@ def trimmed_until(log: LocalLog) -> int:
 
 
 def is_manifest(record: WireRecord) -> bool:
-    """Tell whether a record states what its producer wrote and dropped."""
+    """Return whether a record is a manifest: what its producer wrote and dropped."""
     return record.header("ce_type") == MANIFEST_TYPE
 
 

@@ -1,4 +1,4 @@
-"""A dead letter on a topic: the record byte for byte, and beside its own headers why it could not be read."""
+"""A dead letter on a topic: the record byte for byte, plus headers with the reason it was unreadable."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,11 +10,11 @@ import orjson
 from evaltap.schemas.wire.envelope import WireRecord, digest_of, rfc3339
 
 PREFIX = "dead_letter_"
-"""Of the headers that are added; what the record brought keeps its names."""
+"""Prefix of the added headers; the record's own headers keep their names."""
 CUT_FROM = PREFIX + "cut_from"
-"""The header of a letter whose value was cut: how many bytes the value had."""
+"""The header of a dead letter whose value was truncated: the original size in bytes."""
 CUT_BYTES = 64 << 10
-"""What a cut letter keeps of its value: any topic takes it, and it shows what the record was."""
+"""Size of a truncated value: small enough for any topic, large enough to identify the record."""
 
 
 def encode_dead_letter(
@@ -28,7 +28,7 @@ def encode_dead_letter(
     producer_id: str,
     time: datetime,
 ) -> WireRecord:
-    """Return a record for a dead-letter topic; its place on the log gives it an id of its own."""
+    """Return a record for a dead-letter topic; its id is derived from its position on the log."""
     fields: Mapping[str, str] = {
         "id": digest_of(topic, partition, offset),
         "reason": reason,
@@ -44,9 +44,9 @@ def encode_dead_letter(
 
 
 def cut_letter(letter: WireRecord) -> WireRecord | None:
-    """Return a letter with the beginning of its value only, and a header that says so.
+    """Return a dead letter with only the beginning of its value, and a header that says so.
 
-    None for a record that is no dead letter, and for a value that is no longer than that.
+    None for a record that is not a dead letter, and for a value within the limit.
     """
     value = letter.value or b""
     if letter.header(PREFIX + "id") is None or len(value) <= CUT_BYTES:
@@ -59,17 +59,17 @@ Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 
 
 def headers_json(headers: Iterable[tuple[str, bytes]]) -> str:
-    """Return headers as JSON: `[name, text]` each, `[name, null, base64]` for what is not UTF-8."""
+    """Return headers as JSON: `[name, text]` each, `[name, null, base64]` if not UTF-8."""
     return orjson.dumps([_pair(name, value) for name, value in headers]).decode()
 
 
 def read_headers(text: str | None) -> Headers:
-    """Return the headers that `headers_json` wrote; no text is no header."""
+    """Return the headers that `headers_json` wrote; no text means no headers."""
     return tuple((name, _value(*given)) for name, *given in orjson.loads(text or "[]"))
 
 
 def text_or_base64(value: bytes) -> tuple[str | None, str]:
-    """Return bytes as text, None when they are not UTF-8, and as base64, empty when they are."""
+    """Return bytes as text, None when not UTF-8, and as base64, empty when UTF-8."""
     try:
         return value.decode(), ""
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""The envelope of every record: CloudEvents attributes in headers, a schema with a version, a hash.
+"""The envelope of every record: CloudEvents attributes in headers, a versioned schema, a hash.
 
-What a record holds is for `record` (turns, manifests, feedback) and `score` (stored scores).
-The recorder imports this module inside the agent's process, so it stays light.
+`record` (turns, manifests, feedback) and `score` (stored scores) define the content. The recorder
+imports this module inside the agent's process, so it stays light.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ OLDEST_MAJOR = max(1, MAJOR - 1)
 """A reader accepts the current and the previous major version."""
 
 MAX_VALUE_BYTES = 1_000_000
-"""Largest value on the wire, in bytes; below the 1 MiB that a Kafka broker takes by default."""
+"""Maximum value size on the wire, in bytes; below a Kafka broker's default of 1 MiB."""
 
 _HASHED_AT_ONCE = 2047
 
@@ -30,7 +30,7 @@ _SCHEMA = re.compile(r"([a-z][a-z.]{0,60})/([0-9]{1,4})\.([0-9]{1,6})")
 
 
 class Reason(StrEnum):
-    """Why a record could not be read; the value is what a dead letter carries."""
+    """Why a record could not be read; stored in the dead letter."""
 
     EMPTY = "empty"
     TOO_LARGE = "too_large"
@@ -45,7 +45,7 @@ class Reason(StrEnum):
 
 
 class RecordError(InputError):
-    """Report a record that breaks the wire contract, with the reason for its dead letter."""
+    """Raised for a record that breaks the wire contract, with the reason for its dead letter."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         self.reason = reason
@@ -58,7 +58,7 @@ class RecordError(InputError):
 
 
 class WireRecord(NamedTuple):
-    """One record as the log stores it; nothing is interpreted yet."""
+    """One record as stored on the log, not yet decoded."""
 
     key: bytes | None
     value: bytes | None
@@ -87,7 +87,7 @@ def envelope(
     producer_id: str,
     value: bytes,
 ) -> tuple[tuple[str, bytes], ...]:
-    """Return the headers that every record has."""
+    """Return the headers common to all records."""
     return (
         ("ce_specversion", b"1.0"),
         ("ce_id", event_id.encode()),
@@ -103,7 +103,7 @@ def envelope(
 
 
 class Envelope(NamedTuple):
-    """What a record says that it is, and the value it says so of, which nothing has looked into yet."""
+    """A record's declared type and schema, with its undecoded value."""
 
     event_type: str
     minor: int
@@ -111,7 +111,7 @@ class Envelope(NamedTuple):
     value: bytes
 
     def body(self) -> Any:
-        """Return the value as decoded JSON; raise RecordError for one that is none."""
+        """Return the value as decoded JSON; raises RecordError when it is not JSON."""
         try:
             return orjson.loads(self.value)
         except (ValueError, RecursionError) as error:
@@ -148,7 +148,7 @@ def open_envelope(
 
 
 def required(record: WireRecord, name: str) -> str:
-    """Return a header that must be there; raise RecordError when it is not."""
+    """Return a required header; raises RecordError when it is missing."""
     value = record.header(name)
     if not value:
         hint = "; raw OTLP is read with ?format=otlp" if name == "ce_type" else ""
@@ -157,12 +157,12 @@ def required(record: WireRecord, name: str) -> str:
 
 
 def digest_of(*parts: str | int) -> str:
-    """Return the id of what these parts name: the same parts, the same id."""
+    """Derive an id from these parts: equal parts, equal id."""
     return hashlib.sha256(orjson.dumps(parts)).hexdigest()[:32]
 
 
 def dump(body: object) -> bytes:
-    """Return a body as JSON; raise RecordError for what JSON cannot hold."""
+    """Return a body as JSON; raises RecordError for what JSON cannot represent."""
     try:
         return orjson.dumps(body)
     except (TypeError, RecursionError) as error:
@@ -170,24 +170,24 @@ def dump(body: object) -> bytes:
 
 
 def rfc3339(time: datetime) -> str:
-    """Return a time as the envelope writes it."""
+    """Return a time in the envelope's format."""
     return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def time_of(text: str | None) -> datetime | None:
-    """Return the envelope's time in UTC; a missing or odd one is unknown, no reason to lose the case."""
+    """Return the envelope's time in UTC; None if missing or invalid, which must not lose the case."""
     try:
         time = datetime.fromisoformat(text or "")
         return time.astimezone(UTC) if time.tzinfo is not None else None
-    except (ValueError, OverflowError):  # in UTC it may lie before the year 1 or behind 9999
+    except (ValueError, OverflowError):  # in UTC it may be before year 1 or after 9999
         return None
 
 
 def _sha256(value: bytes) -> str:
-    """Return the SHA-256 of a value without letting go of the interpreter lock.
+    """Return a value's SHA-256 without releasing the GIL.
 
-    `hashlib` lets go of it for pieces of 2 KB and more.  A thread that does so for every record, for two
-    microseconds, keeps waking a waiting thread that never gets the lock.
+    `hashlib` releases it for 2 KB and more. A thread that does so for every record, for two
+    microseconds, keeps waking a waiting thread that never gets the GIL.
     """
     view, digest = memoryview(value), hashlib.sha256()
     for first in range(0, len(value), _HASHED_AT_ONCE):
@@ -209,5 +209,5 @@ def _minor(schema: str, event_type: str) -> int:
 
 
 def _known(event_type: str, oldest: int, newest: int) -> str:
-    """Return the versions that a reader accepts, one when both ends are the same."""
+    """Return the versions that a reader accepts, one when both ends are equal."""
     return " to ".join(f"{event_type}/{major}.x" for major in sorted({oldest, newest}))

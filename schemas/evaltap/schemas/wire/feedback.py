@@ -10,10 +10,10 @@ from evaltap.schemas.data import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """Feedback on a turn, or on the whole session when neither turn nor trace is named.
+    """Feedback on a turn, or on the whole session when neither turn nor trace is given.
 
-    `positive` is thumbs up or down, None when it is neither; `score` is on whatever scale its `name`
-    stands for; `correction` is what the answer should have been.
+    `positive` is thumbs up or down, None when neither; `score` is on the scale defined by its
+    `name`; `correction` is what the answer should have been.
     """
 
     feedback_id: str
@@ -33,7 +33,7 @@ class Feedback:
     """The run or version of the agent, as its recorder knows it."""
 
     def data(self) -> JsonObject:
-        """Return it as JSON data, in the words of the file formats, without what is empty."""
+        """Return it as JSON data, with the file formats' names, without empty fields."""
         written = {
             "feedbackId": self.feedback_id,
             "evalSetId": self.eval_set_id,
@@ -65,7 +65,7 @@ _TEXTS = {
 
 
 def feedback_from(data: Mapping[str, Any], time: datetime | None) -> Feedback:
-    """Return feedback from its JSON data; raise ValueError saying what is wrong with it."""
+    """Return feedback from its JSON data; raises ValueError with the mistake."""
     texts = {key: data.get(key, "") for key in ("feedbackId", "evalId", "evalSetId", *_TEXTS)}
     for key, value in texts.items():
         if not isinstance(value, str):

@@ -1,12 +1,12 @@
-"""The record on the log: a turn as a CloudEvent, feedback, and the manifest that proves completeness.
+"""Records on the log: a turn as a CloudEvent, feedback, and the manifest that proves completeness.
 
-The layout is the Kafka binding of CloudEvents 1.0 in binary mode: attributes in `ce_*` headers,
-the eval case as JSON in the value, the case id as the key so that the turns of a session stay in
-order on one partition.  A row of the local log holds the same three parts.
+The layout is the Kafka binding of CloudEvents 1.0 in binary mode: attributes in `ce_*` headers, the
+eval case as JSON in the value, the case id as the key so that the turns of a session stay in order
+on one partition. A row of the local log holds the same three parts.
 
-The recorder imports this module inside the agent's process, so it stays light: slotted
-dataclasses and orjson, no models.  `decode_record` checks what the envelope promises (type,
-schema, size, hash, one turn); the models of `evaltap.schemas` check the rest of the case.
+The recorder imports this module inside the agent's process, so it stays light: slotted dataclasses
+and orjson, no models. `decode_record` checks what the envelope promises (type, schema, size, hash,
+one turn); the models of `evaltap.schemas` check the rest of the case.
 """
 
 from collections.abc import Mapping
@@ -67,12 +67,12 @@ CASE_TYPE = "evaltap.case"
 MANIFEST_TYPE = "evaltap.manifest"
 FEEDBACK_TYPE = "evaltap.feedback"
 LARGEST_COUNT = 1 << 53
-"""Beyond it JSON numbers are not exact everywhere, and sums of them leave the columns of a database."""
+"""Beyond it JSON numbers are not exact everywhere, and their sums overflow database columns."""
 TYPES = (CASE_TYPE, MANIFEST_TYPE, FEEDBACK_TYPE)
 
 
 class DecodedCase(NamedTuple):
-    """An eval case with one turn, and the envelope that brought it."""
+    """An eval case with one turn, and its envelope."""
 
     case: CaseData
     event_id: str
@@ -92,8 +92,8 @@ class DecodedCase(NamedTuple):
 class Manifest:
     """The account of one producer: how many cases it numbered and dropped.
 
-    `highest_seq` is 0 before the first case; a reader that holds `highest_seq` distinct numbers
-    of `producer_id` has everything.  `drops` counts by reason the cases that never got a number.
+    `highest_seq` is 0 before the first case; a reader that has `highest_seq` distinct numbers of
+    `producer_id` has everything. `drops` counts, by reason, the cases that never got a number.
     """
 
     producer_id: str
@@ -101,7 +101,7 @@ class Manifest:
     time: datetime
     drops: Mapping[str, int] = field(default_factory=dict)
     closing: bool = False
-    """True on the last manifest of an orderly close; its absence means the process died."""
+    """True on the last manifest of an orderly close; without one the process died."""
 
 
 def encode_case(
@@ -164,7 +164,7 @@ def encode_manifest(manifest: Manifest) -> WireRecord:
 
 
 def encode_feedback(feedback: Feedback, *, producer_id: str) -> WireRecord:
-    """Return the record of feedback, keyed by its case; it has no number of its own."""
+    """Return the record of feedback, keyed by its case; it has no sequence number."""
     value = dump(feedback.data())
     key = case_id(feedback.eval_set_id, feedback.eval_id)
     headers = envelope(
@@ -182,12 +182,12 @@ def encode_feedback(feedback: Feedback, *, producer_id: str) -> WireRecord:
 def decode_record(
     record: WireRecord, *, max_bytes: int = MAX_VALUE_BYTES
 ) -> DecodedCase | Manifest | Feedback:
-    """Return what the record holds; raise RecordError with the reason of its dead letter."""
+    """Decode a record; raises RecordError with the reason for its dead letter."""
     return decode_opened(record, open_envelope(record, TYPES, max_bytes=max_bytes))
 
 
 def decode_opened(record: WireRecord, opened: Envelope) -> DecodedCase | Manifest | Feedback:
-    """Return what a record holds whose envelope was checked; raise RecordError as `decode_record` does."""
+    """Decode a record whose envelope was checked; raises RecordError like `decode_record`."""
     body = opened.body()
     if opened.event_type == MANIFEST_TYPE:
         return _manifest(record, body)
@@ -197,7 +197,7 @@ def decode_opened(record: WireRecord, opened: Envelope) -> DecodedCase | Manifes
 
 
 def producer_of(record: WireRecord) -> tuple[str, int]:
-    """Return who made a record of a case, and its number; raise RecordError where it does not say."""
+    """Return a case record's producer and sequence number; raises RecordError if they are missing."""
     return required(record, "producer_id"), _number(required(record, "seq"))
 
 
@@ -207,7 +207,7 @@ def case_id(eval_set_id: str, eval_id: str) -> str:
 
 
 def set_of(eval_set_id: str | None, eval_id: str, source: Mapping[str, Any]) -> str:
-    """Return the eval set that a record belongs to: of each run or version of the agent another one.
+    """Return the eval set of a record: a separate one for each run or version of the agent.
 
     So the same eval ids, recorded again with another version, are other cases.
     """
@@ -224,14 +224,14 @@ def in_recording(eval_set_id: str | None, eval_id: str, recording: str) -> str:
 
 
 def parse_seq(text: str | None) -> int | None:
-    """Return the number that a header `seq` holds, None when it holds none from 1 to LARGEST_COUNT."""
+    """Return the number in a header `seq`, None unless it is from 1 to LARGEST_COUNT."""
     if not text or not text.isascii() or not text.isdigit() or len(text) > 16:
         return None
     return int(text) if 1 <= int(text) <= LARGEST_COUNT else None
 
 
 def _identity(case: object) -> tuple[str, str, str, str, int]:
-    """Return app, eval set, eval id, invocation id, revision: they name a revision of a turn."""
+    """Return app, eval set, eval id, invocation id, revision: the identity of a turn's revision."""
     if not isinstance(case, dict):
         raise _invalid(f"the value is a JSON {type(case).__name__}", "an object")
     eval_id = case.get("evalId")

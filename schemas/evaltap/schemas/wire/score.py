@@ -1,4 +1,4 @@
-"""A stored score on the log: told to everybody who reads the topic of scores."""
+"""A stored score on the log, for every reader of the scores topic."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from evaltap.schemas.wire.record import case_id
 
 SCORE_TYPE = "evaltap.score"
 SHORT_TEXT = 2_000
-"""Characters that are left of a reason which has to be cut for its record to fit."""
+"""Characters kept of a reason that must be truncated for its record to fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaseRevision:
-    """The names of a case and the number of its revision."""
+    """The ids of a case and its revision number."""
 
     app_name: str
     eval_set_id: str
@@ -34,9 +34,9 @@ class CaseRevision:
 def encode_score(
     of: CaseRevision, body: Mapping[str, Any], *, event_id: str, producer_id: str, time: datetime
 ) -> WireRecord:
-    """Return the record of one stored score, keyed by its case; where it does not fit, its reason is cut.
+    """Return the record of one stored score, keyed by its case; a reason that does not fit is truncated.
 
-    RecordError `too_large` when it does not fit even so.
+    Raises RecordError `too_large` when it still does not fit.
     """
     names = {
         "appName": of.app_name,
@@ -66,6 +66,6 @@ def encode_score(
 
 
 def _cut(text: str) -> str:
-    """Return the beginning of a long text, and behind it how much was cut."""
+    """Return the beginning of a long text, followed by a note on how much was cut."""
     left_out = len(text) - SHORT_TEXT
     return f"{text[:SHORT_TEXT]}… ({left_out} characters cut)" if left_out > 0 else text

@@ -1,4 +1,4 @@
-"""What the assembler of traces (recorder) gives to the reader of their topic (evaluator)."""
+"""Passed from the assembler of traces (recorder) to the reader of their topic (evaluator)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from evaltap.schemas.wire.record import WireRecord
 
 @dataclass(frozen=True, slots=True)
 class TraceReading:
-    """One reading of a trace: the records of the turns that are new in it or have changed.
+    """One reading of a trace: the records of its new or changed turns.
 
-    `memory` is to be given back to the assembler when the trace is met after a restart;
-    None when nothing in the trace has to do with an agent.
+    Pass `memory` back to the assembler when the trace reappears after a restart; None when nothing
+    in the trace belongs to an agent.
     """
 
     trace_id: str
@@ -21,9 +21,9 @@ class TraceReading:
 
 @dataclass(frozen=True, slots=True)
 class DueTraces:
-    """The traces that are read now, one after the other as they are asked for.
+    """The traces to read now, one after the other, lazily.
 
-    `forgotten` are traces that can no longer be revised: what comes of them later is read by itself.
+    `forgotten` are traces that can no longer be revised: later items are read as separate traces.
     """
 
     readings: Iterator[TraceReading]

@@ -1,1 +1,1 @@
-"""Where a recorder writes its records: memory, a local log, Kafka by way of a spool."""
+"""Destinations for a recorder's records: memory, a local log, or Kafka through a spool."""

@@ -1,4 +1,4 @@
-"""The contract of a sink: the recorder's way out of the agent's process."""
+"""The sink contract: where records leave the agent's process."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,27 +10,27 @@ __all__ = ["Sink", "SinkError"]
 
 
 class Sink(Protocol):
-    """Take batches of records, in order.
+    """Accept batches of records, in order.
 
-    Called by the recorder's background thread only, from the process that first appended; after
-    a fork the child calls `append` on the same object and the sink must then start anew.
+    Called only by the recorder's background thread, in the process that first appended. After a
+    fork the child calls `append` on the same object, and the sink must then reinitialize itself.
     """
 
     def append(self, records: Sequence[WireRecord]) -> None:
-        """Take all records or none.
+        """Append all records or none.
 
-        Returning means that they survive the death of this process.  A SinkError (any exception)
-        means that none was taken: the recorder keeps the batch, within its bounds, and tries
-        again.  May take as long as the disk takes, never waits for a network.
+        Returning means that the records survive the death of this process. A SinkError (or any
+        exception) means that none was appended: the recorder keeps the batch, within its bounds,
+        and retries. May block for as long as the disk takes, but never on a network.
         """
 
     def flush(self, timeout_seconds: float) -> bool:
-        """Push on what was taken, as far as the time allows; True when nothing is left."""
+        """Flush appended records, within the timeout; return True when none are left."""
         ...
 
     def backlog(self) -> int:
-        """Return how many records were taken and still wait for a broker; from any thread."""
+        """Return how many appended records still wait for a broker; called from any thread."""
         ...
 
     def close(self) -> None:
-        """Let go of files and connections; called once, no `append` follows."""
+        """Close files and connections; called once, and no `append` follows."""

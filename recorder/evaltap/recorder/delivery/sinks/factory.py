@@ -1,4 +1,4 @@
-"""The sink that belongs to the configured log."""
+"""The sink for the configured log."""
 
 from evaltap.recorder.config import RecorderConfig
 from evaltap.recorder.delivery.sinks.base import Sink
@@ -8,7 +8,7 @@ from evaltap.schemas.log.location import CASE, KafkaLocation, parse_log_location
 
 
 def log_sink(config: RecorderConfig) -> Sink:
-    """Return the sink of the configured log; raise ConfigurationError when it cannot be one."""
+    """Return the sink for the configured log; raises ConfigurationError when it cannot be written to."""
     if config.log is None:
         raise ConfigurationError(
             "no log was given: pass Recorder('log.db'), or set EVALTAP_LOG, or EVALTAP_DISABLED=1"

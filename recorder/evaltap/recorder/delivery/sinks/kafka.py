@@ -1,12 +1,12 @@
-"""The sink over Kafka: every record goes to a spool on disk first, and from there to the topic.
+"""The Kafka sink: every record goes to a spool on disk first, and from there to the topic.
 
-The agent's process never waits for a broker: `append` ends at the local disk.  A forwarder thread of
-its own moves on only when the broker has acknowledged.  However long a broker is away, nothing is lost
-until the spool is full; what a process leaves behind is sent by the next one.
+The agent's process never waits for a broker: `append` only writes to the local disk. A forwarder
+thread advances only when the broker has acknowledged. However long a broker is down, nothing is
+lost until the spool is full; what a process leaves behind, the next one sends.
 
-Facts of kafka-python 3 that shape this: its producer has no bound on memory, its constructor and its
-first `send` block while the broker is down, and a forked child's inherited producer sends nothing.  So
-only the forwarder touches it, with its own bound, and a child makes its own.
+Constraints of kafka-python 3 that shape this: its producer's memory is unbounded, its constructor
+and first `send` block while the broker is down, and a forked child's inherited producer sends
+nothing. So only the forwarder uses it, with a bound of its own, and a child creates its own.
 """
 
 import os
@@ -27,11 +27,11 @@ from evaltap.schemas.wire.record import WireRecord
 CLOSE_SECONDS = 0.5
 CONNECT_SECONDS = 5.0
 _INHERITED: list[object] = []
-"""What belongs to the parent of a forked process: closing it here could touch the parent's files."""
+"""Objects of a forked process's parent: closing them here could touch the parent's files."""
 
 
 class KafkaSink:
-    """Append to a spool in front of the topic of `location`; `max_bytes` bounds the spool."""
+    """Append to a spool in front of the topic of `location`; `max_bytes` limits the spool."""
 
     def __init__(self, location: KafkaLocation, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self._location = location
@@ -41,38 +41,38 @@ class KafkaSink:
         self._forwarder: Forwarder | None = None
 
     def append(self, records: Sequence[WireRecord]) -> None:
-        """Take the records onto the spool; SinkError when disk or settings do not allow it."""
+        """Append the records to the spool; raises SinkError when disk or settings prevent it."""
         local, forwarder = self._open()
         local.append(records)
         forwarder.added(sum(is_case(record) for record in records))
 
     def flush(self, timeout_seconds: float) -> bool:
-        """Wait until the broker has answered for all that was taken, as far as the time allows."""
+        """Wait until the broker has acknowledged everything appended, up to the timeout."""
         return self._forwarder is None or self._forwarder.drained(timeout_seconds)
 
     def backlog(self) -> int:
-        """Return how many cases were taken and are not acknowledged, those set aside included."""
+        """Return how many appended cases are not acknowledged, including quarantined ones."""
         return self._forwarder.waiting if self._forwarder is not None else 0
 
     def unsent(self) -> int:
-        """Return how many cases wait on the spool, those set aside not included."""
+        """Return how many cases wait in the spool, without quarantined ones."""
         return self._forwarder.unsent if self._forwarder is not None else 0
 
     def refused(self) -> Mapping[Path, int]:
-        """Return how many cases the broker refused for ever, by the file that holds them now."""
+        """Return how many cases the broker permanently refused, by the file that holds them."""
         return self._forwarder.refused if self._forwarder is not None else {}
 
     def fatal_error(self) -> Exception | None:
-        """Return what kept the last `flush` from its end and no waiting ends: a setting, a package."""
+        """Return what aborted the last `flush` and no retry can fix: a setting, a missing package."""
         return self._forwarder.fatal_error if self._forwarder is not None else None
 
     def close(self) -> None:
-        """Stop forwarding; what was not sent stays on the spool for the next process."""
+        """Stop forwarding; unsent records stay in the spool for the next process."""
         if self._is_inherited():
             self._abandon()
         if self._forwarder is not None:
             self._forwarder.stop()
-        # The forwarder is kept: it knows how many cases stay behind.
+        # Keep the forwarder: it knows how many cases are left.
         local, self._local = self._local, None
         if local is not None:
             local.close()
@@ -94,7 +94,7 @@ class KafkaSink:
         return self._local, self._forwarder
 
     def _is_inherited(self) -> bool:
-        """Tell whether what is open belongs to the parent of this forked process."""
+        """Return whether the open files belong to the parent of this forked process."""
         return self._forwarder is not None and self._pid != os.getpid()
 
     def _abandon(self) -> None:
@@ -103,7 +103,7 @@ class KafkaSink:
 
 
 class TopicProducer:
-    """A producer for the topic of a location; made on the thread that uses it, as it blocks."""
+    """A producer for a location's topic; created on the thread that uses it, since it blocks."""
 
     def __init__(self, location: KafkaLocation) -> None:
         self._topic = location.topics[0]
@@ -117,7 +117,7 @@ class TopicProducer:
         )
 
     def send(self, record: WireRecord) -> "TopicAnswer":
-        """Begin to send a record."""
+        """Start sending a record."""
         from kafka.errors import MessageSizeTooLargeError
 
         headers = list(record.headers)
@@ -131,12 +131,12 @@ class TopicProducer:
             raise RecordRefusedError(str(error)) from error
 
     def close(self) -> None:
-        """Leave the cluster."""
+        """Disconnect from the cluster."""
         self._producer.close(timeout=CLOSE_SECONDS)
 
 
 class TopicAnswer:
-    """The broker's answer for one record."""
+    """The broker's pending answer for one record."""
 
     __slots__ = ("_future",)
 
@@ -144,7 +144,7 @@ class TopicAnswer:
         self._future = future
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Return whether the broker has acknowledged by then."""
+        """Return whether the broker has acknowledged within the timeout."""
         from kafka.errors import (
             InvalidRecordError,
             KafkaTimeoutError,
@@ -157,7 +157,7 @@ class TopicAnswer:
         except (InvalidRecordError, MessageSizeTooLargeError, RecordListTooLargeError) as error:
             raise RecordRefusedError(str(error)) from error
         except KafkaTimeoutError:
-            # Its own time-out and that of this call are one exception.
+            # The future's own timeout and that of this call raise the same exception.
             if self._future.failed():
                 raise
             return False

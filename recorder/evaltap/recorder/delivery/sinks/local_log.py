@@ -1,4 +1,4 @@
-"""The sink over the local log: one transaction a batch, reopened after every error."""
+"""The local log sink: one transaction per batch, reopened after every error."""
 
 import logging
 import os
@@ -24,13 +24,13 @@ _LOG = logging.getLogger("evaltap.recorder")
 
 DEFAULT_MAX_BYTES = 1 << 30
 MIN_FREE_SHARE = 0.05
-"""Stop writing when less than this share of the disk is free: the disk is the agent's."""
+"""Stop writing when less than this share of the disk is free: the disk belongs to the agent."""
 TRIM_SHARE = 0.75
-"""From this share of its limit on the log is trimmed of what all consumers have landed, however new."""
+"""At this share of its limit, the log deletes what all consumers have landed, however recent."""
 RESERVE_SHARE = 1 / 16
-"""Room beyond the limit for manifests alone: a full log still says what was dropped."""
+"""Space beyond the limit reserved for manifests: a full log still records what was dropped."""
 CHECKPOINT_PAGES = 1_000
-"""Pages of 4 KiB in the journal before they are copied into the file; SQLite's default."""
+"""WAL pages of 4 KiB before a checkpoint; SQLite's default."""
 WARN_SECONDS = 600.0
 REMEDY = "start `evaltap consume`, or raise EVALTAP_LOG_MAX_BYTES"
 
@@ -39,11 +39,12 @@ _INHERITED: list[LocalLog] = []
 
 
 class LocalLogSink:
-    """Append to the local log at `path`, which is created on the first batch.
+    """Append to the local log at `path`, created with the first batch.
 
-    `max_bytes` bounds what the file holds, in bytes.  A log that fills up lets go of what every consumer
-    has landed; where that is not enough it refuses new batches and keeps the old ones.  Deleted pages
-    are used again, so the file grows no further.  `remedy` ends the warning of a log that is nearly full.
+    `max_bytes` limits the file's content, in bytes. A log that fills up deletes what every consumer
+    has landed; if that is not enough it refuses new batches and keeps the old ones. Deleted pages
+    are reused, so the file does not grow further. `remedy` ends the warning that a log is nearly
+    full.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class LocalLogSink:
         self._warn_at = 0.0
 
     def append(self, records: Sequence[WireRecord]) -> None:
-        """Take the records in one transaction; SinkError when disk or file do not allow it."""
+        """Append the records in one transaction; raises SinkError when disk or file prevent it."""
         if not records:
             return
         try:
@@ -79,20 +80,20 @@ class LocalLogSink:
                 quarantine(self.path)
             raise SinkError(str(error)) from error
         except (sqlite3.Error, OSError) as error:
-            # The connection itself may be broken (the file was replaced): the next try opens a new one.
+            # The connection itself may be broken (file replaced): the retry opens a new one.
             self.close()
-            # Another process that writes it may have put a new one in its place already.
+            # Another process writing to it may already have replaced it.
             mine = is_damage(error) and _file_identity(self.path) == self._identity
             aside = quarantine(self.path) if mine else None
             note = f"; it was set aside as {aside.name}" if aside else ""
             raise SinkError(f"cannot write to {self.path}: {error}{note}") from error
 
     def flush(self, timeout_seconds: float) -> bool:
-        """Have nothing left: a record that was taken is on the file."""
+        """Return True: appended records are already in the file."""
         return True
 
     def backlog(self) -> int:
-        """Return 0: there is nothing behind this sink."""
+        """Return 0: nothing is pending behind this sink."""
         return 0
 
     def close(self) -> None:
@@ -106,7 +107,7 @@ class LocalLogSink:
         try:
             log.close()
         except sqlite3.Error:
-            # A file that vanished cannot be closed properly, and nothing depends on it any more.
+            # A deleted file cannot be closed cleanly, and nothing depends on it any more.
             _INHERITED.append(log)
 
     def _open(self) -> LocalLog:
@@ -118,7 +119,7 @@ class LocalLogSink:
             self._identity = _file_identity(self.path)
             self._manifest = 0
             note_limit(self._log, self.max_bytes)
-            # The journal of a small log is small, too; a checkpoint then comes more often.
+            # Small logs get a small WAL, with more frequent checkpoints.
             pages = max(64, min(CHECKPOINT_PAGES, self.max_bytes // 16_384))
             self._log.connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
             self._log.connection.execute(f"PRAGMA journal_size_limit = {pages * 4096}")
@@ -133,7 +134,7 @@ class LocalLogSink:
             log.append(records)
             return
         before, self._manifest = self._manifest, log.append(records)
-        # Each manifest says all that the ones before it said: in a full log they must not pile up.
+        # Each manifest supersedes the earlier ones: they must not pile up in a full log.
         if before and log.used_bytes() >= self.max_bytes:
             log.connection.execute('DELETE FROM records WHERE "offset" = ?', (before,))
 
@@ -154,7 +155,7 @@ class LocalLogSink:
             raise SinkError(f"under {self.min_free_share:.0%} of the disk of {self.path} is free")
 
     def _warn(self, log: LocalLog, used: int) -> None:
-        """Say in the agent's log, once in a while, that turns are about to be dropped."""
+        """Warn in the agent's log, at intervals, that turns are about to be dropped."""
         if used < self.max_bytes * WARN_SHARE or time.monotonic() < self._warn_at:
             return
         self._warn_at = time.monotonic() + WARN_SECONDS

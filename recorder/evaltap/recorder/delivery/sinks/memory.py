@@ -1,4 +1,4 @@
-"""A sink that keeps its records in a list: for tests and notebooks."""
+"""A sink that stores its records in a list, for tests and notebooks."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from evaltap.schemas.wire.record import DecodedCase, Manifest, WireRecord, decod
 
 
 class MemorySink:
-    """Keep the last `limit` records in memory, in the order in which they were taken."""
+    """Keep the last `limit` records in memory, in order of arrival."""
 
     def __init__(self, *, limit: int = 10_000) -> None:
         self.limit = limit
@@ -15,30 +15,30 @@ class MemorySink:
         self.closed = False
 
     def append(self, records: Sequence[WireRecord]) -> None:
-        """Take the records; the oldest go once there are more than `limit`."""
+        """Append the records; the oldest are evicted beyond `limit`."""
         kept = self.records + list(records)
         self.records = kept[-self.limit :]
 
     def flush(self, timeout_seconds: float) -> bool:
-        """Have nothing to push on."""
+        """Return True: there is nothing to flush."""
         return True
 
     def backlog(self) -> int:
-        """Return 0: there is nothing behind this sink."""
+        """Return 0: nothing is pending behind this sink."""
         return 0
 
     def close(self) -> None:
-        """Remember that it was closed; the records stay readable."""
+        """Mark the sink as closed; its records stay readable."""
         self.closed = True
 
     @property
     def cases(self) -> list[JsonObject]:
-        """The eval cases taken so far, decoded from their records."""
+        """The recorded eval cases, decoded from their records."""
         decoded = (decode_record(record) for record in self.records)
         return [item.case for item in decoded if isinstance(item, DecodedCase)]
 
     @property
     def manifests(self) -> list[Manifest]:
-        """The manifests taken so far."""
+        """The recorded manifests."""
         decoded = (decode_record(record) for record in self.records)
         return [item for item in decoded if isinstance(item, Manifest)]

@@ -1,8 +1,8 @@
-"""The forwarder: moves spools to a broker on a thread of its own, in order, and loses none of them.
+"""The forwarder: sends spools to a broker on its own thread, in order and without loss.
 
-It knows no broker: a `Producer` takes records and says later what became of each.  A window of records
-(bounded in number and bytes) is sent, then its answers are awaited in order; the spool's cursor follows
-the answers and nothing else.  So one window at most reaches the topic twice, and only after an error.
+It knows no broker: a `Producer` sends records and later reports the outcome of each. A window of
+records, bounded in number and bytes, is sent, then acknowledgements are awaited in order; only they
+advance the spool's cursor. So at most one window reaches the topic twice, and only after an error.
 """
 
 import threading
@@ -23,25 +23,25 @@ from evaltap.schemas.wire.record import CASE_TYPE, WireRecord
 ACK_SECONDS = 30.0
 POLL_SECONDS = 0.5
 ORPHAN_SECONDS = 60.0
-"""How often spools of ended processes are looked for."""
+"""Interval between scans for spools of ended processes."""
 BEHIND_CASES = 1_000
-"""Further behind than this, it no longer rests for the agent's threads: a spool has an end."""
+"""Backlog beyond which it no longer yields to the agent's threads: a spool is bounded."""
 LONGEST_BACKOFF_SECONDS = 5.0
 AWAITED_BACKOFF_SECONDS = 0.2
 STOP_SECONDS = 1.0
 ABANDON_SECONDS = 0.2
 
 FATAL_ERRORS = (ConfigurationError, ImportError)
-"""Errors that no retry mends: `drained` returns at once, and `fatal_error` says why."""
+"""Errors that no retry fixes: `drained` returns at once, and `fatal_error` gives the reason."""
 
 Result = TypeVar("Result")
 
 
 class Answer(Protocol):
-    """What will become of a record that was sent."""
+    """The pending outcome of a record that was sent."""
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Return whether it is acknowledged by then; RecordRefusedError when it never will be."""
+        """Return whether it was acknowledged in time; raises RecordRefusedError if it never will be."""
         ...
 
 
@@ -49,16 +49,16 @@ class Producer(Protocol):
     """A connection to a topic; used by one thread, discarded after the first error."""
 
     def send(self, record: WireRecord) -> Answer:
-        """Begin to send; may raise what `Answer.wait` may raise."""
+        """Start sending; may raise the same exceptions as `Answer.wait`."""
         ...
 
     def close(self) -> None:
-        """Let go of it; nothing of what it still held is awaited."""
+        """Close it; pending records are not awaited."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """What became of a window: how many cases were acknowledged, how many set aside."""
+    """The outcome of a window: how many cases were acknowledged, how many quarantined."""
 
     records: int = 0
     cases: int = 0
@@ -67,9 +67,9 @@ class SendResult:
 
 
 class SpoolSender:
-    """Carries one window of a spool at a time through a producer that it makes when it needs one.
+    """Sends one window of a spool at a time, through a producer created on demand.
 
-    `given_up` says that nobody waits any longer for answers.
+    `given_up` returns True when no one waits for answers any more.
     """
 
     def __init__(self, connect: Callable[[], Producer], given_up: Callable[[], bool]) -> None:
@@ -78,7 +78,7 @@ class SpoolSender:
         self._producer: Producer | None = None
 
     def send(self, spool: SpoolReader) -> SendResult:
-        """Send the next window and move the spool's cursor as far as it is dealt with, in order."""
+        """Send the next window and advance the spool's cursor past what is done, in order."""
         window = spool.next()
         if not window:
             return SendResult()
@@ -93,9 +93,9 @@ class SpoolSender:
                     refused_cases += is_case(record)
                 done += 1
                 if self._producer is None:
-                    break  # what followed a refusal is sent again
+                    break  # records after a refusal are sent again
         except Exception as error:
-            # Whatever state the producer is in, the next try starts from the spool with a new one.
+            # Whatever the producer's state, the retry starts from the spool with a new one.
             failure = error
             self.disconnect()
         if done:
@@ -104,17 +104,18 @@ class SpoolSender:
         return SendResult(done, cases, refused_cases, failure)
 
     def disconnect(self) -> None:
-        """Throw the producer away."""
+        """Discard the producer."""
         producer, self._producer = self._producer, None
         if producer is not None:
             try:
                 producer.close()
             except Exception:
-                # A producer that cannot even close has nothing of ours: the spool has it all.
+                # A producer that cannot even close holds nothing we need: everything is in the
+                # spool.
                 return
 
     def _begin(self, records: Sequence[WireRecord]) -> list[Answer | None]:
-        """Begin to send all; None stands for a record that was refused at once."""
+        """Start sending all; None marks a record refused at once."""
         producer = self._producer = self._producer or self._connect()
         answers: list[Answer | None] = []
         for record in records:
@@ -126,14 +127,15 @@ class SpoolSender:
         return answers
 
     def _is_acknowledged(self, record: WireRecord, answer: Answer | None, deadline: float) -> bool:
-        """Wait for an answer; False when the record itself was refused."""
+        """Wait for an acknowledgement; return False when the record itself was refused."""
         if answer is None:
             return False
         try:
             self._await(answer, deadline)
         except RecordRefusedError:
-            # A broker refuses a whole batch for one record among many, and an idempotent producer
-            # then refuses all that follows: alone, through another one, it is about this record.
+            # A broker refuses a whole batch for a single bad record, and an idempotent producer
+            # then refuses everything after it. Sent alone, through a new producer, a refusal is
+            # about this record.
             self.disconnect()
             return self._is_acknowledged_alone(record)
         return True
@@ -155,7 +157,7 @@ class SpoolSender:
 
 
 class Forwarder:
-    """Empties the spool of this process, and those that ended processes left, on one thread."""
+    """Empties this process's spool, and those of ended processes, on one thread."""
 
     def __init__(self, connect: Callable[[], Producer], spool: Spool) -> None:
         self._spool = spool
@@ -178,25 +180,25 @@ class Forwarder:
 
     @property
     def waiting(self) -> int:
-        """How many cases were added and are not acknowledged; those set aside are among them."""
+        """How many added cases are not acknowledged, including quarantined ones."""
         with self._progress:
             return max(0, self._waiting) + self._rejected_cases
 
     @property
     def unsent(self) -> int:
-        """How many cases were added and wait on the spool; those set aside are not among them."""
+        """How many added cases wait in the spool, without quarantined ones."""
         with self._progress:
             return max(0, self._waiting)
 
     @property
     def refused(self) -> Mapping[Path, int]:
-        """How many cases were set aside as the broker refused them, by file; also of ended processes."""
+        """How many cases the broker refused and were quarantined, by file; includes ended processes."""
         with self._progress:
             return dict(self._refused)
 
     @property
     def fatal_error(self) -> Exception | None:
-        """What only other settings or packages end, where the last `drained` met it."""
+        """The error that aborted the last `drained` and only other settings or packages fix."""
         with self._progress:
             return self._fatal[-1] if self._fatal else None
 
@@ -205,15 +207,15 @@ class Forwarder:
         self._thread.start()
 
     def added(self, cases: int) -> None:
-        """Count cases that were appended to the spool."""
+        """Count cases appended to the spool."""
         with self._progress:
             self._waiting += cases
         self._woken.set()
 
     def drained(self, timeout_seconds: float) -> bool:
-        """Wait until everything added is dealt with, at most so long; retries come sooner meanwhile.
+        """Wait, at most this long, until everything added is done; retries are faster meanwhile.
 
-        It returns False at once for an error that only other settings mend; see `fatal_error`.
+        Returns False at once for an error that only other settings fix; see `fatal_error`.
         """
         with self._progress:
             self._awaited += 1
@@ -229,7 +231,7 @@ class Forwarder:
                 self._awaited -= 1
 
     def stop(self) -> None:
-        """Stop the thread; one that waits for a broker is abandoned, and its spool kept."""
+        """Stop the thread; if it waits for a broker it is abandoned and its spool kept."""
         self._stopping.set()
         self._hurry.set()
         self._woken.set()
@@ -243,7 +245,7 @@ class Forwarder:
             while not self._stopping.is_set():
                 self._guarded(self._adopt_orphans, None)
                 more = self._guarded(lambda: self._forward(own), False)
-                if not more and not self._backoff:  # after an error it has waited already
+                if not more and not self._backoff:  # after an error it has already waited
                     self._woken.wait(POLL_SECONDS)
                     self._woken.clear()
             empty = self._guarded(own.is_empty, False)
@@ -257,7 +259,7 @@ class Forwarder:
         return self._awaited > 0 or self._waiting > BEHIND_CASES
 
     def _adopt_orphans(self) -> None:
-        """Send what ended processes left, oldest first: it is older than what this one has."""
+        """Send what ended processes left, oldest first, before this process's own records."""
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + ORPHAN_SECONDS
@@ -277,7 +279,7 @@ class Forwarder:
             spool.release()
 
     def _forward(self, spool: SpoolReader, *, counted: bool = True) -> bool:
-        """Carry a window; return whether the next one may follow at once."""
+        """Send a window; return whether the next one may follow at once."""
         result = self._sender.send(spool)
         skipped = spool.take_skipped()
         if result.refused_cases:
@@ -287,7 +289,7 @@ class Forwarder:
             with self._progress:
                 self._waiting -= result.cases + result.refused_cases
                 self._rejected_cases += result.refused_cases
-                # What cannot be read is taken for turns: nobody can say what it was.
+                # Unreadable records count as turns: no one can tell what they were.
                 unreadable = min(skipped, max(0, self._waiting))
                 self._waiting -= unreadable
                 self._rejected_cases += unreadable
@@ -299,7 +301,7 @@ class Forwarder:
         return result.records > 0
 
     def _guarded(self, step: Callable[[], Result], otherwise: Result) -> Result:
-        """Run a step; an error of the disk stops neither the thread nor the spool."""
+        """Run a step; a disk error stops neither the thread nor the spool."""
         try:
             return step()
         except Exception as error:
@@ -307,7 +309,7 @@ class Forwarder:
             return otherwise
 
     def _failed(self, error: Exception) -> None:
-        """Note a failure and wait longer after each in a row, unless somebody waits."""
+        """Record a failure and back off exponentially, unless someone is waiting."""
         if isinstance(error, FATAL_ERRORS):
             with self._progress:
                 self._fatal[:] = [error]
@@ -322,5 +324,5 @@ class Forwarder:
 
 
 def is_case(record: WireRecord) -> bool:
-    """Tell whether a record holds a turn, and so is counted."""
+    """Return whether a record holds a turn, and so is counted."""
     return record.header("ce_type") == CASE_TYPE

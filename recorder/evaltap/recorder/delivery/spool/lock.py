@@ -1,15 +1,15 @@
-"""The lock on a file that says whose a spool is, where the system has such locks.
+"""The file lock that marks the owner of a spool, where the system supports it.
 
-Windows has no `flock`.  Without it nobody can tell a spool in use from one whose process has ended, so
-each process sends its own spools only, and those that others left stay: they are local logs, and
-`evaltap consume --log FILE` lands them.
+Windows has no `flock`. Without it a spool in use looks like one whose process has ended, so each
+process sends only its own spools, and abandoned ones stay: they are local logs, and `evaltap
+consume --log FILE` lands them.
 """
 
 from typing import IO
 
 
 def has_locks() -> bool:
-    """Tell whether the system has locks on files."""
+    """Return whether the system supports file locks."""
     try:
         import fcntl  # noqa: F401
     except ImportError:
@@ -18,9 +18,10 @@ def has_locks() -> bool:
 
 
 def try_lock(file: IO[bytes], *, shared: bool = False) -> bool:
-    """Lock an open file until it is closed; False when somebody else holds it.
+    """Lock an open file until it is closed; return False when someone else holds the lock.
 
-    Without locks an exclusive lock is always granted and a `shared` one, which asks for an owner, never.
+    Without file locks an exclusive lock is always granted, and a `shared` one, which probes for an
+    owner, never.
     """
     if not has_locks():
         return not shared

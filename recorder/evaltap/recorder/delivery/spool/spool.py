@@ -1,7 +1,7 @@
-"""The spool: a local log of this process in front of a broker, and those that others left behind.
+"""The spool: this process's local log in front of a broker, and those that ended processes left.
 
-A process owns its spool by a lock on a file beside it.  A spool whose lock is free belongs to a process
-that has ended; the process that finds it sends the rest.  Nothing here talks to a broker.
+A process owns its spool by a lock on a file next to it. A spool whose lock is free belongs to an
+ended process; the process that finds it sends the rest. Nothing here talks to a broker.
 """
 
 import os
@@ -20,11 +20,11 @@ CURSOR = "kafka"
 WINDOW_RECORDS = 500
 WINDOW_BYTES = 8 << 20
 MOST_PROBES = 100_000
-"""Records that are tried one by one behind a damaged place: a broken inner page hides a few thousand."""
+"""Records probed one by one after a damaged page: a broken inner page hides a few thousand."""
 
 
 class Spool:
-    """One spool file and the lock that says whose it is."""
+    """One spool file and the lock that marks its owner."""
 
     def __init__(self, path: Path, lock: IO[bytes]) -> None:
         self.path = path
@@ -32,24 +32,25 @@ class Spool:
 
     @property
     def rejected_path(self) -> Path:
-        """Where records go that the broker will never take."""
+        """Where records go that the broker permanently refuses."""
         return self.path.with_name(self.path.name + ".rejected")
 
     def release(self) -> None:
-        """Release the lock; the process that finds the spool sends the rest."""
+        """Release the lock; a process that finds the spool sends the rest."""
         self._lock.close()
 
     def remove(self) -> None:
-        """Delete the spool, all of it sent, and give it up."""
+        """Delete the spool after everything is sent, and release it."""
         for ending in ("", "-wal", "-shm"):
             self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
-        # Closed first: Windows deletes no open file.  Nobody looks for the lock of a spool that is gone.
+        # Close first: Windows cannot delete an open file. No one checks the lock of a deleted
+        # spool.
         self._lock.close()
         lock_path(self.path).unlink(missing_ok=True)
 
 
 def new_spool(folder: Path) -> Spool:
-    """Return a spool of this process's own."""
+    """Create a spool for this process."""
     path = folder / f"{os.getpid()}-{uuid.uuid4().hex[:12]}.log.db"
     spool = _claim(path)
     assert spool is not None, "nobody else knows this name"
@@ -57,9 +58,9 @@ def new_spool(folder: Path) -> Spool:
 
 
 def orphans(folder: Path) -> Iterator[Spool]:
-    """Yield the spools that no living process owns, the oldest first, each claimed.
+    """Yield the spools without a living owner, oldest first, each locked.
 
-    None where the system has no locks: a spool in use looks the same.
+    Yields none without file locks: a spool in use looks the same.
     """
     if not has_locks():
         return
@@ -70,11 +71,11 @@ def orphans(folder: Path) -> Iterator[Spool]:
 
 
 class SpoolReader:
-    """A spool as it is sent: windows of records, and a cursor that follows what was acknowledged.
+    """Reads a spool for sending: windows of records, and a cursor that follows acknowledgements.
 
-    `fork_lock` is held while SQLite works, so that a fork can wait for a moment without.  Around a place
-    that the disk has broken it reads on; such a file is never trimmed or deleted: once all that can
-    be read of it is sent, it is set aside.
+    `fork_lock` is held while SQLite works, so that a fork can wait until it is free. The reader
+    skips damaged pages; such a file is never trimmed or deleted, but quarantined once everything
+    readable in it is sent.
     """
 
     def __init__(self, spool: Spool, fork_lock: threading.Lock) -> None:
@@ -95,28 +96,30 @@ class SpoolReader:
             self._close()
 
     def next(self) -> list[tuple[int, WireRecord]]:
-        """Return the records to send next with their offsets, bounded in number and bytes.
+        """Return the next records to send with their offsets, bounded in number and bytes.
 
-        Raises InputError for a spool that cannot be opened, sqlite3.Error for one that cannot be read.
+        Raises InputError for a spool that cannot be opened, sqlite3.Error for one that cannot be
+        read.
         """
         with self._fork_lock:
             window = self._read_on()
             if window or self._log is None:
                 return window
             if _identity(self._spool.path) != self._file:
-                # Somebody deleted the file and the sink made another: what the old one held is sent.
+                # Someone deleted the file and the sink created another: what the old one held is
+                # sent.
                 self._close()
                 return self._read_on()
             if self._damaged and quarantine(self._spool.path) is None:
                 raise sqlite3.DatabaseError(
                     f"{self._spool.path} is damaged and cannot be set aside"
                 )
-            # Open it stays until the next time: a sink may be in the middle of appending to it.
+            # Keep it open until the next call: a sink may be in the middle of appending to it.
             return []
 
     def sent(self, offset: int) -> None:
-        """Remember that everything up to `offset` is dealt with, and free its space."""
-        # In memory first: a disk that is full must not have the same records sent again and again.
+        """Mark everything up to `offset` as done and free its space."""
+        # In memory first: a full disk must not cause endless resends.
         self._next = offset + 1
         assert self._log is not None, "only what was read can have been sent"
         with self._fork_lock:
@@ -130,33 +133,33 @@ class SpoolReader:
                 self._damaged = True
 
     def take_skipped(self) -> int:
-        """Return how many records were found unreadable since the last call."""
+        """Return how many unreadable records were skipped since the last call."""
         skipped, self._skipped = self._skipped, 0
         return skipped
 
     @property
     def rejected_path(self) -> Path:
-        """Where `reject` keeps records."""
+        """Where `reject` stores records."""
         return self._spool.rejected_path
 
     def reject(self, record: WireRecord) -> None:
-        """Keep a record that the broker will never take in a log of its own."""
+        """Store a record that the broker permanently refuses in a separate log."""
         with self._fork_lock:
             if self._rejects is None:
                 self._rejects = open_log(self._spool.rejected_path, mode="append")
             self._rejects.append([record])
 
     def is_empty(self) -> bool:
-        """Tell whether nothing is left to send; raises what `next` raises."""
+        """Return whether nothing is left to send; raises what `next` raises."""
         return not self.next()
 
     def _read_on(self) -> list[tuple[int, WireRecord]]:
-        """Return the next window, also from behind a place that cannot be read."""
+        """Return the next window, skipping a damaged page if necessary."""
         try:
             return self._read()
         except sqlite3.DatabaseError as error:
             if _identity(self._spool.path) != self._file:
-                return []  # broken, and set aside by the sink already
+                return []  # damaged, and already quarantined by the sink
             if not is_damage(error) or self._log is None:
                 raise
             return self._read_behind(self._log)
@@ -207,7 +210,7 @@ def _claim(path: Path) -> Spool | None:
 
 
 def lock_path(path: Path) -> Path:
-    """Return the file whose lock says that a living process owns a spool."""
+    """Return the file whose lock marks a spool as owned by a living process."""
     return path.with_name(path.name + ".lock")
 
 
@@ -223,4 +226,4 @@ def _written_at(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:
-        return 0.0  # somebody else has just sent and deleted it
+        return 0.0  # another process has just sent and deleted it

@@ -1,4 +1,4 @@
-"""The state of the spools in front of a broker, read only: nothing is locked for longer or changed."""
+"""Read-only state of the spools in front of a broker: changes nothing and holds no lock for long."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from evaltap.schemas.log.location import KafkaLocation
 
 @dataclass(frozen=True, slots=True)
 class SpoolState:
-    """One spool; `records` were taken and are not acknowledged, or were set aside for ever."""
+    """One spool; `records` are not yet acknowledged, or were permanently refused."""
 
     path: Path
     records: int
@@ -26,22 +26,22 @@ class SpoolState:
 
 
 def spool_states(folder: Path) -> Sequence[SpoolState]:
-    """Return the spools in a folder, and the logs of records that the broker never takes."""
+    """Return the spools in a folder, and the logs of refused records."""
     paths = [*folder.glob("*.log.db"), *folder.glob("*.rejected")] if folder.is_dir() else []
     return [_state(path) for path in sorted(paths)]
 
 
 def damaged_spools(folder: Path) -> Sequence[Path]:
-    """Return the spools in a folder that were set aside as the disk had broken them."""
+    """Return the damaged spools that were quarantined in a folder."""
     found = folder.glob("*.bad-*") if folder.is_dir() else ()
     return sorted(path for path in found if not path.name.endswith(("-wal", "-shm", ".lock")))
 
 
 def other_folders(location: KafkaLocation) -> Sequence[tuple[Path, str]]:
-    """Return the folders of spools for a topic of this name whose brokers were named differently.
+    """Return other spool folders for the same topic name, written for differently named brokers.
 
-    With each the log that it was written for, empty where that is not known: before there was a folder
-    for each cluster.
+    Each comes with the log it was written for, empty if unknown: before there was a folder per
+    cluster.
     """
     topic, own = topic_path(location), spool_path(location)
     folders = [path.parent for path in topic.glob("*/" + LOCATION_FILE) if path.parent != own]
@@ -70,7 +70,7 @@ def _state(path: Path) -> SpoolState:
 
 
 def _is_owned(path: Path) -> bool:
-    """Tell whether a living process holds the spool."""
+    """Return whether a living process holds the spool."""
     try:
         with lock_path(path).open("rb") as lock:
             return not try_lock(lock, shared=True)

@@ -1,1 +1,1 @@
-"""What sensitive values look like in text: names, forms, numbers, encodings."""
+"""Forms of sensitive values in text: names, formats, numbers, encodings."""

@@ -1,4 +1,4 @@
-"""Find e-mail addresses in text, as they are written, encoded in an address or spelt out."""
+"""Find e-mail addresses in text: plain, URL-encoded or spelled out."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from evaltap.recorder.privacy.text.spelling import listed
 
 Address = tuple[int, int, str]
 
-_MARKS = "\u0300-\u036f\u0900-\u0dff\u0e00-\u0e7f"  # parts of letters that are no letters
+_MARKS = "\u0300-\u036f\u0900-\u0dff\u0e00-\u0e7f"  # combining marks, which are part of letters
 _AT = re.compile(r"[ ]?(?:@|%40|&#64;|&#[xX]40;|&commat;)[ ]?")
 _LOCAL = re.compile(r"[\w.+!#$&'*/=?^`{|}~" + _MARKS + r"-]{1,256}+|\"[^\"\r\n@<>]{1,64}\"")
 """Matched on the reversed text before the sign."""
@@ -77,7 +77,7 @@ def _around(text: str, sign: re.Match[str]) -> Iterator[Address]:
     if top in _FILES or _VERSION.match(place) or (" " in sign[0] and top not in _TOPS):
         return
     if not local.startswith('"'):
-        # What stands before an address in markup, code or a query does not belong to it.
+        # Markup, code or query syntax before an address is not part of it.
         local = re.split(r"[=?&/]", local)[-1].lstrip("'*`{|}.#!$^~-")
     if not local or (local in _CODE and (local != "git" or text[end : end + 1] in (":", "/"))):
         return

@@ -1,8 +1,8 @@
-"""Find secrets beside their names in text: `password = x`, `"api_key": "x"`, `<pin>x</pin>`.
+"""Find secrets next to their names in text: `password = x`, `"api_key": "x"`, `<pin>x</pin>`.
 
-Words that secrets' names are made of are looked for as substrings; around each the name is read and
-judged by `secret_names`, and only behind a name that matters is a value looked for.  All steps look
-at a bounded part of the text, so the cost grows with its length and no faster.
+Stems of secrets' names are searched as substrings; around each one `secret_names` classifies the
+full name, and only a significant name triggers a search for its value. Every step reads a bounded
+part of the text, so the cost grows linearly with its length.
 """
 
 import re
@@ -29,9 +29,9 @@ _STEMS = listed("""
 pass secret token key cred code auth clave senha kennw wachtw heslo haslo salasan kodeord adgangsk sandi
 parol parool lozink geslo slaptazod jelszav siri wagwoord gasla
 """)  # fmt: skip
-"""Parts of the names of secrets that sentences, commands and markup use; with a sign any name is read."""
+"""Stems of secrets' names in sentences, commands and markup; before a sign any name is read."""
 _SHORT_STEMS = ("pw", "pin", "otp", "cvv", "cvc", "mdp")
-"""Parts of many ordinary words: they count where they begin or end one."""
+"""Parts of many ordinary words: they count only at the start or end of one."""
 _FOREIGN_STEMS = listed("""
 парол лозинк секрет ключ гасл hasł lösen şifre jelsz contrase clé khẩu лозинк паролат slaptažod lykilor المرور السر السري пасворд পাসওয়ার্ড 密码 密碼 密钥 密鑰 口令 验证码 驗證碼 令牌 凭证 パスワード
 暗証番号 秘密鍵 合言葉 認証コード 비밀번호 비번 암호 비밀키 인증번호 인증코드 패스워드 पासवर्ड كلم رمز סיסמ รหัส κωδ συνθ schlüssel
@@ -43,7 +43,7 @@ pass clef chave
 
 _NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-$"
 _LONGEST_NAME = 64
-_MARKS = "\u0300-\u036f\u0610-\u065f\u0900-\u0dff\u0e00-\u0e7f"  # of letters, no letters themselves
+_MARKS = "\u0300-\u036f\u0610-\u065f\u0900-\u0dff\u0e00-\u0e7f"  # combining marks
 _NAME_REST = re.compile(r"[\w.$" + _MARKS + r"-]{0,64}")
 _SIGN = re.compile(r"[=:]")
 _BACKWARDS = re.compile(r"[\"'`\])}*_~ \t]{0,12}([\w.$" + _MARKS + r"-]{2,64})")
@@ -51,7 +51,7 @@ _BACKWARDS = re.compile(r"[\"'`\])}*_~ \t]{0,12}([\w.$" + _MARKS + r"-]{2,64})")
 
 
 def assigned(text: str, names: Sequence[Span]) -> Iterator[Span]:
-    """Yield the places of values that stand beside those of the names that are a secret's."""
+    """Yield the spans of values next to those of the names that belong to a secret."""
     done = header_end = 0
     for start, end in names:
         if start < done:
@@ -62,7 +62,7 @@ def assigned(text: str, names: Sequence[Span]) -> Iterator[Span]:
         if text[start - 2 : start] == "${" and text[end : end + 2] in (":?", ":+"):
             continue
         if _is_header(text[start:end]):
-            # The rest of the line is its value: other headers in it are no headers.
+            # The rest of the line is its value: header names inside do not count.
             if start < header_end:
                 continue
             line_end = text.find("\n", end, end + 4096)
@@ -103,7 +103,7 @@ _BARE_COMMANDS = re.compile(
 
 
 def in_phrases(text: str, lower: str) -> Iterator[Span]:
-    """Yield the places of values in forms that name nothing: SQL, Oracle's addresses, `.pgpass`."""
+    """Yield the spans of values in forms without a name: SQL, Oracle connect strings, `.pgpass`."""
     patterns: list[re.Pattern[str]] = []
     if "'" in text or '"' in text:
         patterns += (pattern for needle, pattern in _PHRASES if needle in lower)
@@ -127,7 +127,7 @@ _ORACLE = re.compile(r"(?i)jdbc:oracle:\w{2,6}:[\w.]{1,64}/([^\s@\"']{3,128})@")
 
 
 def names_in(text: str, lower: str) -> list[Span]:
-    """Return the places of the words that may be, or may end, the name of a secret."""
+    """Return the spans of words that may be, or may end, the name of a secret."""
     found: dict[int, int] = {}
     for sign in _SIGN.finditer(text):
         at = sign.start()
@@ -162,7 +162,7 @@ def _collect(text: str, lower: str, stem: str, found: dict[int, int], *, short: 
             continue
         before = text[max(0, at - _LONGEST_NAME) : at]
         start = at - len(before) + len(before.rstrip(_NAME_CHARACTERS))
-        # Written without blanks, a name ends with its stem.
+        # In languages without spaces, a name ends with its stem.
         rest = None if stem > "\u2e80" else _NAME_REST.match(text, behind)
         end = rest.end() if rest else behind
         while end > behind and text[end - 1] in ".-$":
@@ -181,7 +181,7 @@ def _kind_at(text: str, start: int, end: int) -> Name:
     kind = kind_of_name(name)
     if text[start - 1 : start] != " ":
         return kind
-    # "security code", "mot de passe", but "palabra clave": the words before belong to the name.
+    # "security code", "mot de passe", but "palabra clave": the preceding words belong to the name.
     tail = _SAME_PHRASE.search(text, start - 40 if start > 40 else 0, start - 1)
     before = tail[0].replace("-", " ").split()[-3:] if tail else []
     if kind is Name.SECRET or kind is Name.TOKEN:
@@ -201,7 +201,7 @@ _QUALIFIER = (
 _POSSESSIVE = (
     r"(?:[ \t](?:saya|anda|kamu|mea|meu|mia|mio|mea|moje|moja|mia|minha|của tôi|του|μου|yangu|ko))?"
 )
-"""A word for `my` that stands behind the name."""
+"""A postposed word for `my`."""
 _IS = re.compile(
     r"(?i)[\"'`]?"
     + _QUALIFIER
@@ -350,7 +350,7 @@ def _said(text: str, start: int, end: int, *, token: bool) -> Span | None:
     if (match := _BARE.match(text, end)) is not None:
         span = read_value(text, match.end(), token=token, sure=False)
         if span is not None and is_mixed(value := text[span[0] : span[1]]):
-            # `key session:4711` names another thing, `password x1y2` the password.
+            # `key session:4711` names something else, `password x1y2` the password.
             return None if re.fullmatch(r"[a-z]+:[\w:-]+", value) else span
     return None
 

@@ -1,8 +1,8 @@
-"""Numbers that prove themselves: payment cards (Luhn) and bank accounts (IBAN check digits)."""
+"""Numbers with check digits: payment cards (Luhn) and bank accounts (IBAN)."""
 
 _BRANDS = (
-    # first digits from and to, lengths; from the brands' public ranges
-    ("4", "4", (16, 19)),  # Visa; those of 13 digits went out of use
+    # first and last prefix, lengths; from the brands' public ranges
+    ("4", "4", (16, 19)),  # Visa; 13-digit numbers are obsolete
     ("51", "55", (16,)),  # Mastercard
     ("2221", "2720", (16,)),
     ("34", "34", (15,)),  # American Express
@@ -34,7 +34,7 @@ _BRANDS = (
 
 
 def is_card_number(digits: str) -> bool:
-    """Return whether the digits are a payment card's: issuer range, its length, Luhn check."""
+    """Return whether the digits are a payment card number: issuer range, length, Luhn check."""
     length = len(digits)
     if not 14 <= length <= 19 or not has_luhn_digit(digits):
         return False
@@ -44,7 +44,7 @@ def is_card_number(digits: str) -> bool:
 
 
 def has_luhn_digit(digits: str) -> bool:
-    """Return whether the last digit is right by Luhn's rule, and not all are the same."""
+    """Return whether the Luhn check digit is valid and the digits are not all the same."""
     total = 0
     for index, character in enumerate(reversed(digits)):
         digit = ord(character) - 48
@@ -64,11 +64,11 @@ AO25 BF28 BJ28 CF27 CG27 CI28 CM27 CV25 DZ26 GA27 GQ27 GW25 IR26 KM27 MA28 MG27 
 TG28
 """
 IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _IBAN_LENGTHS.split()}
-"""Characters of an account number by country: the public IBAN registry, then those who use the form."""
+"""Length of account numbers by country: the public IBAN registry, then other users of the format."""
 
 
 def is_iban(compact: str) -> bool:
-    """Return whether upper-case letters and digits without blanks are an account number."""
+    """Return whether upper-case letters and digits without spaces are a valid IBAN."""
     if len(compact) != IBAN_LENGTHS.get(compact[:2]):
         return False
     number = int("".join(str(int(character, 36)) for character in compact[4:] + compact[:4]))

@@ -1,7 +1,7 @@
-"""Find passwords among the arguments of commands: `curl -u bob:x`, `mysql -px`, `docker login -p x`.
+"""Find passwords among command arguments: `curl -u bob:x`, `mysql -px`, `docker login -p x`.
 
-The options that hold one are known by command; `--password x` and `PGPASSWORD=x` need no list, they
-are names like any other.
+Short options are listed by command; `--password x` and `PGPASSWORD=x` need no list, as they are
+names like any other.
 """
 
 import re
@@ -56,7 +56,7 @@ _CHPASSWD = re.compile(r"[\w.-]{1,64}:([^\s\"'|]{3,256})[\"']?[ \t]*\|[ \t]*(?:s
 
 
 def in_commands(text: str, lower: str) -> Iterator[Span]:
-    """Yield the places of passwords in the command lines of a text."""
+    """Yield the spans of passwords in the command lines of a text."""
     if " -" not in text and " /" not in text and not any(one in lower for one in _WITHOUT_OPTION):
         return
     if _NAMES.isdisjoint(lower.translate(_BLANKS).split()):
@@ -80,7 +80,7 @@ def in_commands(text: str, lower: str) -> Iterator[Span]:
 
 
 def in_arguments(arguments: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """Yield the index and the place of each password among the words of one command."""
+    """Yield the index and span of each password among the words of one command."""
     name = arguments[0].rsplit("/", 1)[-1].lower().removesuffix(".exe")
     if name in _OPTIONS:
         for index, start, end in _passwords(name, arguments[1:]):
@@ -114,12 +114,12 @@ def _passwords(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, int]
 def _may_be_password(name: str, word: str) -> bool:
     if word[:1] in ("", "-") or _PORTS.fullmatch(word):
         return False
-    # `mysql -p shop` asks for the password: the word is a database.
+    # `mysql -p shop` prompts for the password: the word is a database.
     return not (name.startswith(("mysql", "mariadb")) and word.replace("_", "").isalpha())
 
 
 def _by_position(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """Yield what a command takes as a password by its place."""
+    """Yield a command's positional passwords."""
     plain = [index for index, word in enumerate(words) if not word.startswith("-")]
     flags = "".join(
         word[1:] for word in words if word.startswith("-") and not word.startswith("--")
@@ -167,7 +167,7 @@ def _rest(index: int, word: str, start: int) -> Iterator[tuple[int, int, int]]:
     start += len(word[start:]) - len(word[start:].lstrip("\"'="))
     end = len(word.rstrip("\"',)`"))
     value = word[start:end]
-    # `-p3306:3306` and `-path` are no passwords
+    # `-p3306:3306` and `-path` are not passwords
     if (
         end - start >= 3
         and not _stands_for(value)

@@ -1,7 +1,7 @@
-"""Undo encodings: base64, base32, hex, percent, HTML entities, escapes, and what was packed first.
+"""Decode base64, base32, hex, percent, HTML entities, escapes, and compressed data inside them.
 
-Each is tried where a text has its signs; what comes out is looked at like any other text, to a depth
-of `MAX_DEPTH`, so that a secret that was encoded twice is found, and no work without end is done.
+Each decoder runs where a text has its characters. The result is searched like any other text, to a
+depth of `MAX_DEPTH`, so that doubly encoded secrets are found with bounded work.
 """
 
 import base64
@@ -14,10 +14,10 @@ from urllib.parse import unquote_to_bytes
 
 MAX_DEPTH = 3
 _LARGEST = 1 << 20
-"""Bytes to unpack at most: a small packed text must not become a large one."""
+"""Maximum bytes to decompress, as a guard against decompression bombs."""
 
 Decoded = tuple[int, int, str]
-"""A place in a text, and what its encoded characters mean."""
+"""A span of a text, and its decoded content."""
 
 _BASE64 = re.compile(r"[A-Za-z0-9_+/-](?<![A-Za-z0-9_+/-].)[A-Za-z0-9_+/-]{15,65536}+={0,2}")
 _WRAPPED = re.compile(
@@ -39,7 +39,7 @@ _TOKENS = {
 
 
 def decoded(text: str, *, words: bool = True) -> Iterator[Decoded]:
-    """Yield the encoded parts of a text with what they mean; `words` if it has long ones."""
+    """Yield the encoded parts of a text, decoded; `words`: the text has long words."""
     if words:
         yield from _packed(text)
     for match in _SPACED_HEX.finditer(text):
@@ -99,7 +99,7 @@ def _from_hex(text: str) -> str | None:
 
 
 def _readable(content: bytes) -> str | None:
-    """Return bytes as text, unpacked first where they are; None when they are no text."""
+    """Return bytes as text, decompressed if necessary; None when they are not text."""
     if content[:2] == b"\x1f\x8b" or content[:2] in (b"x\x9c", b"x\xda", b"x\x01", b"x^"):
         content = _unpacked(content)
     try:

@@ -1,8 +1,7 @@
-"""Find numbers of persons in text: phones of sixty countries, payment cards, accounts, SSNs.
+"""Find personal numbers in text: phones of sixty countries, payment cards, accounts, SSNs.
 
-A text is searched for runs of digits, and only those are looked at: by their own form where it says
-enough (`+49 170 1234567`, `(415) 555-2671`, `06 12 34 56 78`), else by the words around them
-("call me on 8123 4567").
+Only runs of digits are examined: by their format where it is conclusive (`+49 170 1234567`, `(415)
+555-2671`, `06 12 34 56 78`), else by the words around them ("call me on 8123 4567").
 """
 
 import re
@@ -17,7 +16,7 @@ from evaltap.recorder.privacy.text.check_digits import (
 from evaltap.recorder.privacy.text.spelling import listed
 
 Number = tuple[str, int, int, str]
-"""Kind, place, and the form without spelling."""
+"""Kind, span, and normal form."""
 
 _RUN = re.compile(r"\d(?>(?:[ .,\-/()_\t]{0,3}\d){6,})")
 _GAP = r"(?:[ .\-_/\t]|[ ]{2}| [-/] )"
@@ -44,14 +43,14 @@ _FORMS = tuple(
         r"(?<![\w+/=-])(?<!\d[.,])(?<!#)(?<![A-Za-z]\d )(?:" + form + r")(?![\w%])(?![.,:/-]\d)"
     )
     for form in (
-        # North America, and who writes three, three and four
+        # North America, and others who group three, three and four
         r"(?:1[ .-])?(?:\([2-9]\d{2}\)[ -]?|[2-9]\d{2}[ .-])\d{3}[ .-]\d{4}",
         # a leading zero: an area code, then groups
         r"(?:\(0\d{1,5}\)|\(0[ -]?\d{1,4}\)|0\d{1,5}|00[1-9]\d{0,3})[ /-]{1,3}\d{2,8}(?:[ -]\d{1,4}){0,5}",
         r"0\d(?:\.\d\d){4}|0\d{2,3}(?:\.\d{2,4}){2,3}",
-        # a leading eight: Russia and its neighbours
+        # a leading eight: Russia and its neighbors
         r"8[ -]?\(?\d{3,5}\)?[ -]?\d{1,3}(?:[ -]\d{2}){2}|8 ?\(\d{3}\) ?\d{3}[ -]\d{4}",
-        # an area code in brackets
+        # an area code in parentheses
         r"\((?!19|20)\d{2,5}\)[ -]?\d{2,8}(?:[ -]\d{2,5}){0,3}",
         # Brazil, China, India, Spain, Poland
         r"[1-9]\d 9 ?\d{4}-\d{4}|1[3-9]\d([ -])\d{4}\1\d{4}|[6-9]\d{4}[ -]\d{5}",
@@ -107,7 +106,7 @@ _BEFORE, _AFTER = 60, 36
 
 
 def numbers(text: str, lower: str) -> Iterator[Number]:
-    """Yield the numbers of persons in a text."""
+    """Yield the personal numbers in a text."""
     for run in _RUN.finditer(text):
         start, end = run.span()
         if end - start == 10 and run[0][4:8:3] == "--" and run[0][:2] in ("19", "20"):
@@ -145,12 +144,12 @@ def _is_phone(text: str) -> bool:
         return False
     pairs = re.split(r"[ .-]", text)
     if len(pairs) > 3 and all(len(pair) == 2 for pair in pairs):
-        return len(pairs) == 5  # French numbers are five pairs; four or six are anything
+        return len(pairs) == 5  # French numbers have five pairs; four or six could be anything
     return len(digits) >= 9 or (len(pairs) == 3 and " " in text)
 
 
 def _by_words(text: str, lower: str, start: int, end: int) -> Iterator[Number]:
-    """Yield what the words around a run of digits say that it is."""
+    """Yield what the words around a run of digits identify it as."""
     around = lower[max(0, start - _BEFORE) : end + _AFTER]
     stems = _STEMS if around.isascii() else _STEMS + _FOREIGN_STEMS
     if not any(stem in around for stem in stems):
@@ -176,7 +175,7 @@ def _is_called_phone(before: str, after: str, text: str) -> bool:
         return False
     if _UNITS.match(after):
         return False
-    # Words of another sentence or another number say nothing about this one.
+    # Ignore words of another sentence or next to another number.
     near = re.split(r"(?<!tel)(?<!mob)(?<!\bph)(?<!\bnr)(?<!\bno)\. |[!?;] |\n\n", before)[-1]
     if any(map(str.isdigit, near)):
         near = re.split(r"\d", near)[-1]
@@ -192,7 +191,7 @@ def _ibans(text: str) -> Iterator[Number]:
 
 
 def _iban(match: re.Match[str]) -> Number | None:
-    """Accept the country's number of characters from the start of the match, if they check out."""
+    """Take the country's number of characters from the match, if the check digits are valid."""
     start = match.start() - 2
     length = IBAN_LENGTHS.get(match.string[start : start + 2].upper(), 0)
     compact = ""
@@ -215,7 +214,7 @@ _NUMERIC = re.compile(r"\d[\d .\-/_]{10,40}\d")
 
 
 def phone_in(value: str) -> str | None:
-    """Return the digits of a text that stands under a phone's name, None when it is no phone."""
+    """Return the digits of a phone field's value, None when it is not a phone number."""
     if not _NAMED_PHONE.fullmatch(value) or _DATES.match(value.strip()):
         return None
     digits = _digits(value)
@@ -223,9 +222,9 @@ def phone_in(value: str) -> str | None:
 
 
 def card_in(value: str, *, named: bool) -> str | None:
-    """Return the digits of a text that is a card number as a whole, None when it is none.
+    """Return the digits of a text that consists of a card number, else None.
 
-    Under the name of a card the check digit is enough.
+    In a card field a valid check digit is enough.
     """
     if not _NUMERIC.fullmatch(value):
         return None

@@ -1,10 +1,10 @@
-"""What keys and tokens of known services look like: data for `evaltap.recorder.privacy.detectors`.
+"""Formats of keys and tokens of known services: data for `evaltap.recorder.privacy.detectors`.
 
-Each row holds how such keys begin, and the pattern of a whole one; a group marks the secret where the
-pattern needs more than the secret to see it.  Lengths are lower bounds where a service has changed
-them before.  `NEEDLED` are those that have no beginning of their own: a part that they hold stands
-first.  The forms are facts, from the services' own documentation and key pages; that none was
-forgotten was checked against the rules that gitleaks publishes (MIT licence).
+Each row has the keys' prefixes and the full pattern; a group marks the secret where the pattern
+needs surrounding context. Lengths are lower bounds where a service has changed them before.
+`NEEDLED` rows have no prefix of their own but contain a fixed part, listed first. The formats are
+facts from the services' own documentation and key pages, checked for completeness against the rules
+that gitleaks publishes (MIT license).
 """
 
 import re
@@ -12,7 +12,7 @@ import re
 from evaltap.recorder.privacy.text.spelling import listed
 
 SECRET_FORMATS = (
-    # Models and what agents call
+    # Models and agent services
     ("sk-", r"sk-(?=[a-z_-]{0,255}[0-9A-Z])[\w-]{20,255}+"),  # OpenAI, Anthropic, OpenRouter, DeepSeek, Langfuse
     ("sk_", r"sk_[0-9a-f]{40,64}+"),  # ElevenLabs
     ("sk_ rk_ pk_ sess_", r"(?:[sr]k_(?:live|test|prod|org)|pk_live|sk_org_live|sess)[_-][A-Za-z0-9_-]{10,255}+"),  # Stripe, Clerk
@@ -101,7 +101,7 @@ SECRET_FORMATS = (
     ("pul-", r"pul-[0-9a-f]{40}"),
     ("akab-", r"akab-[a-z0-9]{16}-[a-z0-9]{16}"),
     ("AGE-SECRET-KEY-", r"AGE-SECRET-KEY-1[A-Z0-9]{50,70}+"),
-    # Code and its tools
+    # Code hosting and developer tools
     ("ghp_ gho_ ghu_ ghs_ ghr_", r"gh[pousr]_[A-Za-z0-9]{30,255}+"),
     ("github_pat_", r"github_pat_\w{22,255}+"),
     ("glpat- gldt- glrt- glrtr- glcbt- glptt- glft- glffct- glimt- glagent- glsoat- gloas- glwt-",
@@ -141,7 +141,7 @@ SECRET_FORMATS = (
     ("dnkey-", r"dnkey-[\w=-]{26}-[\w=-]{52}"),
     ("sc_ ext_ scauth_ authress_", r"(?:sc|ext|scauth|authress)_[a-zA-Z0-9]{5,30}\.[a-zA-Z0-9]{4,6}\.acc[_-][a-zA-Z0-9-]{10,32}\.[\w+/=-]{30,120}"),
     ("NF-", r"NF-[A-Za-z0-9]{32}(?![A-Za-z0-9])"),
-    # Messages and mail
+    # Messaging and mail
     ("xoxb- xoxp- xoxa- xoxr- xoxs- xoxo- xoxe- xoxe. xoxc- xoxd- xapp-", r"(?:xox[a-z](?:\.xox[a-z])?|xapp)-[\w%+/=-]{10,300}+"),
     ("SG.", r"SG\.[\w=-]{1,60}\.[\w=.-]{16,70}+"),
     ("SK AC", r"(?:SK|AC)[0-9a-fA-F]{32}(?![A-Za-z0-9])"),
@@ -154,7 +154,7 @@ SECRET_FORMATS = (
     ("dG9r", r"dG9rO[\w+/=]{30,80}+"),  # Intercom
     ("CFPAT-", r"CFPAT-[\w-]{40,60}+"),
     ("fio-u-", r"fio-u-[\w=-]{60,70}+"),
-    # Money and shops
+    # Payments and shops
     ("whsec_", r"whsec_[A-Za-z0-9+/=]{20,255}+"),
     ("rzp_live_ rzp_test_", r"rzp_(?:live|test)_[A-Za-z0-9]{10,40}+"),
     ("sq0", r"sq0[a-z]{3}-[\w-]{22,60}+"),
@@ -181,7 +181,7 @@ SECRET_FORMATS = (
     ("3MVG", r"3MVG9[\w.]{60,120}+"),
     ("AAAA", r"AAAA[\w-]{7,11}:APA91[\w-]{100,200}+|A{20,25}[A-Za-z0-9%]{60,120}+"),  # Firebase, X
     ("APA91", r"APA91[\w-]{100,200}+"),
-    ("ZXlK", r"ZXlK[A-Za-z0-9+/=_-]{30,4000}+"),  # a web token in base64
+    ("ZXlK", r"ZXlK[A-Za-z0-9+/=_-]{30,4000}+"),  # a base64-encoded JWT
     ("PRVT", r"PRVT[\w-]{20,80}+"),
     ("xprv", r"xprv[A-Za-z0-9]{100,115}+"),
     ("2/", r"[12]/\d{10,20}(?:/\d{10,20})?:[0-9a-f]{32}"),  # Asana
@@ -238,7 +238,7 @@ sourcegraph spotify square squarespace stability stripe sumo supabase tavily tel
 tomtom travis trello twilio twitch twitter typeform unsplash upstash vault vercel voyage vultr
 weatherapi weaviate weights wandb sumologic travisci telegram cisco whisper wolfram xray yandex zapier zendesk zilliz zoom dnkey
 """)  # fmt: skip
-"""Services whose keys have no form of their own: a long word assigned to such a name is taken for one."""
+"""Services whose keys have no format of their own: a long word assigned to such a name counts as one."""
 
 KEY_BLOCKS = (
     re.compile(

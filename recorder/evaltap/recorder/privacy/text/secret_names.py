@@ -1,7 +1,7 @@
-"""Tell from the name of a value what it holds: a secret, a token, a phone number, a card, an id.
+"""Classify a value by its name: a secret, a token, a phone number, a card, an id.
 
-One judgement for keys of objects, variables, headers, columns and words in a sentence.  A name is
-split into its words (`dbPassword`, `DB_PASSWORD` and `db password` are one), without accents.
+One classifier for object keys, variables, headers, columns and words in a sentence. A name is split
+into its words (`dbPassword`, `DB_PASSWORD` and `db password` are equal), without accents.
 """
 
 import re
@@ -34,7 +34,7 @@ from evaltap.recorder.privacy.text.spelling import folded
 
 
 class Name(Enum):
-    """What the name of a value says about it."""
+    """What a name implies about its value."""
 
     SECRET = "a secret, whatever it looks like"
     TOKEN = "a token or a word: the value decides"
@@ -50,8 +50,8 @@ _LONGEST_REMEMBERED = 64
 
 
 def kind_of_name(name: str) -> Name:
-    """Return what the name of a value says about it."""
-    # Names come again and again; texts that are used as keys do not and are long.
+    """Classify a name."""
+    # Cached, since names recur; long texts used as keys do not.
     return _remembered(name) if len(name) <= _LONGEST_REMEMBERED else _kind(name[-_LONGEST:])
 
 
@@ -144,10 +144,10 @@ def _may_be_token(name: str, words: list[str], plain: str) -> bool:
 
 
 def is_word_for_keyword(name: str) -> bool:
-    """Return whether a name is a language's word for a keyword, which is made of that for a key."""
+    """Return whether a name is a language's word for keyword, which contains its word for key."""
     return _KEYWORD.search(folded(name).lower()) is not None
 
 
 def is_address(name: str) -> bool:
-    """Return whether a name is that of a connection's address, which need not hold a password."""
+    """Return whether a name is that of a connection URL, which need not hold a password."""
     return words_of(name)[-1:] in (["url"], ["uri"], ["dsn"])

@@ -1,4 +1,4 @@
-"""The words that names of secrets, phone numbers, cards and ids are made of: `secret_names` reads them."""
+"""The words in names of secrets, phone numbers, cards and ids; used by `secret_names`."""
 
 from evaltap.recorder.privacy.text.spelling import listed
 
@@ -168,7 +168,7 @@ cache queue
 """)
 )
 
-# In ten languages and more, without accents; the first are looked for anywhere in a name.
+# In more than ten languages, without accents; the first list matches anywhere in a name.
 FOREIGN = listed("""
 contrasen motdepasse motsdepasse mdpass passwort kennwort zugangscode geheimnis palavrapasse
 wachtwoord toegangscode losenord adgangskode kodeord passord salasana tunnusluku jelszo

@@ -1,7 +1,7 @@
-"""A text as the rules read it: of the same length, in plain spelling.
+"""Normalize a text for the rules, preserving its length.
 
-Whoever writes a secret in full-width letters, with narrow blanks or in a string with escapes means
-the same.  Each character becomes one character, so a place in one is the same place in the other.
+A secret in full-width letters, with narrow spaces or in an escaped string is still a secret. Each
+character maps to one character, so offsets are the same in both texts.
 """
 
 import re
@@ -32,7 +32,7 @@ _QUOTE = re.compile(r"(?<!;)&(?:quot|#34|#39);(?!&)")
 
 
 def plain_spelling(text: str) -> str:
-    """Return the text in plain characters, with escapes of strings as blanks; as long as it was."""
+    """Return the text in plain characters, string escapes as spaces; of the same length."""
     if not text.isascii():
         text = text.translate(_PLAIN)
     if "\\" in text:
@@ -47,7 +47,7 @@ def _blanks(match: re.Match[str]) -> str:
 
 
 def lowered(text: str) -> str:
-    """Return the text in lower case, as long as it was."""
+    """Return the text in lower case, of the same length."""
     lower = text.lower()
     if len(lower) == len(text):
         return lower
@@ -66,5 +66,5 @@ def folded(text: str) -> str:
 
 
 def listed(words: str) -> tuple[str, ...]:
-    """Return the words of a list that is written as one text."""
+    """Split a list written as one text."""
     return tuple(words.split())

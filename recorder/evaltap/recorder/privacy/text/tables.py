@@ -1,4 +1,4 @@
-"""Find the columns of secrets in tables written as text: CSV, Markdown, what a database prints."""
+"""Find the secret columns of tables in text: CSV, Markdown, database output."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -7,7 +7,7 @@ from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
 from evaltap.recorder.privacy.text.value_kinds import is_placeholder, is_token
 
 Cell = tuple[Name, int, int]
-"""What a column's name says, and the place of a value under it."""
+"""What a column's name implies, and the span of a value in it."""
 
 _SEPARATORS = ("|", "\t", ",", ";")
 _KINDS = (Name.SECRET, Name.TOKEN, Name.PHONE, Name.CARD)
@@ -17,9 +17,9 @@ _RULE = re.compile(r"[\s|:+=-]+")
 
 
 def in_tables(text: str, names: Iterable[int]) -> Iterator[Cell]:
-    """Yield the cells of a text's tables that stand under the name of a secret or a number.
+    """Yield the cells of a text's tables in columns of a secret or a number.
 
-    `names` are places of such names: a line that holds none is no header.
+    `names` are offsets of such names: a line without one is not a header.
     """
     heads = sorted({text.rfind("\n", 0, place) + 1 for place in names})
     done = 0
@@ -61,7 +61,7 @@ def in_inserts(text: str) -> Iterator[Cell]:
 
 
 def _head(line: str) -> tuple[str, dict[int, Name], int]:
-    """Return how the cells of a header are parted, and its columns that matter."""
+    """Return the separator of a header's cells, and its significant columns."""
     if len(line) > _LONGEST_HEAD:
         return "", {}, 0
     for separator in _SEPARATORS:
@@ -78,7 +78,7 @@ def _head(line: str) -> tuple[str, dict[int, Name], int]:
 
 
 def _cells(line: str, separator: str) -> list[tuple[int, int]]:
-    """Return the places of a line's cells, without blanks and quotes around them."""
+    """Return the spans of a line's cells, without surrounding spaces and quotes."""
     parts = _QUOTED[separator].finditer(line) if '"' in line else None
     if parts is None:
         found, at = [], 0

@@ -1,4 +1,4 @@
-"""Tell from a value itself what it may be: opaque, a token, a placeholder, code."""
+"""Classify a value by its form: opaque, a token, a placeholder, code."""
 
 import re
 
@@ -8,7 +8,7 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def is_opaque(value: object) -> bool:
-    """Return whether a value looks made by a machine: long, no blanks, and not a plain word."""
+    """Return whether a value looks machine-generated: long, no spaces, and not a plain word."""
     if not isinstance(value, str) or len(value) < 12 or len(value.split(maxsplit=1)) != 1:
         return False
     return (
@@ -22,7 +22,7 @@ def is_opaque(value: object) -> bool:
 
 
 def is_token(value: object) -> bool:
-    """Return whether a value under the name of a token is one, and no word, count or setting."""
+    """Return whether the value of a token field is a token, not a word, count or setting."""
     if not isinstance(value, str) or len(value) < 6 or any(map(str.isspace, value)):
         return False
     digits = sum(map(str.isdigit, value))
@@ -94,7 +94,7 @@ _TYPES = re.compile(
 
 
 def is_placeholder(value: str) -> bool:
-    """Return whether a value stands for a secret without being one: `${TOKEN}`, `null`, `***`."""
+    """Return whether a value only stands in for a secret: `${TOKEN}`, `null`, `***`."""
     plain = value.strip().lower()
     return (
         plain in _PLACEHOLDERS or plain.startswith(_VARIABLES) or not any(map(str.isalnum, plain))
@@ -102,5 +102,5 @@ def is_placeholder(value: str) -> bool:
 
 
 def is_code(value: str) -> bool:
-    """Return whether a word without quotes is an expression or a type: `get_secret()`, `user.pw`."""
+    """Return whether an unquoted word is an expression or a type: `get_secret()`, `user.pw`."""
     return bool(_CODE.fullmatch(value) or _TYPES.fullmatch(value))

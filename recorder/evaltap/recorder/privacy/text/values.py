@@ -1,4 +1,4 @@
-"""Read the value that begins at a place of a text: quoted or a word, and no placeholder or code."""
+"""Read the value at an offset of a text: quoted or a word, but not a placeholder or code."""
 
 import re
 
@@ -9,7 +9,7 @@ Span = tuple[int, int]
 
 
 def inside(match: re.Match[str] | None, token: bool) -> Span | None:
-    """Return the place of the first group of a match, without blanks; None when it is no value."""
+    """Return the stripped span of a match's first group; None when it is not a value."""
     if match is None:
         return None
     value = match[1].strip()
@@ -23,7 +23,7 @@ _QUOTES = "\"'`"
 _LONGEST_WORD = 4096
 _WORD = re.compile(r"[^\s\"'`&<>]{0,4096}+")
 _AMPERSAND_ENDS = re.compile(r"&(?:&|#|[\w.%-]{1,64}=|[a-z]{2,6};|[\s\"'`<>]|\Z)")
-"""An `&` that is none of the value: between parameters or commands, or of an entity."""
+"""An `&` that ends the value: between parameters or commands, or of an entity."""
 
 
 _WRAPPED = re.compile(
@@ -34,9 +34,9 @@ _WRAPPED = re.compile(
 def read_value(
     text: str, at: int, *, token: bool, sure: bool, said: bool = False, code: bool = True
 ) -> Span | None:
-    """Return the place of the value that begins here, None when it is none or only stands for one.
+    """Return the span of the value that starts here, None when there is none or only a placeholder.
 
-    `sure`: a sign says that it is a value; `said`: it is part of a sentence; `code`: it may be code.
+    `sure`: a sign marks it as a value; `said`: it is part of a sentence; `code`: it may be code.
     """
     if sure and (wrapped := _WRAPPED.match(text, at)) is not None:
         at = wrapped.end()
@@ -95,7 +95,7 @@ def _quoted(text: str, at: int, *, token: bool) -> Span | None:
     if len(trimmed) < 3 or is_placeholder(trimmed) or (token and not is_token(trimmed)):
         return None
     if text[at - 1 : at] in " \t" and trimmed.isalpha() and text[at - 2 : at - 1].isalnum():
-        # Nothing but a blank between: the quotes may be those of any word.
+        # Only a space in between: the quotes may belong to any word.
         return None
     return begin, begin + len(trimmed)
 
@@ -107,7 +107,7 @@ _WHOLE_LINE = re.compile(r"()([^\r\n]{0,4096}+)")
 
 
 def rest_of_header(text: str, at: int, *, cookie: bool, quoted: bool) -> Span | None:
-    """Return the place of a header's value: up to the closing quote or the end of the line."""
+    """Return the span of a header's value: up to the closing quote or the end of the line."""
     match = (_LINE if quoted or text[at : at + 1] in ("'", '"', "`") else _WHOLE_LINE).match(
         text, at
     )
@@ -134,13 +134,13 @@ _WORD_LIST = re.compile(r"[\"'`]?((?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})")
 
 
 def word_list(text: str, at: int) -> Span | None:
-    """Return the place of the words of a recovery phrase, or of one word."""
+    """Return the span of a recovery phrase's words, or of one word."""
     match = _WORD_LIST.match(text, at)
     return match.span(1) if match else read_value(text, at, token=False, sure=True)
 
 
 def is_mixed(value: str) -> bool:
-    """Return whether a word has digits among other characters, or signs that no word has."""
+    """Return whether a word mixes digits with other characters, or has characters no word has."""
     digits = sum(map(str.isdigit, value))
     if any(sign in value for sign in "!@#$%^&*+=?") and any(map(str.isalpha, value)):
         return not value.endswith(("?", "!", "*", "=")) or digits > 0
