@@ -112,7 +112,7 @@ def _print(found: "list[Coverage]") -> None:
         ends = one.covered.process
         print(
             f"{one.by}: {one.covered.rate:.1%} of the traffic is covered ({ends.low:.1%} to"
-            f" {ends.high:.1%}, {one.covered.turns:,} turns)"
+            f" {ends.high:.1%}, {one.covered.turns:,} {one.unit}s)"
         )
         for gap in one.gaps:
             value = f"{visible(gap.text)!r:.60}" if gap.text else visible(gap.value) or "(none)"

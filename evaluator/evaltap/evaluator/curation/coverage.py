@@ -53,6 +53,11 @@ class Coverage:
     unseen: tuple[str, ...]
     """Values of the sets that production does not show."""
 
+    @property
+    def unit(self) -> str:
+        """What shares are of: turns, or the tools that each of them called."""
+        return "tool use" if self.by == "tool" else "turn"
+
     def data(self) -> dict[str, Any]:
         """Return it for JSON."""
         found = self.covered
