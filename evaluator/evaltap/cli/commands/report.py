@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from evaltap.cli.options.common import add_databases, add_json
 from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.options.redaction import add_redact, report_redactor
-from evaltap.cli.options.scoring import add_given_references, read_references
+from evaltap.cli.options.scoring import add_other_references, read_references
 from evaltap.cli.options.verdict import (
     GuardOptions,
     Scope,
@@ -89,7 +89,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="CASES",
         help="the files that were scored, to show what happened in their turns; may be repeated",
     )
-    add_given_references(parser)
+    add_other_references(parser)
     add(
         "--worst",
         type=positive,

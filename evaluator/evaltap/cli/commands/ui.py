@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from evaltap.cli.listening import listening, listening_at
 from evaltap.cli.options.common import add_database, open_store
 from evaltap.cli.options.page import PORT, add_sets, open_in_browser, redact
-from evaltap.cli.options.scoring import add_given_references, read_references
+from evaltap.cli.options.scoring import add_other_references, read_references
 from evaltap.cli.signals import stopped_by_signals
 from evaltap.schemas.errors import InputError
 
@@ -111,7 +111,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--mask-content", choices=("viewer",),
         help="hide questions, answers, arguments and reasons from viewers",
     )  # fmt: skip
-    add_given_references(parser)
+    add_other_references(parser)
     add("--link", action="store_true", help="print a new link to the running page, and exit")
     add(
         "--invite",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from evaltap.cli.commands import consume
 from evaltap.cli.options.page import ADDRESS, add_sets
-from evaltap.cli.options.scoring import add_given_references
+from evaltap.cli.options.scoring import add_references
 from evaltap.cli.parsing import CommandParser, options_of
 from evaltap.cli.settings import STORE, STORE_FILE, of_settings
 from evaltap.cli.signals import stopped_by_signals
@@ -72,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--metrics", type=Path, metavar="FILE", help="score with these metrics (default: only land)"
     )
     of_settings(metrics, "EVALTAP_METRICS")
-    add_given_references(parser)
+    add_references(parser)
     add(
         "--port",
         type=int,

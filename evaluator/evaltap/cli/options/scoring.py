@@ -75,15 +75,26 @@ def add_join(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_given_references(parser: argparse.ArgumentParser) -> None:
-    """Add the references that landed cases were scored with, and how they are joined."""
+def add_references(parser: argparse.ArgumentParser) -> None:
+    """Add the references to score landed cases against, and how they are joined."""
     references = parser.add_argument(
         "--references",
         type=Path,
         metavar="R.evalset.json",
-        help="the references that the landed cases were scored against",
+        help="references (expected turns) for recorded cases, landed or in files",
     )
     of_settings(references, "EVALTAP_REFERENCES")
+    add_join(parser)
+
+
+def add_other_references(parser: argparse.ArgumentParser) -> None:
+    """Add references to compare landed cases with, instead of those they were scored against."""
+    parser.add_argument(
+        "--references",
+        type=Path,
+        metavar="R.evalset.json",
+        help="compare landed cases with these references (default: those they were scored against)",
+    )
     add_join(parser)
 
 
@@ -125,14 +136,7 @@ def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required:
         add("--metrics", required=required, type=Path, metavar="M.json", help=metrics_help),
         "EVALTAP_METRICS",
     )
-    references = add(
-        "--references",
-        type=Path,
-        metavar="R.evalset.json",
-        help="references (expected turns) for recorded cases, landed or in files",
-    )
-    of_settings(references, "EVALTAP_REFERENCES")
-    add_join(parser)
+    add_references(parser)
     add(
         "--placeholders",
         choices=("auto", "peer"),
