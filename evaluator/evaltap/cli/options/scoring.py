@@ -117,9 +117,9 @@ def report_missing_references(command: str, cases: int, metrics: "Sequence[EvalM
     comparing = [metric.metric_name for metric in metrics if compares(metric)]
     if cases and comparing:
         print(
-            f"evaltap {command}: no reference (`conversation` beside `actualConversation`) in"
-            f" {counted(cases, 'case')}; {', '.join(comparing)} compared with"
-            " nothing there: add one, or use metrics that need none",
+            f"evaltap {command}: {counted(cases, 'case')} without a reference (`conversation` beside"
+            f" `actualConversation`), which {', '.join(comparing)} compared with an empty turn; add"
+            " references, or use metrics that need none",
             file=sys.stderr,
         )
 
