@@ -101,8 +101,8 @@ def test_the_command_of_duckdb_reads_the_sql(shards: str) -> None:
 @pytest.mark.parametrize(
     ("partitions", "said"),
     [
-        ("0-9", "has partitions 0 to 3, and not 4, 5, 6, 7, 8, 9"),
-        ("7", "has partitions 0 to 3, and not 7"),
+        ("0-9", "has partitions 0 to 3, but not 4, 5, 6, 7, 8, 9"),
+        ("7", "has partitions 0 to 3, but not 7"),
     ],
 )
 def test_partitions_that_the_topic_lacks_are_refused(
@@ -142,7 +142,7 @@ def test_files_that_overlap_are_told_by_name(
 ) -> None:
     assert main(["attach", "shard-0.duckdb", "whole.duckdb"]) == 2
     said = capsys.readouterr().err
-    assert "shard-0.duckdb and whole.duckdb both hold" in said
+    assert "shard-0.duckdb and whole.duckdb both contain" in said
     assert "its own --partitions" in said
 
 
