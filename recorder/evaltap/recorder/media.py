@@ -114,7 +114,7 @@ def _measured(data: object, room: int) -> tuple[bytes | str | None, int | None]:
     """Return the bytes if they fit into `room`, and their size if it is cheap to compute."""
     kind = type(data)
     if kind is bytes or kind is str:
-        held: bytes | str = data  # by its type
+        held: bytes | str = data  # type: ignore[assignment]  # by its type
         size = len(held) if kind is bytes else len(held) * 3 // 4
         return (held, None) if len(held) <= room else (None, size)
     if kind in _BUFFERS:
