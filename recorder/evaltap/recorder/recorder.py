@@ -186,7 +186,9 @@ class Recorder:
                 correction=text(correction, limit)[0] or "",
                 given_by=named(given_by) or "",
             )
-            if not self._events.give(entry, len(entry.comment) + len(entry.correction) + 500):
+            if not self._events.put_feedback(
+                entry, len(entry.comment) + len(entry.correction) + 500
+            ):
                 self._counters.feedback_lost()
         except Exception as error:
             # See observe.

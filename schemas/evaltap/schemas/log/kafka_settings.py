@@ -91,9 +91,9 @@ def _warn_unknown(variable: str, name: str) -> None:
 
 _NUMBERS = ("_bytes", "_ms")
 """Suffixes of settings that are numbers and default to None."""
-_WORDS = {"security_protocol": SECURITY_PROTOCOLS, "sasl_mechanism": MECHANISMS}
+_CHOICES = {"security_protocol": SECURITY_PROTOCOLS, "sasl_mechanism": MECHANISMS}
 """Settings whose unknown values the client misinterprets, treats as plaintext, or retries forever."""
-_OURS = {
+_FIXED = {
     "bootstrap_servers": "the brokers are those of the log's URL",
     "group_id": "the offsets are in the DuckDB file, not in a consumer group",
     "enable_auto_commit": "offsets are stored with what was read up to them",
@@ -105,10 +105,10 @@ _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 
 def _setting(variable: str, name: str, value: str, default: object) -> object:
     """Return a value converted to the type of its default."""
-    if name in _OURS:
-        raise ConfigurationError(f"{variable} cannot be set: {_OURS[name]}; unset it")
-    if name in _WORDS:
-        return _word(variable, value, _WORDS[name])
+    if name in _FIXED:
+        raise ConfigurationError(f"{variable} cannot be set: {_FIXED[name]}; unset it")
+    if name in _CHOICES:
+        return _choice(variable, value, _CHOICES[name])
     if callable(default) or isinstance(default, list | tuple):
         raise ConfigurationError(f"{variable} cannot be set: no text stands for such a value")
     if isinstance(default, bool):
@@ -124,7 +124,7 @@ def _setting(variable: str, name: str, value: str, default: object) -> object:
     return value
 
 
-def _word(variable: str, value: str, words: Sequence[str]) -> str:
+def _choice(variable: str, value: str, words: Sequence[str]) -> str:
     """Return one of the allowed words, in capitals; raises ConfigurationError for any other."""
     if value.upper() not in words:
         raise ConfigurationError(f"{variable} is {value!r}; expected one of {', '.join(words)}")
