@@ -208,7 +208,7 @@ def test_poison_on_the_topic_becomes_dead_letters_between_good_turns(broker: Bro
     ("log", "message"),
     [
         ("kafka://127.0.0.1:9/t", "no broker answers"),
-        ("kafka://user:secret@h:1/t", "holds no user or password"),
+        ("kafka://user:secret@h:1/t", "must not contain a user or password"),
         ("kafka://h:1/", "names no broker or no topic"),
         ("http://h:1/t", "unknown kind of URL"),
         ("kafka://h:1/t?format=odd", "not supported"),

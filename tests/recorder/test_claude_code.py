@@ -275,7 +275,7 @@ def test_a_file_that_is_no_transcript_is_refused(tmp_path: Path, content: str) -
     path = tmp_path / "x.jsonl"
     path.write_text(content)
 
-    with pytest.raises(InputError, match="holds no transcript"):
+    with pytest.raises(InputError, match="contains no transcript"):
         turns_of(path)
 
 

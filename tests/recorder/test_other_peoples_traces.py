@@ -375,7 +375,7 @@ def test_a_last_line_that_was_cut_off_costs_only_itself(
     recorded(tmp_path, f"{whole}\n{whole[:40]}")
 
     assert "t.json: line 2: not valid JSON" in (error := capsys.readouterr().err)
-    assert "the last line: it was cut off" in error
+    assert "the last line: it is truncated" in error
 
 
 def test_a_span_without_a_trace_costs_only_itself(
@@ -405,4 +405,4 @@ def test_json_lines_of_something_else_are_no_transcript(
     source.write_text('{"type": "event", "message": 1}\n')
 
     assert main(["record", "claude-code", str(source), "--out", str(tmp_path / "out.json")]) == 2
-    assert "holds no transcript" in capsys.readouterr().err
+    assert "contains no transcript" in capsys.readouterr().err

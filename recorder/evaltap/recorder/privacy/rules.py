@@ -47,17 +47,17 @@ def custom_rule(name: str, pattern: str, kind: str | None = None) -> Rule:
         )
     except (re.error, RecursionError, OverflowError) as error:
         raise ConfigurationError(
-            f"redaction rule {name!r}: {pattern!r} is no regular expression: {error}"
+            f"redaction rule {name!r}: {pattern!r} is not a valid regular expression: {error}"
         ) from error
     if compiled.search("") is not None:
         raise ConfigurationError(
-            f"redaction rule {name!r}: {pattern!r} matches an empty text; it must match something"
+            f"redaction rule {name!r}: {pattern!r} matches an empty text; it must match at least one character"
         )
     if cost.steps > _MAX_STEPS:
         raise ConfigurationError(
-            f"redaction rule {name!r}: {pattern!r} can match in too many ways, which takes time out of"
-            " proportion; let each repeat end before what the next part begins with, bound it ({1,8})"
-            " or make it possessive (a++)"
+            f"redaction rule {name!r}: {pattern!r} can match in too many ways and"
+            " may take more than linear time; let each repeat end before the next part can begin,"
+            " bound it ({1,8}) or make it possessive (a++)"
         )
     return Rule(kind, compiled, _whole_or_group)
 

@@ -94,7 +94,9 @@ def parse_outcome_rules(text: str) -> tuple[OutcomeRule, ...]:
         raise ConfigurationError("sample rules: expected a JSON list of rules")
     rules = [_rule(index, one) for index, one in enumerate(found)]
     if len({rule.name for rule in rules}) < len(rules):
-        raise ConfigurationError("sample rules: two rules have one name; their counts would mix")
+        raise ConfigurationError(
+            "sample rules: two rules share a name; give each its own, as drops are counted by name"
+        )
     return tuple(rules)
 
 
@@ -102,7 +104,7 @@ def _rule(index: int, found: Any) -> OutcomeRule:
     name = found.get("name") if isinstance(found, dict) else None
     if not isinstance(name, str) or not name or name == HEAD or len(name) > 60:
         raise ConfigurationError(
-            f"sample rule {index}: expected an object with a name of its own, other than {HEAD!r}"
+            f"sample rule {index}: expected an object with a unique name other than {HEAD!r}"
         )
     keep = found.get("keep", 1)
     if not _is_number(keep) or not 0 <= keep <= 1:

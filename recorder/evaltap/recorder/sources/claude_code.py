@@ -135,7 +135,7 @@ def _files(paths: Iterable[str | Path]) -> list[Path]:
     for path in map(Path, paths):
         inside = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
         if not inside:
-            raise InputError(f"{path} holds no transcript: expected files named *.jsonl")
+            raise InputError(f"{path} contains no transcript: expected files named *.jsonl")
         for file in inside:
             found[file] = None
             for side in sorted(file.with_suffix("").glob("subagents/**/agent-*.jsonl")):
@@ -165,7 +165,7 @@ def _lines(path: Path, report: TranscriptReport) -> Iterator[Mapping[str, Any]]:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     if not found:
         raise InputError(
-            f"{path} holds no transcript: expected JSON Lines with 'type' and 'message', as Claude"
+            f"{path} contains no transcript: expected JSON Lines with 'type' and 'message', as Claude"
             " Code writes them below ~/.claude/projects"
         )
 

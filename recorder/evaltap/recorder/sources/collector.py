@@ -204,7 +204,7 @@ def _take(
 ) -> None:
     """Decode a body and submit its records to the recorder, all of them or none."""
     if not source.budget.reserve(len(body)):
-        raise RequestRefusedError(503, UNAVAILABLE, "too much is waiting to be read; try again")
+        raise RequestRefusedError(503, UNAVAILABLE, "too many bodies are queued; retry later")
     taken = False
     try:
         records = tuple(decode_request(read(body)))
@@ -215,7 +215,7 @@ def _take(
         if not taken:
             source.budget.release(len(body))
     if records and not taken:
-        raise RequestRefusedError(503, UNAVAILABLE, "the recorder takes nothing now; try again")
+        raise RequestRefusedError(503, UNAVAILABLE, "the recorder's queue is full; retry later")
 
 
 def _json(body: bytes) -> JsonObject:

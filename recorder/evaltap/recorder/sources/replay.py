@@ -167,8 +167,8 @@ def one_turn_cases(case: CaseData) -> Iterator[CaseData]:
         )
     if expected and len(expected) != len(actual):
         raise InputError(
-            f"{name}: {len(actual)} recorded turns stand beside {len(expected)} expected ones;"
-            " give as many or none"
+            f"{name}: {len(actual)} recorded turns but {len(expected)} expected ones;"
+            " give equally many or none"
         )
     rest = {k: v for k, v in case.items() if k not in ("actualConversation", "conversation")}
     seen: set[str] = set()
@@ -178,7 +178,7 @@ def one_turn_cases(case: CaseData) -> Iterator[CaseData]:
         invocation_id = turn.get("invocationId") or f"{case['evalId']}-{index + 1}"
         if invocation_id in seen:
             raise InputError(
-                f"{name}: invocationId {invocation_id!r} stands twice; make them unique"
+                f"{name}: invocationId {invocation_id!r} occurs twice; make them unique"
             )
         seen.add(invocation_id)
         recorded = {**rest, "evalMode": "trace"}

@@ -59,14 +59,14 @@ async def read_body(request: Request, limit: int, budget: ByteBudget, seconds: f
             async for chunk in chunks:
                 if not budget.reserve(len(chunk)):
                     raise RequestRefusedError(
-                        503, UNAVAILABLE, "too many bodies are under way; try again"
+                        503, UNAVAILABLE, "too many bodies are being received; retry later"
                     )
                 whole += chunk
                 if len(whole) > limit:
                     raise _too_large(limit)
     except TimeoutError:
         raise RequestRefusedError(
-            408, _DEADLINE_EXCEEDED, f"the body did not come within {seconds:g} s"
+            408, _DEADLINE_EXCEEDED, f"the body did not arrive within {seconds:g} s"
         ) from None
     finally:
         budget.release(len(whole))
@@ -101,4 +101,4 @@ async def _inflated(request: Request, limit: int) -> AsyncIterator[bytes]:
     except zlib.error as error:
         raise RequestRefusedError(400, INVALID_ARGUMENT, f"not gzip: {error}") from None
     if begun:
-        raise RequestRefusedError(400, INVALID_ARGUMENT, "the gzip body ends too early")
+        raise RequestRefusedError(400, INVALID_ARGUMENT, "the gzip body is truncated")

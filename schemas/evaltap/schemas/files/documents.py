@@ -79,7 +79,7 @@ def metrics_of(given: Sequence[EvalMetric | Json], *, path: str = "") -> list[Ev
         metric = parse(EvalMetric, item, path=path, place=place)
         if any(metric.metric_name == other.metric_name for other in metrics):
             raise FormatError(
-                f"metric {metric.metric_name!r} stands here a second time; give each a name of its own"
+                f"metric {metric.metric_name!r} occurs a second time; give each a unique name"
                 " (`evaluatorName` says which evaluator it uses)",
                 path=path,
                 place=place,
@@ -182,7 +182,7 @@ def case_data(data: Any, *, path: str = "", place: str = "") -> CaseData:
         return case.model_dump(by_alias=True)
     except (PydanticSerializationError, RecursionError):
         raise FormatError(
-            f"case {case.eval_id!r:.40} is nested too deep; expected a few hundred levels at most",
+            f"case {case.eval_id!r:.40} is nested too deeply; expected a few hundred levels at most",
             path=path,
             place=place,
         ) from None

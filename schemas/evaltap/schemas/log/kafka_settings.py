@@ -49,8 +49,8 @@ def kafka_settings(known: Mapping[str, object]) -> JsonObject:
     logs_in = found.get("security_protocol", "").startswith("SASL")
     if logs_in and "sasl_mechanism" in known and "sasl_mechanism" not in found:
         raise ConfigurationError(
-            f"{ENVIRONMENT_PREFIX}SECURITY_PROTOCOL is {found['security_protocol']!r} and nothing says"
-            f" how to log in; set {ENVIRONMENT_PREFIX}SASL_MECHANISM to one of {', '.join(MECHANISMS)}"
+            f"{ENVIRONMENT_PREFIX}SECURITY_PROTOCOL is {found['security_protocol']!r} but no login"
+            f" is configured; set {ENVIRONMENT_PREFIX}SASL_MECHANISM to one of {', '.join(MECHANISMS)}"
         )
     return found
 
@@ -74,7 +74,7 @@ def settings_blamed() -> Iterator[None]:
         if isinstance(error, KafkaError) and not isinstance(error, KafkaConfigurationError):
             raise
         raise ConfigurationError(
-            f"the Kafka client cannot work with its settings ({type(error).__name__}: {error});"
+            f"the Kafka client rejects its settings ({type(error).__name__}: {error});"
             f" correct the variables {ENVIRONMENT_PREFIX}..."
         ) from error
 
@@ -86,7 +86,7 @@ def _warn_unknown(variable: str, name: str) -> None:
 
     clients = (KafkaProducer, KafkaConsumer, KafkaAdminClient)
     if not any(name in client.DEFAULT_CONFIG for client in clients):
-        _LOG.warning("%s sets nothing: kafka-python has no such setting; check its name", variable)
+        _LOG.warning("%s has no effect: kafka-python has no such setting; check its name", variable)
 
 
 _NUMBERS = ("_bytes", "_ms")
@@ -110,14 +110,14 @@ def _setting(variable: str, name: str, value: str, default: object) -> object:
     if name in _CHOICES:
         return _choice(variable, value, _CHOICES[name])
     if callable(default) or isinstance(default, list | tuple):
-        raise ConfigurationError(f"{variable} cannot be set: no text stands for such a value")
+        raise ConfigurationError(f"{variable} cannot be set: such a value has no text form")
     if isinstance(default, bool):
         return _truth(variable, value)
     if name == "acks" and value == "all":
         return value
     if name in _FILES and not os.access(value, os.R_OK):
         raise ConfigurationError(
-            f"{variable} is {value!r}, which cannot be read; name a file that can"
+            f"{variable} is {value!r}, which cannot be read; name a readable file"
         )
     if isinstance(default, int | float) or name.endswith(_NUMBERS):
         return _number(variable, value)
@@ -145,7 +145,7 @@ def _compression(variable: str, value: str) -> str | None:
     if not getattr(codec, f"has_{name}")():
         raise ConfigurationError(
             f"{variable} is {value!r}, whose library is not installed; install it (pip install"
-            " python-snappy, lz4 or zstandard), or take gzip or none"
+            " python-snappy, lz4 or zstandard), or use gzip or none"
         )
     return name
 

@@ -381,7 +381,7 @@ def _is_log(connection: sqlite3.Connection, path: Path, *, new_allowed: bool) ->
         return True
     if tables or application:
         remedy = "name a new file" if new_allowed else "name the file that a recorder wrote"
-        raise InputError(f"{path} is a SQLite database but no evaltap log: {remedy}")
+        raise InputError(f"{path} is a SQLite database but not an evaltap log: {remedy}")
     return False
 
 
@@ -402,7 +402,7 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     if foreign or len(found) > MAX_OBJECTS:
         what = f"{foreign[0]:.100}" if foreign else "the number of its tables"
         raise InputError(
-            f"{path} says that it is an evaltap log, but {what!r} is not as evaltap makes it: name the"
+            f"{path} claims to be an evaltap log, but {what!r} differs from evaltap's schema: name the"
             " file that a recorder wrote"
         )
 

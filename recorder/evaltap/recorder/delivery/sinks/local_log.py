@@ -152,7 +152,9 @@ class LocalLogSink:
             used = log.used_bytes()
         disk = shutil.disk_usage(self.path.parent)
         if disk.free < disk.total * self.min_free_share:
-            raise SinkError(f"under {self.min_free_share:.0%} of the disk of {self.path} is free")
+            raise SinkError(
+                f"less than {self.min_free_share:.0%} of the disk of {self.path} is free"
+            )
 
     def _warn(self, log: LocalLog, used: int) -> None:
         """Warn in the agent's log, at intervals, that turns are about to be dropped."""
@@ -160,7 +162,7 @@ class LocalLogSink:
             return
         self._warn_at = time.monotonic() + WARN_SECONDS
         _LOG.warning(
-            "%s holds %.0f %% of its limit of %s bytes, and %.0f %% are still to be read; when it is full,"
+            "%s holds %.0f %% of its limit of %s bytes, and %.0f %% are not consumed yet; when it is full,"
             " turns are dropped and counted: %s",
             self.path,
             100 * used / self.max_bytes,
