@@ -70,7 +70,7 @@ class SimulatedForwarder(Forwarder):
 
     def adopt(self) -> None:
         """Send what other processes left."""
-        self._look_at = 0.0
+        self._next_scan = 0.0
         self._adopt_orphans()
 
 

@@ -62,7 +62,7 @@ def test_a_log_of_several_topics_is_not_written(evaltap: Evaltap, command: list[
     code, _, err = evaltap(*command, "--log", "kafka://127.0.0.1:9/one,two")
 
     assert code == 2
-    assert "names 2 topics, which only readers take; name the one to write to" in err
+    assert "names 2 topics, but only readers accept several; name the one to write to" in err
 
 
 # -- score -----------------------------------------------------------------------------------------

@@ -373,7 +373,7 @@ def test_options_that_do_not_go_together_are_refused(
     [
         ('{"evalSetId": "s", "evalCases": [{"evalId": "a"}, {"evalId": "a"}]}', "the evalId 'a'"),
         ('{"evalSetId": "s", "evalCases": [{"evalId": 5}]}', "evalId"),
-        ('{"evalSetId": "s", "evalCases": [', "was it cut off?"),
+        ('{"evalSetId": "s", "evalCases": [', "is it truncated?"),
     ],
 )
 def test_a_set_that_was_edited_into_nonsense_is_not_overwritten(

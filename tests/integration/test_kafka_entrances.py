@@ -149,7 +149,7 @@ def test_record_waits_for_the_broker_where_the_spool_is_full(
         ),
         ("SECURITY_PROTOCOL", "TLS", "EVALTAP_KAFKA_SECURITY_PROTOCOL is 'TLS'; expected one of"),
         ("CLIENT_DNS_LOOKUP", "x", "client_dns_lookup must be one of"),
-        ("KEY_SERIALIZER", "x", "the Kafka client cannot work with its settings ("),
+        ("KEY_SERIALIZER", "x", "the Kafka client rejects its settings ("),
     ],
 )
 def test_a_wrong_setting_ends_record_with_what_is_wrong_and_what_waits(

@@ -427,7 +427,7 @@ def test_a_last_line_that_was_cut_off_costs_only_itself(
     recorded(tmp_path, f"{whole}\n{whole[:40]}")
 
     assert "t.json: line 2: not valid JSON" in (error := capsys.readouterr().err)
-    assert "the last line: it was cut off" in error
+    assert "the last line: it is truncated" in error
 
 
 def test_a_span_without_a_trace_costs_only_itself(

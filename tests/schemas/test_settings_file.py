@@ -59,7 +59,7 @@ def test_settings_stand_for_variables_and_paths_are_relative_to_the_file(tmp_pat
         ("[score]\nallow_code = true", "whoever runs the command decides that"),
         ("score = 1", "score: found 1; expected a table, [score]"),
         ("log = 1", "log: found 1; expected a path in quotes"),
-        ("log = ", "no TOML"),
+        ("log = ", "not valid TOML"),
         ("[score]\np95_ms = 2026-01-01", "score.p95_ms: found"),
     ],
 )  # fmt: skip

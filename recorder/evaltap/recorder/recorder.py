@@ -93,7 +93,7 @@ class Recorder:
         leader._followers.add(id(self))
         if len(leader._followers) == MANY_RECORDERS:
             _LOG.warning(
-                "%d recorders of %s are open in this process: make one and keep it",
+                "%d recorders of %s are open in this process: create one and reuse it",
                 MANY_RECORDERS + 1,
                 self.config.log,
             )
@@ -186,7 +186,9 @@ class Recorder:
                 correction=text(correction, limit)[0] or "",
                 given_by=named(given_by) or "",
             )
-            if not self._events.give(entry, len(entry.comment) + len(entry.correction) + 500):
+            if not self._events.put_feedback(
+                entry, len(entry.comment) + len(entry.correction) + 500
+            ):
                 self._counters.feedback_lost()
         except Exception as error:
             # See observe.
@@ -463,7 +465,7 @@ def _configured(
     if config is not None:
         if log is not None or settings:
             raise ConfigurationError(
-                "Recorder was given config= and other settings: put them all into the config"
+                "Recorder got both config= and other settings: put them all into the config"
             )
         return config
     if log is not None:

@@ -14,23 +14,23 @@ from evaltap.schemas.data import CaseData
 
 MAX_SESSIONS = 10_000
 FIELD = "contextMessages"
-_MARK = 4
+_DIGEST_BYTES = 4
 """Bytes of digest per text of a session: enough to tell it from the others."""
-_SAID = 64 * _MARK
+_MAX_DIGESTS = 64 * _DIGEST_BYTES
 
 
 @dataclass(slots=True)
-class _Known:
+class _SessionContext:
     """What the log already has of a session."""
 
     instructions: bytes = b""
-    owner: str = ""
+    instructions_turn: str = ""
     """The turn with the current instructions."""
-    said: bytes = b""
+    message_digests: bytes = b""
     """Digests of the latest messages of user and agent."""
-    teller: str = ""
+    history_turn: str = ""
     """The last turn with a preceding conversation."""
-    told: bytes = b""
+    history_digests: bytes = b""
     """Digests of that conversation."""
 
 
@@ -42,7 +42,7 @@ class ContextMemory:
 
     def __init__(self, max_sessions: int = MAX_SESSIONS) -> None:
         self._max_sessions = max_sessions
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[str, _SessionContext] = OrderedDict()
 
     def trimmed(self, case: CaseData) -> CaseData:
         """Return the case without context messages that an earlier turn of its session has."""
@@ -51,13 +51,17 @@ class ContextMemory:
         if FIELD not in turn or known is None:
             return case
         turn_id = str(turn.get("invocationId"))
-        instructions, said = _parts(turn)
-        if known.instructions == _digest(instructions) and known.owner != turn_id:
+        instructions, conversation = _parts(turn)
+        if known.instructions == _digest(instructions) and known.instructions_turn != turn_id:
             instructions = []
-        told = known.told if known.teller == turn_id else b""
-        marked = ((one, _mark(one)) for one in said)
-        said = [one for one, mark in marked if _has(told, mark) or not _has(known.said, mark)]
-        kept = {**turn, FIELD: [*instructions, *said]}
+        history_digests = known.history_digests if known.history_turn == turn_id else b""
+        marked = ((one, _message_digest(one)) for one in conversation)
+        conversation = [
+            one
+            for one, digest in marked
+            if _has(history_digests, digest) or not _has(known.message_digests, digest)
+        ]
+        kept = {**turn, FIELD: [*instructions, *conversation]}
         if not kept[FIELD]:
             del kept[FIELD]
         return {**case, "actualConversation": [kept, *case["actualConversation"][1:]]}
@@ -69,14 +73,16 @@ class ContextMemory:
         if FIELD not in turn and not of_spans:
             return
         session, turn_id = _session(case), str(turn.get("invocationId"))
-        known = self._known.setdefault(session, _Known())
-        instructions, said = _parts(turn)
+        known = self._known.setdefault(session, _SessionContext())
+        instructions, conversation = _parts(turn)
         if instructions and known.instructions != (digest := _digest(instructions)):
-            known.instructions, known.owner = digest, turn_id
-        if new := _new(known.said, said):
-            known.teller, known.told = turn_id, new
-        spoken = [turn[name] for name in ("userContent", "finalResponse") if turn.get(name)]
-        known.said = (known.said + new + _new(known.said, spoken if of_spans else []))[-_SAID:]
+            known.instructions, known.instructions_turn = digest, turn_id
+        if new := _new(known.message_digests, conversation):
+            known.history_turn, known.history_digests = turn_id, new
+        messages = [turn[name] for name in ("userContent", "finalResponse") if turn.get(name)]
+        known.message_digests = (
+            known.message_digests + new + _new(known.message_digests, messages if of_spans else [])
+        )[-_MAX_DIGESTS:]
         self._known.move_to_end(session)
         if len(self._known) > self._max_sessions:
             self._known.popitem(last=False)
@@ -89,8 +95,8 @@ def _session(case: CaseData) -> str:
 def _parts(turn: CaseData) -> tuple[list[Any], list[Any]]:
     """Return the instructions and the preceding conversation."""
     messages = turn.get(FIELD) or []
-    said = [one for one in messages if one.get("role") in ("user", "assistant")]
-    return [one for one in messages if one not in said], said
+    conversation = [one for one in messages if one.get("role") in ("user", "assistant")]
+    return [one for one in messages if one not in conversation], conversation
 
 
 def _digest(instructions: list[Any]) -> bytes:
@@ -98,19 +104,21 @@ def _digest(instructions: list[Any]) -> bytes:
     return hashlib.sha256(written).digest()[:16]
 
 
-def _mark(message: Any) -> bytes:
+def _message_digest(message: Any) -> bytes:
     text = f"{message.get('role')}\0{' '.join(str(message.get('content')).split())}"
-    return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=_MARK).digest()
+    return hashlib.blake2b(
+        text.encode("utf-8", "backslashreplace"), digest_size=_DIGEST_BYTES
+    ).digest()
 
 
-def _has(marks: bytes, mark: bytes) -> bool:
-    at = marks.find(mark)
-    while at >= 0 and at % _MARK:
-        at = marks.find(mark, at + 1)
+def _has(digests: bytes, digest: bytes) -> bool:
+    at = digests.find(digest)
+    while at >= 0 and at % _DIGEST_BYTES:
+        at = digests.find(digest, at + 1)
     return at >= 0
 
 
-def _new(marks: bytes, messages: list[Any]) -> bytes:
-    """Return the digests of the messages that are not among `marks`."""
-    found = (_mark(one) for one in messages)
-    return b"".join(mark for mark in found if not _has(marks, mark))
+def _new(digests: bytes, messages: list[Any]) -> bytes:
+    """Return the digests of the messages that are not among `digests`."""
+    found = (_message_digest(one) for one in messages)
+    return b"".join(digest for digest in found if not _has(digests, digest))

@@ -44,7 +44,7 @@ def decode(value: Any) -> Evidence:
     return Evidence(value)
 
 
-def given_values(call: Mapping[str, object]) -> list[object]:
+def argument_values(call: Mapping[str, object]) -> list[object]:
     """Return the values of a decorated function's `args` and `kwargs`."""
     args, kwargs = call.get("args"), call.get("kwargs")
     named = kwargs.values() if isinstance(kwargs, Mapping) else ()

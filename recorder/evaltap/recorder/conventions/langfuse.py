@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evaltap.recorder.conventions.call_arguments import take_arguments
-from evaltap.recorder.conventions.evidence import Evidence, decode, given_values
+from evaltap.recorder.conventions.evidence import Evidence, argument_values, decode
 from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.messages import closing_text, last_user_text
 from evaltap.recorder.conventions.reading import (
@@ -149,7 +149,7 @@ def _read_run(reading: Reading, attributes: Mapping[str, object]) -> None:
 def _only_text(evidence: Evidence) -> Evidence | None:
     value = evidence.value
     if isinstance(value, dict) and set(value) == {"args", "kwargs"}:
-        value = given_values(value)
+        value = argument_values(value)
     elif isinstance(value, dict):
         value = list(value.values())
     elif not isinstance(value, list):

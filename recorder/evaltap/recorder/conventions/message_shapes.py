@@ -10,13 +10,21 @@ from collections.abc import Callable, Mapping, Sequence
 
 from evaltap.recorder.conventions.evidence import WITHHELD, Evidence, Flaw, decode
 from evaltap.recorder.conventions.media_shapes import BLOCKS, TYPES, media_in
-from evaltap.recorder.conventions.messages import Answer, Call, Message, Part, Reasoning, Text, said
+from evaltap.recorder.conventions.messages import (
+    Answer,
+    Call,
+    Message,
+    Part,
+    Reasoning,
+    Text,
+    text_part,
+)
 
 
 def read_messages(value: object, *, role: str = "user") -> tuple[Message, ...]:
     """Read one message or a list of them from decoded JSON; skip what is not a message."""
     if isinstance(value, str):
-        return (Message(role, (said(value),)),)
+        return (Message(role, (text_part(value),)),)
     if isinstance(value, Mapping):
         message = _message(value, role)
         return (message,) if message is not None else ()
@@ -198,7 +206,7 @@ def _asked_calls(item: Mapping[str, object]) -> object:
 
 def _parts(body: object) -> tuple[Part, ...]:
     if isinstance(body, str):
-        return (said(body),)
+        return (text_part(body),)
     if isinstance(body, Mapping):
         if isinstance(body.get("parts"), list):
             return _parts(body["parts"])
@@ -217,7 +225,7 @@ def _is_part(item: object) -> bool:
 
 def _part(item: object) -> Part | None:
     if isinstance(item, str):
-        return said(item)
+        return text_part(item)
     if not isinstance(item, Mapping):
         return None
     if item.get("thought") is True:
@@ -242,7 +250,7 @@ def _text_part(item: Mapping[str, object]) -> Part | None:
     value = item.get("content", item.get("text"))
     if value is None:
         return Text(None)
-    return said(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return text_part(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _reasoning_part(item: Mapping[str, object]) -> Reasoning | None:

@@ -91,7 +91,7 @@ class Message:
         return Evidence(("" if self.role == "assistant" else "\n").join(words), media=media)
 
 
-def said(value: str) -> Text:
+def text_part(value: str) -> Text:
     """Return a text part, withheld if the text is a placeholder for hidden content."""
     return Text(None, "redacted") if value in WITHHELD else Text(value)
 

@@ -23,7 +23,7 @@ from evaltap.recorder.conventions.messages import (
     Part,
     closing_text,
     last_user_text,
-    said,
+    text_part,
 )
 from evaltap.recorder.conventions.numbered import Numbered, gather
 from evaltap.recorder.conventions.reading import (
@@ -169,13 +169,13 @@ def _messages(attributes: Mapping[str, object], prefix: str) -> tuple[Message, .
 def _said(message: Numbered) -> list[Part]:
     whole = message.value("content")
     if isinstance(whole, str):
-        return [said(whole)]
+        return [text_part(whole)]
     words: list[Part] = []
     for block in message.items("contents"):
         content = block.child("message_content")
         value = content.value("text")
         if isinstance(value, str):
-            words.append(said(value))
+            words.append(text_part(value))
         else:
             words += _media(content)
     return words

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from evaltap.recorder.conventions.call_arguments import take_arguments
 from evaltap.recorder.conventions.chain_values import question_of, structured_answer
-from evaltap.recorder.conventions.evidence import Evidence, decode, given_values
+from evaltap.recorder.conventions.evidence import Evidence, argument_values, decode
 from evaltap.recorder.conventions.message_shapes import read_messages
 from evaltap.recorder.conventions.messages import (
     Call,
@@ -222,7 +222,7 @@ def _only_text(value: object) -> Evidence | None:
     if isinstance(value, dict):
         texts = [item for item in value.values() if isinstance(item, str) and item]
         if set(value) == {"args", "kwargs"}:
-            given = given_values(value)
+            given = argument_values(value)
             texts = [item for item in given if isinstance(item, str)]
             return Evidence(texts[0]) if len(texts) == len(given) == 1 else None
         return Evidence(texts[0]) if len(texts) == len(value) == 1 else None

@@ -27,7 +27,7 @@ class CaseProcessor:
         self._config = config
         self._make_redactor = redactor
         self._redactor: Redactor | None = None
-        self._made = False
+        self._redactor_made = False
         self._sampler = config.outcome_sampler()
         self._stated = _stated(config)
 
@@ -62,9 +62,9 @@ class CaseProcessor:
         return redacted[0]
 
     def _redactor_of(self) -> Redactor | None:
-        if not self._made:
+        if not self._redactor_made:
             self._redactor = self._make_redactor()
-            self._made = True
+            self._redactor_made = True
         return self._redactor
 
     def process_feedback(self, feedback: Feedback) -> Feedback:
@@ -116,8 +116,8 @@ class CaseProcessor:
             app_name=session.get("appName") or "",
             eval_id=processed["evalId"],
             eval_set_id=processed["evalSetId"],
-            comment=_words(turn, "userContent"),
-            correction=_words(turn, "finalResponse"),
+            comment=_text(turn, "userContent"),
+            correction=_text(turn, "finalResponse"),
             given_by=session.get("userId") or "",
         )
 
@@ -129,11 +129,11 @@ class CaseProcessor:
         """
         if self._redactor_of() is None and self._config.capture_content:
             return record, detail
-        headers = tuple((name, self._as_kept(value) or b"") for name, value in record.headers)
-        kept = WireRecord(self._as_kept(record.key), self._as_kept(record.value), headers)
-        return kept, (self._as_kept(detail.encode()) or b"").decode()
+        headers = tuple((name, self._safe_bytes(value) or b"") for name, value in record.headers)
+        kept = WireRecord(self._safe_bytes(record.key), self._safe_bytes(record.value), headers)
+        return kept, (self._safe_bytes(detail.encode()) or b"").decode()
 
-    def _as_kept(self, value: bytes | None) -> bytes | None:
+    def _safe_bytes(self, value: bytes | None) -> bytes | None:
         if not value:
             return value
         note = f"[REDACTED:content] {len(value)} bytes, sha256 {sha256(value).hexdigest()}".encode()
@@ -193,7 +193,7 @@ def _stated(config: RecorderConfig) -> JsonObject:
     return {name: value for name, value in stated.items() if value}
 
 
-def _words(turn: JsonObject, field: str) -> str:
+def _text(turn: JsonObject, field: str) -> str:
     content = (turn.get(field) or {}).get("content")
     return content if isinstance(content, str) and field not in turn.get("capture", {}) else ""
 

@@ -52,7 +52,7 @@ class LiveCounters:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._recorded = 0
-        self._taken = 0
+        self._written = 0
         self._settled = False
         self._dropped: Counter[str] = Counter()
         self._refused: deque[str] = deque()
@@ -71,13 +71,13 @@ class LiveCounters:
         self.dropped("close_timeout", turns)
         self._settled = True
 
-    def taken(self, turns: int) -> None:
+    def written(self, turns: int) -> None:
         """Count turns that were written to the log."""
         with self._lock:
             if self._settled:
                 return
             self._recorded += turns
-            self._taken += turns
+            self._written += turns
 
     def dropped(self, reason: str, turns: int = 1) -> None:
         """Count dropped turns."""
@@ -92,7 +92,7 @@ class LiveCounters:
         self._refused.append(reason)
         self._fold_if_many(self._refused)
 
-    def feedback_taken(self, count: int) -> None:
+    def feedback_written(self, count: int) -> None:
         """Count feedback that was written to the log."""
         with self._lock:
             self.feedback += count
@@ -119,8 +119,8 @@ class LiveCounters:
         """Return recorded, delivered, spooled and dropped; `backlog` comes from the sink."""
         with self._lock:
             self._fold()
-            spooled = min(backlog, self._taken)
-            return self._recorded, self._taken - spooled, spooled, dict(self._dropped)
+            spooled = min(backlog, self._written)
+            return self._recorded, self._written - spooled, spooled, dict(self._dropped)
 
     def _fold_if_many(self, noted: Sized) -> None:
         if len(noted) > 100 and self._lock.acquire(blocking=False):

@@ -42,7 +42,7 @@ Submitted = tuple[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class FeedbackGiven:
     """Feedback on a turn that may have ended long ago."""
 
     feedback: Feedback
@@ -73,7 +73,7 @@ class Close:
     deadline: float
 
 
-Message = Observed | Submitted | Given | RunLost | Flush | Close
+Message = Observed | Submitted | FeedbackGiven | RunLost | Flush | Close
 
 
 class EventQueue:
@@ -97,7 +97,7 @@ class EventQueue:
         """Trace ids of dropped spans, with the number of turns dropped for each."""
         self.hurry = threading.Event()
         self.close_by = 0.0
-        self.late_at: float | None = None
+        self.cutoff: float | None = None
         """Once closing: when to stop and write only what is ready (monotonic seconds)."""
         self.observes = False
         """True after the first observation: a turn may end any moment and should be written soon."""
@@ -153,12 +153,12 @@ class EventQueue:
         self._queue.put((source, item))
         return True
 
-    def give(self, feedback: Feedback, weight: int) -> bool:
+    def put_feedback(self, feedback: Feedback, weight: int) -> bool:
         """Queue feedback; return False when the queue is full and it was dropped."""
         if not self._has_room(weight):
             return False
         self._held_bytes += weight
-        self._queue.put(Given(feedback, weight))
+        self._queue.put(FeedbackGiven(feedback, weight))
         return True
 
     def control(self, message: Flush | Close) -> None:
@@ -166,7 +166,7 @@ class EventQueue:
         if isinstance(message, Close):
             now = time.monotonic()
             self.close_by = message.deadline
-            self.late_at = now + (message.deadline - now) * (1 - RESERVED_SHARE)
+            self.cutoff = now + (message.deadline - now) * (1 - RESERVED_SHARE)
         self._queue.put(message)
         self.hurry.set()
 
@@ -177,7 +177,7 @@ class EventQueue:
         except Empty:
             self._held_bytes = 0
             return None
-        if isinstance(message, Observed | Given):
+        if isinstance(message, Observed | FeedbackGiven):
             self._held_bytes -= message.weight
         elif isinstance(message, tuple):
             self._held_bytes -= ITEM_BYTES

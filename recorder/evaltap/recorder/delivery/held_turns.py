@@ -59,7 +59,7 @@ class HeldTurns:
         self.bytes += len(value) - (before[0] if before else 0)
         return before is None
 
-    def take(self, session: str) -> list[HeldTurn]:
+    def pop(self, session: str) -> list[HeldTurn]:
         """Remove and return the turns of a session."""
         connection = self._open()
         rows = connection.execute(

@@ -51,7 +51,7 @@ def watch(recorder: Watched) -> None:
         _handle_sigterm()
 
 
-def hold_over_forks(lock: object) -> None:
+def lock_during_forks(lock: object) -> None:
     """Make forks briefly wait for this lock, as for a recorder's."""
     _fork_locks.add(lock)
     _hook()

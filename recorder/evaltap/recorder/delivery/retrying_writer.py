@@ -136,12 +136,12 @@ class RetryingWriter:
     def _write(self) -> bool:
         with self._retried():
             while taken := self.records.write_batch():
-                self._counters.taken(taken)
+                self._counters.written(taken)
             # After the turns it refers to.
             while batch := self._feedback[: self._limits.batch_records]:
                 self._append(batch)
                 del self._feedback[: len(batch)]
-                self._counters.feedback_taken(len(batch))
+                self._counters.feedback_written(len(batch))
             return True
         return False
 

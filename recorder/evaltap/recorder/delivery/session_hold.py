@@ -46,7 +46,7 @@ class SessionHold:
             raise DropCaseError(own.reason)
         private = self._processor.private(described)
         turn = str(described["actualConversation"][0].get("invocationId"))
-        place = None if is_revision(described) else session.seen
+        place = None if is_revision(described) else session.turns
         held = HeldTurn(private, place, (own.reason, own.probability))
         if self._held.add(session.eval_id, turn, held):
             session.waiting += 1
@@ -89,18 +89,18 @@ class SessionHold:
         self._ready.pop(session.eval_id, None)
         self._sampler.settle(session)
         kept = []
-        for held in self._held.take(session.eval_id):
+        for held in self._held.pop(session.eval_id):
             decision = self._sampler.decision(session, held.own)
             if decision.kept:
-                kept.append(_written(held, decision, session.left_out))
-                session.left_out = 0
+                kept.append(_with_decision(held, decision, session.dropped))
+                session.dropped = 0
             else:
-                session.left_out += held.place is not None
+                session.dropped += held.place is not None
                 self._dropped(decision.reason)
         return kept
 
 
-def _written(held: HeldTurn, decision: Decision, left_out: int) -> CaseData:
+def _with_decision(held: HeldTurn, decision: Decision, dropped: int) -> CaseData:
     source = {
         **held.case.get("source", {}),
         "samplingReason": decision.reason,
@@ -109,15 +109,15 @@ def _written(held: HeldTurn, decision: Decision, left_out: int) -> CaseData:
     if held.place is not None:
         source["turnNumber"] = held.place
     case = {**held.case, "source": source}
-    return _after_a_hole(case, left_out) if left_out else case
+    return _mark_gap(case, dropped) if dropped else case
 
 
-def _after_a_hole(case: CaseData, left_out: int) -> CaseData:
+def _mark_gap(case: CaseData, dropped: int) -> CaseData:
     """Mark the first turn after dropped ones of its session, with their number."""
     (turn,) = case["actualConversation"]
     marked = {
         **turn,
         "capture": {**turn.get("capture", {}), "earlierTurns": "missing"},
-        "telemetry": {**turn.get("telemetry", {}), "earlierTurnsMissing": left_out},
+        "telemetry": {**turn.get("telemetry", {}), "earlierTurnsMissing": dropped},
     }
     return {**case, "actualConversation": [marked]}

@@ -15,8 +15,8 @@ from evaltap.recorder.delivery.counters import LiveCounters
 from evaltap.recorder.delivery.event_queue import (
     Close,
     EventQueue,
+    FeedbackGiven,
     Flush,
-    Given,
     Message,
     Observed,
     RunLost,
@@ -113,7 +113,7 @@ class Worker:
         while message is not None:
             if isinstance(message, Close):
                 return message
-            if self._is_late():
+            if self._is_past_cutoff():
                 return self._abandon(message)
             if isinstance(message, Flush):
                 self._events.hurry.clear()
@@ -169,7 +169,7 @@ class Worker:
                 self._note_waiting()
                 source, item = message
                 self._feed_all(source.process(item))
-            elif isinstance(message, Given):
+            elif isinstance(message, FeedbackGiven):
                 self.writer.add_feedback(message.feedback)
             elif isinstance(message, RunLost):
                 self._drop_run(message)
@@ -251,10 +251,10 @@ class Worker:
         self._flushes = [flush for flush in self._flushes if flush.deadline > time.monotonic()]
         self._flushes.append(message)
 
-    def _is_late(self) -> bool:
+    def _is_past_cutoff(self) -> bool:
         """Return whether it is closing and only time to write what is ready remains."""
-        late_at = self._events.late_at
-        return late_at is not None and time.monotonic() > late_at
+        cutoff = self._events.cutoff
+        return cutoff is not None and time.monotonic() > cutoff
 
     def _abandon(self, message: Message | None = None) -> Close:
         """Count queued and open turns as dropped: there is no time left for them."""
@@ -270,7 +270,7 @@ class Worker:
         """Write everything open or buffered by the message's deadline."""
         self._urgent = True
         for source in self._sources:
-            if self._is_late():
+            if self._is_past_cutoff():
                 break
             try:
                 self._feed_all(source.close())
@@ -279,7 +279,7 @@ class Worker:
                 self._faults.report("source.close", error)
         for case in self._assembler.close_all("shutdown"):
             self._emit(case)
-            if self._is_late():
+            if self._is_past_cutoff():
                 self._abandon()
                 break
         try:

@@ -142,8 +142,8 @@ def redact_file(path: Path, out: Path, redactor: Redactor) -> None:
     content = read_bytes(path)
     if content.startswith(b"SQLite format 3\0"):
         raise InputError(
-            f"{path}: a log or database; what a recorder writes is redacted before. To take somebody"
-            " out of it, use `evaltap erase`"
+            f"{path}: a log or database, whose records are already redacted. To delete somebody"
+            " from it, use `evaltap erase`"
         )
     document = None if path.suffix in (".jsonl", ".ndjson") else _json(content)
     if document is None:
@@ -164,7 +164,7 @@ def redacted_value(value: object, redactor: Redactor) -> Any:
             return {k: redacted if k == name else rest[k] for k in value if k == name or k in rest}
     finished = redactor(value)
     if finished is None:
-        raise InputError("the redactor drops this case; take it out of the file first")
+        raise InputError("the redactor drops this case; remove it from the file first")
     return finished[0]
 
 

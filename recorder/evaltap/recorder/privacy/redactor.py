@@ -228,7 +228,7 @@ class PatternRedactor:
 
     def _object(self, value: JsonObject, report: RedactionReport, nested: int) -> JsonObject:
         redacted: JsonObject = {}
-        told = {} if SIGNS.isdisjoint(value) else self._told(value)
+        kinds_by_key = {} if SIGNS.isdisjoint(value) else self._kinds_in_object(value)
         plain = not self._rules
         for name, one in value.items():
             kind = self._clean_names.get(name)
@@ -238,12 +238,12 @@ class PatternRedactor:
                     known += "'"
             else:
                 known = name
-            if told and name in told:
-                if isinstance(columns := told[name], dict):
+            if kinds_by_key and name in kinds_by_key:
+                if isinstance(columns := kinds_by_key[name], dict):
                     redacted[known] = self._rows(one, columns, report, nested=nested)
                     continue
                 kind = columns
-            if (kind is Name.PLAIN and plain and _says_nothing(one)) or (
+            if (kind is Name.PLAIN and plain and _is_plain(one)) or (
                 name == "pass" and isinstance(one, int)  # how many tests passed
             ):
                 redacted[known] = one
@@ -251,17 +251,17 @@ class PatternRedactor:
                 redacted[known] = self._named(kind, one, report, nested=nested)
         return redacted
 
-    def _told(self, value: JsonObject) -> dict[str, Name | dict[int, Name]]:
+    def _kinds_in_object(self, value: JsonObject) -> dict[str, Name | dict[int, Name]]:
         """Return what an object says about its own values: by a label, by columns, as a web key."""
         label, labelled = values_of_label(value)
-        told: dict[str, Name | dict[int, Name]] = dict.fromkeys(labelled, label)
+        kinds_by_key: dict[str, Name | dict[int, Name]] = dict.fromkeys(labelled, label)
         if not COLUMNS.isdisjoint(value):
             rows, columns = columns_of(value)
             if columns:
-                told[rows] = columns
+                kinds_by_key[rows] = columns
         if "kty" in value:
-            told.update(dict.fromkeys(secret_parts(value), Name.SECRET))
-        return told
+            kinds_by_key.update(dict.fromkeys(secret_parts(value), Name.SECRET))
+        return kinds_by_key
 
     def _list(
         self, items: list[Any], report: RedactionReport, *, identifier: bool, nested: int
@@ -395,7 +395,7 @@ class PatternRedactor:
         return self._pseudonyms.token(kind, value)
 
 
-def _says_nothing(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     """Return whether no rule can match a value of this form."""
     kind = type(value)
     if kind is str:

@@ -18,7 +18,7 @@ from evaltap.schemas.errors import ConfigurationError
 
 _KIND = re.compile(r"[a-z][a-z_]{1,19}")
 _LONGEST_PATTERN = 1_000
-_MOST_STEPS = 4_000
+_MAX_STEPS = 4_000
 """Steps per position of a text: a window of 256 characters then takes a few milliseconds at worst."""
 _REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT)
 _ALPHABET = frozenset(map(chr, range(256))) | set("\u0391\u0431\u4e2d\u0661\u2003\U0001f600")
@@ -51,13 +51,13 @@ def custom_rule(name: str, pattern: str, kind: str | None = None) -> Rule:
         ) from error
     if compiled.search("") is not None:
         raise ConfigurationError(
-            f"redaction rule {name!r}: {pattern!r} matches an empty text; it must match something"
+            f"redaction rule {name!r}: {pattern!r} matches an empty text; it must match at least one character"
         )
-    if cost.steps > _MOST_STEPS:
+    if cost.steps > _MAX_STEPS:
         raise ConfigurationError(
-            f"redaction rule {name!r}: {pattern!r} can match in too many ways, which takes time out of"
-            " proportion; let each repeat end before what the next part begins with, bound it ({1,8})"
-            " or make it possessive (a++)"
+            f"redaction rule {name!r}: {pattern!r} can match in too many ways and"
+            " may take more than linear time; let each repeat end before the next part can begin,"
+            " bound it ({1,8}) or make it possessive (a++)"
         )
     return Rule(kind, compiled, _whole_or_group)
 

@@ -97,7 +97,9 @@ def parse_outcome_rules(text: str) -> tuple[OutcomeRule, ...]:
         raise ConfigurationError("sample rules: expected a JSON list of rules")
     rules = [_rule(index, one) for index, one in enumerate(found)]
     if len({rule.name for rule in rules}) < len(rules):
-        raise ConfigurationError("sample rules: two rules have one name; their counts would mix")
+        raise ConfigurationError(
+            "sample rules: two rules share a name; give each its own, as drops are counted by name"
+        )
     return tuple(rules)
 
 

@@ -36,7 +36,7 @@ class Decision:
 
 
 @dataclass(slots=True)
-class _Standing:
+class _TurnState:
     """The best reason to keep a turn so far; `limited`: the rate limit's share and drop reason."""
 
     reason: str
@@ -60,45 +60,45 @@ class OutcomeSampler:
     ) -> None:
         self._rate = rate
         self._rules = tuple(rules)
-        self._seen = History()
+        self._history = History()
         self._limit = RateLimit(max_per_minute / 60, clock) if max_per_minute else None
-        self._standings: OrderedDict[tuple[str, str], _Standing] = OrderedDict()
+        self._states: OrderedDict[tuple[str, str], _TurnState] = OrderedDict()
         self.is_idle = rate >= 1 and not self._rules and self._limit is None
 
     def note_negative(self, eval_id: str) -> None:
         """Record negative feedback; it applies to turns of the session that end from now on."""
-        self._seen.note_negative(eval_id)
+        self._history.note_negative(eval_id)
 
     def decide(self, case: Mapping[str, Any]) -> Decision:
         """Return the decision on a case with one turn."""
         turn = case["actualConversation"][0]
-        standing = self._standing(case, turn)
+        state = self._state(case, turn)
         for rule in self._rules:
-            if rule.keep > standing.probability and rule.holds(case, self._seen):
-                standing.reason, standing.probability = rule.name, rule.keep
+            if rule.keep > state.probability and rule.holds(case, self._history):
+                state.reason, state.probability = rule.name, rule.keep
         if not is_revision(case):
-            self._seen.add(tool_names(turn))
-        reason, probability = standing.reason, standing.probability
+            self._history.add(tool_names(turn))
+        reason, probability = state.reason, state.probability
         if not is_sampled(case["evalId"], probability):
-            left_out = SAMPLED_OUT if reason == HEAD else f"{SAMPLED_OUT}:{reason}"
-            return Decision(False, left_out, probability)
+            dropped = SAMPLED_OUT if reason == HEAD else f"{SAMPLED_OUT}:{reason}"
+            return Decision(False, dropped, probability)
         if self._limit is None:
             return Decision(True, reason, probability)
-        if standing.limited is None:
+        if state.limited is None:
             share = self._limit.share()
             draw = position(f"{case['evalId']}\0{turn.get('invocationId')}")
-            standing.limited = share, self._limit.refuses(draw, share)
-        share, refused = standing.limited
+            state.limited = share, self._limit.refuses(draw, share)
+        share, refused = state.limited
         return Decision(not refused, refused or reason, probability * share)
 
-    def _standing(self, case: Mapping[str, Any], turn: Mapping[str, Any]) -> _Standing:
+    def _state(self, case: Mapping[str, Any], turn: Mapping[str, Any]) -> _TurnState:
         """Return the turn's state from its last revision, else the initial one."""
         key = (case["evalId"], str(turn.get("invocationId")))
-        if not is_revision(case) or key not in self._standings:
-            self._standings[key] = _Standing(HEAD, self._rate)
-            if len(self._standings) > MAX_REMEMBERED_TURNS:
-                self._standings.popitem(last=False)
-        return self._standings[key]
+        if not is_revision(case) or key not in self._states:
+            self._states[key] = _TurnState(HEAD, self._rate)
+            if len(self._states) > MAX_REMEMBERED_TURNS:
+                self._states.popitem(last=False)
+        return self._states[key]
 
 
 def is_revision(case: Mapping[str, Any]) -> bool:

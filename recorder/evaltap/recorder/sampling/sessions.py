@@ -37,10 +37,10 @@ class Session:
     first_at: float
     """Monotonic seconds; of the held turns."""
     last_at: float
-    seen: int = 0
+    turns: int = 0
     """Turns so far."""
     waiting: int = 0
-    left_out: int = 0
+    dropped: int = 0
     """Turns dropped for good."""
     limited: tuple[float, str] | None = None
     """The rate limit's decision: share, and drop reason; empty: admitted."""
@@ -74,7 +74,7 @@ class SessionSampler:
         self._waiting: OrderedDict[str, Session] = OrderedDict()
         """Ordered by idle time, the longest first."""
         self._decided: OrderedDict[str, Session] = OrderedDict()
-        self._look_at = 0.0
+        self._next_scan = 0.0
 
     @property
     def is_full(self) -> bool:
@@ -95,9 +95,9 @@ class SessionSampler:
             self._history.add(tool_names(case["actualConversation"][0]))
         if drawn >= self._highest:
             reason = max(whole, own, key=lambda one: one[1])[0]
-            return None, Decision(False, left_out(reason), 0.0)
+            return None, Decision(False, drop_reason(reason), 0.0)
         session = self._session(eval_id, drawn)
-        session.seen += is_new
+        session.turns += is_new
         if whole[1] > session.probability:
             session.reason, session.probability = whole
         negative = self._if_negative(case)
@@ -126,9 +126,9 @@ class SessionSampler:
             if not (self.is_full or now - session.last_at >= self._quiet):
                 break
             yield session
-        if now < self._look_at:
+        if now < self._next_scan:
             return
-        self._look_at = now + 1.0
+        self._next_scan = now + 1.0
         longest = self._quiet * LONGEST_WAITS
         yield from [one for one in self._waiting.values() if now - one.first_at >= longest]
 
@@ -162,7 +162,7 @@ class SessionSampler:
         mine = (session.reason, session.probability)
         reason, probability = own if own[1] > mine[1] else mine
         if session.position >= probability:
-            return Decision(False, left_out(reason), probability)
+            return Decision(False, drop_reason(reason), probability)
         share, refused = session.limited or (1.0, "")
         return Decision(not refused, refused or reason, probability * share)
 
@@ -193,6 +193,6 @@ class SessionSampler:
             return self._best(case, whole=True)
 
 
-def left_out(reason: str) -> str:
+def drop_reason(reason: str) -> str:
     """Return the drop reason to count for a turn that the draw dropped."""
     return SAMPLED_OUT if reason == HEAD else f"{SAMPLED_OUT}:{reason}"

@@ -32,7 +32,7 @@ from evaltap.recorder.recorder import Recorder
 from evaltap.recorder.sources.request_bodies import (
     INVALID_ARGUMENT,
     UNAVAILABLE,
-    Room,
+    ByteBudget,
     read_body,
 )
 from evaltap.recorder.telemetry import otlp_protobuf, parts
@@ -106,7 +106,7 @@ class ReceivedSource:
 
     def __init__(self, max_waiting_bytes: int) -> None:
         self._source = TraceSource()
-        self.room = Room(max_waiting_bytes)
+        self.budget = ByteBudget(max_waiting_bytes)
 
     def process(self, item: object) -> Iterable[Observation]:
         """Process one request."""
@@ -117,7 +117,7 @@ class ReceivedSource:
             for record in item.records:
                 yield from self._source.process(record)
         finally:
-            self.room.give(item.size)
+            self.budget.release(item.size)
 
     def tick(self, now_ns: int) -> Iterable[Observation]:
         """Return the observations of complete or overdue traces."""
@@ -139,7 +139,7 @@ def application(
     requests.
     """
     limits, access = limits or CollectorLimits(), access or CollectorAccess()
-    source, reading = ReceivedSource(limits.waiting), Room(limits.reading)
+    source, reading = ReceivedSource(limits.waiting), ByteBudget(limits.reading)
     recorder.register(source)
     decoder = ThreadPoolExecutor(1, thread_name_prefix="evaltap-decode")
 
@@ -203,8 +203,8 @@ def _take(
     recorder: Recorder, source: ReceivedSource, body: bytes, read: Callable[[bytes], JsonObject]
 ) -> None:
     """Decode a body and submit its records to the recorder, all of them or none."""
-    if not source.room.take(len(body)):
-        raise RequestRefusedError(503, UNAVAILABLE, "too much is waiting to be read; try again")
+    if not source.budget.reserve(len(body)):
+        raise RequestRefusedError(503, UNAVAILABLE, "too many bodies are queued; retry later")
     taken = False
     try:
         records = tuple(decode_request(read(body)))
@@ -213,7 +213,7 @@ def _take(
         raise RequestRefusedError(400, INVALID_ARGUMENT, str(error)) from None
     finally:
         if not taken:
-            source.room.give(len(body))
+            source.budget.release(len(body))
     if records and not taken:
         raise RequestRefusedError(503, UNAVAILABLE, "the recorder is busy; try again")
 

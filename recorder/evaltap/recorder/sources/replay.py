@@ -167,8 +167,8 @@ def one_turn_cases(case: CaseData) -> Iterator[CaseData]:
         )
     if expected and len(expected) != len(actual):
         raise InputError(
-            f"{name}: {len(actual)} recorded turns stand beside {len(expected)} expected ones;"
-            " give as many or none"
+            f"{name}: {len(actual)} recorded turns but {len(expected)} expected ones;"
+            " give equally many or none"
         )
     rest = {k: v for k, v in case.items() if k not in ("actualConversation", "conversation")}
     seen: set[str] = set()

@@ -14,32 +14,32 @@ INVALID_ARGUMENT: Final = 3
 RESOURCE_EXHAUSTED: Final = 8
 UNAVAILABLE: Final = 14
 _DEADLINE_EXCEEDED: Final = 4
-_MOST_MEMBERS: Final = 1_000
+_MAX_MEMBERS: Final = 1_000
 
 
-class Room:
+class ByteBudget:
     """A byte budget; used from several threads."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._held = 0
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._reserved = 0
         self._lock = threading.Lock()
 
-    def take(self, size: int) -> bool:
+    def reserve(self, size: int) -> bool:
         """Reserve bytes; return False if the budget does not allow it."""
         with self._lock:
-            if self._held + size > self._most:
+            if self._reserved + size > self._limit:
                 return False
-            self._held += size
+            self._reserved += size
             return True
 
-    def give(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Release reserved bytes."""
         with self._lock:
-            self._held -= size
+            self._reserved -= size
 
 
-async def read_body(request: Request, limit: int, room: Room, seconds: float) -> bytes:
+async def read_body(request: Request, limit: int, budget: ByteBudget, seconds: float) -> bytes:
     """Return the inflated body; never holds more than `limit` bytes, nor more than the budget allows.
 
     Releases its budget after reading; raises RequestRefusedError.
@@ -57,19 +57,19 @@ async def read_body(request: Request, limit: int, room: Room, seconds: float) ->
     try:
         async with asyncio.timeout(seconds):
             async for chunk in chunks:
-                if not room.take(len(chunk)):
+                if not budget.reserve(len(chunk)):
                     raise RequestRefusedError(
-                        503, UNAVAILABLE, "too many bodies are under way; try again"
+                        503, UNAVAILABLE, "too many bodies are being received; retry later"
                     )
                 whole += chunk
                 if len(whole) > limit:
                     raise _too_large(limit)
     except TimeoutError:
         raise RequestRefusedError(
-            408, _DEADLINE_EXCEEDED, f"the body did not come within {seconds:g} s"
+            408, _DEADLINE_EXCEEDED, f"the body did not arrive within {seconds:g} s"
         ) from None
     finally:
-        room.give(len(whole))
+        budget.release(len(whole))
     return bytes(whole)
 
 
@@ -89,9 +89,9 @@ async def _inflated(request: Request, limit: int) -> AsyncIterator[bytes]:
             while pending:
                 if inflater.eof:
                     members += 1
-                    if members > _MOST_MEMBERS:  # empty members could continue forever
+                    if members > _MAX_MEMBERS:  # empty members could continue forever
                         raise RequestRefusedError(
-                            400, INVALID_ARGUMENT, f"more than {_MOST_MEMBERS} gzip members"
+                            400, INVALID_ARGUMENT, f"more than {_MAX_MEMBERS} gzip members"
                         )
                     inflater, begun = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), True
                 # Produces at most one byte over the limit: safe against decompression bombs.
@@ -101,4 +101,4 @@ async def _inflated(request: Request, limit: int) -> AsyncIterator[bytes]:
     except zlib.error as error:
         raise RequestRefusedError(400, INVALID_ARGUMENT, f"not gzip: {error}") from None
     if begun:
-        raise RequestRefusedError(400, INVALID_ARGUMENT, "the gzip body ends too early")
+        raise RequestRefusedError(400, INVALID_ARGUMENT, "the gzip body is truncated")

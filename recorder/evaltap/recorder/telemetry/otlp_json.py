@@ -97,7 +97,7 @@ def _inflated(data: bytes, path: str) -> bytes:
     try:
         return gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
-        raise FormatError(f"not a whole gzip file ({error}); was it cut off?", path=path) from None
+        raise FormatError(f"not a whole gzip file ({error}); is it truncated?", path=path) from None
 
 
 def decode_request(
@@ -159,7 +159,7 @@ def _documents(
             found = f"not valid JSON ({error.msg.split(': line')[0]})"
             if skipped is not None and number == lines[-1][0]:
                 # A file that a Collector is writing ends in the middle of a line.
-                found = f"{found}, the last line: it was cut off"
+                found = f"{found}, the last line: it is truncated"
                 skipped.append(str(FormatError(found, path=path, place=f"line {number}")))
                 return
             raise FormatError(found, path=path, place=f"line {number}") from None

@@ -49,7 +49,7 @@ def decode_any(data: bytes, *, path: str = "") -> JsonObject:
     logs = ExportLogsServiceRequest()
     if _try(logs, data) is None or not _has_logs(logs):
         raise FormatError(
-            "not an OTLP protobuf request of traces, logs or metrics; was it cut off?", path=path
+            "not an OTLP protobuf request of traces, logs or metrics; is it truncated?", path=path
         )
     return _logs_json(logs)
 
@@ -109,7 +109,7 @@ def _try(message: Message, data: bytes) -> Message | None:
 def _parse(message: Message, data: bytes, path: str) -> None:
     if _try(message, data) is None:
         name = type(message).__name__
-        raise FormatError(f"not a protobuf {name}; was it cut off?", path=path)
+        raise FormatError(f"not a protobuf {name}; is it truncated?", path=path)
 
 
 def _traces_json(request: ExportTraceServiceRequest) -> JsonObject:

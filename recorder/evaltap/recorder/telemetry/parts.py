@@ -9,11 +9,11 @@ from typing import Any, Final
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import FormatError
 
-MOST_RESOURCES: Final = 10_000
+MAX_RESOURCES: Final = 10_000
 """Maximum resources, and scopes, per request."""
-MOST_PARTS: Final = 250_000
+MAX_PARTS: Final = 250_000
 """Maximum messages per request: spans, records, events, attributes, values."""
-_WEIGHT: Final = MOST_PARTS // MOST_RESOURCES
+_WEIGHT: Final = MAX_PARTS // MAX_RESOURCES
 """How many messages a resource or scope counts as."""
 _BRACES: Final = 400_000
 """Maximum in JSON, whose bodies are smaller; a brace may also be part of a text."""
@@ -36,7 +36,7 @@ LOGS: Final = _request(_LOG)
 
 def check_protobuf(data: bytes, table: _Table) -> None:
     """Raise FormatError for a message with too many parts; its reader rejects what is not a message."""
-    left = MOST_PARTS
+    left = MAX_PARTS
     waiting: list[tuple[int, int, _Table, int]] = [(0, len(data), table, 0)]
     while waiting:
         position, end, fields, level = waiting.pop()
@@ -48,7 +48,7 @@ def check_protobuf(data: bytes, table: _Table) -> None:
                 if inner is not None:
                     left -= _WEIGHT if level < 2 else 1
                     if left < 0:
-                        raise _too_many(f"more than {MOST_PARTS:,} parts")
+                        raise _too_many(f"more than {MAX_PARTS:,} parts")
                     waiting.append((position, min(position + size, end), inner, level + 1))
                 position += size
             elif kind == 0:
@@ -88,8 +88,8 @@ def check_document(document: JsonObject) -> None:
             for scope in _list(one.get(f"scope{kind}"))
         ]
         for name, found in (("resources", resources), ("scopes", scopes)):
-            if len(found) > MOST_RESOURCES:
-                raise _too_many(f"{len(found):,} {name}, at most {MOST_RESOURCES:,} are taken")
+            if len(found) > MAX_RESOURCES:
+                raise _too_many(f"{len(found):,} {name}, at most {MAX_RESOURCES:,} are taken")
 
 
 def _list(value: object) -> list[Any]:

@@ -62,12 +62,12 @@ class GatheredTrace:
     root_ended: bool = False
     dropped: int = 0
     """Spans and log records that did not fit; the runs of this trace are incomplete."""
-    begun: bool = False
+    has_reported_roots: bool = False
     """A root's start was reported, so the starts of all roots are."""
-    seen_root_ended: bool = False
+    reported_root_ended: bool = False
     """A root with a reported start has ended since the trace was last read."""
     unread: set[str] = field(default_factory=set)
-    """Ids of the spans received since then; only for traces with `begun`, like `awaited`."""
+    """Ids of the spans received since then; only for traces with `has_reported_roots`, like `awaited`."""
     awaited: set[str] = field(default_factory=set)
     """Ids referenced by these spans and log records but not received: open, or read before."""
 
@@ -77,10 +77,10 @@ class GatheredTrace:
         return self.root_ended and not self.open_roots
 
     @property
-    def is_whole(self) -> bool:
+    def is_settled(self) -> bool:
         """True when new roots were seen from start to end and nothing references an open span."""
         return (
-            self.seen_root_ended
+            self.reported_root_ended
             and not self.open_roots
             and not self.awaited
             and (not self.reason or len(self.spans) <= MAX_SPANS_REREAD_AT_ONCE)
@@ -94,9 +94,9 @@ class GatheredTrace:
             return
         self.spans.append(item)
         self.root_ended |= is_root
-        if not self.begun:
+        if not self.has_reported_roots:
             return
-        self.seen_root_ended |= self.open_roots.pop(item.span_id, None) is not None
+        self.reported_root_ended |= self.open_roots.pop(item.span_id, None) is not None
         self.unread.add(item.span_id)
         self.awaited.discard(item.span_id)
         if not is_root:
@@ -105,16 +105,16 @@ class GatheredTrace:
     def note_reading(self, reason: str) -> None:
         """Mark everything held as read."""
         self.reason = reason
-        self.seen_root_ended = False
+        self.reported_root_ended = False
         self.unread.clear()
         self.awaited.clear()
 
     def _await(self, span_id: str | None) -> None:
-        if self.begun and span_id and span_id not in self.unread:
+        if self.has_reported_roots and span_id and span_id not in self.unread:
             self.awaited.add(span_id)
 
 
-_Kept = tuple[int | None, int, GatheredTrace | bytes]
+_ReadTrace = tuple[int | None, int, GatheredTrace | bytes]
 """A trace that was read: when it was touched, its size, and itself or its pickle."""
 
 
@@ -135,9 +135,9 @@ class TraceBuffer:
         self._on_forget = on_forget
         self.counters = TraceCounters()
         self._waiting: OrderedDict[str, GatheredTrace] = OrderedDict()
-        self._read: OrderedDict[str, _Kept] = OrderedDict()
+        self._read: OrderedDict[str, _ReadTrace] = OrderedDict()
         self._just_read: list[GatheredTrace] = []
-        self._whole: dict[str, None] = {}
+        self._settled: dict[str, None] = {}
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -153,7 +153,7 @@ class TraceBuffer:
         """Note that a local root span has started; its trace is not complete before it ends."""
         trace = self._touch(root.trace_id)
         if not any(span.span_id == root.span_id for span in trace.spans):
-            trace.begun = True
+            trace.has_reported_roots = True
             trace.open_roots[root.span_id] = root
 
     def add(self, item: Span | LogRecord) -> None:
@@ -171,8 +171,8 @@ class TraceBuffer:
         trace.bytes += weight
         self._bytes += weight
         trace.add(item, is_root=is_root)
-        if trace.is_whole:
-            self._whole[trace.trace_id] = None
+        if trace.is_settled:
+            self._settled[trace.trace_id] = None
 
     def due(self, now_ns: int) -> list[GatheredTrace]:
         """Return the traces to read now, and evict those read long ago.
@@ -185,24 +185,24 @@ class TraceBuffer:
             int(seconds * 1e9) for seconds in (self.limits.quiet_seconds, self.limits.idle_seconds)
         )
         self._stamp(now_ns)
-        found += self._take_whole()
+        found += self._pop_settled()
         for trace in list(self._silent(now_ns, quiet_ns)):
             silence = now_ns - (trace.touched_ns or now_ns)
             if trace.is_complete and silence >= quiet_ns:
-                found.append(self._take(trace, "root_span_ended"))
+                found.append(self._pop(trace, "root_span_ended"))
             elif silence >= idle_ns:
                 self.counters.traces_timed_out += 1
-                found.append(self._take(trace, "idle_timeout"))
-        found += self._make_room()
+                found.append(self._pop(trace, "idle_timeout"))
+        found += self._evict()
         self._forget(now_ns)
         return found
 
-    def _take_whole(self) -> list[GatheredTrace]:
+    def _pop_settled(self) -> list[GatheredTrace]:
         """Return the traces that expect nothing more, whenever they were touched."""
-        ended = [self._waiting[trace_id] for trace_id in self._whole if trace_id in self._waiting]
-        self._whole.clear()
+        ended = [self._waiting[trace_id] for trace_id in self._settled if trace_id in self._waiting]
+        self._settled.clear()
         # A root may have started since.
-        return [self._take(trace, "root_span_ended") for trace in ended if trace.is_whole]
+        return [self._pop(trace, "root_span_ended") for trace in ended if trace.is_settled]
 
     def _stamp(self, now_ns: int) -> None:
         """Stamp the traces touched since the last call, which are at the end."""
@@ -225,12 +225,12 @@ class TraceBuffer:
     def complete(self) -> list[GatheredTrace]:
         """Return the traces whose roots have ended, without waiting for the quiet period."""
         waiting = list(self._waiting.values())
-        return [self._take(trace, "root_span_ended") for trace in waiting if trace.is_complete]
+        return [self._pop(trace, "root_span_ended") for trace in waiting if trace.is_complete]
 
     def drain(self, reason: str = "shutdown") -> list[GatheredTrace]:
         """Return all unread traces, complete or not."""
         return [
-            self._take(trace, "root_span_ended" if trace.is_complete else reason)
+            self._pop(trace, "root_span_ended" if trace.is_complete else reason)
             for trace in list(self._waiting.values())
         ]
 
@@ -261,14 +261,14 @@ class TraceBuffer:
                 yield_to_agent()
         self._just_read.clear()
 
-    def _take(self, trace: GatheredTrace, reason: str) -> GatheredTrace:
+    def _pop(self, trace: GatheredTrace, reason: str) -> GatheredTrace:
         del self._waiting[trace.trace_id]
         self._read[trace.trace_id] = (trace.touched_ns, trace.bytes, trace)
         self._just_read.append(trace)
         trace.note_reading(reason)
         return trace
 
-    def _make_room(self) -> list[GatheredTrace]:
+    def _evict(self) -> list[GatheredTrace]:
         found: list[GatheredTrace] = []
         while self._bytes > self.limits.max_bytes and self._read:
             self._drop(next(iter(self._read)))
@@ -276,7 +276,7 @@ class TraceBuffer:
             len(self._waiting) > self.limits.max_traces or self._bytes > self.limits.max_bytes
         ):
             self.counters.traces_evicted += 1
-            trace = self._take(next(iter(self._waiting.values())), "evicted")
+            trace = self._pop(next(iter(self._waiting.values())), "evicted")
             self._drop(trace.trace_id)
             found.append(trace)
         return found

@@ -35,7 +35,7 @@ from evaltap.recorder.telemetry.spans import (
 from evaltap.recorder.traces.node import Node
 from evaltap.recorder.traces.trajectory import Trajectory
 from evaltap.recorder.traces.tree import build_tree
-from evaltap.recorder.traces.turns import joined, speaks, turns_of
+from evaltap.recorder.traces.turns import has_content, joined, turns_of
 
 
 def observe_trace(
@@ -77,7 +77,9 @@ def find_runs(tops: Sequence[Node]) -> list[Node]:
             pending.extend(reversed(node.children))
     runs = [root for root in roots if _is_run(root)]
     if len(runs) > 1 and any(map(_has_content, runs)):
-        runs = [root for root in runs if _has_calls(root) or speaks(root) or not _is_over(root)]
+        runs = [
+            root for root in runs if _has_calls(root) or has_content(root) or not _is_over(root)
+        ]
     return [turn for run in joined(runs) for turn in turns_of(run)] or _runs_without_agent(tops)
 
 

@@ -25,7 +25,7 @@ class _Slot:
     agent_name: str | None
     call_id: str | None = None
     name: str | None = None
-    asked: Evidence | None = None
+    requested: Evidence | None = None
     batch: Node | None = None
     tool: Node | None = None
     answer: Answer | None = None
@@ -48,7 +48,7 @@ class ToolCalls:
         self._slots: list[_Slot] = []
         self.has_unknown_answers = False
         """Whether a model received the result of a call that appears nowhere else."""
-        self._asked: dict[str | None, list[_Slot]] = {}
+        self._requested: dict[str | None, list[_Slot]] = {}
         self._tools = sorted(
             (node for node in nodes if node.kind == "tool"),
             key=lambda node: node.span.start_ns,
@@ -56,14 +56,14 @@ class ToolCalls:
         self._output_tools = frozenset[str]().union(
             *(node.reading.output_tools or () for node in nodes)
         )
-        self._told = [node for node in nodes if node.kind in ("run", "agent")]
+        self._run_nodes = [node for node in nodes if node.kind in ("run", "agent")]
         self._slots = self._collected()
 
     def observe(self, run_id: str) -> Iterator[RunEvent]:
         """Yield a ToolCalled for each call, and a ToolReturned for each that returned."""
         slots = self._slots
         for index, slot in enumerate(slots):
-            slot.key = slot.call_id or _made_up(slot, index)
+            slot.key = slot.call_id or _generated_id(slot, index)
         keys = {slot.tool: slot.key for slot in slots if slot.tool is not None}
         for slot in slots:
             yield _called(run_id, slot, keys.get(slot.owner) if slot.owner is not None else None)
@@ -71,7 +71,7 @@ class ToolCalls:
                 yield _returned(run_id, slot)
 
     def _collected(self) -> list[_Slot]:
-        self._collect_asked()
+        self._collect_requested()
         self._collect_spans()
         self._collect_history()
         self._collect_answers()
@@ -79,7 +79,7 @@ class ToolCalls:
         self._settle_times(slots)
         return sorted(slots, key=lambda slot: slot.time_ns)
 
-    def _collect_asked(self) -> None:
+    def _collect_requested(self) -> None:
         known: set[str] = set()
         for node in self._models:
             for message in node.reading.output or ():
@@ -87,7 +87,7 @@ class ToolCalls:
                     if call.call_id is None or call.call_id not in known:
                         slot = self._slot(call, node, node.span.end_ns)
                         self._slots.append(slot)
-                        self._asked.setdefault(slot.name, []).append(slot)
+                        self._requested.setdefault(slot.name, []).append(slot)
                         known.add(call.call_id or "")
 
     def _slot(self, call: Call, node: Node, time_ns: int) -> _Slot:
@@ -97,7 +97,7 @@ class ToolCalls:
             _agent(node),
             call_id=call.call_id,
             name=call.name,
-            asked=call.arguments,
+            requested=call.arguments,
             batch=node,
         )
 
@@ -125,31 +125,31 @@ class ToolCalls:
         reading = node.reading
         open_slots = [
             slot
-            for slot in self._asked.get(reading.tool_name, ())
+            for slot in self._requested.get(reading.tool_name, ())
             if slot.tool is None
             and slot.owner is self._owner[node]
             and slot.batch is not None
             and slot.batch.span.start_ns <= node.span.start_ns
         ]
         for slot in open_slots:
-            if _same_arguments(slot.asked, reading.arguments):
+            if _same_arguments(slot.requested, reading.arguments):
                 return slot
         if reading.call_id is not None:
             return next((slot for slot in open_slots if slot.call_id is None), None)
         if reading.arguments is None or len(open_slots) == 1:
             return open_slots[0] if open_slots else None
-        return next((slot for slot in open_slots if slot.asked is None), None)
+        return next((slot for slot in open_slots if slot.requested is None), None)
 
     def _collect_history(self) -> None:
         """Add calls that appear only in the input of a later model call or in the run's messages."""
         known = {slot.call_id: slot for slot in self._slots if slot.call_id is not None}
-        for node in (*self._models, *self._told):
+        for node in (*self._models, *self._run_nodes):
             is_model = node.kind == "model"
             messages = node.reading.input if is_model else node.reading.output
             time_ns = node.span.start_ns if is_model else node.span.end_ns
-            self._add_unseen(since_user(messages or ()), node, time_ns, known)
+            self._add_from_history(since_user(messages or ()), node, time_ns, known)
 
-    def _add_unseen(
+    def _add_from_history(
         self, messages: Sequence[Message], node: Node, time_ns: int, known: dict[str, _Slot]
     ) -> None:
         taken: set[int] = set()
@@ -161,8 +161,8 @@ class ToolCalls:
                 slot = self._slot(call, node, time_ns)
                 slot.batch = None
                 self._slots.append(slot)
-            elif slot.asked is None:
-                slot.asked = call.arguments
+            elif slot.requested is None:
+                slot.requested = call.arguments
             if slot.call_id is None:
                 slot.call_id = call.call_id
             if call.call_id is not None:
@@ -172,9 +172,9 @@ class ToolCalls:
     def _collect_answers(self) -> None:
         nameless: dict[tuple[int, str | None], list[Answer]] = {}
         by_id: dict[str, Answer] = {}
-        for node in (*self._models, *self._told):
-            told = node.reading.input if node.kind == "model" else node.reading.output
-            found = [a for message in since_user(told or ()) for a in message.answers]
+        for node in (*self._models, *self._run_nodes):
+            received = node.reading.input if node.kind == "model" else node.reading.output
+            found = [a for message in since_user(received or ()) for a in message.answers]
             for answer in found:
                 if answer.call_id is not None:
                     by_id.setdefault(answer.call_id, answer)
@@ -207,8 +207,8 @@ class ToolCalls:
             if slot.batch is not None:
                 batches.setdefault(id(slot.batch), []).append(slot)
         for batch in batches.values():
-            begun = [slot.time_ns for slot in batch if slot.tool is not None]
-            latest = max(begun) if begun else batch[-1].time_ns
+            starts = [slot.time_ns for slot in batch if slot.tool is not None]
+            latest = max(starts) if starts else batch[-1].time_ns
             for slot in reversed(batch):
                 slot.time_ns = min(slot.time_ns, latest)
                 latest = slot.time_ns - 1
@@ -237,7 +237,7 @@ def _attach(slot: _Slot, node: Node) -> None:
 
 def _is_call(slot: _Slot, call: Call) -> bool:
     return slot.name == call.name and _same_arguments(
-        slot.asked or _span_arguments(slot), call.arguments
+        slot.requested or _span_arguments(slot), call.arguments
     )
 
 
@@ -270,19 +270,19 @@ def _agent(node: Node) -> str | None:
     return next((name for name in named if name), None)
 
 
-def _made_up(slot: _Slot, index: int) -> str:
+def _generated_id(slot: _Slot, index: int) -> str:
     return slot.tool.span.span_id if slot.tool is not None else f"call-{index}"
 
 
-def _is_typed(told: Evidence | None, result: Evidence) -> bool:
+def _is_typed(received: Evidence | None, result: Evidence) -> bool:
     """Return whether a span attribute converted a text result to a number."""
-    if told is None or not isinstance(told.value, str) or isinstance(result.value, str):
+    if received is None or not isinstance(received.value, str) or isinstance(result.value, str):
         return False
-    return isinstance(result.value, int | float) and told.value == canonical_json(result.value)
+    return isinstance(result.value, int | float) and received.value == canonical_json(result.value)
 
 
 def _called(run_id: str, slot: _Slot, parent: str | None) -> ToolCalled:
-    choices = [item for item in (_span_arguments(slot), slot.asked) if item is not None]
+    choices = [item for item in (_span_arguments(slot), slot.requested) if item is not None]
     if len(choices) == 2 and _is_envelope(*choices):
         choices.reverse()
     chosen = next((item for item in choices if isinstance(item.value, Mapping)), None)
@@ -309,9 +309,9 @@ def _called(run_id: str, slot: _Slot, parent: str | None) -> ToolCalled:
     )
 
 
-def _is_envelope(spanned: Evidence, asked: Evidence) -> bool:
+def _is_envelope(spanned: Evidence, requested: Evidence) -> bool:
     """Return whether a span shows only an instrumentation's own arguments, none of the model's."""
-    ours, theirs = spanned.value, asked.value
+    ours, theirs = spanned.value, requested.value
     if not isinstance(ours, Mapping) or not isinstance(theirs, Mapping):
         return False
     return bool(ours) and bool(theirs) and ours.keys().isdisjoint(theirs.keys())
@@ -320,13 +320,13 @@ def _is_envelope(spanned: Evidence, asked: Evidence) -> bool:
 def _returned(run_id: str, slot: _Slot) -> ToolReturned:
     node, answer = slot.tool, slot.answer
     result = node.reading.result if node is not None else None
-    told = answer.result if answer is not None else None
-    if result is None or (result.value is None and result.flaw) or _is_typed(told, result):
-        result = told or result
+    received = answer.result if answer is not None else None
+    if result is None or (result.value is None and result.flaw) or _is_typed(received, result):
+        result = received or result
     failure = node.failure if node is not None else None
     if failure is None and answer is not None and answer.failed:
         failure = failure_of_answer(answer)
-    unseen = result is None or (result.value is None and result.flaw is not None)
+    missing = result is None or (result.value is None and result.flaw is not None)
     flaw = result.flaw if result is not None else None
     duration = None
     end_ns = slot.time_ns
@@ -340,5 +340,5 @@ def _returned(run_id: str, slot: _Slot) -> ToolReturned:
         result=result.value if result is not None else None,
         failure=failure,
         duration_ms=duration,
-        capture={"result": flaw or "missing"} if unseen and failure is None else {},
+        capture={"result": flaw or "missing"} if missing and failure is None else {},
     )

@@ -37,11 +37,11 @@ class Trajectory:
         self._adopted = _flattened_agents(self._nodes) if _flattens(self._nodes) else {}
         self._owner = {node: self._find_owner(node) for node in self._nodes}
         self._models = sorted(
-            _once(node for node in self._nodes if node.kind == "model"),
+            _without_repeats(node for node in self._nodes if node.kind == "model"),
             key=lambda node: (node.span.start_ns, node.span.end_ns),
         )
         self._level = [node for node in self._models if self._owner[node] is None]
-        _recall(self._level)
+        _recover_outputs(self._level)
 
     @cached_property
     def user(self) -> Evidence | None:
@@ -64,12 +64,12 @@ class Trajectory:
     @property
     def context(self) -> list[Evidence]:
         """The instructions of the run's models, and other context from outside the conversation."""
-        told: list[Evidence] = []
+        instructions: list[Evidence] = []
         for node in self._level or self._nodes[:1]:
             stated = [message.text for message in node.reading.context or ()]
-            told += [text for text in stated if text is not None]
-            told += context_of(node.reading.input or ())
-        return told
+            instructions += [text for text in stated if text is not None]
+            instructions += context_of(node.reading.input or ())
+        return instructions
 
     @property
     def history(self) -> list[tuple[str, str]]:
@@ -108,11 +108,11 @@ class Trajectory:
         """The final answer; None when the run failed or none was seen."""
         if self.failure is not None:
             return None
-        spoken = self._last_words()
+        spoken = self._last_text()
         stated = self._stated_final()
         if stated is None or stated.value is None:
-            return spoken or stated or self._unseen_final()
-        if spoken is not None and _same_words(spoken, stated):
+            return spoken or stated or self._missing_final()
+        if spoken is not None and _same_text(spoken, stated):
             return _with_media(spoken, [stated])
         return _with_media(Evidence(_as_text(stated.value)), [stated, spoken])
 
@@ -124,7 +124,7 @@ class Trajectory:
         decides: an agent or model call that failed and was not followed by text.
         """
         if self.root.failure is not None:
-            return _most_telling(self.root, self._nodes)
+            return _most_specific_failure(self.root, self._nodes)
         if self._stated_final() is not None:
             return None
         last = self._level[-1] if self._level else None
@@ -132,7 +132,7 @@ class Trajectory:
             return None
         for node in self._nodes:
             if node.kind == "agent" and self._owner[node] is None and node.failure is not None:
-                return _most_telling(node, self._nodes)
+                return _most_specific_failure(node, self._nodes)
         return last.failure if last is not None else None
 
     @cached_property
@@ -227,14 +227,14 @@ class Trajectory:
     def _intermediate(self, node: Node) -> Evidence | None:
         if self._owner[node] is not None:
             return None
-        words = _spoken(node.reading)
+        words = _output_text(node.reading)
         if words is None or not isinstance(words.value, str):
             return None
         if not words.value.strip() and not words.media:
             return None
         final = self.final
-        is_last = node is self._level[-1] and not _asked(node.reading)
-        if is_last and final is not None and _same_words(words, final):
+        is_last = node is self._level[-1] and not _requests_tool(node.reading)
+        if is_last and final is not None and _same_text(words, final):
             return None
         return words
 
@@ -246,7 +246,7 @@ class Trajectory:
     @property
     def _closing(self) -> Node | None:
         """The model call that gave the final answer."""
-        if self.final is None or not self._level or _asked(self._level[-1].reading):
+        if self.final is None or not self._level or _requests_tool(self._level[-1].reading):
             return None
         return self._level[-1]
 
@@ -256,15 +256,15 @@ class Trajectory:
         thoughts = (message.reasoning for message in node.reading.output or ())
         return "\n".join(thought for thought in thoughts if thought) or None
 
-    def _last_words(self) -> Evidence | None:
+    def _last_text(self) -> Evidence | None:
         if not self._level:
             return None
         reading = self._level[-1].reading
-        if _asked(reading):
+        if _requests_tool(reading):
             return None
         if reading.output is None and "output" in reading.flaws:
             return Evidence(None, reading.flaws["output"])
-        return _spoken(reading)
+        return _output_text(reading)
 
     def _stated_final(self) -> Evidence | None:
         reading = self.root.reading
@@ -292,9 +292,11 @@ class Trajectory:
         if not any(node.reading.output is not None for node in self._level):
             return True
         last = self._level[-1].reading
-        return _asked(last) or _ends_with(_spoken(last), self.root.reading.final_fallback)
+        return _requests_tool(last) or _ends_with(
+            _output_text(last), self.root.reading.final_fallback
+        )
 
-    def _unseen_final(self) -> Evidence | None:
+    def _missing_final(self) -> Evidence | None:
         flaw = self.root.reading.flaws.get("output")
         return Evidence(None, flaw) if flaw else None
 
@@ -353,7 +355,7 @@ def _spans(outer: Node, inner: Node) -> bool:
     return one.start_ns <= other.start_ns and other.end_ns <= one.end_ns
 
 
-def _once(models: Iterator[Node]) -> Iterator[Node]:
+def _without_repeats(models: Iterator[Node]) -> Iterator[Node]:
     """Skip a model call already seen through another instrumentation: same response id."""
     seen: set[str] = set()
     for node in models:
@@ -365,24 +367,24 @@ def _once(models: Iterator[Node]) -> Iterator[Node]:
         yield node
 
 
-def _recall(level: list[Node]) -> None:
+def _recover_outputs(level: list[Node]) -> None:
     """Recover the missing output of a model call from the input of the next one.
 
     The last assistant message in a call's input is the answer of the call before.
     """
     for node, later in pairwise(level):
         if node.reading.output is None and node.failure is None:
-            told = since_user(later.reading.input or ())
-            answers = [message for message in told if message.role == "assistant"]
+            instructions = since_user(later.reading.input or ())
+            answers = [message for message in instructions if message.role == "assistant"]
             node.reading.output = (answers[-1],) if answers else None
 
 
-def _asked(reading: Reading) -> bool:
+def _requests_tool(reading: Reading) -> bool:
     """Return whether a model's output requests a tool that the provider does not run."""
     return any(not call.hosted for message in reading.output or () for call in message.calls)
 
 
-def _spoken(reading: Reading) -> Evidence | None:
+def _output_text(reading: Reading) -> Evidence | None:
     """Return the whole text of a model's output."""
     words = [m.text for m in reading.output or () if m.text is not None]
     texts = [word.value for word in words if isinstance(word.value, str)]
@@ -404,8 +406,8 @@ def _ends_with(words: Evidence | None, answer: Evidence | None) -> bool:
 
 def _best(candidates: list[Evidence | None]) -> Evidence | None:
     seen = [candidate for candidate in candidates if candidate is not None]
-    told = next((item for item in seen if item.value is not None), None)
-    return told or next((item for item in seen if item.flaw), None)
+    instructions = next((item for item in seen if item.value is not None), None)
+    return instructions or next((item for item in seen if item.flaw), None)
 
 
 def _with_media(chosen: Evidence | None, seen: list[Evidence | None]) -> Evidence | None:
@@ -416,7 +418,7 @@ def _with_media(chosen: Evidence | None, seen: list[Evidence | None]) -> Evidenc
     return replace(chosen, media=media) if media else chosen
 
 
-def _same_words(one: Evidence, other: Evidence) -> bool:
+def _same_text(one: Evidence, other: Evidence) -> bool:
     left, right = _as_text(one.value).strip(), _as_text(other.value).strip()
     return left == right or (left[:1] in "{[" and decode(left).value == decode(right).value)
 
@@ -427,7 +429,7 @@ def _as_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _most_telling(failed: Node, nodes: list[Node]) -> Failure | None:
+def _most_specific_failure(failed: Node, nodes: list[Node]) -> Failure | None:
     """Return a span's failure, with the type of a failed call below if it has none."""
     failure = failed.failure
     if failure is None or failure.type is not None:

@@ -16,7 +16,9 @@ from evaltap.recorder.traces.trajectory import Trajectory
 
 def turns_of(root: Node) -> list[Node]:
     """Return a root for each turn below this one; just itself if there is only one."""
-    runs = [] if speaks(root) else sorted(_runs_below(root), key=lambda node: node.span.start_ns)
+    runs = (
+        [] if has_content(root) else sorted(_runs_below(root), key=lambda node: node.span.start_ns)
+    )
     if len(runs) < 2:
         return [root]
     turns: list[list[Trajectory]] = []
@@ -41,14 +43,14 @@ def joined(runs: list[Node]) -> list[Node]:
     """
     found: list[list[Node]] = []
     for run in runs:
-        if found and _goes_on(found[-1][-1], run):
+        if found and _is_handover(found[-1][-1], run):
             found[-1].append(run)
         else:
             found.append([run])
-    return [group[0] if len(group) == 1 else _around(group) for group in found]
+    return [group[0] if len(group) == 1 else _enclosing_node(group) for group in found]
 
 
-def _goes_on(before: Node, run: Node) -> bool:
+def _is_handover(before: Node, run: Node) -> bool:
     if not run.span.parent_id or run.span.parent_id != before.span.parent_id:
         return False
     if run.span.start_ns < before.span.end_ns or before.failure is not None:
@@ -59,7 +61,7 @@ def _goes_on(before: Node, run: Node) -> bool:
     )
 
 
-def _around(runs: list[Node]) -> Node:
+def _enclosing_node(runs: list[Node]) -> Node:
     """Return a node around runs, with the id of the first; it has no span of its own."""
     first, end_ns = runs[0], max(run.span.end_ns for run in runs)
     span = replace(first.span, end_ns=end_ns, attributes={}, events=(), status_code=0)
@@ -69,7 +71,7 @@ def _around(runs: list[Node]) -> Node:
     return turn
 
 
-def speaks(root: Node) -> bool:
+def has_content(root: Node) -> bool:
     """Return whether a run's own span shows any of its input or output."""
     reading = root.reading
     stated = (reading.user, reading.user_fallback, reading.final, reading.final_fallback)

@@ -50,7 +50,7 @@ def _explain(data: bytes, error: json.JSONDecodeError) -> str:
     if "unexpected content" in reason:
         return "there is more text after the JSON value; expected one document"
     if error.pos >= len(data.decode("utf-8", "replace")) - 1:
-        return f"the document ends too early ({reason}); was it cut off?"
+        return f"the document ends too early ({reason}); is it truncated?"
     return f"not valid JSON ({reason})"
 
 

@@ -194,7 +194,7 @@ def case_data(data: Any, *, path: str = "", place: str = "") -> CaseData:
         return case.model_dump(by_alias=True)
     except (PydanticSerializationError, RecursionError):
         raise FormatError(
-            f"case {case.eval_id!r:.40} is nested too deep; expected a few hundred levels at most",
+            f"case {case.eval_id!r:.40} is nested too deeply; expected a few hundred levels at most",
             path=path,
             place=place,
         ) from None

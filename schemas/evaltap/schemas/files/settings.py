@@ -81,7 +81,7 @@ def read_settings(path: Path, recorder_settings: Iterable[str]) -> Settings:
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror or error}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigurationError(f"{path}: no TOML: {error}") from error
+        raise ConfigurationError(f"{path}: not valid TOML: {error}") from error
     try:
         return Settings(path, _variables(data, path.parent, tuple(recorder_settings)))
     except ConfigurationError as error:
@@ -141,4 +141,4 @@ def _text(place: str, name: str, value: TomlValue) -> str:
     try:
         return json.dumps(value, ensure_ascii=False)
     except TypeError:
-        raise ConfigurationError(f"{place}: found {value!r}, which no setting takes") from None
+        raise ConfigurationError(f"{place}: found {value!r}, which no setting accepts") from None

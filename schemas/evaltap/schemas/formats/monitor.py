@@ -57,7 +57,7 @@ class Watch(StrictModel):
             return None
         found = datetime.fromisoformat(self.silenced_until)
         if found.tzinfo is None:
-            raise ValueError(f"{self.silenced_until} has no zone")
+            raise ValueError(f"{self.silenced_until} has no time zone")
         return found
 
     @property

@@ -49,8 +49,8 @@ def kafka_settings(known: Mapping[str, object]) -> JsonObject:
     logs_in = found.get("security_protocol", "").startswith("SASL")
     if logs_in and "sasl_mechanism" in known and "sasl_mechanism" not in found:
         raise ConfigurationError(
-            f"{ENVIRONMENT_PREFIX}SECURITY_PROTOCOL is {found['security_protocol']!r} and nothing says"
-            f" how to log in; set {ENVIRONMENT_PREFIX}SASL_MECHANISM to one of {', '.join(MECHANISMS)}"
+            f"{ENVIRONMENT_PREFIX}SECURITY_PROTOCOL is {found['security_protocol']!r} but no login"
+            f" is configured; set {ENVIRONMENT_PREFIX}SASL_MECHANISM to one of {', '.join(MECHANISMS)}"
         )
     return found
 
@@ -74,7 +74,7 @@ def settings_blamed() -> Iterator[None]:
         if isinstance(error, KafkaError) and not isinstance(error, KafkaConfigurationError):
             raise
         raise ConfigurationError(
-            f"the Kafka client cannot work with its settings ({type(error).__name__}: {error});"
+            f"the Kafka client rejects its settings ({type(error).__name__}: {error});"
             f" correct the variables {ENVIRONMENT_PREFIX}..."
         ) from error
 
@@ -93,9 +93,9 @@ def _warn_unknown(variable: str, name: str) -> None:
 
 _NUMBERS = ("_bytes", "_ms")
 """Suffixes of settings that are numbers and default to None."""
-_WORDS = {"security_protocol": SECURITY_PROTOCOLS, "sasl_mechanism": MECHANISMS}
+_CHOICES = {"security_protocol": SECURITY_PROTOCOLS, "sasl_mechanism": MECHANISMS}
 """Settings whose unknown values the client misinterprets, treats as plaintext, or retries forever."""
-_OURS = {
+_FIXED = {
     "bootstrap_servers": "the brokers are those of the log's URL",
     "group_id": "the offsets are in the DuckDB file, not in a consumer group",
     "enable_auto_commit": "offsets are stored with what was read up to them",
@@ -107,10 +107,10 @@ _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 
 def _setting(variable: str, name: str, value: str, default: object) -> object:
     """Return a value converted to the type of its default."""
-    if name in _OURS:
-        raise ConfigurationError(f"{variable} cannot be set: {_OURS[name]}; unset it")
-    if name in _WORDS:
-        return _word(variable, value, _WORDS[name])
+    if name in _FIXED:
+        raise ConfigurationError(f"{variable} cannot be set: {_FIXED[name]}; unset it")
+    if name in _CHOICES:
+        return _choice(variable, value, _CHOICES[name])
     if callable(default) or isinstance(default, list | tuple):
         raise ConfigurationError(
             f"{variable} cannot be set, because no text can express such a value"
@@ -128,7 +128,7 @@ def _setting(variable: str, name: str, value: str, default: object) -> object:
     return value
 
 
-def _word(variable: str, value: str, words: Sequence[str]) -> str:
+def _choice(variable: str, value: str, words: Sequence[str]) -> str:
     """Return one of the allowed words, in capitals; raises ConfigurationError for any other."""
     if value.upper() not in words:
         raise ConfigurationError(f"{variable} is {value!r}; expected one of {', '.join(words)}")
@@ -149,7 +149,7 @@ def _compression(variable: str, value: str) -> str | None:
     if not getattr(codec, f"has_{name}")():
         raise ConfigurationError(
             f"{variable} is {value!r}, whose library is not installed; install it (pip install"
-            " python-snappy, lz4 or zstandard), or take gzip or none"
+            " python-snappy, lz4 or zstandard), or use gzip or none"
         )
     return name
 

@@ -28,7 +28,7 @@ RECORDS_PER_READ = 500
 SKIPPED_AFTER_BOOT = 1_000_000
 """More records than a power cut can take: the WAL is synced long before it holds that many."""
 
-MOST_OBJECTS = 100
+MAX_OBJECTS = 100
 """Maximum tables and other objects in a log; evaltap creates three."""
 _OBJECTS = (
     "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!' LIMIT ?"
@@ -406,17 +406,17 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     """
     connection.execute("PRAGMA trusted_schema = OFF")
     expected = _expected_schema()
-    found = connection.execute(_OBJECTS, (MOST_OBJECTS + 1,)).fetchall()
+    found = connection.execute(_OBJECTS, (MAX_OBJECTS + 1,)).fetchall()
     named = {(kind, name): _without_comments(sql) for kind, name, sql in found}
     foreign = [f"{kind} {name}" for kind, name in named if kind in ("view", "trigger")]
     foreign += [
         f"{kind} {name}" for (kind, name), sql in expected.items() if named.get((kind, name)) != sql
     ]
     foreign += [f"index {name}" for kind, name in named if kind == "index"]
-    if foreign or len(found) > MOST_OBJECTS:
+    if foreign or len(found) > MAX_OBJECTS:
         what = f"{foreign[0]:.100}" if foreign else "the number of its tables"
         raise InputError(
-            f"{path} says that it is an evaltap log, but {what!r} is not as evaltap makes it: name the"
+            f"{path} claims to be an evaltap log, but {what!r} differs from evaltap's schema: name the"
             " file that a recorder wrote"
         )
 
@@ -427,7 +427,7 @@ def _expected_schema() -> Mapping[tuple[str, str], str]:
         connection.executescript(_SCHEMA.read_text("utf-8"))
         return {
             (kind, name): _without_comments(sql)
-            for kind, name, sql in connection.execute(_OBJECTS, (MOST_OBJECTS,))
+            for kind, name, sql in connection.execute(_OBJECTS, (MAX_OBJECTS,))
         }
 
 

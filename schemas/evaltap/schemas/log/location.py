@@ -60,7 +60,7 @@ def parse_log_location(text: str) -> LogLocation:
     if not brokers or not topics or any("/" in topic for topic in topics):
         raise ConfigurationError(f"log {text!r}: names no broker or no topic; expected {FORM}")
     if parts.fragment or text.endswith("#"):
-        raise ConfigurationError(f"log {text!r}: '#' has no meaning here; expected {FORM}")
+        raise ConfigurationError(f"log {text!r}: '#' is not allowed; expected {FORM}")
     for broker in brokers:
         _check_broker(text, broker)
     for topic in topics:
@@ -86,7 +86,7 @@ def _check_broker(text: str, broker: str) -> None:
     found = _BROKER.fullmatch(broker)
     if found is None or not 1 <= int(found[1] or 1) <= 65_535:
         raise ConfigurationError(
-            f"log {text!r}: broker {broker!r} cannot be one; expected host:port, the port 1 to 65535"
+            f"log {text!r}: broker {broker!r} is invalid; expected host:port, the port 1 to 65535"
         )
 
 
@@ -94,6 +94,6 @@ def _check_topic(text: str, topic: str) -> None:
     # As folder names, these two would escape the spool folder.
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise ConfigurationError(
-            f"log {text!r}: topic {topic!r:.80} cannot be one; expected up to 249 letters, digits,"
+            f"log {text!r}: topic {topic!r:.80} is invalid; expected up to 249 letters, digits,"
             " dots, underscores and hyphens"
         )

@@ -115,7 +115,7 @@ class Envelope(NamedTuple):
         try:
             return orjson.loads(self.value)
         except (ValueError, RecursionError) as error:
-            raise RecordError(Reason.UNDECODABLE, f"the value is no JSON: {error}") from error
+            raise RecordError(Reason.UNDECODABLE, f"the value is not JSON: {error}") from error
 
 
 def open_envelope(
@@ -142,7 +142,7 @@ def open_envelope(
     promised = record.header("content_sha256")
     if promised is not None and promised != digest:
         raise RecordError(
-            Reason.HASH_MISMATCH, "the value does not match content_sha256: damaged on its way"
+            Reason.HASH_MISMATCH, "the value does not match content_sha256: damaged in transit"
         )
     return Envelope(event_type, minor, digest, value)
 

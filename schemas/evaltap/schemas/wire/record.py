@@ -247,12 +247,12 @@ def _identity(case: object) -> tuple[str, str, str, str, int]:
     session = case.get("sessionInput") or {}
     source = case.get("source") or {}
     if not isinstance(session, dict) or not isinstance(source, dict):
-        raise _invalid("sessionInput or source is no object", "JSON objects")
+        raise _invalid("sessionInput or source is not an object", "JSON objects")
     app_name = session.get("appName") or ""
     eval_set_id = set_of(case.get("evalSetId"), eval_id, source)
     revision = source.get("revision", 1)
     if not isinstance(app_name, str) or not isinstance(eval_set_id, str):
-        raise _invalid("appName or evalSetId is no string", "strings")
+        raise _invalid("appName or evalSetId is not a string", "strings")
     if not isinstance(revision, int) or isinstance(revision, bool) or revision < 0:
         raise _invalid(f"source.revision is {revision!r:.40}", "a whole number, 0 or more")
     return app_name, eval_set_id, eval_id, invocation_id, revision
@@ -281,7 +281,9 @@ def _manifest(record: WireRecord, body: object) -> Manifest:
     expected = "producerId, highestSeq and counted drops"
     time = time_of(record.header("ce_time"))
     if not isinstance(body, dict) or time is None:
-        raise RecordError(Reason.INVALID_MANIFEST, f"no object or no ce_time; expected {expected}")
+        raise RecordError(
+            Reason.INVALID_MANIFEST, f"not an object, or ce_time is missing; expected {expected}"
+        )
     producer_id, highest = body.get("producerId"), body.get("highestSeq")
     drops = body.get("drops") or {}
     counts = [highest, *drops.values()] if isinstance(drops, dict) else [None]
@@ -296,7 +298,7 @@ def _manifest(record: WireRecord, body: object) -> Manifest:
 
 def _feedback(record: WireRecord, body: object) -> Feedback:
     if not isinstance(body, dict):
-        raise RecordError(Reason.INVALID_FEEDBACK, "the value is no object; expected feedback")
+        raise RecordError(Reason.INVALID_FEEDBACK, "the value is not an object; expected feedback")
     try:
         return feedback_from(body, time_of(record.header("ce_time")))
     except ValueError as error:

@@ -11,19 +11,19 @@ def log_sink(config: RecorderConfig) -> Sink:
     """Return the sink for the configured log; raises ConfigurationError when it cannot be written to."""
     if config.log is None:
         raise ConfigurationError(
-            "no log was given: pass Recorder('log.db'), or set EVALTAP_LOG, or EVALTAP_DISABLED=1"
+            "no log is configured: pass Recorder('log.db'), or set EVALTAP_LOG, or EVALTAP_DISABLED=1"
         )
     location = parse_log_location(config.log)
     if isinstance(location, KafkaLocation):
         if location.format != CASE:
             raise ConfigurationError(
-                f"log {config.log!r}: topics of format {location.format} are only read, by "
+                f"log {config.log!r}: topics of format {location.format} are read-only, for "
                 "`evaltap consume`; name a topic of turns to write to"
             )
         if len(location.topics) > 1:
             raise ConfigurationError(
-                f"log {config.log!r}: names {len(location.topics)} topics, which only readers take; name "
-                "the one to write to"
+                f"log {config.log!r}: names {len(location.topics)} topics, but only readers accept "
+                "several; name the one to write to"
             )
         from evaltap.recorder.delivery.sinks.kafka import KafkaSink
 

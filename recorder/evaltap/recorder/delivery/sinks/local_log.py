@@ -152,7 +152,9 @@ class LocalLogSink:
             used = log.used_bytes()
         disk = shutil.disk_usage(self.path.parent)
         if disk.free < disk.total * self.min_free_share:
-            raise SinkError(f"under {self.min_free_share:.0%} of the disk of {self.path} is free")
+            raise SinkError(
+                f"less than {self.min_free_share:.0%} of the disk of {self.path} is free"
+            )
 
     def _warn(self, log: LocalLog, used: int) -> None:
         """Warn in the agent's log, at intervals, that turns are about to be dropped."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from evaltap.recorder.delivery.lifecycle import hold_over_forks
+from evaltap.recorder.delivery.lifecycle import lock_during_forks
 from evaltap.recorder.delivery.spool.spool import Spool, SpoolReader, orphans
 from evaltap.recorder.faults import Faults, RecordRefusedError
 from evaltap.recorder.pacing import DEFAULT_PACE, Pacer, set_pace, yield_to_agent
@@ -69,12 +69,12 @@ class SendResult:
 class SpoolSender:
     """Sends one window of a spool at a time, through a producer created on demand.
 
-    `given_up` returns True when no one waits for answers any more.
+    `is_abandoned` returns True when no one waits for answers any more.
     """
 
-    def __init__(self, connect: Callable[[], Producer], given_up: Callable[[], bool]) -> None:
+    def __init__(self, connect: Callable[[], Producer], is_abandoned: Callable[[], bool]) -> None:
         self._connect = connect
-        self._given_up = given_up
+        self._is_abandoned = is_abandoned
         self._producer: Producer | None = None
 
     def send(self, spool: SpoolReader) -> SendResult:
@@ -85,7 +85,7 @@ class SpoolSender:
         failure: Exception | None = None
         done = refused_cases = 0
         try:
-            answers = self._begin([record for _, record in window])
+            answers = self._send_all([record for _, record in window])
             deadline = time.monotonic() + ACK_SECONDS
             for (_, record), answer in zip(window, answers, strict=True):
                 if not self._is_acknowledged(record, answer, deadline):
@@ -114,7 +114,7 @@ class SpoolSender:
                 # spool.
                 return
 
-    def _begin(self, records: Sequence[WireRecord]) -> list[Answer | None]:
+    def _send_all(self, records: Sequence[WireRecord]) -> list[Answer | None]:
         """Start sending all; None marks a record refused at once."""
         producer = self._producer = self._producer or self._connect()
         answers: list[Answer | None] = []
@@ -152,7 +152,7 @@ class SpoolSender:
 
     def _await(self, answer: Answer, deadline: float) -> None:
         while not answer.wait(POLL_SECONDS):
-            if self._given_up() or time.monotonic() > deadline:
+            if self._is_abandoned() or time.monotonic() > deadline:
                 raise TimeoutError("no answer from the broker")
 
 
@@ -173,9 +173,9 @@ class Forwarder:
         self._fatal: list[Exception] = []
         self._faults = Faults("turns wait on the spool until the broker takes them")
         self._backoff = 0.0
-        self._look_at = 0.0
+        self._next_scan = 0.0
         self._fork_lock = threading.Lock()
-        hold_over_forks(self._fork_lock)
+        lock_during_forks(self._fork_lock)
         self._thread = threading.Thread(target=self._run, name="evaltap-kafka", daemon=True)
 
     @property
@@ -260,9 +260,9 @@ class Forwarder:
 
     def _adopt_orphans(self) -> None:
         """Send what ended processes left, oldest first, before this process's own records."""
-        if time.monotonic() < self._look_at:
+        if time.monotonic() < self._next_scan:
             return
-        self._look_at = time.monotonic() + ORPHAN_SECONDS
+        self._next_scan = time.monotonic() + ORPHAN_SECONDS
         for spool in orphans(self._spool.path.parent):
             self._adopt(spool)
 

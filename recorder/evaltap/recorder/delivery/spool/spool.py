@@ -19,7 +19,7 @@ from evaltap.schemas.wire.record import WireRecord
 CURSOR = "kafka"
 WINDOW_RECORDS = 500
 WINDOW_BYTES = 8 << 20
-MOST_PROBES = 100_000
+MAX_PROBES = 100_000
 """Records probed one by one after a damaged page: a broken inner page hides a few thousand."""
 
 
@@ -170,7 +170,7 @@ class SpoolReader:
         end = max(log.end_offset(), broken + 1)
         self._next = end
         window: list[tuple[int, WireRecord]] = []
-        for offset in range(broken + 1, min(end, broken + MOST_PROBES)):
+        for offset in range(broken + 1, min(end, broken + MAX_PROBES)):
             try:
                 window = log.read(offset, WINDOW_RECORDS, max_bytes=WINDOW_BYTES)
             except sqlite3.DatabaseError as error:
