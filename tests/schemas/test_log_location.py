@@ -91,7 +91,7 @@ def test_a_protocol_that_nobody_knows_is_never_taken_for_plaintext(
         ("COMPRESSION_TYPE", "zip", "is 'zip'; expected one of gzip, snappy, lz4, zstd, none"),
         ("SOCKET_OPTIONS", "x", "cannot be set, because no text can express such a value"),
         ("SASL_MECHANISM", "SCRAM", "is 'SCRAM'; expected one of PLAIN, SCRAM-SHA-256, "),
-        ("SECURITY_PROTOCOL", "SASL_SSL", "is 'SASL_SSL' and nothing says how to log in; set "),
+        ("SECURITY_PROTOCOL", "SASL_SSL", "is 'SASL_SSL' but no login is configured; set "),
         (
             "SSL_CAFILE",
             "/no/such/file",
