@@ -48,4 +48,4 @@ def test_explain_lists_what_was_left_out(
         "userContent.contentParts truncated, userContent: image/png of 208 bytes left out" in told
     )
     assert "mp3" not in told
-    assert "the reasoning of 1 turn was left out; EVALTAP_CAPTURE_REASONING=1" in told
+    assert "the reasoning of 1 turn was left out; set EVALTAP_CAPTURE_REASONING=1" in told
