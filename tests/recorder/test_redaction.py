@@ -284,9 +284,14 @@ values = st.recursive(
 )
 
 
+AWS = "aws_secret_access_key = HF4vUCsMehGAkWvj7FAc9QeWJKY40uvSwMFLZDe1"
+
+
 @given(values)
 @example("password=password=hunter2")
 @example("phone: 4155552671 0170 1234567")
+@example({"Passwort: hunter2 = hunter3 = hunter4": "AKIAEDN581U33XTPLPFTAKIAEDN581U33XTPLPFT"})
+@example({f"Passwort: hunter2{2 * AWS}": "AKIAEDN581U33XTPLPFTAKIAEDN581U33XTPLPFT"})
 def test_redacting_twice_changes_nothing_more(value: Any) -> None:
     once = REDACT.value(value)
 
