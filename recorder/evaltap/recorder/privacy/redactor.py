@@ -234,7 +234,7 @@ class PatternRedactor:
             kind = self._clean_names.get(name)
             if kind is None:
                 known, kind = self._key(name, report), kind_of_name(name)
-                if kind is Name.PLAIN and known != name:
+                if known != name and kind is not Name.SECRET:
                     kind = kind_of_name(known)  # as whoever redacts the result would read it
                 while known in redacted:
                     known += "'"
