@@ -14,10 +14,12 @@ sys.modules["crc32c"] = None
 from evaltap.schemas.log.kafka_settings import settings_blamed
 from kafka.record import util
 assert util.crc32c_c is None
-slow = util._crc32c
+from kafka.record import default_records
+slow = util.crc32c_py
+assert default_records.calc_crc32c.__defaults__ == (slow,)
 with settings_blamed():
     pass
-assert util._crc32c is not slow
+assert default_records.calc_crc32c.__defaults__ != (slow,)
 for data in (b"", b"123456789", bytes(range(256)) * 50):
     assert util.calc_crc32c(memoryview(data)) == slow(data)
 assert util.calc_crc32c(memoryview(b"123456789")) == 0xE3069283

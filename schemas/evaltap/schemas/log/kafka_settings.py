@@ -176,11 +176,12 @@ def _use_fast_checksums() -> None:
 
     Without either package it computes them in Python, about a hundred times slower.
     """
-    util: Any = import_module("kafka.record.util")  # replaces one of its attributes
-    if util.crc32c_c is not None or not hasattr(util, "_crc32c"):
-        return
+    util: Any = import_module("kafka.record.util")
+    if util.crc32c_c is not None or util.calc_crc32c.__defaults__ != (util.crc32c_py,):
+        return  # fast already, or a kafka-python that does it in another way
     try:
         from google_crc32c import value
     except ImportError:
         return
-    util._crc32c = lambda data: value(bytes(data))
+    # Other modules hold the function itself, which takes the one that computes as a default.
+    util.calc_crc32c.__defaults__ = (lambda data: value(bytes(data)),)
