@@ -74,7 +74,7 @@ def test_a_log_that_does_more_than_hold_records_is_refused_at_once(
     code = main(["consume", "--log", str(path), "--db", str(tmp_path / "x.duckdb"), "--until-idle"])
 
     assert (code, time.monotonic() - began < 10) == (2, True)
-    assert "is not as evaltap makes it" in capsys.readouterr().err
+    assert "differs from evaltap's schema" in capsys.readouterr().err
     with pytest.raises(InputError, match="name the file that a recorder wrote"):
         open_log(path, mode="append")
 
