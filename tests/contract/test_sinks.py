@@ -228,7 +228,7 @@ class TestLocalLogAlone:
         path = tmp_path / "log.db"
         path.write_text("dear diary, " * 50)
 
-        with pytest.raises(SinkError, match="no evaltap log"):
+        with pytest.raises(SinkError, match="not an evaltap log"):
             LocalLogSink(path).append(RECORDS)
 
         assert path.read_text() == "dear diary, " * 50

@@ -586,7 +586,7 @@ def test_a_wrong_command_line_is_one_line_with_the_nearest_word(
         (("report", "none.duckdb"), "none.duckdb: no such file"),
         (("report", "c.jsonl"), "not a DuckDB file"),
         (("consume", "--log", "none.db", "--db", "x.duckdb", "--until-idle"), "no log at none.db"),
-        (("consume", "--log", "c.jsonl", "--db", "x.duckdb", "--until-idle"), "no evaltap log"),
+        (("consume", "--log", "c.jsonl", "--db", "x.duckdb", "--until-idle"), "not an evaltap log"),
         (("fmt", "c.txt"), "of no known kind"),
         (("fmt", "none.json"), "no such file"),
         (("export", "none.duckdb", "--out", "e.json"), "none.duckdb: no such file"),

@@ -178,7 +178,7 @@ class TestRules:
     @pytest.mark.parametrize(
         ("pattern", "said"),
         [
-            ("(", "no regular expression"),
+            ("(", "is not a valid regular expression"),
             ("a*", "matches an empty text"),
             ("(a+)+b", "too many ways"),
             ("(?:x|(?:a*b?)){20,}c", "too many ways"),

@@ -233,7 +233,7 @@ def test_without_sampling_nothing_is_said_about_it() -> None:
     [
         ("{", "expected a JSON list"),
         ("{}", "expected a JSON list"),
-        ('["x"]', "expected an object with a name"),
+        ('["x"]', "expected an object with a unique name"),
         ('[{"name": "head", "error": true}]', "other than 'head'"),
         ('[{"name": "a"}]', "no condition"),
         ('[{"name": "a", "eror": true}]', "eror; expected one or more of error"),
@@ -242,7 +242,7 @@ def test_without_sampling_nothing_is_said_about_it() -> None:
         ('[{"name": "a", "slowerThanMs": "9"}]', "expected a number"),
         ('[{"name": "a", "error": true, "unit": "day"}]', "expected session or turn"),
         ('[{"name": "a", "field": {"path": "x"}}]', "one of equals"),
-        ('[{"name": "a", "error": true}, {"name": "a", "error": true}]', "one name"),
+        ('[{"name": "a", "error": true}, {"name": "a", "error": true}]', "two rules share a name"),
     ],
 )
 def test_a_rule_that_cannot_work_says_why(rules: str, said: str) -> None:

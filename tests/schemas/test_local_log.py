@@ -147,8 +147,8 @@ def make_newer(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (make_text, "no evaltap log"),
-        (make_database, "no evaltap log"),
+        (make_text, "not an evaltap log"),
+        (make_database, "not an evaltap log"),
         (make_newer, "upgrade evaltap"),
         (Path.mkdir, "directory"),
     ],
