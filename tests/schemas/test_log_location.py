@@ -92,7 +92,11 @@ def test_a_protocol_that_nobody_knows_is_never_taken_for_plaintext(
         ("SOCKET_OPTIONS", "x", "cannot be set: such a value has no text form"),
         ("SASL_MECHANISM", "SCRAM", "is 'SCRAM'; expected one of PLAIN, SCRAM-SHA-256, "),
         ("SECURITY_PROTOCOL", "SASL_SSL", "is 'SASL_SSL' but no login is configured; set "),
-        ("SSL_CAFILE", "/no/such/file", "is '/no/such/file', which cannot be read; name a readable file"),
+        (
+            "SSL_CAFILE",
+            "/no/such/file",
+            "is '/no/such/file', which cannot be read; name a readable file",
+        ),
     ],
 )
 def test_a_value_that_cannot_be_meant_is_refused_by_name(
