@@ -27,8 +27,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def consume() -> None:
-    assert main(["consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle"]) == 0
+def consume(code: int = 0) -> None:
+    """Land the log; it ends with 2 where it holds a bad record."""
+    assert main(["consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle"]) == code
 
 
 def producers(capsys: pytest.CaptureFixture[str], *options: str) -> list[dict[str, Any]]:
@@ -86,7 +87,7 @@ def test_dead_letters_and_records_that_brought_nothing_new_are_no_gaps(
     broken = WireRecord(second.key, b"{", (*second.headers, ("odd", b"\xff")))
     (again,) = make_records([make_case("s", [make_turn("t-0")])], first_seq=4)
     write_log(Path("log.db"), [first, broken, third, again])
-    consume()
+    consume(2)
 
     (account,) = producers(capsys, *BOTH)
 
@@ -112,7 +113,7 @@ def test_the_store_alone_proves_what_landed_was_dropped_and_is_missing() -> None
         Path("log.db"),
         [*records[:2], *records[3:4], broken, early, *records[8:], *records[:1], late],
     )
-    consume()
+    consume(2)
     main(["erase", "--subject", "s-0", *BOTH])
 
     assert completeness() == [
@@ -144,7 +145,7 @@ def test_a_file_of_an_older_layout_tells_what_its_rows_still_know() -> None:
     broken = WireRecord(records[4].key, b"{", (*records[4].headers, ("odd", b"\xff")))
     closing = encode_manifest(Manifest("p", 6, NOON, {}, True))
     write_log(Path("log.db"), [*records[:2], records[3], broken, closing])
-    consume()
+    consume(2)
     main(["erase", "--subject", "s-0", *BOTH])
     now = completeness()
     with duckdb.connect("x.duckdb") as connection:

@@ -59,7 +59,7 @@ def test_what_waits_on_a_topic_is_told_apart_from_what_is_lost(
         "topic": "", "partition": 0, "start": 0, "end": 67, "next_offset": 41, "waiting": 26,
         "gap": None,
     }  # fmt: skip
-    assert "holds 0 to 67, read to 41, 26 waiting" in told
+    assert "records 0 to 67, read to 41, 26 waiting" in told
     (producer,) = caught_up["producers"]
     assert (producer["recorded"], producer["landed"], producer["dropped"]) == (
         65 + 41, 65, {"queue_full": 41},

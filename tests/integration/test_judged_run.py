@@ -167,7 +167,7 @@ def test_landed_turns_that_were_paid_for_are_not_paid_for_again(folder: Path) ->
     ("options", "says"),
     [
         (("--budget-usd", "1"), "nobody knows what judge-1 at"),
-        (("--judge-cache", "m.json"), "judge cache m.json cannot be used"),
+        (("--judge-cache", "m.json"), "judge cache m.json cannot be opened"),
     ],
 )
 def test_what_cannot_be_kept_is_said_before_anything_is_asked(

@@ -115,7 +115,7 @@ def test_record_says_which_turns_a_broker_refused_and_where_they_are(
     (aside,) = tmp_path.rglob("*.rejected")
     said = capsys.readouterr()
     assert code == 3
-    assert "the broker refused 1 turn," in said.err
+    assert "the broker refused 1 turn as too large or invalid" in said.err
     assert said.err.rstrip().endswith(f"evaltap consume --log {aside}")
     assert json.loads(said.out)["refused"] == 1
 

@@ -101,8 +101,8 @@ _EXAMPLES = (
     "  evaltap consume --log kafka://broker:9092/evaltap.cases --partitions 0-3 --db shard-0.duckdb\n"
     "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json --engine ray\n"
     "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json --monitor monitor.json\n\n"
-    "exit code with --until-idle: 2 records that could not be read; with --metrics else 0 all passed,\n"
-    "1 something failed, 3 incomplete"
+    "exit code with --until-idle: with --metrics 1 something failed, 3 incomplete; else 2 records that\n"
+    "could not be read, 0 fine"
 )
 
 
@@ -444,5 +444,5 @@ def _finish(options: ConsumeOptions, consumer: "Consumer", verdict: Verdict) -> 
             f" evaltap dlq list {options.db} says why",
             file=sys.stderr,
         )
-        return 2
+        return code or 2
     return code
