@@ -95,11 +95,7 @@ def test_a_protocol_that_nobody_knows_is_never_taken_for_plaintext(
         (
             "SSL_CAFILE",
             "/no/such/file",
-<<<<<<< HEAD
             "is '/no/such/file', which is not readable; name a readable file",
-=======
-            "is '/no/such/file', which cannot be read; name a readable file",
->>>>>>> words-recorder
         ),
     ],
 )
