@@ -258,7 +258,7 @@ def test_a_file_that_is_no_cache_is_refused(tmp_path: Path, content: bytes | Non
     else:
         path.write_bytes(content)
 
-    with pytest.raises(ConfigurationError, match=r"judge cache .* cannot be used"):
+    with pytest.raises(ConfigurationError, match=r"judge cache .* cannot be opened"):
         JudgeCache(path)
 
 

@@ -238,7 +238,7 @@ def test_a_reader_learns_that_the_file_was_opened_anew(store: Store) -> None:
     with reader_of(store) as reader:
         reader.rows("SELECT 1")
         store.reopen()
-        with pytest.raises(BusyError, match=r"ask again|has ended"):
+        with pytest.raises(BusyError, match=r"run the command again|has ended"):
             reader.rows("SELECT 1")
     with reader_of(store) as again:
         assert again.rows("SELECT 1")

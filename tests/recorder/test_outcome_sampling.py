@@ -243,11 +243,7 @@ def test_without_sampling_nothing_is_said_about_it() -> None:
         ('[{"name": "a", "slowerThanMs": "9"}]', "expected a number"),
         ('[{"name": "a", "error": true, "unit": "day"}]', "expected session or turn"),
         ('[{"name": "a", "field": {"path": "x"}}]', "one of equals"),
-<<<<<<< HEAD
         ('[{"name": "a", "error": true}, {"name": "a", "error": true}]', "share a name"),
-=======
-        ('[{"name": "a", "error": true}, {"name": "a", "error": true}]', "two rules share a name"),
->>>>>>> words-recorder
     ],
 )
 def test_a_rule_that_cannot_work_says_why(rules: str, said: str) -> None:

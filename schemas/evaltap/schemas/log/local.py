@@ -438,11 +438,7 @@ def _without_comments(sql: str) -> str:
 
 def _unusable(path: Path, mode: str, error: Exception) -> str:
     if isinstance(error, sqlite3.DatabaseError) and "not a database" in str(error):
-<<<<<<< HEAD
         return f"{path} is not an evaltap log (not a SQLite file); name another file"
-=======
-        return f"{path} is not an evaltap log (not a SQLite file): name another file"
->>>>>>> words-recorder
     if not path.parent.is_dir():
         return f"the folder {path.parent} for the log {path.name} does not exist; create it first"
     needed = "readable" if mode == "read" else "writable"
