@@ -62,7 +62,9 @@ def test_metrics_of_other_classes_are_not_run_and_that_is_said(
     assert [one["metric_name"] for one in json.loads(out)["metrics"]] == [
         "embedding_similarity", "tool_trajectory_avg_score"
     ]  # fmt: skip
-    assert "skipped because of --cost-class free,local_model: llm_rubric_response (paid_judge)" in err
+    assert (
+        "skipped because of --cost-class free,local_model: llm_rubric_response (paid_judge)" in err
+    )
 
 
 def test_the_rubrics_that_a_case_adds_to_a_metric_that_is_not_run_do_no_harm(
@@ -82,7 +84,8 @@ def test_a_choice_that_leaves_nothing_is_refused(
 
     assert main([*command, "--cost-class", "free"]) == 2
     assert (
-        "no metric has this class; found llm_rubric_response (paid_judge)" in capsys.readouterr().err
+        "no metric has this class; found llm_rubric_response (paid_judge)"
+        in capsys.readouterr().err
     )
 
     with pytest.raises(SystemExit) as caught:
