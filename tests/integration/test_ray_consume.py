@@ -176,7 +176,7 @@ def test_a_case_that_kills_its_worker_is_an_error_after_three_tries(tmp_path: Pa
     errors = "SELECT DISTINCT eval_id, reason FROM scores WHERE status = 'error'"
     ((eval_id, reason),) = count(tmp_path / "x.duckdb", errors)
     assert eval_id == "s-17"
-    assert "died 2 times while it scored this case alone" in reason
+    assert "died 2 times while scoring only this case" in reason
     scored = "SELECT count(*), count(DISTINCT (eval_id, metric_name)) FROM scores"
     assert count(tmp_path / "x.duckdb", scored) == [(120, 120)]
 
