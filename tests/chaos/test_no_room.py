@@ -139,7 +139,7 @@ def test_a_major_version_to_come_is_parked_and_lands_after_the_upgrade(
     write_log(tmp_path / "log.db", make_records(cases))
     monkeypatch.undo()
     path = str(tmp_path / "x.duckdb")
-    assert main(["consume", "--log", str(tmp_path / "log.db"), "--db", path, "--until-idle"]) == 0
+    assert main(["consume", "--log", str(tmp_path / "log.db"), "--db", path, "--until-idle"]) == 2
     with Store(path) as store:
         assert store.rows(
             "SELECT count(*), bool_and(parked), any_value(reason) FROM dead_letters"
