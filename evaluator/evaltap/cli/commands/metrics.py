@@ -92,7 +92,7 @@ def _listed(found: "Sequence[Description]") -> str:
                 )
     lines += [
         "",
-        "evaltap metrics NAME shows what an evaluator needs, and an example for the metrics file",
+        "evaltap metrics NAME shows what an evaluator needs, with an example",
     ]
     return "\n".join(lines[1:])
 

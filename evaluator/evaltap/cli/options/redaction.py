@@ -59,8 +59,9 @@ def redaction_key(log: str | None) -> bytes:
             return read_key(path)
         except OSError as error:
             raise InputError(
-                f"{path}: no key of the log {log} can be read there ({error.strerror or error}); it is"
-                " made when the log is first written with redaction, without EVALTAP_REDACTION_KEY"
+                f"{path}: cannot read the key of the log {log} ({error.strerror or error}); a recorder"
+                " makes it when it first writes to the log with redaction and without"
+                " EVALTAP_REDACTION_KEY"
             ) from None
     secret = os.environ.get("EVALTAP_REDACTION_KEY")
     return derived_key(secret) if secret else random_key()
