@@ -167,12 +167,12 @@ def _expect(store: "StoreReader", key: Row, turns: Sequence[dict[str, Any]]) -> 
     """Give turns that landed without an expected turn those that they were scored with."""
     from evaltap.evaluator.results.references import attach_kept
 
+    if any(turn["expected"] for turn in turns):
+        return
     case: dict[str, Any] = {
         "evalId": key["eval_id"],
         "actualConversation": [turn["actual"] for turn in turns],
     }
-    if any(turn["expected"] for turn in turns):
-        return
     attach_kept(store, {(key["app_name"], key["eval_set_id"], key["eval_id"]): case})
     expected = case.get("conversation") or ()
     if len(expected) == len(turns):

@@ -8,7 +8,7 @@ takes as data from blocks of JSON and puts into text nodes, or clones from `temp
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -178,13 +178,13 @@ def _details(case: CaseReport) -> dict[str, Any]:
         "app": case.app_name,
         "note": case.evidence_note,
         "cells": [_filled(asdict(cell)) for cell in case.cells],
-        "turns": [_filled(_turn(asdict(turn))) for turn in case.evidence],
+        "turns": [_filled(_turn(asdict(replace(turn, steps=())))) for turn in case.evidence],
     }
     return {name: value for name, value in details.items() if value}
 
 
 def _turn(turn: dict[str, Any]) -> dict[str, Any]:
-    del turn["steps"], turn["compared"]  # the templates have them
+    del turn["steps"], turn["compared"]  # the templates show the calls
     # What is equal on both sides is written once.
     if turn["expected_answer"] == turn["answer"] and turn["answer"] is not None:
         turn["expected_answer"] = None
