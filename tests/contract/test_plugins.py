@@ -483,7 +483,9 @@ def test_concurrent_runs_of_one_agent_do_not_mix(tap: Tap[Driver]) -> None:
     },
     differ={
         Adk: ["status", "error", "errors"],  # the spans end well
-        LangChain: ["status", "error"],  # the spans take it for a failed run
+        # The spans take it for a failed run. LangGraph may end a cancelled tool after its run:
+        # then the span of the tool has the error, and the turn of the plugin is already over.
+        LangChain: ["status", "error", "errors"],
         OpenAIAgents: ["status", "error"],  # the spans end well
         PydanticAI: ["status", "error", "errors"],  # the same
         Strands: [ALL],  # the spans of its calls are never ended
