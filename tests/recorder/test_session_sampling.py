@@ -1,6 +1,10 @@
-"""Whole sessions are kept for what happens in one of their turns, with the probability of the session."""
+"""Whole sessions are kept for what happens in one of their turns, with the probability of the session.
+
+`EVALTAP_TEST_TURNS` sets how many turns the recorder takes whose memory is measured (default 200,000).
+"""
 
 import json
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -18,6 +22,8 @@ from evaltap.recorder.sampling.limit import BURST
 from evaltap.recorder.sampling.rules import parse_outcome_rules
 from evaltap.recorder.sampling.sampler import position
 from evaltap.recorder.sampling.sessions import SessionSampler
+
+TURNS = int(os.environ.get("EVALTAP_TEST_TURNS", "200000"))
 
 ERRORS = {"name": "errors", "keep": 1, "error": True}
 THUMBS = {"name": "thumbs", "keep": 1, "negativeFeedback": True}
@@ -332,7 +338,7 @@ print(json.dumps([before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, co
     "turns",
     [
         20_000,
-        pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(3_600)]),
+        pytest.param(TURNS, marks=[pytest.mark.slow, pytest.mark.timeout(3_600)], id="many"),
     ],
 )
 def test_a_recorder_that_samples_sessions_stays_small(turns: int) -> None:
