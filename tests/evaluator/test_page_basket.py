@@ -64,7 +64,7 @@ def exported(page: Served, **form: str) -> Answer:
 
 def test_what_was_done_is_expected_until_it_is_taken_back(page: Served, file: Path) -> None:
     shown = page.ask(f"/expected?{key_text(KEYS[0])}", role="reviewer").text
-    assert "not made" in shown  # the difference to what was expected until now
+    assert "not called" in shown  # the difference to what was expected until now
 
     answer = use(page, KEYS[0])
 

@@ -298,5 +298,5 @@ def test_pages_can_be_read_without_script(browser: "Browser", site: Served) -> N
     page.fill("#q", "tool:refund")
     page.click("button.primary")
     page.click("[data-row]")
-    assert "not made" in page.inner_text(".step.missing")
+    assert "not called" in page.inner_text(".step.missing")
     context.close()

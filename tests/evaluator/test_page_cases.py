@@ -110,7 +110,7 @@ def test_the_step_that_went_wrong_is_on_the_page(reader: StoreReader) -> None:
     ]
     assert [one.name for one in refund.arguments] == ["currency", "order_id"]
     assert refund.sentence == (
-        "expected call 2, refund, is call 3 as made; amount: expected 10, found 100"
+        "expected call 2, refund, is actual call 3; amount: expected 10, found 100"
     )
     assert second.verdicts[0][0] == "trajectory_f1"
     assert page.differences == 2

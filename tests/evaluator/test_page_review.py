@@ -78,7 +78,7 @@ def test_the_verdict_of_judges_is_hidden_until_a_decision(page: Served) -> None:
 
     before = page.ask(f"/review?at={at}", role="reviewer").text
     assert "trajectory_f1" not in before
-    assert "not made" in before
+    assert "not called" in before
     done = post(page, "/review/decide", item=at, action="reject").headers["Location"] or ""
     assert "trajectory_f1" in page.ask(done, role="reviewer").text
 

@@ -269,7 +269,7 @@ def test_results_of_paired_calls() -> None:
     found = outcome("trajectory_result_match", actual, expected)
 
     assert found.score == pytest.approx((1 + 1 / 2 + 0) / 3)
-    assert "results differ: a 0.5, b not made" in found.reason
+    assert "results differ: a 0.5, b not called" in found.reason
     loose = {"paths": [{"path": "v", "tolerance": 1}]}
     assert score("trajectory_result_match", actual, expected[:2], results=loose) == 1
     assert outcome("trajectory_result_match", "a", "a").status == "not_evaluated"

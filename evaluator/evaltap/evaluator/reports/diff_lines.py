@@ -17,9 +17,9 @@ WORDS: Final[Mapping[StepKind, str]] = {
     "same": "as expected",
     "changed": "different arguments",
     "moved": "out of order",
-    "missing": "not made",
+    "missing": "not called",
     "extra": "not expected",
-    "made": "made",
+    "made": "actual call",
     "left_out": "failed, not counted",
 }
 _FIRST_KEY: Final = re.compile(r"[^.\[]+")
@@ -121,9 +121,9 @@ def _distance(one: ArgumentDifference) -> str:
 
 def _sentence(step: Step, name: str, differing: Sequence[Differing]) -> str:
     expected = f"expected call {step.expected_place}, {name}"
-    made = f"call {step.actual_place} as made"
+    made = f"actual call {step.actual_place}"
     if step.kind == "missing":
-        return f"{expected}, was not made"
+        return f"{expected}, was not called"
     if step.kind in ("extra", "made", "left_out"):
         return f"{made}, {name}: {WORDS[step.kind]}"
     details = "; ".join(

@@ -94,7 +94,7 @@ def result_score(pairs: CallPairs, results: Similarity, *, ordered: bool) -> Fin
             score = results.pair(call["result"], pairs.actual[other].get("result"))
         scores.append(score)
         if score < 1:
-            found = f"{score:.3g}" if other >= 0 else "not made"
+            found = f"{score:.3g}" if other >= 0 else "not called"
             differing.append(f"{call.get('name') or ''} {found}")
     if not scores:
         return Finding(None, "the expected calls state no results")
