@@ -21,6 +21,12 @@ while True:
 time.sleep(float(sys.argv[2]))
 """
 
+OPEN = """
+import sys
+from evaltap.evaluator.store.database import Store
+Store(sys.argv[1]).close()
+"""
+
 
 def add(store: Store, value: str) -> None:
     with store.transaction():
@@ -118,3 +124,13 @@ def test_what_does_not_fit_into_memory_lies_beside_the_file_and_goes_with_the_st
     assert spilled
     assert list(elsewhere.iterdir()) == []
     assert [path.name for path in tmp_path.iterdir() if path != elsewhere] == ["x.duckdb"]
+
+
+def test_opening_a_file_writes_nothing_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.duckdb"
+    Store(path).close()
+    before = path.read_bytes()
+    for _ in range(3):  # DuckDB prints sets of names in another order in each process
+        subprocess.run([sys.executable, "-c", OPEN, str(path)], check=True)
+
+    assert path.read_bytes() == before

@@ -49,6 +49,7 @@ class Watch:
         self._under_way: dict[int, Work] = {}
         self._lock = threading.Lock()
         self._shortest = DEFAULT_SECONDS
+        self._shorter = threading.Event()
         self._exits = False
         self._watcher: threading.Thread | None = None
 
@@ -73,6 +74,7 @@ class Watch:
         self._under_way[thread] = work
         if seconds < self._shortest:
             self._shortest = seconds
+            self._shorter.set()
         if self._watcher is None:
             self._start()
         return work
@@ -98,10 +100,15 @@ class Watch:
 
     def _look(self) -> None:
         while True:
-            time.sleep(min(1.0, self._shortest / _LOOKS))
+            self._shorter.wait(min(1.0, self._shortest / _LOOKS))
+            # In this order: what begins from here on is either among the works or sets the event again.
+            self._shorter.clear()
+            self._shortest = DEFAULT_SECONDS
             now, stuck = time.monotonic(), False
             with self._lock:
-                for work in self._works():
+                works = self._works()
+                self._shortest = min((work.seconds for work in works), default=DEFAULT_SECONDS)
+                for work in works:
                     taken = now - work.since
                     if taken > work.seconds and not work.interrupted:
                         work.interrupted = True
