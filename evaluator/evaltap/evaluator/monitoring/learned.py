@@ -17,6 +17,7 @@ from evaltap.evaluator.monitoring.changes import Changes
 from evaltap.evaluator.monitoring.evidence import filter_of
 from evaltap.evaluator.monitoring.model import Event, Status
 from evaltap.evaluator.monitoring.turns import (
+    EXAMPLES,
     MOST_POINTS,
     OTHER,
     Counting,
@@ -35,7 +36,6 @@ from evaltap.schemas.formats.monitor import Watch
 
 LEAST_DAYS: Final = 7
 LEAST_SESSIONS: Final = 50
-EXAMPLES: Final = 10
 _DAY: Final = timedelta(days=1)
 _ALL: Final[Mapping[str, str]] = {}
 

@@ -14,6 +14,7 @@ from evaltap.evaluator.monitoring.changes import Changes
 from evaltap.evaluator.monitoring.evidence import filter_of
 from evaltap.evaluator.monitoring.model import Event, Status
 from evaltap.evaluator.monitoring.turns import (
+    EXAMPLES,
     MOST_POINTS,
     Counting,
     WatchedSession,
@@ -29,7 +30,6 @@ from evaltap.evaluator.stats.sample import Cell, Profile
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
 
-EXAMPLES: Final = 10
 _HOUR: Final = timedelta(hours=1)
 _FEWEST: Final = 10
 """Sessions in effect; fewer decide nothing."""

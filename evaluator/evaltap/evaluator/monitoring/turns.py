@@ -18,6 +18,8 @@ from evaltap.schemas.formats.monitor import Watch
 MOST_VALUES: Final = 20
 LEAST_SHARE: Final = 0.02
 OTHER: Final = "other"
+EXAMPLES: Final = 10
+"""Cases that an alarm names at most."""
 MOST_POINTS: Final = 40
 """Days to whose begin a look can go back; what changed before them is read from the first turn on."""
 
