@@ -156,6 +156,7 @@ def test_every_sort_and_every_field_is_a_statement_that_the_store_takes(store: S
         ("latency:>5h", "'5h' is not a number"),
         ("score:0.5", "expected NAME<0.5"),
         ("metric:m=good", "expected NAME=STATUS"),
+        ("metric:m=faild", "did you mean 'failed'?"),
         ('"no end', "quotation mark"),
         ("tool:a,,b", "without a value"),
         ("sort:size", "expected newest"),

@@ -186,6 +186,25 @@ def test_the_environment_overrides_a_threshold() -> None:
     assert gate(open_threshold, EVALTAP_GATE_CORRECTNESS="0.5").thresholds == {"correctness": 0.5}
 
 
+@pytest.mark.parametrize("name", ["CORECTNESS", "CORRECTNES", "correctness", "CORRECTNESS_"])
+def test_a_variable_that_misspells_a_dimension_is_refused(name: str) -> None:
+    meant = "did you mean 'EVALTAP_GATE_CORRECTNESS'"
+
+    with pytest.raises(ConfigurationError, match=meant):
+        gate(CORRECT, **{f"EVALTAP_GATE_{name}": "0.9"})
+
+
+def test_a_variable_of_another_gate_is_said_to_have_no_effect(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVALTAP_GATE_TONE", "0.9")
+
+    assert run(case("A-100 comes on Monday."), dimensions=[CORRECT]) == 0
+
+    said = capsys.readouterr().err
+    assert "EVALTAP_GATE_TONE has no effect: the gate has the dimensions correctness" in said
+
+
 @pytest.mark.parametrize("text", ["high", "1.5", "-0.1", "nan"])
 def test_a_threshold_of_the_environment_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="EVALTAP_GATE_CORRECTNESS is"):

@@ -333,6 +333,23 @@ def test_a_fixed_limit_fires_when_the_interval_is_beyond_it_and_not_the_point(
     }
 
 
+def test_check_says_what_raises_the_alarm_of_a_watch_that_learns_nothing(evaltap: Evaltap) -> None:
+    quiet = {"name": "quiet", "signal": "silence", "minutes": 45}
+    night = {"name": "night", "signal": "silence", "minutes": 1}
+    floor = {**HELPFUL, "name": "floor", "below": 0.85}
+    slow = {"name": "slow", "signal": "slow_rate", "above": 0.1, "hours": 1}
+
+    code, out, _ = evaltap("monitor", "check", write_rules(quiet, night, floor, slow))
+
+    assert code == 0
+    assert [line.strip() for line in out.splitlines()[1:5]] == [
+        "quiet: alarm after 45 minutes without a turn",
+        "night: alarm after 1 minute without a turn",
+        "floor: a fixed limit: pass_rate below 0.85 over 24 hours",
+        "slow: a fixed limit: slow_rate above 0.1 over 1 hour",
+    ]
+
+
 @pytest.mark.parametrize(
     ("watch", "message"),
     [

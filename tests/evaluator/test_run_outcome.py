@@ -247,6 +247,21 @@ def test_crashes_are_not_passed_in_rates_views_and_exit_codes(
         assert store.rows("SELECT count(*) FROM latest_turns WHERE status = 'error'") == [(5,)]
 
 
+def test_a_rate_of_crashed_cases_alone_is_said_to_be_one(evaltap: Evaltap, landed: str) -> None:
+    Path("r.json").write_text(json.dumps([{**RESPONSE, "metricName": "exact"} | {
+        "evaluatorName": RESPONSE["metricName"]}, FORBIDDEN]))  # fmt: skip
+    evaltap("score", landed, "--metrics", "r.json")
+
+    data = json.loads(evaltap("report", landed, "--json")[1])
+    text = evaltap("report", landed)[1]
+
+    (exact,) = [one for one in data["metrics"] if one["metric_name"] == "exact"]
+    assert (exact["not_evaluated"], exact["crashed"], exact["pass_rate"]) == (5, 5, 0.0)
+    (note,) = data["notes"]
+    assert note.startswith("only crashed cases (5) have a verdict under exact: ")
+    assert "Only crashed cases (5) have a verdict under exact: " in " ".join(text.split())
+
+
 def test_estimates_of_all_traffic_count_a_crash_as_not_passed(
     evaltap: Evaltap, landed: str
 ) -> None:

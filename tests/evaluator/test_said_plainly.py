@@ -7,6 +7,7 @@ import pytest
 
 from cases import make_case, make_turn
 from commands import Evaltap, runner
+from evaltap.evaluator.results.runs import run_states
 from evaltap.recorder import Recorder
 
 METRICS = [{"metricName": "run_succeeded", "threshold": 1}]
@@ -71,6 +72,39 @@ def test_runs_fit_a_narrow_terminal_with_their_ids_whole(
     assert max(map(len, lines)) <= columns
     (line,) = (one for one in lines if run["run_id"] in one)
     assert run["started_at"][5:16] in line
+
+
+def test_a_live_run_whose_consumer_has_ended_is_stopped(
+    evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder("log.db")
+    with recorder.turn(session_id="s", user="Hi") as turn:
+        turn.respond("Hello")
+    recorder.close()
+    evaltap("consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle", "--metrics", "m.json")
+    (run,) = json.loads(evaltap("runs", "x.duckdb", "--json")[1])
+    monkeypatch.setenv("COLUMNS", "150")
+
+    out = evaltap("runs", "x.duckdb")[1]
+
+    assert f"stopped, last score {run['last_scored_at'][:19]}" in out
+    assert "running" not in out
+
+
+def test_of_several_live_runs_the_one_that_scored_last_is_running() -> None:
+    def row(kind: str, scored: str | None, ended: str | None = None) -> dict[str, str | None]:
+        times = {"started_at": "2026-11-01", "last_scored_at": scored, "ended_at": ended}
+        return {"kind": kind, **times}
+
+    rows = [
+        row("live", "2026-11-02"), row("live", "2026-11-04"), row("live", None),
+        row("landed", "2026-11-05"), row("files", "2026-11-03", "2026-11-03"),
+    ]  # fmt: skip
+
+    assert run_states(rows, landing=True) == [
+        "stopped", "running", "stopped", "not finished", "ended",
+    ]  # fmt: skip
+    assert run_states(rows, landing=False)[1] == "stopped"
 
 
 def test_a_store_without_runs_says_so(evaltap: Evaltap) -> None:

@@ -133,6 +133,19 @@ def test_a_command_says_the_same_of_a_held_and_a_free_file(
     assert said[0][1] or said[0][2] or said[0][3]
 
 
+def test_the_live_run_is_running_while_its_consumer_does(
+    stores: tuple[Path, Path], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    said = []
+    for db in stores:
+        assert main(["runs", str(db)]) == 0
+        said.append(capfd.readouterr().out)
+
+    assert ["running" in one for one in said] == [True, False]
+    assert "stopped, last score" in said[1]
+
+
 def test_what_writes_says_who_holds_the_file(
     stores: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -248,7 +248,7 @@ def _consume(
             open_source(options.log, until_idle=options.until_idle, partitions=options.partitions)
         ) as source,
         open_store(options.db) as store,
-        served(store),
+        served(store, lands=True),
         service.page.serving(options.ui, store, references, options.sets) as shown,
         progress("turns landed", logged=False) as show,
         ExitStack() as opened,

@@ -124,7 +124,14 @@ def run(options: GateOptions) -> int:
     spec = read_gate(options.gate)
     named = [metric for dimension in spec.dimensions for metric in dimension.metrics]
     check_code(named, options.gate, allowed=options.allow_code)
-    metrics = Gate(spec).scorer.metrics
+    unscored = Gate(spec)
+    for name in unscored.unread:
+        print(
+            f"evaltap gate: {name} has no effect: the gate has the dimensions"
+            f" {', '.join(one.name for one in spec.dimensions)}",
+            file=sys.stderr,
+        )
+    metrics = unscored.scorer.metrics
     report_surprises("gate", metrics, thresholds=False)
     with JudgeSession(options.judges) as judges, progress("cases checked") as show:
         gate = Gate(spec, services=judges.services(metrics))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from evaltap.evaluator.batch.pricing import Price
     from evaltap.evaluator.monitoring.model import Event
     from evaltap.schemas.formats.model import Json
-    from evaltap.schemas.formats.monitor import MonitorFile
+    from evaltap.schemas.formats.monitor import MonitorFile, Watch
 
 ACTIONS = ("check", "replay", "alerts", "rebase")
 
@@ -102,13 +102,27 @@ def _check(options: MonitorOptions) -> int:
         print(json.dumps({"watch": watches, "score": score}, ensure_ascii=False))
         return 0
     print(f"valid: {counted(len(rules.score), 'score rule')}, watches: {len(rules.watch)}")
-    for one in watches:
+    for watch, one in zip(rules.watch, watches, strict=True):
         chance = one["false_alarms_per_month"]
-        said = "a fixed limit" if chance is None else f"{chance:.3g} false alarms a month"
-        print(f"  {one['name']}: {said}")
+        said = _fixed(watch) if chance is None else f"{chance:.3g} false alarms a month"
+        print(f"  {watch.name}: {said}")
     for line in _price_lines(rules, prices):
         print(line)
     return 0
+
+
+def _fixed(watch: "Watch") -> str:
+    """Say what raises the alarm of a watch that learns nothing."""
+    if not watch.has_limit:
+        return f"alarm after {counted(watch.minutes, 'minute')} without a turn"
+    limits = [
+        f"{word} {limit:.3g}"
+        for word, limit in (("below", watch.below), ("above", watch.above))
+        if limit is not None
+    ]
+    return (
+        f"a fixed limit: {watch.signal} {' or '.join(limits)} over {counted(watch.hours, 'hour')}"
+    )
 
 
 def _usual_store() -> list[Path]:

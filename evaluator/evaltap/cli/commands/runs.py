@@ -63,17 +63,20 @@ def run(options: RunsOptions) -> int:
         return _export(options)
     if options.out is not None:
         raise InputError("--out: only works with export: `evaltap runs export X.duckdb --out FILE`")
-    from evaltap.evaluator.results.runs import listed_runs
+    from evaltap.evaluator.remote.client import RemoteReader
+    from evaltap.evaluator.results.runs import listed_runs, run_states
 
     with open_stores([Path(name) for name in options.db]) as store:
         rows = listed_runs(store)
+        landing = isinstance(store, RemoteReader) and store.lands
     if not rows and not options.json:
         print("no scoring runs yet; make one with `evaltap score` or `evaltap consume --metrics`")
         return 0
     if options.json:
         print(json.dumps(rows, ensure_ascii=False))
         return 0
-    _print_table(rows)
+    states = run_states(rows, landing=landing)
+    _print_table([{**row, "state": state} for row, state in zip(rows, states, strict=True)])
     return 0
 
 
@@ -131,8 +134,10 @@ def _cells(row: dict[str, Any], counts: Sequence[str], narrow: bool) -> dict[str
         cells["started"] = begun[5:16]
     else:
         cells["started (UTC)"] = begun[:19]
-        going = "running" if row.get("kind") == "live" else "not finished"
-        cells["ended"] = ended[:19] if ended else going
+        state, last = row.get("state", ""), row.get("last_scored_at")
+        if state == "stopped" and last:
+            state = f"stopped, last score {last[:19]}"
+        cells["ended"] = ended[:19] if ended else state
     cells |= {name.replace("_", " "): f"{row.get(name, 0):,}" for name in counts}
     if gate := row.get("gate"):
         passed = f"{gate['passed']:,} of {gate['results']:,}"

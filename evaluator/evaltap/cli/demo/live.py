@@ -39,7 +39,11 @@ def show(
     page = LivePage("demo", opens=True)
     source = LocalLogSource(log, must_exist=False)
     try:
-        with served(store), _working(log), page.serving(at, store, references) as duties:
+        with (
+            served(store, lands=True),
+            _working(log),
+            page.serving(at, store, references) as duties,
+        ):
             pending = PendingScorer(store, scorer, references=references)
             consumer = Consumer(source, store, scorer=pending, duties=duties, log=str(log))
             with stopped_by_signals("demo", consumer.stop):

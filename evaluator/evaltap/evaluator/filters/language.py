@@ -159,7 +159,13 @@ def _of_metric(text: str, field: str, negated: bool, written: str) -> Term:
     values = tuple(found["value"].split(","))
     known = [one for one in _CHOICES["status"] if one != "unscored"]
     if found["operator"] != "=" or not set(values) <= set(known):
-        raise _wrong(text, f"{field}:{written}; expected NAME=STATUS with {', '.join(known)}")
+        odd = [did_you_mean(one, known) for one in values if one not in known]
+        hint = " ".join(filter(None, odd))
+        raise _wrong(
+            text,
+            f"{field}:{written}; {hint + ' ' if hint else ''}expected NAME=STATUS with"
+            f" {', '.join(known)}",
+        )
     return Term(field, values, negated, found["name"])
 
 

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final, Literal
 
 from evaltap.evaluator.contract.context import Services, Status
@@ -23,6 +24,8 @@ from evaltap.schemas.formats.metric import Criterion, EvalMetric, LlmJudgeCriter
 from evaltap.schemas.formats.model import Json
 
 INFORMS: Final = "informs"
+PREFIX: Final = "EVALTAP_GATE_"
+"""Of the variables that override thresholds."""
 GateStatus = Literal["passed", "failed", "incomplete"]
 
 
@@ -114,7 +117,7 @@ class Gate:
 
     EVALTAP_GATE_<DIMENSION> (upper case, `_` for what is no letter or digit) overrides a threshold
     of the file.  Raises MetricError for a dimension that cannot be built, ConfigurationError for a
-    threshold that is no number from 0 to 1.
+    threshold that is no number from 0 to 1, or a variable that misspells a dimension's.
     """
 
     def __init__(
@@ -134,6 +137,8 @@ class Gate:
                 f"the gate has the dimensions {', '.join(map(repr, names)) or 'none'}; expected at least"
                 " one, each with its own name"
             )
+        self.unread = _unread_variables(names, environ)
+        """Variables that look like this gate's, and belong to none of its dimensions."""
         self._thresholds = {one.name: _threshold(one, environ) for one in spec.dimensions}
         self.thresholds = {
             name: threshold for name, threshold in self._thresholds.items() if threshold is not None
@@ -177,7 +182,24 @@ class Gate:
 
 def variable_of(dimension: str) -> str:
     """Return the environment variable that overrides a dimension's threshold."""
-    return "EVALTAP_GATE_" + re.sub(r"[^A-Z0-9]", "_", dimension.upper())
+    return PREFIX + re.sub(r"[^A-Z0-9]", "_", dimension.upper())
+
+
+def _unread_variables(dimensions: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """Return the variables of no dimension: other gates may read them.
+
+    One that is nearly a dimension's is a mistake, and a threshold would stay lower than it was meant.
+    """
+    known = {variable_of(name).removeprefix(PREFIX) for name in dimensions}
+    found = sorted(name for name in environ if name.startswith(PREFIX))
+    unread = [name for name in found if name.removeprefix(PREFIX) not in known]
+    for name in unread:
+        near = get_close_matches(name.removeprefix(PREFIX).upper(), known, n=1, cutoff=0.75)
+        if near:
+            raise ConfigurationError(
+                f"{name}: the gate has no such dimension; did you mean '{PREFIX}{near[0]}'?"
+            )
+    return unread
 
 
 def _threshold(dimension: GateDimension, environ: Mapping[str, str]) -> float | None:

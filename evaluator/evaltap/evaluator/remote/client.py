@@ -73,6 +73,8 @@ class RemoteReader(StoreReader):
         self._chunks: Chunks | None = None
         self._answer: Rows | None = None
         self.seconds = STATEMENT_SECONDS
+        self.lands = False
+        """Whether the process that holds the store lands turns in it."""
 
     @classmethod
     def of(cls, path: Path) -> "RemoteReader | None":
@@ -101,6 +103,7 @@ class RemoteReader(StoreReader):
             raise StoreHeldError(
                 f"{self.path}: held by a process of another version of evaltap; use that version, or stop it"
             )
+        self.lands = answer.lands
 
     def _ask(self, request: Request) -> Answer:
         try:

@@ -27,6 +27,8 @@ class Hello(msgspec.Struct, tag="hello", array_like=True):
     """The first message, from both ends."""
 
     protocol: str
+    lands: bool = False
+    """From the end that holds the store: whether it lands turns in it."""
 
 
 class Run(msgspec.Struct, tag="run", array_like=True):

@@ -39,16 +39,17 @@ _LOG = logging.getLogger("evaltap.store")
 
 
 @contextmanager
-def served(store: Store) -> Iterator[None]:
+def served(store: Store, *, lands: bool = False) -> Iterator[None]:
     """Let other processes read the store in the block, where the system has Unix sockets.
 
-    Without a place for the socket a warning says so, and the store is not served.
+    `lands` tells them whether turns are landed in it meanwhile.  Without a place for the socket a
+    warning says so, and the store is not served.
     """
     if not can_serve() or store.path == Path(":memory:"):
         yield
         return
     try:
-        server = StoreServer(store)
+        server = StoreServer(store, lands=lands)
     except OSError as error:
         _LOG.warning(
             "%s: other commands cannot read it while this process runs (%s)", store.path, error
@@ -64,8 +65,9 @@ def served(store: Store) -> Iterator[None]:
 class StoreServer:
     """Listens on the store's socket until it is closed; a thread for each reader."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, lands: bool = False) -> None:
         self._store = store
+        self._lands = lands
         self._path = socket_path(store.path)
         self._lock = threading.Lock()
         self._channels: set[Channel] = set()
@@ -119,7 +121,7 @@ class StoreServer:
 
     def _answer(self, channel: Channel) -> None:
         first = channel.request()
-        channel.send(Hello(PROTOCOL))
+        channel.send(Hello(PROTOCOL, self._lands))
         if not isinstance(first, Hello) or first.protocol != PROTOCOL:
             return
         with shared_reader(self._store, IDLE_SECONDS) as session:

@@ -219,7 +219,18 @@ def summarise(
         CrashedCases(cases, crashed, share, wilson(crashed, cases), share),
         gate=GateCounts(gated, *verdicts) if gated else None,
     )
-    return _of_all_traffic(summary, store, metrics)
+    summary = _of_all_traffic(summary, store, metrics)
+    return replace(summary, notes=(*_crashed_only(summary.metrics), *summary.notes))
+
+
+def _crashed_only(metrics: Iterable[MetricCounts]) -> Iterator[str]:
+    """Say of which metrics a pass rate of zero tells about crashed runs and nothing else."""
+    for one in metrics:
+        if one.crashed and not one.passed and not one.failed:
+            yield (
+                f"only crashed cases ({one.crashed:,}) have a verdict under {one.metric_name}: its pass"
+                " rate counts them as not passed, and says nothing about other cases."
+            )
 
 
 def _in_words(store: StoreReader, cases: Sequence[CaseRow]) -> tuple[CaseRow, ...]:

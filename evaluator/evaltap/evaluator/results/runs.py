@@ -7,7 +7,7 @@ a score yet?" is a question of digests, whatever run made it.
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Final, Literal, TypeAlias
@@ -20,6 +20,7 @@ from evaltap.schemas.files import canonical
 from evaltap.schemas.formats.metric import EvalMetric, without_key
 
 RunKind: TypeAlias = Literal["files", "landed", "live", "gate"]
+RunState: TypeAlias = Literal["ended", "running", "stopped", "not finished"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +132,27 @@ def listed_runs(store: StoreReader) -> list[dict[str, Any]]:
     return store.records(_RUNS)
 
 
+def run_states(rows: Sequence[Mapping[str, Any]], *, landing: bool) -> list[RunState]:
+    """Return the state of each row of `listed_runs`; `landing`: a consumer has the store open.
+
+    A consumer goes on with its live run whenever it is started, so a live run has no end, and of several
+    the one that scored last is the consumer's.
+    """
+    live = [row for row in rows if row["kind"] == "live" and not row["ended_at"]]
+    latest = max(live, key=lambda row: row["last_scored_at"] or row["started_at"], default=None)
+    return [
+        "ended" if row["ended_at"]
+        else "not finished" if row["kind"] != "live"
+        else "running" if landing and row is latest
+        else "stopped"
+        for row in rows
+    ]  # fmt: skip
+
+
 _RUNS: Final = """
 SELECT r.run_id, r.kind, r.source, r.started_at::VARCHAR AS started_at,
        (SELECT max(e.ended_at) FROM run_ends e WHERE e.run_id = r.run_id)::VARCHAR AS ended_at,
+       max(s.scored_at)::VARCHAR AS last_scored_at,
        count(DISTINCT (s.app_name, s.eval_set_id, s.eval_id)) FILTER (s.score_id IS NOT NULL) AS cases,
        count(*) FILTER (s.status = 'passed') AS passed,
        count(*) FILTER (s.status = 'failed') AS failed,

@@ -8,7 +8,7 @@ from typing import Any, Final
 from evaltap.evaluator.page.asked import Asked, Shown, link
 from evaltap.evaluator.page.problems import problem
 from evaltap.evaluator.reports.summary import CaseRow, Summary, summarise
-from evaltap.evaluator.results.runs import listed_runs
+from evaltap.evaluator.results.runs import RunState, listed_runs, run_states
 from evaltap.evaluator.store.queries import StoreReader
 
 PER_PAGE: Final = 50
@@ -25,6 +25,7 @@ class ScoringRun:
     started_at: datetime
     """UTC, without a zone."""
     ended_at: datetime | None
+    last_scored_at: datetime | None
     cases: int
     passed: int
     failed: int
@@ -33,8 +34,7 @@ class ScoringRun:
     errors: int
     gate: Mapping[str, int] | None
     """Of a gate's run: how many results it has, and how many passed, failed or are incomplete."""
-    state: str
-    """ended, running or not finished."""
+    state: RunState
     pass_rate: float | None
     """Of the scores with a verdict."""
 
@@ -87,7 +87,7 @@ def view(reader: StoreReader, asked: Asked) -> Shown:
 
 def read(reader: StoreReader, asked: Asked) -> RunsPage:
     """Return the runs that the parameter `at` begins with."""
-    lines = newest_first(reader)
+    lines = newest_first(reader, landing=asked.live)
     at = min(whole(asked["at"]), len(lines))
     shown = lines[at : at + PER_PAGE]
     with_scores = [line.run.run_id for line in shown if line.run.cases][:2]
@@ -103,24 +103,25 @@ def read(reader: StoreReader, asked: Asked) -> RunsPage:
     )
 
 
-def newest_first(reader: StoreReader) -> list[RunLine]:
-    """Return the runs with their links."""
-    return [
-        RunLine(_run(row), link("/run", id=row["run_id"]), "")
-        for row in reversed(listed_runs(reader))
+def newest_first(reader: StoreReader, *, landing: bool = False) -> list[RunLine]:
+    """Return the runs with their links; `landing`: a consumer lands turns in the store now."""
+    rows = listed_runs(reader)
+    states = run_states(rows, landing=landing)
+    lines = [
+        RunLine(_run(row, state), link("/run", id=row["run_id"]), "")
+        for row, state in zip(rows, states, strict=True)
     ]
+    return lines[::-1]
 
 
-def _run(row: Mapping[str, Any]) -> ScoringRun:
-    started, ended = datetime.fromisoformat(row["started_at"]), row["ended_at"]
+def _run(row: Mapping[str, Any], state: RunState) -> ScoringRun:
     known = row["passed"] + row["failed"] + row["crashed"]
-    return ScoringRun(
-        **{
-            **row, "started_at": started, "ended_at": datetime.fromisoformat(ended) if ended else None,
-            "state": "ended" if ended else "running" if row["kind"] == "live" else "not finished",
-            "pass_rate": row["passed"] / known if known else None,
-        }
-    )  # fmt: skip
+    times = {
+        name: None if row[name] is None else datetime.fromisoformat(row[name])
+        for name in ("started_at", "ended_at", "last_scored_at")
+    }
+    rate = row["passed"] / known if known else None
+    return ScoringRun(**{**row, **times, "state": state, "pass_rate": rate})
 
 
 def whole(text: str) -> int:
@@ -130,15 +131,15 @@ def whole(text: str) -> int:
 
 def view_one(reader: StoreReader, asked: Asked) -> Shown:
     """Read a run; 404 where there is none."""
-    found = read_one(reader, asked["id"])
+    found = read_one(reader, asked["id"], landing=asked.live)
     if found is None:
         return problem(404, f"There is no run {asked['id']!r} in {asked.store_path}.")
     return Shown("run.html.j2", asked["id"], found)
 
 
-def read_one(reader: StoreReader, run_id: str) -> RunPage | None:
+def read_one(reader: StoreReader, run_id: str, *, landing: bool = False) -> RunPage | None:
     """Return the page of a run; None where there is none."""
-    lines = newest_first(reader)
+    lines = newest_first(reader, landing=landing)
     this = next((line for line in lines if line.run.run_id == run_id), None)
     if this is None:
         return None
