@@ -159,7 +159,11 @@ def run(options: CurateOptions) -> int:
         from evaltap.cli.commands.diff import print_difference
         from evaltap.evaluator.evalsets.difference import difference
 
-        print_difference(difference(there.cases, updated.cases))
+        found = difference(there.cases, updated.cases)
+        if options.json:
+            report["diff"] = found.data()
+        else:
+            print_difference(found)
     if not options.dry_run and not options.diff and (made.cases or there.cases):
         _write(options, there.eval_set_id, made, updated)
     if options.report:

@@ -1,12 +1,14 @@
 """`evaltap export`: landed cases, or an eval set, in the form of a tool."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evaltap.cli.options.common import add_json
 from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
@@ -25,6 +27,7 @@ class ExportOptions:
     id: str | None
     with_actual: bool
     check: bool
+    json: bool
     chosen: FilterOptions
 
     @property
@@ -69,6 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--check", action="store_true", help="write nothing; exit with 1 if the file differs")
     add_filter(parser)
+    add_json(parser)
     parser.set_defaults(run=run, options=ExportOptions)
 
 
@@ -77,7 +81,6 @@ def run(options: ExportOptions) -> int:
     from evaltap.evaluator.landing.cases import landed_cases, write_json_lines
     from evaltap.evaluator.landing.own_ids import repeated_ids, with_own_ids
     from evaltap.evaluator.store.file_type import is_database
-    from evaltap.schemas.text import counted
 
     source = options.source
     if source is None:
@@ -90,7 +93,7 @@ def run(options: ExportOptions) -> int:
             if options.form == "jsonl" and not options.check:
                 # One by one: memory does not grow with the store.
                 count = write_json_lines(options.out, cases)
-                print(f"{counted(count, 'case')} written to {options.out}", file=sys.stderr)
+                _say_what_is_written(options, count, [options.out])
                 return 0
             return _export(options, list(cases), "")
     if options.chosen.choice():
@@ -104,7 +107,6 @@ def run(options: ExportOptions) -> int:
 def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) -> int:
     from evaltap.evaluator.datasets.exports.forms import files_of
     from evaltap.schemas.files.documents import eval_set_name, write_bytes
-    from evaltap.schemas.text import counted
 
     name = options.id or set_id or eval_set_name(options.out)
     made = files_of(options.form, cases, name, with_actual=options.with_actual)
@@ -115,6 +117,8 @@ def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) ->
             for path, content in files.items()
             if not path.is_file() or path.read_bytes() != content
         ]
+        if options.json:
+            print(json.dumps({"out": str(options.out), "stale": list(map(str, stale))}))
         for path in stale:
             print(
                 f"evaltap export: {path}: is out of date; run this command without --check",
@@ -124,8 +128,18 @@ def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) ->
     for path, content in files.items():
         write_bytes(path, content)
     _say_what_is_left_out(options, cases)
-    print(f"{counted(len(cases), 'case')} written to {options.out}", file=sys.stderr)
+    _say_what_is_written(options, len(cases), list(files))
     return 0
+
+
+def _say_what_is_written(options: ExportOptions, cases: int, files: Sequence[Path]) -> None:
+    from evaltap.schemas.text import counted
+
+    if options.json:
+        data = {"out": str(options.out), "format": options.form, "cases": cases}
+        print(json.dumps(data | {"files": list(map(str, files))}, ensure_ascii=False))
+    else:
+        print(f"{counted(cases, 'case')} written to {options.out}", file=sys.stderr)
 
 
 def _say_what_is_renamed(repeated: Set[str]) -> None:

@@ -203,7 +203,10 @@ def _rebase(options: MonitorOptions) -> int:
     now = datetime.now(UTC)
     with open_store(Path(path), create=False) as store:
         rebase(store, watch, now)
-    print(f"{watch}: learns a new baseline from turns after {now:%Y-%m-%d %H:%M} UTC")
+    if options.json:
+        print(json.dumps({"watch": watch, "learns_from": f"{now:%Y-%m-%dT%H:%M:%SZ}"}))
+    else:
+        print(f"{watch}: learns a new baseline from turns after {now:%Y-%m-%d %H:%M} UTC")
     return 0
 
 

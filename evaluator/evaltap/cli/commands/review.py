@@ -124,7 +124,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="file",
         type=Path,
         metavar="FILE",
-        help="import: JSON Lines as `export` writes them",
+        help="import: JSON Lines as `export` writes them, with an `action` added to each row: approve,"
+        " edit, reject or skip",
     )
     add("--labels", action="store_true", help="export: labels for `evaltap calibrate`")
     add_filter(parser)
@@ -137,6 +138,8 @@ def run(options: ReviewOptions) -> int:
     action, path, item_id = _words(options.words)
     if not 1 <= options.needed <= 3:
         raise InputError("--needed: expected 1, 2 or 3 reviewers")
+    if options.json and not action:
+        raise InputError("--json: only works with an ACTION; reviewing on the terminal prints text")
     if action == "add":
         return _add(options, path)
     if action in ("list", "export"):
@@ -194,16 +197,11 @@ def _add(options: ReviewOptions, path: Path) -> int:
     wanted: list[Wanted] = [
         Wanted(*one.said.key, ", ".join(one.labels), one.weight, options.needed) for one in chosen
     ]
-    if not wanted:
-        print("evaltap review: no turn matches; nothing was queued", file=sys.stderr)
-        return 3
-    with open_store(path, create=False) as store:
-        count = add_items(store, wanted, options.queue or DEFAULT_QUEUE)
-    print(
-        f"{counted(count, 'turn')} queued, {len(wanted) - count:,} already in the queue",
-        file=sys.stderr,
-    )
-    return 0
+    count = 0
+    if wanted:
+        with open_store(path, create=False) as store:
+            count = add_items(store, wanted, options.queue or DEFAULT_QUEUE)
+    return _queued(options, count, len(wanted) - count)
 
 
 def _draw(options: ReviewOptions, path: Path, metric: str) -> int:
@@ -215,11 +213,20 @@ def _draw(options: ReviewOptions, path: Path, metric: str) -> int:
     with open_store(path, create=False) as store:
         wanted = draw_for_labels(store, metric, options.limit or LABELS)
         count = add_items(store, wanted, options.queue or DEFAULT_QUEUE)
-    print(
-        f"{counted(count, 'turn')} queued, {len(wanted) - count:,} already in the queue",
-        file=sys.stderr,
-    )
-    return 0
+    return _queued(options, count, len(wanted) - count)
+
+
+def _queued(options: ReviewOptions, added: int, already: int) -> int:
+    """Print how many turns were queued; return the exit code, 3 if no turn matches."""
+    matched = added + already
+    if options.json:
+        print(json.dumps({"queued": added, "already_queued": already}))
+    elif matched:
+        said = f"{counted(added, 'turn')} queued, {already:,} already in the queue"
+        print(said, file=sys.stderr)
+    if not matched:
+        print("evaltap review: no turn matches; nothing was queued", file=sys.stderr)
+    return 0 if matched else 3
 
 
 def _decide(options: ReviewOptions, store: "Store", action: str, item_id: str) -> int:
@@ -320,7 +327,10 @@ def _export(options: ReviewOptions, store: "StoreReader") -> int:
         sys.stdout.write(json_lines(rows).decode())
     else:
         write_bytes(options.out, json_lines(rows))
-        print(f"{counted(len(rows), 'row')} written to {options.out}", file=sys.stderr)
+        if options.json:
+            print(json.dumps({"rows": len(rows), "out": str(options.out)}, ensure_ascii=False))
+        else:
+            print(f"{counted(len(rows), 'row')} written to {options.out}", file=sys.stderr)
     return 0
 
 
@@ -351,5 +361,8 @@ def _import(options: ReviewOptions, store: "Store") -> int:
     with store.transaction():
         for one, who, action, after, comment in decided:
             decide(store, one, who, action, after=after, comment=comment or "")
-    print(f"{counted(len(decided), 'decision')} imported", file=sys.stderr)
+    if options.json:
+        print(json.dumps({"imported": len(decided)}))
+    else:
+        print(f"{counted(len(decided), 'decision')} imported", file=sys.stderr)
     return 0

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.usage = (
         "evaltap runs X.duckdb ... [--json]\n"
-        "       evaltap runs export X.duckdb[#RUN,...] ... --out FILE"
+        "       evaltap runs export X.duckdb[#RUN,...] ... --out FILE [--json]"
     )
     parser.epilog = (
         "examples:\n"
@@ -73,11 +74,21 @@ def run(options: RunsOptions) -> int:
         print("no scoring runs yet; make one with `evaltap score` or `evaltap consume --metrics`")
         return 0
     if options.json:
-        print(json.dumps(rows, ensure_ascii=False))
+        print(json.dumps([_data(row) for row in rows], ensure_ascii=False))
         return 0
     states = run_states(rows, landing=landing)
     _print_table([{**row, "state": state} for row, state in zip(rows, states, strict=True)])
     return 0
+
+
+def _data(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a run for JSON, with its times as other commands write them."""
+    times = {name: row[name] for name in ("started_at", "ended_at") if row[name]}
+    written = {
+        name: datetime.fromisoformat(text).isoformat(timespec="milliseconds") + "Z"
+        for name, text in times.items()
+    }
+    return row | written
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
@@ -155,5 +166,8 @@ def _export(options: RunsOptions) -> int:
         raise InputError("export: expected X.duckdb or X.duckdb#RUN, and --out FILE")
     written = export_scores(sides, options.out)
     noun = "score" if options.out.suffix != ".json" else "case"
-    print(f"evaltap runs: {counted(written, noun)} written to {options.out}", file=sys.stderr)
+    if options.json:
+        print(json.dumps({f"{noun}s": written, "out": str(options.out)}, ensure_ascii=False))
+    else:
+        print(f"evaltap runs: {counted(written, noun)} written to {options.out}", file=sys.stderr)
     return 0

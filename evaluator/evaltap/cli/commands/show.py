@@ -26,7 +26,7 @@ LABEL_WIDTH = 10
 Row = Mapping[str, Any]
 
 TURNS = """
-SELECT invocation_id, turn_revision, started_at::VARCHAR AS started_at, status, latency_ms,
+SELECT invocation_id, turn_revision, strftime(started_at, '%Y-%m-%dT%H:%M:%S.%gZ') AS started_at, status, latency_ms,
        input_tokens, output_tokens, cost_usd, trace_id, models, agent_name, version, environment, tags,
        capture::VARCHAR AS capture, actual_json, expected_json
 FROM latest_turns WHERE app_name = $app_name AND eval_id = $eval_id AND eval_set_id = $eval_set_id
@@ -47,14 +47,14 @@ QUALIFY rank() OVER (
 ORDER BY t.turn_index, t.metric_name
 """
 FEEDBACK = """
-SELECT invocation_id, name, positive, score, comment, correction, given_by, given_at::VARCHAR AS given_at
+SELECT invocation_id, name, positive, score, comment, correction, given_by, strftime(given_at, '%Y-%m-%dT%H:%M:%S.%gZ') AS given_at
 FROM v_feedback
 WHERE app_name IN ('', $app_name) AND eval_id = $eval_id AND eval_set_id = $eval_set_id
 ORDER BY given_at
 """
 ATTEMPTS = """
 SELECT r.run_id, r.trial, r.attempt, r.status, r.passed, r.feedback_given, r.feedback, r.case_json,
-       r.judged_at::VARCHAR AS judged_at,
+       strftime(r.judged_at, '%Y-%m-%dT%H:%M:%S.%gZ') AS judged_at,
        (SELECT list({'name': d.name, 'status': d.status, 'score': d.score, 'threshold': d.threshold,
                      'reason': d.reason, 'metrics': d.metrics::VARCHAR} ORDER BY d.dimension_index)
         FROM gate_dimensions d
