@@ -26,8 +26,8 @@ LABEL_WIDTH = 10
 Row = Mapping[str, Any]
 
 TURNS = """
-SELECT invocation_id, turn_revision, strftime(started_at, '%Y-%m-%dT%H:%M:%S.%gZ') AS started_at, status, latency_ms,
-       input_tokens, output_tokens, cost_usd, trace_id, models, agent_name, version, environment, tags,
+SELECT invocation_id, turn_revision, strftime(started_at, '%Y-%m-%dT%H:%M:%S.%gZ') AS started_at,
+       status, latency_ms, input_tokens, output_tokens, cost_usd, trace_id, models, agent_name, version, environment, tags,
        capture::VARCHAR AS capture, actual_json, expected_json
 FROM latest_turns WHERE app_name = $app_name AND eval_id = $eval_id AND eval_set_id = $eval_set_id
 ORDER BY latest_turns.started_at NULLS FIRST, first_landed_seq
@@ -47,7 +47,8 @@ QUALIFY rank() OVER (
 ORDER BY t.turn_index, t.metric_name
 """
 FEEDBACK = """
-SELECT invocation_id, name, positive, score, comment, correction, given_by, strftime(given_at, '%Y-%m-%dT%H:%M:%S.%gZ') AS given_at
+SELECT invocation_id, name, positive, score, comment, correction, given_by,
+       strftime(given_at, '%Y-%m-%dT%H:%M:%S.%gZ') AS given_at
 FROM v_feedback
 WHERE app_name IN ('', $app_name) AND eval_id = $eval_id AND eval_set_id = $eval_set_id
 ORDER BY given_at
