@@ -27,8 +27,8 @@ Row = Mapping[str, Any]
 
 TURNS = """
 SELECT invocation_id, turn_revision, strftime(started_at, '%Y-%m-%dT%H:%M:%S.%gZ') AS started_at,
-       status, latency_ms, input_tokens, output_tokens, cost_usd, trace_id, models, agent_name, version, environment, tags,
-       capture::VARCHAR AS capture, actual_json, expected_json
+       status, latency_ms, input_tokens, output_tokens, cost_usd, trace_id, models, agent_name,
+       version, environment, tags, capture::VARCHAR AS capture, actual_json, expected_json
 FROM latest_turns WHERE app_name = $app_name AND eval_id = $eval_id AND eval_set_id = $eval_set_id
 ORDER BY latest_turns.started_at NULLS FIRST, first_landed_seq
 """
