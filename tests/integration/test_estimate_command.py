@@ -288,12 +288,14 @@ def test_intervals_of_the_command_cover_the_truth(
 # -- what is not covered ---------------------------------------------------------------------------
 
 
-def record(log: Path, **sampling: Any) -> None:
+def record(log: Path, sessions: str = "s", **sampling: Any) -> None:
     """Record 300 turns, every tenth of which fails with an error."""
     recorder = Recorder(log, **sampling)
     for number in range(300):
         try:
-            with recorder.turn(session_id=f"s-{number}", user="hi", app_name="shop") as turn:
+            with recorder.turn(
+                session_id=f"{sessions}-{number}", user="hi", app_name="shop"
+            ) as turn:
                 if number % 10 == 0:
                     raise RuntimeError("down")
                 turn.respond("yes")
@@ -364,16 +366,20 @@ def test_with_a_share_of_the_rest_nothing_is_uncovered(tmp_path: Path, estimate:
 
 
 def test_turns_that_a_burst_brings_beyond_the_limit_are_uncovered(
-    tmp_path: Path, estimate: Estimate
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record(tmp_path / "log.db", sample_max_per_minute=60)
-    consume(tmp_path)
+    rows = []
+    for sessions in ("a", "b", "c", "d", "e"):  # one estimate alone varies by a tenth
+        (folder := tmp_path / sessions).mkdir()
+        record(folder / "log.db", sessions, sample_max_per_minute=60)
+        consume(folder)
+        capsys.readouterr()
+        assert main(["estimate", str(folder / "x.duckdb"), "--signal", "error_rate", "--json"]) == 0
+        rows += json.loads(capsys.readouterr().out)
 
-    (row,) = estimate("--signal", "error_rate")
-
-    assert "uncovered" in row["flags"]
-    # Some 60 turns are kept, which ones depends on the clock: the estimate varies by a tenth.
-    assert row["estimated_turns"] / row["covered"] == pytest.approx(300, rel=0.35)
+    assert all("uncovered" in row["flags"] for row in rows)
+    totals = [row["estimated_turns"] / row["covered"] for row in rows]
+    assert np.mean(totals) == pytest.approx(300, rel=0.15)
 
 
 # -- signals, labels, versions, mistakes -----------------------------------------------------------
