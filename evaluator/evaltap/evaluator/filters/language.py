@@ -6,7 +6,7 @@ A case must meet every term; commas in a value mean "one of these"; a minus in f
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -126,11 +126,10 @@ def _term(text: str, negated: bool, field: str | None, written: str) -> Term:
         return Term("", (written.replace('"', ""),), negated)
     name = field.lower()
     if name not in FIELDS:
-        hint = did_you_mean(name, FIELDS)
         raise _wrong(
             text,
-            f"unknown field {field!r}; {hint + ' ' if hint else ''}fields: {', '.join(FIELDS)}; words with"
-            " a colon go into quotes",
+            f"unknown field {field!r}; {_hints([name], FIELDS)}fields: {', '.join(FIELDS)}; words with a"
+            " colon go into quotes",
         )
     if name in NAMED:
         return _of_metric(text, name, negated, written.replace('"', ""))
@@ -142,10 +141,8 @@ def _term(text: str, negated: bool, field: str | None, written: str) -> Term:
     known = _CHOICES.get(name)
     for value in values if known else ():
         if value not in (known or ()):
-            hint = did_you_mean(value, known or ())
-            raise _wrong(
-                text, f"{field}:{value}; {hint + ' ' if hint else ''}expected {FIELDS[name]}"
-            )
+            hint = _hints([value], known or ())
+            raise _wrong(text, f"{field}:{value}; {hint}expected {FIELDS[name]}")
     return Term(name, values, negated)
 
 
@@ -159,14 +156,17 @@ def _of_metric(text: str, field: str, negated: bool, written: str) -> Term:
     values = tuple(found["value"].split(","))
     known = [one for one in _CHOICES["status"] if one != "unscored"]
     if found["operator"] != "=" or not set(values) <= set(known):
-        odd = [did_you_mean(one, known) for one in values if one not in known]
-        hint = " ".join(filter(None, odd))
         raise _wrong(
             text,
-            f"{field}:{written}; {hint + ' ' if hint else ''}expected NAME=STATUS with"
-            f" {', '.join(known)}",
+            f"{field}:{written}; {_hints(values, known)}expected NAME=STATUS with {', '.join(known)}",
         )
     return Term(field, values, negated, found["name"])
+
+
+def _hints(found: Iterable[str], known: Collection[str]) -> str:
+    """Return what was probably meant by each that is not known, with a space after it."""
+    hints = [did_you_mean(one, known) for one in found if one not in known]
+    return "".join(f"{hint} " for hint in hints if hint)
 
 
 def _of_number(text: str, field: str, negated: bool, written: str) -> Term:
