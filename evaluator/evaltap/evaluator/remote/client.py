@@ -73,8 +73,6 @@ class RemoteReader(StoreReader):
         self._chunks: Chunks | None = None
         self._answer: Rows | None = None
         self.seconds = STATEMENT_SECONDS
-        self.lands = False
-        """Whether the process that holds the store lands turns in it."""
 
     @classmethod
     def of(cls, path: Path) -> "RemoteReader | None":

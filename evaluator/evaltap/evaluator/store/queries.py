@@ -38,6 +38,8 @@ class StoreReader(ABC):
     """
 
     path: Path
+    lands: bool = False
+    """Whether another process holds the file and lands turns in it."""
 
     @abstractmethod
     def rows(self, query: str, parameters: Any = None) -> Rows:
