@@ -1,12 +1,18 @@
 """Texts in messages and within limits."""
 
 from collections.abc import Iterable
+from datetime import datetime
 from difflib import get_close_matches
 
 
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, `1 turn` or `2 turns`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def utc_text(moment: datetime, timespec: str = "auto") -> str:
+    """Return a time in UTC, with or without its zone, as RFC 3339; `timespec` is that of `isoformat`."""
+    return moment.replace(tzinfo=None).isoformat(timespec=timespec) + "Z"
 
 
 def cut_text(text: str, max_bytes: int, note: str = "...") -> str:
@@ -26,5 +32,10 @@ def cut_text(text: str, max_bytes: int, note: str = "...") -> str:
 
 def did_you_mean(found: str, known: Iterable[str]) -> str:
     """Return a question suggesting the nearest known word, empty when none is near."""
-    near = get_close_matches(found, list(known), n=1, cutoff=0.6)
-    return f"did you mean '{near[0]}'?" if near else ""
+    near = nearest(found, known)
+    return f"did you mean '{near}'?" if near else ""
+
+
+def nearest(found: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """Return the known word most like `found`, empty when none is; at a `cutoff` of 1 only itself is."""
+    return next(iter(get_close_matches(found, list(known), n=1, cutoff=cutoff)), "")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_json
+from evaltap.cli.options.common import add_json, print_outcome
 from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
@@ -135,11 +135,13 @@ def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) ->
 def _say_what_is_written(options: ExportOptions, cases: int, files: Sequence[Path]) -> None:
     from evaltap.schemas.text import counted
 
-    if options.json:
-        data = {"out": str(options.out), "format": options.form, "cases": cases}
-        print(json.dumps(data | {"files": list(map(str, files))}, ensure_ascii=False))
-    else:
-        print(f"{counted(cases, 'case')} written to {options.out}", file=sys.stderr)
+    data = {
+        "out": str(options.out),
+        "format": options.form,
+        "cases": cases,
+        "files": list(map(str, files)),
+    }
+    print_outcome(data, f"{counted(cases, 'case')} written to {options.out}", as_json=options.json)
 
 
 def _say_what_is_renamed(repeated: Set[str]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from evaltap.cli.options.common import add_json, open_store, open_stores
 from evaltap.cli.settings import STORE
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import counted
+from evaltap.schemas.text import counted, utc_text
 
 if TYPE_CHECKING:
     from evaltap.evaluator.batch.pricing import Price
@@ -204,7 +204,7 @@ def _rebase(options: MonitorOptions) -> int:
     with open_store(Path(path), create=False) as store:
         rebase(store, watch, now)
     if options.json:
-        print(json.dumps({"watch": watch, "learns_from": f"{now:%Y-%m-%dT%H:%M:%SZ}"}))
+        print(json.dumps({"watch": watch, "learns_from": utc_text(now, "seconds")}))
     else:
         print(f"{watch}: learns a new baseline from turns after {now:%Y-%m-%d %H:%M} UTC")
     return 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from evaltap.cli.options.common import add_database, add_json
 from evaltap.cli.parsing import duration
-from evaltap.schemas.text import counted
+from evaltap.schemas.text import counted, utc_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def run(options: PruneOptions) -> int:
     found = prune(options.db, before, dry_run=options.dry_run)
     if options.json:
         data = {
-            "before": before.isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "before": utc_text(before, "seconds"),
             "dry_run": options.dry_run,
             "sessions": found.sessions,
             "rows": dict(found.rows),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evaltap.cli.options.common import add_json, open_store, open_stores
+from evaltap.cli.options.common import add_json, open_store, open_stores, print_outcome
 from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.parsing import positive
 from evaltap.cli.settings import STORE, of_settings
@@ -327,10 +327,9 @@ def _export(options: ReviewOptions, store: "StoreReader") -> int:
         sys.stdout.write(json_lines(rows).decode())
     else:
         write_bytes(options.out, json_lines(rows))
-        if options.json:
-            print(json.dumps({"rows": len(rows), "out": str(options.out)}, ensure_ascii=False))
-        else:
-            print(f"{counted(len(rows), 'row')} written to {options.out}", file=sys.stderr)
+        data = {"rows": len(rows), "out": str(options.out)}
+        text = f"{counted(len(rows), 'row')} written to {options.out}"
+        print_outcome(data, text, as_json=options.json)
     return 0
 
 
@@ -361,8 +360,6 @@ def _import(options: ReviewOptions, store: "Store") -> int:
     with store.transaction():
         for one, who, action, after, comment in decided:
             decide(store, one, who, action, after=after, comment=comment or "")
-    if options.json:
-        print(json.dumps({"imported": len(decided)}))
-    else:
-        print(f"{counted(len(decided), 'decision')} imported", file=sys.stderr)
+    text = f"{counted(len(decided), 'decision')} imported"
+    print_outcome({"imported": len(decided)}, text, as_json=options.json)
     return 0

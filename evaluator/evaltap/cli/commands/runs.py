@@ -2,17 +2,16 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from evaltap.cli.options.common import add_json, open_stores
+from evaltap.cli.options.common import add_json, open_stores, print_outcome
 from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import counted
+from evaltap.schemas.text import counted, utc_text
 
 _ALWAYS = ("cases", "passed", "failed")
 _WIDE = 110
@@ -64,12 +63,11 @@ def run(options: RunsOptions) -> int:
         return _export(options)
     if options.out is not None:
         raise InputError("--out: only works with export: `evaltap runs export X.duckdb --out FILE`")
-    from evaltap.evaluator.remote.client import RemoteReader
     from evaltap.evaluator.results.runs import listed_runs, run_states
 
     with open_stores([Path(name) for name in options.db]) as store:
         rows = listed_runs(store)
-        landing = isinstance(store, RemoteReader) and store.lands
+        landing = store.lands
     if not rows and not options.json:
         print("no scoring runs yet; make one with `evaltap score` or `evaltap consume --metrics`")
         return 0
@@ -85,8 +83,7 @@ def _data(row: dict[str, Any]) -> dict[str, Any]:
     """Return a run for JSON, with its times as other commands write them."""
     times = {name: row[name] for name in ("started_at", "ended_at") if row[name]}
     written = {
-        name: datetime.fromisoformat(text).isoformat(timespec="milliseconds") + "Z"
-        for name, text in times.items()
+        name: utc_text(datetime.fromisoformat(text), "milliseconds") for name, text in times.items()
     }
     return row | written
 
@@ -166,8 +163,7 @@ def _export(options: RunsOptions) -> int:
         raise InputError("export: expected X.duckdb or X.duckdb#RUN, and --out FILE")
     written = export_scores(sides, options.out)
     noun = "score" if options.out.suffix != ".json" else "case"
-    if options.json:
-        print(json.dumps({f"{noun}s": written, "out": str(options.out)}, ensure_ascii=False))
-    else:
-        print(f"evaltap runs: {counted(written, noun)} written to {options.out}", file=sys.stderr)
+    data = {f"{noun}s": written, "out": str(options.out)}
+    text = f"evaltap runs: {counted(written, noun)} written to {options.out}"
+    print_outcome(data, text, as_json=options.json)
     return 0

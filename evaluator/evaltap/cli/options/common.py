@@ -1,9 +1,10 @@
 """Options that most commands have."""
 
 import argparse
+import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add `--json`."""
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+
+
+def print_outcome(data: Mapping[str, object], text: str, *, as_json: bool) -> None:
+    """Print what a command has done: as JSON for scripts, or in words on stderr."""
+    if as_json:
+        print(json.dumps(data, ensure_ascii=False))
+    else:
+        print(text, file=sys.stderr)
 
 
 def add_columns(parser: argparse.ArgumentParser) -> None:

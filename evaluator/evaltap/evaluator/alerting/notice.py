@@ -16,6 +16,7 @@ from evaltap.evaluator.monitoring.history import Alert
 from evaltap.evaluator.monitoring.wording import explanation, summary
 from evaltap.schemas.formats.model import Json
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
+from evaltap.schemas.text import utc_text
 
 NOT_ENDED: Final = "0001-01-01T00:00:00Z"
 """What Alertmanager writes for the end of an alarm that is on."""
@@ -98,10 +99,10 @@ def alertmanager(notice: Notice) -> list[Json]:
     found = {
         "labels": notice.labels,
         "annotations": {"summary": notice.summary, "description": notice.description},
-        "startsAt": _rfc3339(notice.began_at),
+        "startsAt": utc_text(notice.began_at),
     }
     if notice.status == "resolved":
-        found["endsAt"] = _rfc3339(datetime.now(UTC))
+        found["endsAt"] = utc_text(datetime.now(UTC))
     return [found | ({"generatorURL": notice.evidence_url} if notice.evidence_url else {})]
 
 
@@ -114,8 +115,8 @@ def webhook(notice: Notice) -> Json:
         "status": notice.status,
         "labels": notice.labels,
         "annotations": annotations,
-        "startsAt": _rfc3339(notice.began_at),
-        "endsAt": NOT_ENDED if ended is None else _rfc3339(ended),
+        "startsAt": utc_text(notice.began_at),
+        "endsAt": NOT_ENDED if ended is None else utc_text(ended),
         "generatorURL": notice.evidence_url,
         "fingerprint": notice.fingerprint,
     }
@@ -158,7 +159,7 @@ def pagerduty(notice: Notice, routing_key: str) -> Json:
             "summary": notice.summary[:1024],
             "source": "evaltap",
             "severity": notice.severity,
-            "timestamp": _rfc3339(notice.began_at),
+            "timestamp": utc_text(notice.began_at),
             "component": notice.watch.name,
             "class": notice.watch.signal,
             "custom_details": {**notice.labels, "description": notice.description},
@@ -171,7 +172,3 @@ def pagerduty(notice: Notice, routing_key: str) -> Json:
 def _slack_text(text: str) -> str:
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return escaped[:_LONGEST_SLACK]
-
-
-def _rfc3339(moment: datetime) -> str:
-    return moment.replace(tzinfo=UTC).isoformat().replace("+00:00", "Z")

@@ -8,6 +8,7 @@ from evaltap.evaluator.filters.choice import Choice, chosen_query
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.summaries.marks import are_current
+from evaltap.schemas.text import utc_text
 
 OPENING_LENGTH = 160
 
@@ -43,7 +44,7 @@ class ListedCase:
             "app": self.app,
             "eval_set_id": self.eval_set_id,
             "eval_id": self.eval_id,
-            "started_at": self.started_at.isoformat(timespec="milliseconds") + "Z",
+            "started_at": utc_text(self.started_at, "milliseconds"),
             "opening": self.opening,
             "tools": list(self.tools),
             "outcome": self.outcome,

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final, Literal
 
 from evaltap.evaluator.contract.context import Services, Status
@@ -22,6 +21,7 @@ from evaltap.schemas.formats.criteria import GradingCriterion
 from evaltap.schemas.formats.gate import GateDimension, GateFile
 from evaltap.schemas.formats.metric import Criterion, EvalMetric, LlmJudgeCriterion
 from evaltap.schemas.formats.model import Json
+from evaltap.schemas.text import nearest
 
 INFORMS: Final = "informs"
 PREFIX: Final = "EVALTAP_GATE_"
@@ -194,10 +194,10 @@ def _unread_variables(dimensions: Sequence[str], environ: Mapping[str, str]) -> 
     found = sorted(name for name in environ if name.startswith(PREFIX))
     unread = [name for name in found if name.removeprefix(PREFIX) not in known]
     for name in unread:
-        near = get_close_matches(name.removeprefix(PREFIX).upper(), known, n=1, cutoff=0.75)
+        near = nearest(name.removeprefix(PREFIX).upper(), known, cutoff=0.75)
         if near:
             raise ConfigurationError(
-                f"{name}: the gate has no such dimension; did you mean '{PREFIX}{near[0]}'?"
+                f"{name}: the gate has no such dimension; did you mean '{PREFIX}{near}'?"
             )
     return unread
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
 from evaltap.schemas.formats.model import Json
+from evaltap.schemas.text import utc_text
 
 Status = Literal["firing", "resolved", "ok", "learning", "no_data"]
 
@@ -58,7 +59,7 @@ class Event:
 
 
 def _rfc3339(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.replace(tzinfo=UTC).isoformat().replace("+00:00", "Z")
+    return None if moment is None else utc_text(moment)
 
 
 def event_of(data: Mapping[str, Json], cases: Sequence[str] = ()) -> Event:

@@ -13,6 +13,7 @@ from evaltap.evaluator.stats.agreement import Agreement, agreement
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData
 from evaltap.schemas.formats.model import Json
+from evaltap.schemas.text import utc_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def decisions(store: StoreReader) -> Decisions:
         (approved if verdict == "good" else rejected)[key].add(turn)
         if after and verdict == "good":
             corrected[key][turn] = orjson.loads(after)
-        stamp = at.isoformat(timespec="seconds") + "Z"
+        stamp = utc_text(at, "seconds")
         by[key] = {"state": state, "by": list(reviewers), "at": stamp}
     return Decisions(approved, rejected, corrected, by)
 

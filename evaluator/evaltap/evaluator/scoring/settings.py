@@ -5,7 +5,6 @@ doing.  Here they are configuration errors.  Files of that project that rely on 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,7 +27,7 @@ from evaltap.schemas.formats.metric import (
     ToolTrajectoryStrategy,
     XmlCriterion,
 )
-from evaltap.schemas.text import did_you_mean
+from evaltap.schemas.text import did_you_mean, nearest
 
 PEER_STRATEGY: Final = ToolTrajectoryStrategy(
     name=TextCriterion(), arguments=JsonCriterion(), result=JsonCriterion()
@@ -95,7 +94,7 @@ def require_thresholds(metrics: Sequence[EvalMetric], path: Path) -> None:
         peers = (metric.evaluator_name or metric.metric_name) in PEER_METRICS
         if "threshold" in metric.model_fields_set or peers:
             continue
-        misspelt = next(iter(get_close_matches("threshold", metric.model_extra or {}, 1)), "")
+        misspelt = nearest("threshold", metric.model_extra or ())
         found = f' ("{misspelt}" is unknown; did you mean "threshold"?)' if misspelt else ""
         raise FormatError(
             f'metric {metric.metric_name!r} has no "threshold"{found}; add the score from which it'
