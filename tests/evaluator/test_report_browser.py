@@ -182,10 +182,12 @@ def test_any_number_of_cases_opens_at_any_width(
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
     if count == 5_000:
         opened.page.locator("#more").click()
+        opened.wait_for_rows(200)  # a busy browser handles the click after it is sent
         assert len(opened.rows()) == 200
         opened.page.locator("#search").fill("case-04998")
         opened.wait_for_rows(1)
         opened.page.locator(".row").click()
+        opened.page.locator(".turn").first.wait_for()
         assert opened.page.locator(".turn").count() == 1
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
 
