@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from evaltap.evaluator.store.database import Store
 
 KEYS = (
-    "a approve   x reject   e edit the answer   t edit the tools   c take the user's correction\n"
-    "s skip   u undo   ? keys   q quit"
+    "a approve   x reject   e edit the answer   t edit the tools\n"
+    "c take the user's correction   s skip   u undo   ? keys   q quit"
 )
 
 

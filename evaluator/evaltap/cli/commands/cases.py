@@ -102,7 +102,7 @@ def _print(found: "Listing", out: "Console") -> None:
         table.add_row(*(Text(cell, overflow="ellipsis") for cell in cells))
     out.print(table, width=width)
     rest = found.matched - len(found.cases)
-    more = f", {rest:,} more match (--limit)" if rest else ""
+    more = f", {rest:,} more {'matches' if rest == 1 else 'match'} (--limit)" if rest else ""
     out.print(f"{counted(len(found.cases), 'case')}{more}", soft_wrap=True)
 
 

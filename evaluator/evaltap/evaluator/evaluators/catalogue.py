@@ -9,7 +9,7 @@ import orjson
 from evaltap.evaluator.contract.evaluator import Registry
 
 GROUPS: Final = {
-    "what happened": "of what happened, no reference needed",
+    "what happened": "what happened (no reference needed)",
     "expected": "against expected turns (--references)",
     "judge": "by a model that judges",
     "own": "your own, and several as one",
