@@ -30,7 +30,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_command(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse the command line; an unknown option is an error of its command.
 
-        What is not given and has a setting takes its value.
+        An option that is not given takes its value from the settings, if they have one.
         """
         namespace, unknown = self.parse_known_args(self._with_settings(arguments))
         if unknown:
@@ -80,7 +80,7 @@ class CommandParser(argparse.ArgumentParser):
         out.write(text)
 
     def _short_usage(self) -> str:
-        """Return the usage with what must be given alone."""
+        """Return the usage with only the required arguments."""
         groups = [group for group in self._mutually_exclusive_groups if group.required]
         either = {id(action) for group in groups for action in group._group_actions}
         needed = [

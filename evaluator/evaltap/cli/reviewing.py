@@ -1,4 +1,4 @@
-"""A review queue on a terminal: one turn at a time, one key for a decision."""
+"""A review queue on a terminal: one turn at a time, one key per decision."""
 
 import json
 import sys
@@ -74,7 +74,7 @@ _PLAIN = {"a": "approve", "x": "reject", "s": "skip"}
 
 
 def show(item: "Item") -> None:
-    """Print what a reviewer has to see; no verdict of a judge, and none of another reviewer."""
+    """Print what a reviewer needs to see, without the verdicts of judges and other reviewers."""
     from evaltap.evaluator.reports.safe_text import visible
 
     print(f"\n{visible(item.eval_id)}  ({visible(item.reason)})")

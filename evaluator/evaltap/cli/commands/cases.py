@@ -1,4 +1,4 @@
-"""`evaltap cases`: the landed cases that fit a filter, as a table."""
+"""`evaltap cases`: list the landed cases that match a filter, as a table."""
 
 import argparse
 import json

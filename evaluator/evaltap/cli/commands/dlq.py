@@ -1,4 +1,4 @@
-"""`evaltap dlq`: dead letters, listed, shown and landed again."""
+"""`evaltap dlq`: list, show and replay dead letters."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`evaltap doctor`: is every turn accounted for, and what would keep the recorder from seeing one."""
+"""`evaltap doctor`: check that every turn is accounted for, and that the recorder can see them all."""
 
 import argparse
 import json

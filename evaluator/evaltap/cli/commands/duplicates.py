@@ -1,4 +1,4 @@
-"""`evaltap duplicates`: which turns are near-duplicates of which."""
+"""`evaltap duplicates`: group turns that are near-duplicates."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ NARROW = 80
 
 @dataclass(frozen=True, slots=True)
 class DuplicatesOptions:
-    """Which turns to compare, and when two are alike."""
+    """Which turns to compare, and when two of them are near-duplicates."""
 
     db: Path
     radius: float

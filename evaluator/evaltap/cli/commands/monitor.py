@@ -1,4 +1,4 @@
-"""`evaltap monitor`: which alarms watches on live traffic raise."""
+"""`evaltap monitor`: check and replay watches on live traffic, and list their alarms."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ ACTIONS = ("check", "replay", "alerts", "rebase")
 
 @dataclass(frozen=True, slots=True)
 class MonitorOptions:
-    """What to do, with which files, by which rules."""
+    """What to do, with which files and rules."""
 
     action: str
     words: tuple[str, ...]
@@ -74,7 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: MonitorOptions) -> int:
-    """Check the rules, print alarms, or let a watch begin anew; return the exit code."""
+    """Check the rules, print alarms, or give a watch a new baseline; return the exit code."""
     actions = {"check": _check, "replay": _replay, "alerts": _alerts, "rebase": _rebase}
     return actions[options.action](options)
 

@@ -1,4 +1,4 @@
-"""What the commands that ask judges share: cache, limits and budget."""
+"""Options of the commands that use judges: cache, limits and budget."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""`--ui`: the page of a store while it is written."""
+"""`--ui`: show the page of a store while it is being written."""
 
 import argparse
 import getpass
