@@ -1,7 +1,7 @@
-"""A duty of the consumer: deliver alerts to receivers, at least once, without holding anything up.
+"""A duty of the consumer: deliver alerts to receivers, at least once, without delaying landing.
 
-The rows of `alerts` are the outbox, and `alert_deliveries` says what is done.  A consumer that was killed
-between delivery and row delivers again, under the same id.
+The rows of `alerts` are the outbox, and `alert_deliveries` records what was delivered.  A consumer that is
+killed between a delivery and its row delivers again, under the same id.
 """
 
 import logging

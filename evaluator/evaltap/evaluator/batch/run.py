@@ -1,4 +1,4 @@
-"""The two ways to score: cases of files, and what has landed and has no score yet."""
+"""The two ways to score: cases from files, and landed cases that have no score yet."""
 
 import time
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The words and figures in which every format tells of a comparison."""
+"""The wording of a comparison, shared by all formats."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple

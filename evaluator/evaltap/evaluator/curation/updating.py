@@ -1,4 +1,4 @@
-"""A set that is there already takes what was curated: what people wrote in it stays."""
+"""Update an existing set with curated cases, keeping what people edited in it."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Rows of data sets on disk, one after the other, whatever file they are in.
+"""Iterate over the rows of data sets on disk, in any supported file format.
 
 JSON Lines, JSON arrays, CSV; Parquet and Arrow files, and folders that Hugging Face `datasets` saved
 (`save_to_disk`, or Parquet files), through pyarrow.  Nothing is downloaded.

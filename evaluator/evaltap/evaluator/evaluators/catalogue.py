@@ -1,4 +1,4 @@
-"""What evaluators there are: what each measures, what it needs, and an example for the metrics file."""
+"""The catalogue of evaluators: what each measures and needs, with an example for the metrics file."""
 
 from dataclasses import asdict, dataclass
 from importlib.resources import files

@@ -1,4 +1,4 @@
-"""A gate: a case passes when it reaches the threshold of every dimension, else the result says why.
+"""A gate: a case passes if it reaches the threshold of every dimension; otherwise the result says why.
 
 Evidence or a verdict that is missing leaves a dimension without a score; the gate then does not pass.
 """

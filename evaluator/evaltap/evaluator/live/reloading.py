@@ -1,4 +1,4 @@
-"""A duty of the consumer: read its files anew when it is asked to, if they are in order."""
+"""A duty of the consumer: reload its files on request, if they are valid."""
 
 from collections.abc import Callable
 

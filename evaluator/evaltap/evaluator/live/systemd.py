@@ -1,4 +1,4 @@
-"""What systemd is told of a service with Type=notify: ready, alive, stopping.  Outside of it, nothing."""
+"""Notify systemd about a service with Type=notify: ready, alive, stopping.  Does nothing elsewhere."""
 
 import os
 import socket

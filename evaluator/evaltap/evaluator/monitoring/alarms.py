@@ -1,4 +1,4 @@
-"""A stream of sessions under a detector: when an alarm begins, since when, and when it is over."""
+"""Runs a detector over a stream of sessions: when an alarm starts, since when, and when it ends."""
 
 from collections import deque
 from dataclasses import dataclass

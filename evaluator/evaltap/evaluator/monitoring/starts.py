@@ -1,4 +1,4 @@
-"""From when on the traffic of a watch counts: after a change that is to stay, the new level is usual."""
+"""The start of a watch's baseline: after a lasting change, the new level becomes usual."""
 
 from datetime import UTC, datetime
 

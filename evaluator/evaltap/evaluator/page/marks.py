@@ -1,4 +1,4 @@
-"""What the bar says beside its words: what is to review, in the basket, missing, and firing."""
+"""The counts in the navigation bar: items to review, in the basket, missing, and firing."""
 
 import threading
 import time

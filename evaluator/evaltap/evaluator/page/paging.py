@@ -1,4 +1,4 @@
-"""Pages of a list by keyset: where a page begins is told by the sort key of the row before it."""
+"""Pages of a list by keyset: the sort key of the preceding row says where a page begins."""
 
 import base64
 import binascii

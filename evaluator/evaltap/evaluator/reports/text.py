@@ -1,4 +1,4 @@
-"""The lines in which text formats tell of cases, calls and differences."""
+"""The lines that text formats print about cases, calls and differences."""
 
 from collections.abc import Sequence
 from typing import Final

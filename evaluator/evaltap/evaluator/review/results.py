@@ -1,4 +1,4 @@
-"""What reviews came to: decisions by turn for eval sets, labels for judges, agreement of reviewers."""
+"""Results of reviews: decisions by turn for eval sets, labels for judges, agreement of reviewers."""
 
 from collections import defaultdict
 from collections.abc import Mapping

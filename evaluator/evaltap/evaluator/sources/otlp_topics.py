@@ -1,9 +1,9 @@
 """Topics of raw OTLP as a source of turns: what a Collector writes, assembled on the way.
 
-The spans of a trace lie in several records, partitions and topics, so a turn has no place of its own on
-the log.  What is remembered between two lives of the process is: the offset up to which each partition
-is done with, which is the first that belongs to a trace that may still grow; and of each trace that was
-read, how far, so that its telemetry beyond that offset is not taken for a new one.
+The spans of a trace are spread over several records, partitions and topics, so a turn has no place of its
+own on the log.  What is remembered between two lives of the process is: the offset up to which each
+partition is done with, which is the first that belongs to a trace that may still grow; and of each trace
+that was read, how far, so that its telemetry beyond that offset is not taken for a new one.
 """
 
 import time

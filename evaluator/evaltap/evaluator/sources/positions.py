@@ -1,4 +1,4 @@
-"""How far a store has read a log: what waits on each partition, and what was gone before it was read."""
+"""How far a store has read a log: what waits on each partition, and what was deleted unread."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Making the summaries and keeping them true: what has changed is computed anew from the rows.
+"""Compute the summaries and keep them up to date: what changed is recomputed from the rows.
 
-Nothing is added up step by step, so a row of a summary is what a query over the rows gives, whatever came
-late, grew or was scored again.
+Nothing is accumulated incrementally, so a row of a summary equals a query over the rows, even if turns came
+late, grew or were scored again.
 """
 
 import time

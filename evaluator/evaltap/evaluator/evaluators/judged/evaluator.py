@@ -1,4 +1,4 @@
-"""What all evaluators that ask a judge have in common: samples, votes, aggregation, failures.
+"""The common part of evaluators that ask a judge: samples, votes, aggregation, failures.
 
 An evaluator says what to ask about a turn and how to read the answer (`Question`); `panel` says who
 is asked and how often; this module asks, and decides what becomes of answers that are no verdict.
