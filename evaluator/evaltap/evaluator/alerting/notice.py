@@ -25,7 +25,7 @@ _SEVERITIES: Final = ("critical", "error", "warning", "info")
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """An alarm that began, goes on, or ended."""
+    """An alarm that has begun, is still firing, or has ended."""
 
     alert: Alert
     began_at: datetime

@@ -39,7 +39,7 @@ DEATHS: Final = 2
 class CrashGuard:
     """Knows which cases were under way at a death; for the one process that holds the database.
 
-    Without a file (`:memory:`) it knows of the deaths that it is told of.
+    Without a file (`:memory:`) it only knows the deaths that it is told about.
     """
 
     def __init__(self, database: Path) -> None:

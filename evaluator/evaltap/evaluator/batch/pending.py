@@ -142,7 +142,7 @@ class PendingCases:
     def known(
         self, indexes: Sequence[int], cases: Sequence[PendingCase], since: FirstPosition = OLDEST
     ) -> Known:
-        """Return what turns were scored before: a session that goes on is not judged all over.
+        """Return how turns were scored before: a session that continues is not judged all over again.
 
         The scores stand by the place of a metric in `indexes`.
         """

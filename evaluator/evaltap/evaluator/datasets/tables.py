@@ -28,7 +28,7 @@ FORMS: Final = (
 def read_rows(path: Path, *, split: str = "") -> Iterator[Row]:
     """Yield the rows of a data set; `split` chooses one of a folder, all when empty.
 
-    Raises InputError for what cannot be read, FormatError for what is no table.
+    Raises InputError for what cannot be read, FormatError for what is not a table.
     """
     if path.is_dir():
         yield from _folder_rows(path, split)

@@ -2,7 +2,7 @@
 
 Most cases that a consumer scores have landed moments ago and are whole.  They are scored from their
 outlines, which are a fraction of what decoding them again would cost; every other case is read from the
-store, which waits for all that is being written there.  A session that goes on soon after it was scored
+store, which waits for all that is being written there.  A session that continues soon after it was scored
 is still here.  What is kept is bounded, and loses nothing when the process dies: it is in the store,
 without a score.
 """

@@ -7,7 +7,7 @@ from evaltap.schemas.errors import EvaltapError
 
 
 class Reload:
-    """Ends the consumer so that it begins anew with new files; with bad ones it goes on with the old.
+    """Ends the consumer so that it starts again with new files; with bad ones it continues with the old.
 
     `check` raises EvaltapError for files that are not in order.  `ask` may be called from a signal handler.
     """

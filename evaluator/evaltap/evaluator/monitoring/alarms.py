@@ -21,7 +21,7 @@ class _Day:
 class Alarms:
     """Raises an alarm, waits until the stream has recovered, and starts again.
 
-    It holds a few numbers for each day, and a copy goes on by itself.
+    It holds a few numbers for each day, and a copy continues by itself.
     """
 
     def __init__(self, known: Usual, largest: float, chance: float) -> None:

@@ -46,7 +46,7 @@ def list_page(
     before: str = "",
     now: datetime | None = None,
 ) -> ListPage:
-    """Return the cases after, or before, a mark; a mark that makes no sense begins anew."""
+    """Return the cases after, or before, a mark; an invalid mark starts from the beginning."""
     sorted_by = _sorted(reader, choice, now)
     order = sorted_by.order
     mark = _read(before or after, len(order) - 3)

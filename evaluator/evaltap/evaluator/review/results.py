@@ -17,7 +17,7 @@ from evaltap.schemas.formats.model import Json
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What stands of landed turns, by session and turn."""
+    """The current decisions on landed turns, by session and turn."""
 
     approved: Mapping[CaseKey, set[str]] = field(default_factory=dict)
     rejected: Mapping[CaseKey, set[str]] = field(default_factory=dict)

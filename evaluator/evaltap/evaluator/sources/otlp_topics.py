@@ -62,7 +62,7 @@ class TraceAssembler(Protocol):
 
 @dataclass(slots=True)
 class Progress:
-    """What the store knows of traces that were read and of poison that was set aside."""
+    """What the store knows about traces that were read and of poison that was set aside."""
 
     traces: dict[str, ReadTrace] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
@@ -226,7 +226,7 @@ class OtlpSource:
             self._read.append(ReadTrace(reading.trace_id, dict(places), reading.memory))
 
     def _work_out_offsets(self, interval: float) -> None:
-        """Note where a restart would go on, given that all drawn so far is stored."""
+        """Note where a restart would continue, given that all drawn so far is stored."""
         if self._clock() - self._offsets_at < interval:
             return
         self._offsets_at = self._clock()
