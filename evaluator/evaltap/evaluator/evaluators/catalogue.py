@@ -11,9 +11,9 @@ from evaltap.evaluator.contract.evaluator import Registry
 GROUPS: Final = {
     "what happened": "what happened (no reference needed)",
     "expected": "against expected turns (--references)",
-    "judge": "by a model that judges",
+    "judge": "scored by a judge (a model)",
     "own": "your own, and several as one",
-    "installed": "of other packages",
+    "installed": "from other packages",
 }
 """The groups of evaluators, by what a user has to bring along."""
 
