@@ -187,8 +187,8 @@ def shown_commands() -> list[list[str]]:
     steps = yaml.safe_load(workflow)["jobs"]["evals"]["steps"]
     lines = [
         line
-        for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-        for line in block.splitlines()
+        for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+        for line in block.replace("$ ", "").splitlines()
     ]
     lines += [step["run"] for step in steps if "run" in step]
     return [shlex.split(line)[1:] for line in lines if line.startswith("evaltap ")]
@@ -233,3 +233,21 @@ def test_slices_inform_beside_the_verdict_of_the_gate(evaltap: Evaltap) -> None:
         ("language", 12),
     }
     assert "slices (for information only)" in out
+
+
+def test_equal_verdicts_of_trials_are_printed_once(evaltap: Evaltap) -> None:
+    _, out, _ = evaltap("gate", *rounds("main", broken=[3], flaky=[5]), *GATE)
+
+    assert "52 of 60 trials of 12 cases passed the gate" in out
+    assert out.count("c-03: failed in 5 of 5 trials") == 1
+    assert out.count("c-05: failed in 3 of 5 trials") == 1
+
+
+def test_a_baseline_without_verdicts_is_pointed_out(evaltap: Evaltap) -> None:
+    case = make_case("c-1", [make_turn(answer="done")])
+    del case["sessionInput"]
+    Path("bare.jsonl").write_text(json.dumps(case) + "\n")
+
+    _, _, err = evaltap("gate", "bare.jsonl", *GATE, "--write-baseline", "b.json")
+
+    assert "b.json has no verdicts" in err

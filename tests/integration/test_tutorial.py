@@ -45,6 +45,8 @@ def evaltap_on_path(folder: Path) -> dict[str, str]:
         ("how-to/report.md", 5),
         ("how-to/use-in-pytest.md", 3),
         ("how-to/curate.md", 16),
+        ("how-to/gate-a-pull-request.md", 5),
+        ("how-to/watch-live-traffic.md", 8),
     ],
 )
 def test_a_page_does_what_it_says(tmp_path: Path, page: str, commands_at_least: int) -> None:

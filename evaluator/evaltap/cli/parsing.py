@@ -2,7 +2,9 @@
 
 import argparse
 import math
+import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,6 +16,10 @@ from evaltap.evaluator.reports.exit_status import FailOn
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.text import did_you_mean
 
+_HEADING = re.compile(r"^(usage:|example:|[A-Za-z][^\n.]*:$)", re.MULTILINE)
+_OPTION = re.compile(r"(?<=^  )-\S.*?(?=  |$)", re.MULTILINE)
+_COMMAND = re.compile(r"(?<=^  )[a-z]+(?= +[a-z])", re.MULTILINE)
+
 Value = TypeVar("Value")
 Options = TypeVar("Options")
 
@@ -24,7 +30,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_command(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse the command line; an unknown option is an error of its command.
 
-        What is not given and has a setting takes its value.
+        An option that is not given takes its value from the settings, if they have one.
         """
         namespace, unknown = self.parse_known_args(self._with_settings(arguments))
         if unknown:
@@ -61,8 +67,20 @@ class CommandParser(argparse.ArgumentParser):
             formatter.end_section()
         return formatter.format_help()
 
+    def print_help(self, file: Any = None) -> None:
+        """Print the help, in colour on a terminal that takes it."""
+        out = file or sys.stdout
+        self.color = False  # of Python 3.14's argparse, which colours only parts of it
+        text = self.format_help()
+        if takes_colour(out):
+            text = _HEADING.sub("\033[1m\\g<0>\033[0m", text)
+            for pattern in (_OPTION, *([_COMMAND] if self._subparsers else [])):
+                text = pattern.sub("\033[36m\\g<0>\033[0m", text)
+            out = getattr(out, "raw", out)  # past the filter of control codes
+        out.write(text)
+
     def _short_usage(self) -> str:
-        """Return the usage with what must be given alone."""
+        """Return the usage with only the required arguments."""
         groups = [group for group in self._mutually_exclusive_groups if group.required]
         either = {id(action) for group in groups for action in group._group_actions}
         needed = [
@@ -90,6 +108,15 @@ class CommandParser(argparse.ArgumentParser):
                 parser: argparse.ArgumentParser = action.choices[name]
                 return parser
         return self
+
+
+def takes_colour(stream: Any) -> bool:
+    """Return whether text on the stream may be coloured: on a terminal, unless NO_COLOR is set."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return bool(stream.isatty()) and os.environ.get("TERM") != "dumb"
 
 
 def options_of(kind: type[Options], namespace: argparse.Namespace) -> Options:

@@ -1,4 +1,4 @@
-"""The OTLP receiver as a part of a process: bound first, served from any thread, ended in order."""
+"""The OTLP receiver within a process: bound first, served from any thread, shut down in order."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A review queue on a terminal: one turn at a time, one key for a decision."""
+"""A review queue on a terminal: one turn at a time, one key per decision."""
 
 import json
 import sys
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from evaltap.evaluator.store.database import Store
 
 KEYS = (
-    "a approve   x reject   e edit the answer   t edit the tools   c take the user's correction\n"
-    "s skip   u undo   ? keys   q quit"
+    "a approve   x reject   e edit the answer   t edit the tools\n"
+    "c take the user's correction   s skip   u undo   ? keys   q quit"
 )
 
 
@@ -74,7 +74,7 @@ _PLAIN = {"a": "approve", "x": "reject", "s": "skip"}
 
 
 def show(item: "Item") -> None:
-    """Print what a reviewer has to see; no verdict of a judge, and none of another reviewer."""
+    """Print what a reviewer needs to see, without the verdicts of judges and other reviewers."""
     from evaltap.evaluator.reports.safe_text import visible
 
     print(f"\n{visible(item.eval_id)}  ({visible(item.reason)})")

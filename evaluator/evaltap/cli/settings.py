@@ -1,4 +1,4 @@
-"""`evaltap.toml` for the commands: what it says counts where neither argument nor variable does."""
+"""`evaltap.toml` for the commands: it applies where neither an argument nor a variable is given."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""How commands that run until they are stopped are stopped: in order at first, at once when told again."""
+"""Stopping long-running commands: in order at the first signal, at once at the second."""
 
 import os
 import signal

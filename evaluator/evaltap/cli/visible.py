@@ -1,7 +1,7 @@
-"""Everything that a command prints is visible: what was recorded cannot steer a terminal.
+"""Make everything that a command prints visible, so that recorded text cannot control the terminal.
 
-Names, reasons and errors hold text that an agent or its user wrote.  So one filter stands before stdout
-and stderr, and no message has to think of it.
+Names, reasons and errors contain text that an agent or its user wrote.  One filter on stdout and stderr
+covers them all, so no message needs to take care of it.
 """
 
 import os
@@ -51,7 +51,7 @@ class VisibleStream:
 
     def __init__(self, raw: TextIO) -> None:
         self.raw: Any = PatientStream(raw)
-        """Where the text goes, for who writes control codes on purpose."""
+        """The stream behind the filter, for code that writes control codes on purpose."""
 
     def write(self, text: str) -> int:
         """Write the text."""

@@ -237,7 +237,7 @@ def _metrics(node: pytest.Item, settings: Mapping[str, Any]) -> "list[EvalMetric
 
 
 def _explanation(report: "CaseReport") -> str:
-    """Return what there is to know of a case that did not pass."""
+    """Return the details of a case that did not pass."""
     from evaltap.evaluator.reports.safe_text import visible
     from evaltap.evaluator.reports.text import case_lines
 

@@ -2,7 +2,7 @@
 
 Hundreds of threads that wait for judges spend more time on handing the interpreter lock to each other than
 on work (docs/benchmarks/judge_load.py).  So `Together` runs functions as greenlets over the asyncio loop of
-one thread, and the waits of this module let the others go on.  Outside of `Together` they wait as usual.
+one thread, and the waits of this module let the others continue.  Outside of `Together` they wait as usual.
 """
 
 import asyncio
@@ -134,7 +134,7 @@ class Together(Generic[Result]):
         self._loop.close()
 
     def submit(self, function: Callable[[], Result]) -> Future[Result]:
-        """Have a function called when its turn comes; whoever cancels its future in time prevents that."""
+        """Call a function when its turn comes, unless its future is cancelled first."""
         future: Future[Result] = Future()
         self._waiting.append((future, function))
         if not self._called:  # one call begins all that was submitted until it comes
@@ -167,7 +167,7 @@ class Together(Generic[Result]):
 
 
 def _result_of(awaitable: Awaitable[Result]) -> Result:
-    """Hand an awaitable to the loop, and go on with its result when it is there."""
+    """Hand an awaitable to the loop, and continue with its result when it is there."""
     loop = getcurrent().parent
     assert loop is not None  # what `together` tells
     found: Result = loop.switch(awaitable)

@@ -1,4 +1,4 @@
-"""`evaltap attach`: SQL that reads the files of several consumers as one."""
+"""`evaltap attach`: write SQL that reads the files of several consumers as one."""
 
 import argparse
 import sys

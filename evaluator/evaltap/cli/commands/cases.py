@@ -1,4 +1,4 @@
-"""`evaltap cases`: the landed cases that fit a filter, as a table."""
+"""`evaltap cases`: list the landed cases that match a filter, as a table."""
 
 import argparse
 import json
@@ -102,7 +102,7 @@ def _print(found: "Listing", out: "Console") -> None:
         table.add_row(*(Text(cell, overflow="ellipsis") for cell in cells))
     out.print(table, width=width)
     rest = found.matched - len(found.cases)
-    more = f", {rest:,} more match (--limit)" if rest else ""
+    more = f", {rest:,} more {'matches' if rest == 1 else 'match'} (--limit)" if rest else ""
     out.print(f"{counted(len(found.cases), 'case')}{more}", soft_wrap=True)
 
 

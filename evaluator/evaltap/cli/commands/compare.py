@@ -1,4 +1,4 @@
-"""`evaltap compare`: what changed from one run to another, and whether that is worse."""
+"""`evaltap compare`: show what changed between two runs, and whether it is worse."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`evaltap completion`: a script that lets a shell complete commands, options and files."""
+"""`evaltap completion`: print a script with which a shell completes commands, options and files."""
 
 import argparse
 from collections.abc import Iterator

@@ -190,7 +190,7 @@ class Ending:
 def run(
     options: ConsumeOptions, ending: Ending | None = None, record_with: Sequence[str] = ()
 ) -> int:
-    """Consume, anew with each reload; return the exit code.
+    """Consume, restarting with each reload; return the exit code.
 
     `record_with` are the lines that make an agent record, for a page that has nothing to show yet.
     """

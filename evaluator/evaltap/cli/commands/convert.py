@@ -1,4 +1,4 @@
-"""`evaltap convert`: make eval cases of data sets, and metrics of OpenAI eval configurations."""
+"""`evaltap convert`: convert data sets to eval cases, and OpenAI eval configurations to metrics."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`evaltap coverage`: what production has and eval sets have not."""
+"""`evaltap coverage`: show what occurs in production but not in eval sets."""
 
 import argparse
 import json

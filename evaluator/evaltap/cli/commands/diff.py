@@ -1,4 +1,4 @@
-"""`evaltap diff`: how two eval sets differ."""
+"""`evaltap diff`: show how two eval sets differ."""
 
 import argparse
 import json

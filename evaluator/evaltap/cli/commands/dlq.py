@@ -1,4 +1,4 @@
-"""`evaltap dlq`: dead letters, listed, shown and landed again."""
+"""`evaltap dlq`: list, show and replay dead letters."""
 
 import argparse
 import json
@@ -109,7 +109,7 @@ def _list(options: ListOptions) -> int:
         place = f"{letter.topic}[{letter.partition}] {letter.offset}"
         print(f"{letter.number:>5}  {letter.reason:<16} {visible(place)}{parked}")
         print(f"       {one_line(visible(letter.detail), DETAIL_WIDTH)}")
-    print(f"{len(found):,} shown of {total:,}")
+    print(f"{len(found):,} shown of {total:,}" if total else "no dead letters")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`evaltap doctor`: is every turn accounted for, and what would keep the recorder from seeing one."""
+"""`evaltap doctor`: check that every turn is accounted for, and that the recorder can see them all."""
 
 import argparse
 import json
@@ -110,7 +110,7 @@ def run(options: DoctorOptions) -> int:
 
 
 def _accounts(log: Path | None, options: DoctorOptions) -> "Sequence[Account]":
-    """Return the accounts of log and store; of a log that only the settings name none while it is no log."""
+    """Return the accounts of log and store; none if only the settings name the log and it is unusable."""
     from evaltap.evaluator.maintenance.completeness import accounts
 
     try:

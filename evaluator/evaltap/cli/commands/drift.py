@@ -1,4 +1,4 @@
-"""`evaltap drift`: whether the mix of traffic changed between two periods."""
+"""`evaltap drift`: test whether the mix of traffic changed between two periods."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`evaltap duplicates`: which turns are near-duplicates of which."""
+"""`evaltap duplicates`: group turns that are near-duplicates."""
 
 import argparse
 import json
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from evaltap.cli.options.common import add_database, add_json, progress
 from evaltap.cli.options.filtering import FilterOptions, add_filter
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from evaltap.evaluator.curation.grouping import TurnGroup
 
 SHOWN = 20
+COLUMNS = ("turns", "first words", "tools", "outcome", "case")
+TOOLS = 18
+NARROW = 80
+"""Columns of the table where there is no terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicatesOptions:
-    """Which turns to compare, and when two are alike."""
+    """Which turns to compare, and when two of them are near-duplicates."""
 
     db: Path
     radius: float
@@ -87,22 +91,44 @@ def run(options: DuplicatesOptions) -> int:
 
 
 def _print(groups: "Sequence[TurnGroup]", figures: dict[str, Any]) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     from evaltap.evaluator.cases.text import one_line
+    from evaltap.evaluator.filters.case_names import SHORT, shortened
+    from evaltap.evaluator.reports.console import console
     from evaltap.evaluator.reports.safe_text import visible
 
+    rows = []
     for group in groups[:SHOWN]:
         medoid = group.medoid
-        path = medoid.block.tool_path or "(no tool)"
-        print(
-            f"{counted(len(group.members), 'turn')}  {visible(one_line(medoid.text, 60))}"
-            f"  [{visible(path)}, {medoid.block.outcome}]  {visible(medoid.key.name)}"
-        )
+        outcome = medoid.block.outcome.replace("unknown", "unscored")
+        case = shortened(visible(medoid.key.eval_id), SHORT)
+        words = one_line(medoid.text, 200)
+        rows.append((f"{len(group.members):,}", words, medoid.block.tool_path, outcome, case))
+    out = console()
+    width = out.width if out.is_terminal else NARROW
+    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    cells = zip(COLUMNS, *rows, strict=True)
+    widths = {name: max(map(len, (name, *column))) for name, *column in cells}
+    widths["tools"] = min(widths["tools"], TOOLS)
+    rest = width - sum(widths.values()) - 2 * len(widths) + widths["first words"]
+    widths["first words"] = max(len("first words"), min(widths["first words"], rest))
+    for name, wide in widths.items():
+        side: Literal["left", "right"] = "right" if name == "turns" else "left"
+        table.add_column(name, no_wrap=True, width=wide, justify=side)
+    for row in rows:
+        table.add_row(*(Text(cell, overflow="ellipsis") for cell in row))
+    if rows:
+        out.print(table, width=width)
     if len(groups) > SHOWN:
         print(f"... {len(groups) - SHOWN:,} more groups (--json lists all)")
     print(
         f"{counted(figures['turns'], 'turn')} in {counted(figures['groups'], 'group')},"
-        f" {figures['share_in_groups']:.0%} of the turns in groups of several;"
-        f" {figures['doubtful']:,} doubtful"
+        f" {figures['share_in_groups']:.0%} of the turns in groups of several"
     )
+    if figures["doubtful"]:
+        print(f"{counted(figures['doubtful'], 'turn')} only just similar enough; see --radius")
     for warning in figures["warnings"]:
         print(f"warning: {warning}")

@@ -1,4 +1,4 @@
-"""`evaltap erase`: take a person's cases out of log, store and eval sets."""
+"""`evaltap erase`: remove a person's cases from log, store and eval sets."""
 
 import argparse
 import glob

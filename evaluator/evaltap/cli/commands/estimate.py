@@ -1,4 +1,4 @@
-"""`evaltap estimate`: what share of all traffic passes, from the turns that sampling kept."""
+"""`evaltap estimate`: estimate the pass rate of all traffic from the turns that sampling kept."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`evaltap export`: landed cases, or an eval set, in the form of a tool."""
+"""`evaltap export`: write landed cases, or an eval set, in the format of another tool."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """What to export, in which form, and where to."""
+    """What to export, in which format, and where to."""
 
     source: Path | None
     out: Path

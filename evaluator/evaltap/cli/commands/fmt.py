@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: FormatOptions) -> int:
-    """Format the files; a file that cannot be read does not keep the others from it."""
+    """Format the files; a file that cannot be read does not stop the others."""
     different, failed = 0, 0
     for path in options.files:
         try:

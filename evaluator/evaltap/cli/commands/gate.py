@@ -20,6 +20,8 @@ from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import eval_set_name, iter_cases
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from evaltap.evaluator.compare.gating import GatedCase
     from evaltap.evaluator.compare.model import Comparison
     from evaltap.evaluator.compare.sides import Side
@@ -146,7 +148,7 @@ def run(options: GateOptions) -> int:
         passed = all(one.result.passed for one in gated)
         print(json.dumps(_data(gated, found, passed, code), ensure_ascii=False))
     else:
-        _print(gate, [one.result for one in gated])
+        _print(gate, gated)
         if found is not None:
             print()
             print_comparison(found)
@@ -184,6 +186,12 @@ def _comparison(
     head = gated_side(gate, gated, ", ".join(map(str, options.cases)))
     if options.write_baseline is not None:
         write_baseline(options.write_baseline, dimensions_only(gate, head))
+        if all(one.result.status == "incomplete" for one in gated):
+            print(
+                f"evaltap gate: {options.write_baseline} has no verdicts, because no case could be checked;"
+                " nothing can be compared with it",
+                file=sys.stderr,
+            )
     if base is None:
         return None
     # The rate is that of the gate as a whole, not of each dimension.
@@ -278,17 +286,41 @@ def _cases(paths: Sequence[Path]) -> "Iterator[CaseData]":
             yield {"evalSetId": eval_set_name(path), **case}
 
 
-def _print(gate: "Gate", results: "Sequence[GateResult]") -> None:
-    from rich.table import Table
+def _print(gate: "Gate", gated: "Sequence[GatedCase]") -> None:
+    """Print the dimensions, then the cases that did not pass; equal verdicts of trials once."""
     from rich.text import Text
 
+    from evaltap.evaluator.cases.identity import case_identity
     from evaltap.evaluator.reports.console import console, shorten
     from evaltap.schemas.text import counted
 
-    passed = sum(result.passed for result in results)
+    out = console()
+    keys = [case_identity(one.case, "")[:3] for one in gated]
+    cases = counted(len(set(keys)), "case")
+    of = cases if len(set(keys)) == len(keys) else f"{counted(len(keys), 'trial')} of {cases}"
+    passed = sum(one.result.passed for one in gated)
+    out.print(_table(gate, [one.result for one in gated], f"{passed:,} of {of} passed the gate"))
+    stopped = Counter(
+        (key, one.result.status, one.result.feedback)
+        for key, one in zip(keys, gated, strict=True)
+        if not one.result.passed
+    )
+    trials = Counter(keys)
+    for (key, status, feedback), count in list(stopped.items())[:SHOWN]:
+        lines = "\n".join(shorten(line) for line in feedback.splitlines()[1:])
+        often = f" in {count:,} of {trials[key]:,} trials" if trials[key] > 1 else ""
+        out.print(Text(f"{key[2]}: {status}{often}\n{lines}"))
+    if len(stopped) > SHOWN:
+        out.print(f"... and {len(stopped) - SHOWN:,} more; --json lists all of them")
+
+
+def _table(gate: "Gate", results: "Sequence[GateResult]", title: str) -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(
-        title=f"{passed:,} of {counted(len(results), 'case')} passed the gate",
-        title_justify="left",
+        title=title, title_justify="left", box=box.SIMPLE, pad_edge=False, padding=(0, 2, 0, 0)
     )
     table.add_column("dimension")
     for name in ("threshold", "passed", "failed", "not checked", "mean score"):
@@ -308,11 +340,4 @@ def _print(gate: "Gate", results: "Sequence[GateResult]") -> None:
             shown[:2] = "-", "-"
         cells = ("informs" if threshold is None else f"{threshold:.2f}", *shown, mean)
         table.add_row(Text(name), *cells)
-    out = console()
-    out.print(table)
-    stopped = [result for result in results if not result.passed]
-    for result in stopped[:SHOWN]:
-        lines = "\n".join(shorten(line) for line in result.feedback.splitlines()[1:])
-        out.print(Text(f"{result.eval_id}: {result.status}\n{lines}"))
-    if len(stopped) > SHOWN:
-        out.print(f"... and {len(stopped) - SHOWN:,} more; --json lists all of them")
+    return table

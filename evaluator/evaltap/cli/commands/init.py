@@ -1,4 +1,4 @@
-"""`evaltap init`: write evaltap.toml and a metrics file to start with."""
+"""`evaltap init`: write evaltap.toml and a starter metrics file."""
 
 import argparse
 import json

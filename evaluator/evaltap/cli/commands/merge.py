@@ -1,4 +1,4 @@
-"""`evaltap merge`: make one eval set of two."""
+"""`evaltap merge`: merge two eval sets into one."""
 
 import argparse
 import json

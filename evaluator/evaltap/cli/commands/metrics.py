@@ -1,4 +1,4 @@
-"""`evaltap metrics`: what can be measured, and how a metrics file says so."""
+"""`evaltap metrics`: list the evaluators, with examples for the metrics file."""
 
 import argparse
 import json

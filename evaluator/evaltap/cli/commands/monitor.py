@@ -1,4 +1,4 @@
-"""`evaltap monitor`: which alarms watches on live traffic raise."""
+"""`evaltap monitor`: check and replay watches on live traffic, and list their alarms."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ ACTIONS = ("check", "replay", "alerts", "rebase")
 
 @dataclass(frozen=True, slots=True)
 class MonitorOptions:
-    """What to do, with which files, by which rules."""
+    """What to do, with which files and rules."""
 
     action: str
     words: tuple[str, ...]
@@ -74,7 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: MonitorOptions) -> int:
-    """Check the rules, print alarms, or let a watch begin anew; return the exit code."""
+    """Check the rules, print alarms, or give a watch a new baseline; return the exit code."""
     actions = {"check": _check, "replay": _replay, "alerts": _alerts, "rebase": _rebase}
     return actions[options.action](options)
 
@@ -101,7 +101,8 @@ def _check(options: MonitorOptions) -> int:
         score = None if prices is None else [one.data() for one in prices]
         print(json.dumps({"watch": watches, "score": score}, ensure_ascii=False))
         return 0
-    print(f"valid: {counted(len(rules.score), 'score rule')}, watches: {len(rules.watch)}")
+    number = "1 watch" if len(rules.watch) == 1 else f"{len(rules.watch):,} watches"
+    print(f"valid: {number}, {counted(len(rules.score), 'score rule')}")
     for watch, one in zip(rules.watch, watches, strict=True):
         chance = one["false_alarms_per_month"]
         said = _fixed(watch) if chance is None else f"{chance:.3g} false alarms a month"
@@ -170,7 +171,7 @@ def _replay(options: MonitorOptions) -> int:
     if options.json:
         print(json.dumps([event.data() for event in events], ensure_ascii=False))
     else:
-        _print(events)
+        _print(events, paths)
     return _code(events)
 
 
@@ -185,7 +186,7 @@ def _alerts(options: MonitorOptions) -> int:
     if options.json:
         print(json.dumps([one.data() for one in alerts], ensure_ascii=False))
     else:
-        _print([one.event for one in alerts])
+        _print([one.event for one in alerts], paths)
         if not alerts:
             print("no alarms so far")
     return 1 if firing(alerts) else 0
@@ -217,20 +218,21 @@ def _code(events: "list[Event]") -> int:
     return 3 if set(last.values()) <= {"learning", "no_data"} else 0
 
 
-def _print(events: "list[Event]") -> None:
+def _print(events: "list[Event]", paths: Sequence[Path]) -> None:
     from rich.text import Text
 
     from evaltap.evaluator.reports.console import console
     from evaltap.evaluator.reports.safe_text import visible
 
     out = console()
+    store = shlex.quote(str(paths[0])) if len(paths) == 1 else "X.duckdb"
     for event in events:
-        for line in _lines(event):
+        for line in _lines(event, store):
             style = "red" if event.status == "firing" else ""
             out.print(Text(visible(line), style=style), soft_wrap=True)
 
 
-def _lines(event: "Event") -> Iterator[str]:
+def _lines(event: "Event", store: str) -> Iterator[str]:
     from evaltap.evaluator.monitoring.wording import explanation, of_limit
 
     slice_ = "".join(f" {name}={value}" for name, value in event.slice.items())
@@ -245,9 +247,11 @@ def _lines(event: "Event") -> Iterator[str]:
             f" {event.most or 0:.1%}"
         )
     elif event.since is not None:
-        yield f"  no turn since {event.since:%Y-%m-%d %H:%M} UTC"
+        over = event.status == "resolved" and event.at is not None
+        until = f" until {event.at:%Y-%m-%d %H:%M}" if over else ""
+        yield f"  no turn since {event.since:%Y-%m-%d %H:%M}{until} UTC"
     yield from (f"  {explanation(one)}" for one in event.changed)
     if event.cases:
         yield f"  cases: {' '.join(event.cases)}"
     if event.cases_filter:
-        yield f"  list them: evaltap cases X.duckdb {shlex.quote(event.cases_filter)}"
+        yield f"  list them: evaltap cases {store} {shlex.quote(event.cases_filter)}"

@@ -1,4 +1,4 @@
-"""`evaltap prune`: delete what is older than a time from a DuckDB file."""
+"""`evaltap prune`: delete sessions older than a given age from a DuckDB file."""
 
 import argparse
 import json

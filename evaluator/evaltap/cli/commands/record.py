@@ -1,4 +1,4 @@
-"""`evaltap record`: turn telemetry or eval cases into eval cases in a file or on a log."""
+"""`evaltap record`: write eval cases from telemetry, transcripts or files to a file or a log."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`evaltap redact`: list what would leak from files, or write them redacted."""
+"""`evaltap redact`: list what would leak from files, or write redacted copies."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`evaltap report`: scores by metric, worst cases, what was not scored and why; on screen or in a file."""
+"""`evaltap report`: summarise scores by metric, with the worst and the unscored cases."""
 
 import argparse
 import json

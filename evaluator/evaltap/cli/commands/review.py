@@ -1,4 +1,4 @@
-"""`evaltap review`: people look at landed turns, on the terminal or one decision at a time."""
+"""`evaltap review`: let people review landed turns, on the terminal or one decision at a time."""
 
 import argparse
 import getpass

@@ -1,4 +1,4 @@
-"""`evaltap runs`: the scoring runs of a DuckDB file, and their scores as files for comparisons."""
+"""`evaltap runs`: list the scoring runs of a DuckDB file, and export their scores for comparisons."""
 
 import argparse
 import json

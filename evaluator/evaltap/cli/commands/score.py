@@ -1,4 +1,4 @@
-"""`evaltap score`: score eval cases from files, or what has landed in a DuckDB file."""
+"""`evaltap score`: score eval cases from files, or the cases that have landed in a DuckDB file."""
 
 import argparse
 import json

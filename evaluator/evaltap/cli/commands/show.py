@@ -1,4 +1,4 @@
-"""`evaltap show`: one case, turn by turn, with feedback, scores and reasons."""
+"""`evaltap show`: show one case, turn by turn, with feedback, scores and reasons."""
 
 import argparse
 import json

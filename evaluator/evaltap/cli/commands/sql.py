@@ -1,4 +1,4 @@
-"""`evaltap sql`: one statement that reads the store, also while a consumer writes to it."""
+"""`evaltap sql`: query the store with one statement, even while a consumer writes to it."""
 
 import argparse
 import csv

@@ -1,4 +1,4 @@
-"""`evaltap up`: receiver, consumer and page in one process, for a machine of one's own."""
+"""`evaltap up`: run receiver, consumer and page in one process, for use on your own machine."""
 
 import argparse
 import threading

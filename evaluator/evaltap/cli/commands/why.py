@@ -1,4 +1,4 @@
-"""`evaltap why`: why a case was not scored."""
+"""`evaltap why`: explain why a case was not scored."""
 
 import argparse
 import json
@@ -71,7 +71,7 @@ def run(options: WhyOptions) -> int:
 
 
 def _print(answer: "Answer", before: str, *, as_json: bool) -> None:
-    """Print what is known of a case: a line for each metric and note, or one line of JSON."""
+    """Print what is known about a case: a line for each metric and note, or one line of JSON."""
     if as_json:
         print(json.dumps({**asdict(answer), "complete": answer.complete}, ensure_ascii=False))
         return

@@ -1,1 +1,1 @@
-"""The demo: a scripted support agent, what it should have done, and what is asked of it."""
+"""The demo: a scripted support agent, what it should have done, and the metrics that it is scored by."""

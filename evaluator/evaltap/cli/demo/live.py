@@ -1,4 +1,4 @@
-"""The demo goes on: its agent keeps working, and the page shows what lands."""
+"""The live part of the demo: its agent keeps working, and the page shows what lands."""
 
 import asyncio
 import random

@@ -1,7 +1,7 @@
 """What the demo's users say and what its model answers: the whole demo in one table.
 
-The agent is real, its model is not: each step below is one answer of the model, so the demo needs no
-key and no network, and what was recorded can be checked against this script.
+The agent is real, but its model is not: each step below is one answer of the model.  So the demo needs
+neither a key nor a network, and recordings can be checked against this script.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""`--allow-code`: whether metrics that run code of the file's choice may be built at all."""
+"""`--allow-code`: whether metrics may run code that the metrics file names."""
 
 import argparse
 import os

@@ -105,7 +105,7 @@ class MinuteLine:
         self._next = clock() + seconds
 
     def due(self, say: Callable[[], str]) -> None:
-        """Write what `say` returns when a minute is over; called as often as one likes."""
+        """Write what `say` returns when a minute is over; call it as often as you like."""
         now = self._clock()
         if now >= self._next:
             self._next = now + self._seconds

@@ -1,4 +1,4 @@
-"""What decides a comparison, and how it is printed, for the commands that make one."""
+"""Options that decide a comparison, and its printing, for the commands that compare."""
 
 import argparse
 from dataclasses import dataclass

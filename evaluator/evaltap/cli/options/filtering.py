@@ -1,4 +1,4 @@
-"""`FILTER`, `--filter` and `--where`: which cases a command looks at."""
+"""`FILTER`, `--filter` and `--where`: which cases a command uses."""
 
 import argparse
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the commands that ask judges share: cache, limits and budget."""
+"""Options of the commands that use judges: cache, limits and budget."""
 
 import argparse
 import os
@@ -47,7 +47,7 @@ class JudgeOptions:
         return replace(self, budget_usd=None, budget_tokens=None, budget_calls=None)
 
     def budget_limits(self, environ: Mapping[str, str]) -> "BudgetLimits | None":
-        """Return the budget, None without one; raise ConfigurationError for one that is no amount."""
+        """Return the budget, None without one; raise ConfigurationError for one that is not an amount."""
         from evaltap.evaluator.judges.budget import BudgetLimits
 
         given = {"USD": self.budget_usd, "TOKENS": self.budget_tokens, "CALLS": self.budget_calls}

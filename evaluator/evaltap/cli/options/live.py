@@ -166,7 +166,7 @@ class Running:
         return end
 
     def again(self) -> bool:
-        """Tell whether the consumer ended in order to begin anew with new files."""
+        """Tell whether the consumer ended in order to start again with new files."""
         accepted, self.reload.accepted = self.reload.accepted, False
         if accepted:
             self.status.set_ready(ready=False)

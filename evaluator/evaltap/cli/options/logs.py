@@ -1,4 +1,4 @@
-"""Which source reads a log that the user named; here the recorder's assembler meets the evaluator."""
+"""Choose the source for a log that the user named; joins the recorder's assembler to the evaluator."""
 
 import sys
 from pathlib import Path

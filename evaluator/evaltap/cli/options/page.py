@@ -1,4 +1,4 @@
-"""`--ui`: the page of a store while it is written."""
+"""`--ui`: show the page of a store while it is being written."""
 
 import argparse
 import getpass
@@ -45,7 +45,7 @@ def add_sets(parser: argparse.ArgumentParser) -> None:
 
 
 class LivePage:
-    """The page of a store that is being written; its address stays while the consumer begins anew."""
+    """The page of a store that is being written; its address stays while the consumer starts again."""
 
     def __init__(self, command: str, *, opens: bool = False) -> None:
         self._command = command

@@ -1,4 +1,4 @@
-"""Redaction of what leaves the store: texts may be older than a rule."""
+"""Redaction of texts that leave the store, because they may be older than a rule."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""What the commands that score share: metrics, references, concurrency, thresholds."""
+"""Options of the commands that score: metrics, references, concurrency, thresholds."""
 
 import argparse
 import os

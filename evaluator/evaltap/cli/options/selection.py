@@ -1,4 +1,4 @@
-"""`--tasks` and `--items`: which of the cases are scored."""
+"""`--tasks` and `--items`: which cases are scored."""
 
 import argparse
 import os

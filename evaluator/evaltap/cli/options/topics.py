@@ -1,4 +1,4 @@
-"""`--dlq-topic` and `--scores-topic`: publish what is committed."""
+"""`--dlq-topic` and `--scores-topic`: publish committed rows."""
 
 import argparse
 from dataclasses import dataclass

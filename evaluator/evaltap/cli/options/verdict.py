@@ -1,4 +1,4 @@
-"""What the commands that end in a verdict share: reports to write, guards, the exit code."""
+"""Options of the commands that end in a verdict: reports, guards, and the exit code."""
 
 import argparse
 import os

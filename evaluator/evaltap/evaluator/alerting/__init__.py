@@ -1,1 +1,1 @@
-"""Tells receivers of alarms: at least once, in the background, and of an alarm's end too."""
+"""Notifies receivers when an alarm starts and ends: at least once, in the background."""

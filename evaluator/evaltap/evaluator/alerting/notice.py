@@ -1,7 +1,7 @@
-"""What a receiver is told, and in which shape: webhook, Alertmanager, Slack, PagerDuty.
+"""The content of a notification, in the form of a webhook, Alertmanager, Slack or PagerDuty.
 
-No shape holds content of traces, unless the receiver asks for it: names of metrics, tools and slices, rates,
-times, ids of cases.
+A notification contains names of metrics, tools and slices, rates, times and case ids.  It contains text from
+traces only if the receiver asks for it.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _SEVERITIES: Final = ("critical", "error", "warning", "info")
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """An alarm that began, goes on, or ended."""
+    """An alarm that has begun, is still firing, or has ended."""
 
     alert: Alert
     began_at: datetime

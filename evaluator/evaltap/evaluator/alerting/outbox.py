@@ -1,7 +1,7 @@
-"""A duty of the consumer: deliver alerts to receivers, at least once, without holding anything up.
+"""A duty of the consumer: deliver alerts to receivers, at least once, without delaying landing.
 
-The rows of `alerts` are the outbox, and `alert_deliveries` says what is done.  A consumer that was killed
-between delivery and row delivers again, under the same id.
+The rows of `alerts` are the outbox, and `alert_deliveries` records what was delivered.  A consumer that is
+killed between a delivery and its row delivers again, under the same id.
 """
 
 import logging
@@ -29,7 +29,7 @@ Told = tuple[str, str]
 
 
 class AlertOutbox:
-    """Delivers to each receiver in its own time; `notice_of` says what it is told of an alert.
+    """Delivers to each receiver in its own time; `notice_of` says what it is told about an alert.
 
     `said` gives what was said in cases, for receivers that ask for content; of a watch that is `silenced`
     nobody is told until it is no more, and not of an alarm that began and ended meanwhile.
@@ -140,7 +140,7 @@ class _Channel:
                 self.add(alert)
 
     def add(self, alert: Alert) -> None:
-        """Take an alert that the receiver was not told of."""
+        """Take an alert that the receiver was not notified of."""
         self._note_state(alert, None)
         if alert.told:
             self._waiting.append(_Waiting(alert, self._now(), self._now()))
@@ -200,7 +200,7 @@ class _Channel:
         return (*one.told, self.name, outcome, detail, one.attempts, self._now())
 
     def _repeat(self) -> None:
-        """Queue alarms that go on since the receiver was last told."""
+        """Queue alarms that are still firing since the receiver was last notified."""
         waiting = {one.alert.alert_id for one in self._waiting}
         for alert_id, (alert, told) in self._on.items():
             late = (self._now() - told).total_seconds() >= self._receiver.repeat_seconds

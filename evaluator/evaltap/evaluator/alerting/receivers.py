@@ -1,4 +1,4 @@
-"""Receivers: what delivers a notice to a web service or a program."""
+"""Receivers: deliver a notification to a web service or a program."""
 
 import ipaddress
 import json

@@ -1,4 +1,4 @@
-"""Which cases are due under which metrics, scored in blocks with a run around them.
+"""Finds the cases that metrics still have to score, and scores them in blocks as one run.
 
 From the store, from files or on Ray, with a guard against a case that kills the process.
 """

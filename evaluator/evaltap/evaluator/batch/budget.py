@@ -1,7 +1,7 @@
-"""What judges may cost a day, spread over the day: a rate for each hour, fixed before the hour's first draw.
+"""A daily budget for judges, spread over the day: a rate for each hour, fixed before the hour's first draw.
 
-Spending until the money is gone would score the morning and not the evening.  The rest of the day is taken to
-bring as many turns as its hours did in the last 7 days, at what a scored turn has cost in these.
+Spending until the budget is used up would score the morning but not the evening.  The forecast for the rest
+of the day uses the turns per hour, and the cost per scored turn, of the last 7 days.
 """
 
 from collections import Counter

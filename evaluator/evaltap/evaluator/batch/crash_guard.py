@@ -1,4 +1,4 @@
-"""The crash-loop guard: a case that kills the process that scores it stops nobody for long.
+"""The crash-loop guard: a case that kills the process that scores it does not block the others for long.
 
 Where the process that scores is the one that holds the database, a file beside it names the cases under
 way; a process that dies leaves it behind.  The owner of other processes sees them die.  Who comes next
@@ -39,7 +39,7 @@ DEATHS: Final = 2
 class CrashGuard:
     """Knows which cases were under way at a death; for the one process that holds the database.
 
-    Without a file (`:memory:`) it knows of the deaths that it is told of.
+    Without a file (`:memory:`) it only knows the deaths that it is told about.
     """
 
     def __init__(self, database: Path) -> None:

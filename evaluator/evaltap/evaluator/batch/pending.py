@@ -1,7 +1,7 @@
-"""What has landed and has no score yet: cases at their latest revision, with the metrics they lack.
+"""Landed cases without a score: at their latest revision, with the metrics that they lack.
 
-The whole store is looked through once; afterwards only at what landing has changed, and not further
-back in the file than where those cases begin.  So a look costs what is new, not what is stored.
+The whole store is scanned once.  Later scans only read what landing has changed, and no further back in the
+file than where those cases begin, so their cost depends on what is new and not on what is stored.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -142,7 +142,7 @@ class PendingCases:
     def known(
         self, indexes: Sequence[int], cases: Sequence[PendingCase], since: FirstPosition = OLDEST
     ) -> Known:
-        """Return what turns were scored before: a session that goes on is not judged all over.
+        """Return how turns were scored before: a session that continues is not judged all over again.
 
         The scores stand by the place of a metric in `indexes`.
         """

@@ -1,4 +1,4 @@
-"""What the rules of a monitoring file would score and spend a day, from the turns of the last days."""
+"""Estimates what the rules of a monitoring file would score and spend per day, from recent turns."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""A Ray cluster for as long as a block lasts, and its errors as ours."""
+"""A Ray cluster for the duration of a block, with its errors as ours."""
 
 import logging
 import os

@@ -4,7 +4,7 @@ The same pure function scores a part here and in one process, so both give the s
 written to a folder of its own that is renamed when it is whole: a part that is scored again, because
 its node died, leaves one result.  Nothing but counts comes back to the driver.
 
-Files and results must lie where every node sees them, under the same path.
+Every node must see files and results under the same path.
 """
 
 import logging

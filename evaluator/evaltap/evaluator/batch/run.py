@@ -1,4 +1,4 @@
-"""The two ways to score: cases of files, and what has landed and has no score yet."""
+"""The two ways to score: cases from files, and landed cases that have no score yet."""
 
 import time
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class FilesScored:
 def score_files(
     store: Store, files: FileScorer, scorer: CaseScorer, source: str, progress: Progress
 ) -> FilesScored:
-    """Score the cases of files as a new run; lines that are no cases become dead letters.
+    """Score the cases of files as a new run; lines that are not cases become dead letters.
 
     The rows of a run without judges are one transaction: written once, and all of them or none.
     """

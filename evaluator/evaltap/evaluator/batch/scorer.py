@@ -1,4 +1,4 @@
-"""Score what is due in the store, a block of cases at a time."""
+"""Score the due cases of a store, one block at a time."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial

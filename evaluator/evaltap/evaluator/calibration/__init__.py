@@ -1,1 +1,1 @@
-"""Compares judges with people."""
+"""Compares judges with human labels."""

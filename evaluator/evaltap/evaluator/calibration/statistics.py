@@ -205,7 +205,7 @@ def _share(found: Derived | None, low: float = 0.0) -> Share:
 
 
 def labels_needed(judged: Judged) -> tuple[str, int] | None:
-    """Return of which verdict how many more labels would bound the false passes, if they go on as before.
+    """Return the verdict that needs more labels to bound the false passes, and how many at today's rate.
 
     None when they are bounded already, or when no number of labels of one verdict would.
     """

@@ -1,4 +1,4 @@
-"""A judge's verdicts beside the labels of people: which label is about which verdict."""
+"""Pairs a judge's verdicts with human labels."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

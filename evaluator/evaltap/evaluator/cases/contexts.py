@@ -1,7 +1,8 @@
-"""What a session's turns were told besides the conversation: each thing once.
+"""The context that a session's turns were given besides the conversation, each part once.
 
-A recorder leaves out what an earlier turn of the session has.  One that was started anew does not know, and
-what is read from a topic of raw telemetry is kept as it is: so whoever reads a session does it again.
+A recorder leaves out context that an earlier turn of the session already has.  But a restarted recorder
+does not know the earlier turns, and raw telemetry is kept as it is.  Readers of a session therefore repeat
+the step.
 """
 
 from collections.abc import Mapping, Sequence

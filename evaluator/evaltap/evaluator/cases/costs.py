@@ -1,7 +1,7 @@
-"""What a turn cost: as its telemetry says, else computed from its tokens and list prices.
+"""The cost of a turn: from its telemetry, otherwise computed from its tokens and list prices.
 
-Prices are those of the package genai-prices, which carries its table with it: nothing here uses a network.
-Tokens of a cache cost what the table says; of batches and contracts a computed cost knows nothing.
+Prices come from the package genai-prices, which contains its table, so nothing here uses a network.  Cached
+tokens cost what the table says; discounts for batches and contracts are not considered.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,12 +1,12 @@
-"""A case of a file of which only the outline is decoded, until something looks at the rest.
+"""A case from a file whose outline alone is decoded until something reads the rest.
 
 Most tool calls of a recorded trace equal their reference, and equal bytes prove that without
 decoding either; so arguments and results stay the bytes that they were in the line.  The outline is
 built from the models, and it holds only lines that the models would take as they are: what it does
 not vouch for is read as every other case.
 
-One thing is seen later than elsewhere: a number beyond the range of a double within arguments or
-results is refused only when a metric looks at it.
+One error is found later than elsewhere: a number beyond the range of a double within arguments or
+results is only rejected when a metric reads it.
 """
 
 import types

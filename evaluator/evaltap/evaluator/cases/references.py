@@ -1,4 +1,4 @@
-"""Expected turns that a file gives for recorded cases."""
+"""Expected turns for recorded cases, from a file of references."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

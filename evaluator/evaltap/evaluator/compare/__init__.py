@@ -1,1 +1,1 @@
-"""Two runs over the same cases: what changed, how sure that is, and what could not have been seen."""
+"""Two runs over the same cases: what changed, how certain that is, and what could not have been detected."""

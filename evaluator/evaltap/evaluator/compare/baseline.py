@@ -1,4 +1,4 @@
-"""A baseline for git: how often each case passed each metric, one case a line, without times."""
+"""A baseline for git: how often each case passed each metric, one case per line, without times."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What repeats say of each case: broken, flaky, or as before."""
+"""The finding for each case from its repeats: broken, flaky, or unchanged."""
 
 from collections.abc import Collection, Mapping
 from typing import Final

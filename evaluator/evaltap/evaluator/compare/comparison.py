@@ -1,4 +1,4 @@
-"""`compare`: two sides in, what changed out, and whether that is worse."""
+"""`compare`: takes two sides, and returns what changed and whether it is worse."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""Writing a comparison to files; the ending says the format."""
+"""Writing a comparison to files; the file name's ending selects the format."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -1,8 +1,8 @@
 """A comparison as JUnit XML: one test case for each eval case and metric.
 
-Only what is worse for certain fails: a regressed case is a failure, one that merely looks worse or flaky is
-skipped with its counts, one without a verdict on a side is an error.  A verdict that no case explains
-alone is a test case of the metric.
+Only certain regressions fail: a regressed case is a failure, one that only looks worse or is flaky is
+skipped with its counts, and one without a verdict on one side is an error.  A verdict that no single case
+explains is a test case of the metric.
 """
 
 import io

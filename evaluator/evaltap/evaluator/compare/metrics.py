@@ -1,4 +1,4 @@
-"""One metric over the cases of both sides: the test, the drop with its interval, and each case."""
+"""Compare one metric over the cases of both sides: the test, the drop with its interval, and each case."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence

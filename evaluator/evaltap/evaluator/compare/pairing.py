@@ -1,4 +1,4 @@
-"""Which cases, and which versions of metrics, two sides have in common."""
+"""Find the cases and metric versions that two sides have in common."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which file, and which runs or traffic of it, a side of a comparison is."""
+"""Read a side of a comparison: a file, or some of its runs or traffic."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an agent did in a trial, named by hashes: input, expectation and answers, however they were stored."""
+"""Hashes of what an agent did in a trial: input, expectation and answers, however they were stored."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Scores as JSON Lines, one score a line: sorted and without times, so that they fit into git."""
+"""Scores as JSON Lines, one score per line, sorted and without times, so that they are suitable for git."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One side of a comparison: how often each case passed each metric, and what was recorded meanwhile."""
+"""One side of a comparison: how often each case passed each metric, and what was recorded."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""DuckDB files as a side of a comparison: the scores of all runs, or of those that are named."""
+"""DuckDB files as a side of a comparison: the scores of all runs, or of the runs that are named."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence

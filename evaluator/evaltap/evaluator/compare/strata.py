@@ -1,7 +1,7 @@
 """The same comparison within slices of the cases: by tool, path, language, app or eval set.
 
-They inform and decide nothing.  A case is in the slice of every tool that any trial of either side called, so
-that the choice of cases does not favour a side.
+They are informational and do not affect the verdict.  A case is in the slice of every tool that any trial
+of either side called, so that the selection of cases favours neither side.
 """
 
 from collections import Counter, defaultdict

@@ -1,7 +1,7 @@
-"""Two slices of live traffic, versions or weeks: other sessions on either side, so nothing is paired.
+"""Compare two slices of live traffic, such as versions or weeks; nothing is paired, as sessions differ.
 
-Rates are estimates of all traffic from what was kept, and their intervals know sessions and sampling
-(`estimates`).  That two periods differ says nothing about why.
+Rates are estimates of all traffic from what was kept, and their intervals account for sessions and
+sampling (`estimates`).  A difference between two periods does not say why they differ.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The words and figures in which every format tells of a comparison."""
+"""The wording of a comparison, shared by all formats."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -102,6 +102,8 @@ def evidence(metric: MetricChange) -> str:
         )
     if metric.detectable is None or not metric.base.cases:
         return found
+    if metric.detectable > 1:
+        return f"{found}; too few to detect any drop with 80 % power"
     return (
         f"{found}; can detect a drop of {points(metric.detectable)} with 80 % power, half of that with"
         f" {4 * base.trials:,} and {4 * head.trials:,}"

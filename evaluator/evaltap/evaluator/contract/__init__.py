@@ -1,4 +1,4 @@
-"""What an evaluator, a judge and an embedder are, what they are given and return.
+"""The contracts of evaluators, judges and embedders: what they receive and return.
 
-A user's own evaluator imports this package only.
+A user's own evaluator only needs to import this package.
 """

@@ -1,7 +1,7 @@
 """From samples to a turn, from turns to a metric, from metrics to a case.
 
 Semantics are tRPC-Agent-Go's, with one difference: what could not be scored has no score instead of
-a zero, and it stays visible as its own status.
+a zero, and keeps its own status.
 """
 
 from collections.abc import Iterable, Sequence

@@ -14,7 +14,7 @@ EvaltapError
 │   ├── JudgeUnavailable           not reachable, overloaded or too slow: try again later
 │   ├── JudgeRejected              the endpoint refused the request: correct key, model or parameters
 │   │   └── AnswerFormRefusedError      ... only the form of answer that was asked for: ask in a simpler one
-│   ├── BudgetSpentError                asking could cost more than is left: give more, or go on later
+│   ├── BudgetSpentError                asking could cost more than is left: give more, or continue later
 │   └── JudgeInvalid               it answered, but not with a verdict
 ├── StoreError                     a DuckDB file that cannot be used (`store.errors`)
 │   └── StoreHeldError             ... as another process holds it: wait, or stop that one

@@ -1,7 +1,7 @@
 """Which server a URL names, and which servers the environment trusts with a key.
 
-A file may come from anybody.  So a key of the environment goes to the server that the environment names,
-or to the provider whose key it is, never to one that only a file names.
+A file may come from anybody.  A key from the environment is therefore sent only to the server that the
+environment names, or to the provider that issued it, never to a server that only a file names.
 """
 
 from collections.abc import Iterable

@@ -71,7 +71,7 @@ class Judge(Protocol):
 
 
 def ask(judge: Judge, request: JudgeRequest) -> JudgeReply:
-    """Return what a judge answers, while others that share this thread go on."""
+    """Return what a judge answers, while others that share this thread continue."""
     if getattr(judge, "shares_thread", False):
         return judge.answer(request)
     return in_thread(judge.answer, request)

@@ -162,7 +162,7 @@ def best_reference(results: Sequence[TurnScore]) -> TurnScore:
 
 
 def turn_score(found: TurnResult, threshold: float) -> TurnScore:
-    """Return the score of a turn from what was found; an error for what is no score."""
+    """Return the score of a turn from what was found; an error for what is not a score."""
     if isinstance(found, TurnScore):
         return found
     if found is None:

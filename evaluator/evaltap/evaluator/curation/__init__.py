@@ -1,1 +1,1 @@
-"""From landed traffic to eval sets: which turns are picked, which are alike, what a case of them holds."""
+"""From landed traffic to eval sets: which turns are picked, which are alike, and what their cases contain."""

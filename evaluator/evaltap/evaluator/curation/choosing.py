@@ -1,4 +1,4 @@
-"""Fills a recipe: of what its picks are offered, one turn of each group of near-duplicates."""
+"""Fills a recipe: picks one turn from each group of near-duplicates."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What production has and eval sets have not, as shares of the traffic with intervals."""
+"""What occurs in production but not in eval sets, as shares of the traffic with intervals."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A recipe over a store makes or updates an eval set: the same store and recipe, the same bytes."""
+"""Make or update an eval set from a store by a recipe: the same store and recipe give the same bytes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

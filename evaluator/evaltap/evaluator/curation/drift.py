@@ -1,8 +1,8 @@
-"""Whether the mix of traffic changed between two periods: a permutation test over sessions.
+"""Test whether the mix of traffic changed between two periods: a permutation test over sessions.
 
-The distance is the total variation ½Σ|a-b| of weighted shares.  It grows with few data and many values,
-so it is held against what it would be if periods did not matter: sessions, with all their turns and
-weights, are dealt to the periods at random.  Needs numpy.
+The distance is the total variation ½Σ|a-b| of weighted shares.  It grows with little data and many
+values, so it is compared with the distance expected if periods did not matter: sessions, with all their turns
+and weights, are assigned to the periods at random.  Needs numpy.
 """
 
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""What a curated case expects: nothing, what was done and found good, or that a failure does not recur."""
+"""What a curated case expects: nothing, the approved behaviour, or that a failure does not recur."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Turns that are near-duplicates: alike in words, with the same tools and the same outcome."""
+"""Groups of near-duplicate turns: similar words, the same tools and the same outcome."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

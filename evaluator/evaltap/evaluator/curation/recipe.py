@@ -1,4 +1,4 @@
-"""Recipes: which turns become cases, from JSON or built in; what is misspelt is refused by name."""
+"""Recipes, from JSON or built in: they choose the turns that become cases.  Errors name the misspelt key."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Landed turns as near-duplicates are looked for among them."""
+"""Landed turns in the form in which near-duplicates are searched for."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -20,7 +20,7 @@ from evaltap.schemas.formats.model import Json
 
 @dataclass(frozen=True, slots=True)
 class LandedTurn:
-    """A turn as it stands in the store."""
+    """A turn as the store has it."""
 
     invocation_id: str
     trace_id: str

@@ -1,7 +1,7 @@
-"""Metrics to start with: bounds that what was recorded keeps, and no metric that would need a reference.
+"""Starter metrics: bounds that the recorded traffic meets, and no metric that needs a reference.
 
-Bounds lie a half above what 95 of 100 turns needed, so that today's traffic passes and what gets worse
-fails.
+A bound is one and a half times what 95 of 100 turns needed, so that today's traffic passes and a
+deterioration fails.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""A set that is there already takes what was curated: what people wrote in it stays."""
+"""Update an existing set with curated cases, keeping what people edited in it."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ def update(
     prune: bool,
     landed: Collection[str] | None = None,
 ) -> Updated:
-    """Return a set made anew, in which what people edited stays; gone cases stay unless pruned.
+    """Return the updated set; what people edited stays, and gone cases stay unless pruned.
 
     `landed` are the sessions of the store: of a case whose session was erased the provenance says so.
     """

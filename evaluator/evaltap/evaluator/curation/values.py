@@ -1,4 +1,4 @@
-"""What production and eval sets are compared by: tools, paths, models, languages, intents, versions."""
+"""The values that compare production with eval sets: tools, paths, models, languages, intents, versions."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -26,7 +26,7 @@ def dataset_cases(
 ) -> Iterator[CaseData]:
     """Yield the eval cases of data sets, each with an id of its own.
 
-    Raises InputError or FormatError for what is no data set, and for a row that makes no case.
+    Raises InputError or FormatError for what is not a data set, and for a row that makes no case.
     """
     yield from _with_own_ids(_cases(paths, columns, split, app_name))
 

@@ -1,4 +1,4 @@
-"""Files of recorded cases with the expected turns of a file of references beside them."""
+"""Join files of recorded cases with the expected turns of a file of references."""
 
 import tempfile
 from collections.abc import Iterator, Sequence

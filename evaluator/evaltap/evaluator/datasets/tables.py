@@ -1,4 +1,4 @@
-"""Rows of data sets on disk, one after the other, whatever file they are in.
+"""Iterate over the rows of data sets on disk, in any supported file format.
 
 JSON Lines, JSON arrays, CSV; Parquet and Arrow files, and folders that Hugging Face `datasets` saved
 (`save_to_disk`, or Parquet files), through pyarrow.  Nothing is downloaded.
@@ -28,7 +28,7 @@ FORMS: Final = (
 def read_rows(path: Path, *, split: str = "") -> Iterator[Row]:
     """Yield the rows of a data set; `split` chooses one of a folder, all when empty.
 
-    Raises InputError for what cannot be read, FormatError for what is no table.
+    Raises InputError for what cannot be read, FormatError for what is not a table.
     """
     if path.is_dir():
         yield from _folder_rows(path, split)

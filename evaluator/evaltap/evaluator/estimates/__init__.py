@@ -1,1 +1,1 @@
-"""Estimates of all traffic from what the store holds of it."""
+"""Estimates for all traffic from the turns in the store."""

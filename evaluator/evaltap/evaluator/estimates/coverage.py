@@ -1,4 +1,4 @@
-"""What sampling and bounds left out without a chance of being kept: no estimate speaks of it."""
+"""Traffic that had no chance of being kept, because of sampling or bounds; no estimate covers it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

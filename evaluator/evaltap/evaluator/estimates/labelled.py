@@ -1,4 +1,4 @@
-"""Labels of people beside the turns of an estimate."""
+"""Human labels for the turns of an estimate."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Labels of people: which cases, turns or rubrics they pass, from JSON Lines or CSV."""
+"""Human labels of cases, turns or rubrics, from JSON Lines or CSV."""
 
 import csv
 import io

@@ -23,5 +23,5 @@ def read_profiles(
 
 
 def slice_columns(slices: int) -> str:
-    """Return the columns of a slice, for SQL to go on with others."""
+    """Return the columns of a slice, to be followed by others in SQL."""
     return "".join(f"by_{place}, " for place in range(slices))

@@ -1,4 +1,4 @@
-"""What turns of all traffic take: mean, total and quantiles of latency, cost, tokens and calls."""
+"""The usage of all traffic's turns: mean, total and quantiles of latency, cost, tokens and calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""`estimate_rates`: which share of all traffic passes, or has another signal; as a whole and by slice."""
+"""`estimate_rates`: the share of all traffic that passes, or has another signal, in total and by slice."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Conditions on what turns may be sliced by."""
+"""Conditions on the values by which turns are sliced."""
 
 from typing import Final
 

@@ -184,7 +184,7 @@ def _chosen(scope: Scope, joins: set[Join | None], unit: Unit) -> str:
 
 
 def _check_condition(where: str) -> None:
-    """Raise InputError for what is no single condition, so that it can be nothing but read."""
+    """Raise InputError unless the text is a single condition, which can only read."""
     text = f"SELECT 1 WHERE (\n{where}\n)"
     try:
         statements = duckdb.extract_statements(text)

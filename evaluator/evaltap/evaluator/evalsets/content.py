@@ -1,4 +1,4 @@
-"""What a case is apart from how it was recorded: no telemetry, no ids of one run, and a hash of the rest."""
+"""The content of a case without its recording: no telemetry, no ids of a run, and a hash of the rest."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Two eval sets made one: cases of both, and edits of each against what both came from."""
+"""Merge two eval sets: the cases of both, and each side's edits relative to their common ancestor."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

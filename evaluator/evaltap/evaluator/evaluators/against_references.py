@@ -1,4 +1,4 @@
-"""What the evaluators that hold tool calls against references have in common.
+"""The common part of evaluators that compare tool calls with references.
 
 Which calls count, which references there are, nested agents, missing evidence, and the reason.
 """

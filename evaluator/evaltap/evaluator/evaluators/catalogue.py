@@ -1,4 +1,4 @@
-"""What evaluators there are: what each measures, what it needs, and an example for the metrics file."""
+"""The catalogue of evaluators: what each measures and needs, with an example for the metrics file."""
 
 from dataclasses import asdict, dataclass
 from importlib.resources import files
@@ -9,11 +9,11 @@ import orjson
 from evaltap.evaluator.contract.evaluator import Registry
 
 GROUPS: Final = {
-    "what happened": "of what happened, no reference needed",
+    "what happened": "what happened (no reference needed)",
     "expected": "against expected turns (--references)",
-    "judge": "by a model that judges",
+    "judge": "scored by a judge (a model)",
     "own": "your own, and several as one",
-    "installed": "of other packages",
+    "installed": "from other packages",
 }
 """The groups of evaluators, by what a user has to bring along."""
 

@@ -1,4 +1,4 @@
-"""`tool_use`: the share of wishes about tools that a turn fulfils; no reference is needed."""
+"""`tool_use`: the share of requirements on tools that a turn meets; no reference is needed."""
 
 from collections.abc import Sequence
 

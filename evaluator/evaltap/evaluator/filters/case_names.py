@@ -1,4 +1,4 @@
-"""How people name a case: by its eval id, with its eval set before it, or by a piece that fits one only."""
+"""Names of cases: the eval id, with or without its eval set, or a part of it that matches only one case."""
 
 from typing import Final
 

@@ -14,7 +14,7 @@ VIEW: Final = "curation_turns"
 
 
 def check_condition(store: StoreReader, where: str, *, name: str = "--where") -> None:
-    """Raise InputError for what is no condition over the columns of `curation_turns`.
+    """Raise InputError for what is not a condition over the columns of `curation_turns`.
 
     Subqueries are refused: with them a condition could read other tables, and files.
     """

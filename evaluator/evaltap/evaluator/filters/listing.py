@@ -1,4 +1,4 @@
-"""A page of cases as people look for them: when, what was asked, which tools, how it came out."""
+"""A page of the list of cases: time, question, tools and outcome."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""A store that shows the chosen cases only, so that every report and export can be of a part."""
+"""A view of a store that contains only the chosen cases, for reports and exports of a part."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""A gate: a case passes when it reaches the threshold of every dimension, else the result says why.
+"""A gate: a case passes if it reaches the threshold of every dimension; otherwise the result says why.
 
 Evidence or a verdict that is missing leaves a dimension without a score; the gate then does not pass.
 """
@@ -115,9 +115,9 @@ class Attempt:
 class Gate:
     """Checks cases against dimensions; compiled once, may be used from several threads.
 
-    EVALTAP_GATE_<DIMENSION> (upper case, `_` for what is no letter or digit) overrides a threshold
+    EVALTAP_GATE_<DIMENSION> (upper case, `_` for what is not a letter or digit) overrides a threshold
     of the file.  Raises MetricError for a dimension that cannot be built, ConfigurationError for a
-    threshold that is no number from 0 to 1, or a variable that misspells a dimension's.
+    threshold that is not a number from 0 to 1, or a variable that misspells a dimension's.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Gate:
         self.scorer = CaseScorer(metrics, services=services, registry=registry)
 
     def evaluate(self, case: EvalCase | Mapping[str, Json]) -> GateResult:
-        """Return the verdict on a case; raises FormatError for data that is no eval case."""
+        """Return the verdict on a case; raises FormatError for data that is not an eval case."""
         data = case_data(case.model_dump(by_alias=True) if isinstance(case, EvalCase) else case)
         score = self.scorer.score(data)
         outcomes = iter(score.metrics)

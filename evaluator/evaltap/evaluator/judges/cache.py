@@ -54,7 +54,7 @@ class JudgeCache:
     """The file with the answers; several threads and processes may use it at a time.
 
     Raises ConfigurationError when the file cannot be used.  A fault later on (a full disk) is kept in
-    `problem`, and the cache then does nothing more: scoring goes on.
+    `problem`, and the cache then does nothing more: scoring continues.
     """
 
     def __init__(self, path: Path) -> None:
@@ -261,7 +261,7 @@ def cache_from(given: str, environ: Mapping[str, str]) -> JudgeCache | None:
     """Return the cache that is wanted: as given, as EVALTAP_JUDGE_CACHE says, or the default one.
 
     `off` means none.  Raises ConfigurationError when a file that was named cannot be used; without
-    the default one it goes on.
+    the default one it continues.
     """
     place = given or environ.get("EVALTAP_JUDGE_CACHE", "").strip()
     if place == "off":

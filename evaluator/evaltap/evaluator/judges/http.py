@@ -213,7 +213,7 @@ def _received(file: io.BufferedReader) -> tuple[HttpResponse, bool]:
     """Return the response to a POST, and whether the connection can be used again.
 
     `http.client` would hand the headers to the parser of e-mails, which takes as long as the rest of a
-    request.  Raises ValueError for what is no HTTP, and TooLarge.
+    request.  Raises ValueError for what is not HTTP, and TooLarge.
     """
     status, version = 100, b""
     headers: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Dead letters: what they are, and landing again those that can be read by now.
+"""Dead letters, and landing those that have become readable.
 
 A letter keeps the record byte for byte.  Replaying decodes it as landing does; one that has become
 readable (its schema was too new, its reader was mended) lands, and its letter goes, in one transaction.

@@ -135,7 +135,7 @@ class Lander:
         self._landed_seq = int(last or 0)
 
     def offsets(self) -> dict[Partition, int]:
-        """Return where to go on reading each log."""
+        """Return where to continue reading each log."""
         return stored_offsets(self._store)
 
     @property
@@ -213,7 +213,7 @@ class Lander:
         return [row for row in letters if (*row.position, _digest(row.record_value)) not in known]
 
     def _recall(self, keys: set[CaseKey]) -> None:
-        """Load what the store knows of cases that are not remembered."""
+        """Load what the store knows about cases that are not remembered."""
         unknown = []
         for key in keys:
             if key in self._known:

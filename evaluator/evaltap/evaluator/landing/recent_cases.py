@@ -1,8 +1,8 @@
-"""Cases that began within what was landed lately, still in memory: to score them nothing is read back.
+"""Recently landed cases, kept in memory so that scoring them does not have to read them back.
 
 Most cases that a consumer scores have landed moments ago and are whole.  They are scored from their
 outlines, which are a fraction of what decoding them again would cost; every other case is read from the
-store, which waits for all that is being written there.  A session that goes on soon after it was scored
+store, which waits for all that is being written there.  A session that continues soon after it was scored
 is still here.  What is kept is bounded, and loses nothing when the process dies: it is in the store,
 without a score.
 """

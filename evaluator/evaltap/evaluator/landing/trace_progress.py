@@ -40,7 +40,7 @@ class ReadTraces:
 
 
 def progress(store: Store) -> Progress:
-    """Return what a source of raw telemetry has to know before it goes on."""
+    """Return what a source of raw telemetry has to know before it continues."""
     found = Progress()
     for trace_id, topic, number, first, next_offset, memory in store.rows(_ROWS):
         trace = found.traces.get(trace_id)

@@ -1,4 +1,4 @@
-"""Reading a store beside the consumer's thread, so that a long look holds up no landing."""
+"""Read a store outside the consumer's thread, so that long queries do not delay landing."""
 
 import threading
 from collections.abc import Callable

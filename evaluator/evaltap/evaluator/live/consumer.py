@@ -42,7 +42,7 @@ class Duty(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of connections; called once, by whoever made it."""
+        """Close connections; called once, by its creator."""
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class Consumer:
     def _pass_gaps(
         self, offsets: Mapping[Partition, int], report: Callable[[Consumed], None]
     ) -> Mapping[Partition, int]:
-        """Tell what is gone from the log; return where to go on, with the gaps behind it.
+        """Tell what is gone from the log; return where to continue, with the gaps behind it.
 
         Where a partition that is new begins is stored too: what is deleted there from now on is a gap.
         """

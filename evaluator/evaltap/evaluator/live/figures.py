@@ -68,7 +68,7 @@ class Figures:
         self._take(wait=True)
 
     def step(self, changed: ChangedCases | None) -> bool:
-        """Have the figures computed anew when they are old."""
+        """Have the figures recomputed when they are old."""
         now = self._clock()
         if self._look.runs:
             self._take()

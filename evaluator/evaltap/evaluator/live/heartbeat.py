@@ -1,4 +1,4 @@
-"""A file whose time of change says that a process still moves, for probes that can only look."""
+"""A file whose modification time shows that a process makes progress, for probes that can only read files."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A duty of the consumer: read its files anew when it is asked to, if they are in order."""
+"""A duty of the consumer: reload its files on request, if they are valid."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from evaltap.schemas.errors import EvaltapError
 
 
 class Reload:
-    """Ends the consumer so that it begins anew with new files; with bad ones it goes on with the old.
+    """Ends the consumer so that it starts again with new files; with bad ones it continues with the old.
 
     `check` raises EvaltapError for files that are not in order.  `ask` may be called from a signal handler.
     """

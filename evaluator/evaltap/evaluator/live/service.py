@@ -36,7 +36,7 @@ class _Server(ThreadingHTTPServer):
             self._slots.release()
 
     def handle_error(self, request, client_address) -> None:  # type: ignore[no-untyped-def]  # as socketserver's
-        """Say nothing: whoever closes a connection early is no concern of the log."""
+        """Say nothing: connections that are closed early do not belong in the log."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a running consumer shows of itself to other threads: whether it moves, is ready, and its figures."""
+"""The state of a running consumer for other threads: whether it makes progress, is ready, and its figures."""
 
 import threading
 import time

@@ -20,7 +20,7 @@ _LAST_SECONDS: Final = 5.0
 
 
 class Ticks:
-    """Counts what a page may want to show anew; read from any thread."""
+    """Counts what a page may want to show again; read from any thread."""
 
     def __init__(self) -> None:
         self._version = 0

@@ -1,4 +1,4 @@
-"""What systemd is told of a service with Type=notify: ready, alive, stopping.  Outside of it, nothing."""
+"""Notify systemd about a service with Type=notify: ready, alive, stopping.  Does nothing elsewhere."""
 
 import os
 import socket
@@ -31,7 +31,7 @@ class Systemd:
         self._send("READY=1")
 
     def reloading(self) -> None:
-        """Say that files are read anew; `ready` ends it."""
+        """Say that files are being reloaded; `ready` ends it."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
@@ -39,7 +39,7 @@ class Systemd:
         self._send("STOPPING=1")
 
     def alive(self) -> None:
-        """Say that the work goes on; as often as one likes."""
+        """Say that the work continues; as often as needed."""
         if self._every and (now := self._clock()) - self._last >= self._every:
             self._last = now
             self._send("WATCHDOG=1")

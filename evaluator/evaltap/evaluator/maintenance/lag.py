@@ -1,4 +1,4 @@
-"""How far scoring is behind: landed cases that lack a score under the metrics of the live run."""
+"""The scoring lag: landed cases that lack a score under the metrics of the live run."""
 
 from datetime import datetime
 from typing import Final, NamedTuple

@@ -24,7 +24,7 @@ class Pruned:
 
 
 def prune(path: Path, before: datetime, *, dry_run: bool = False) -> Pruned:
-    """Delete what ended before an aware time, and write the file anew, which gives its room back.
+    """Delete what ended before an aware time, and rewrite the file, which frees its space.
 
     It needs as much free space again.  `dry_run` only counts.  Raises StoreError for a file that is not
     evaltap's or that another process holds.

@@ -1,4 +1,4 @@
-"""A stream of sessions under a detector: when an alarm begins, since when, and when it is over."""
+"""Runs a detector over a stream of sessions: when an alarm starts, since when, and when it ends."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class _Day:
 class Alarms:
     """Raises an alarm, waits until the stream has recovered, and starts again.
 
-    It holds a few numbers for each day, and a copy goes on by itself.
+    It holds a few numbers for each day, and a copy continues by itself.
     """
 
     def __init__(self, known: Usual, largest: float, chance: float) -> None:

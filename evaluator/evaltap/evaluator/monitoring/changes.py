@@ -1,4 +1,4 @@
-"""What is new in a store since the last look at it: from which time on turns have to be read again."""
+"""What is new in a store since the last look at it: from which time on turns must be read again."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,7 +1,7 @@
 """Alarms as rows: what a look found new, and what is stored of all alarms.
 
-A look computes every alarm anew from the stored turns, so nothing is kept between two looks but these
-rows, and a consumer that was killed goes on where it was.
+A look computes every alarm again from the stored turns, so nothing is kept between two looks but these
+rows, and a consumer that was killed continues where it was.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """A watch that learns what is usual, and raises an alarm when a share of turns is higher.
 
-A look goes on where an earlier one was at the begin of a day, so it costs what the day holds, and not what
-is stored.
+A look continues where an earlier one was at the beginning of a day, so its cost depends on that day and
+not on everything that is stored.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ class _Stream:
 
 
 class _Point(NamedTuple):
-    """How things were at the begin of a day, when all sessions of the days before had ended."""
+    """How things were at the beginning of a day, when all sessions of the days before had ended."""
 
     day: date
     streams: Sequence[_Stream]
@@ -113,7 +113,7 @@ class LearnedWatch:
         return self._found
 
     def _point(self, changes: Changes) -> _Point | None:
-        """Return where to go on; points behind what has changed are of no more use."""
+        """Return where to continue; points behind what has changed are of no more use."""
         if self._counting is None or not self._counting.holds(changes, self._watch.metric):
             self._points, self._learning = [], None
         while self._points and changes.since.date() < self._points[-1].day:

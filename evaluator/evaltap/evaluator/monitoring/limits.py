@@ -37,7 +37,7 @@ _Cells = tuple[Cell, ...]
 
 
 class _Point(NamedTuple):
-    """How things were at the begin of a day."""
+    """How things were at the beginning of a day."""
 
     day: date
     state: "_State"

@@ -39,7 +39,7 @@ class Watches:
     def look(self, store: StoreReader, now: datetime | None = None) -> list[Event]:
         """Return the alarms of all watches in the order of time, and the state of the others.
 
-        With `now` (aware), traffic goes on: sessions that may not have ended do not count yet, and a
+        With `now` (aware), traffic continues: sessions that may not have ended do not count yet, and a
         silence lasts that has no turn after it.  Raises InputError for a slice that is not there.
         """
         until = None if now is None else now.astimezone(UTC).replace(tzinfo=None)

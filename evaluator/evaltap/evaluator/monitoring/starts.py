@@ -1,4 +1,4 @@
-"""From when on the traffic of a watch counts: after a change that is to stay, the new level is usual."""
+"""The start of a watch's baseline: after a lasting change, the new level becomes usual."""
 
 from datetime import UTC, datetime
 
@@ -16,7 +16,7 @@ def start_of(store: StoreReader, watch: str) -> datetime | None:
 
 
 def rebase(store: Store, watch: str, since: datetime) -> None:
-    """Let a watch learn anew what is usual, from an aware time on."""
+    """Let a watch learn again what is usual, from an aware time on."""
     moment = since.astimezone(UTC).replace(tzinfo=None)
     with store.transaction():
         store.append("watch_starts", [(watch, moment, store.now())])

@@ -63,7 +63,7 @@ class WatchedTurn(NamedTuple):
 
 
 class WatchedSession(NamedTuple):
-    """A session of a day, by its first turns; one that goes on after midnight (UTC) is another one.
+    """A session of a day, by its first turns; one that continues after midnight (UTC) is another one.
 
     So a day that is over is closed: what comes later changes no session of it.
     """
@@ -161,7 +161,7 @@ def sessions_of(turns: Iterable[WatchedTurn]) -> list[WatchedSession]:
 
 
 def has_ended(session: WatchedSession, until: datetime | None, quiet: timedelta) -> bool:
-    """Tell whether a session goes on no more; nobody waits for one whose clock is ahead."""
+    """Tell whether a session has ended; nobody waits for one whose clock is ahead."""
     return until is None or not until - quiet < session.ended <= until
 
 

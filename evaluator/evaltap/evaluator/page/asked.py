@@ -109,7 +109,7 @@ def key_of(text: str) -> CaseKey:
 
 
 def local_path(written: str) -> str:
-    """Return a path of this page to go on to; `/` for anything else."""
+    """Return a path of this page to continue to; `/` for anything else."""
     parts = urlsplit(written)
     strange = parts.scheme or parts.netloc or "\\" in written or not written.isprintable()
     if strange or not written.startswith("/") or written.startswith("//"):

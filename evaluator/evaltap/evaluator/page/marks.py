@@ -1,4 +1,4 @@
-"""What the bar says beside its words: what is to review, in the basket, missing, and firing."""
+"""The counts in the navigation bar: items to review, in the basket, missing, and firing."""
 
 import threading
 import time
@@ -33,7 +33,7 @@ class Marks:
         self._baskets: dict[str, str] = {}
 
     def of(self, person: Person) -> Mapping[str, str]:
-        """Return what stands beside the words of the bar, by path."""
+        """Return the counts beside the entries of the bar, by path."""
         found = {
             "/review": self._review, "/basket": self._baskets.get(person.name, ""),
             "/delivery": self._delivery, "/alerts": self._alerts,

@@ -1,4 +1,4 @@
-"""Pages of a list by keyset: where a page begins is told by the sort key of the row before it."""
+"""Pages of a list by keyset: the sort key of the preceding row says where a page begins."""
 
 import base64
 import binascii
@@ -46,7 +46,7 @@ def list_page(
     before: str = "",
     now: datetime | None = None,
 ) -> ListPage:
-    """Return the cases after, or before, a mark; a mark that makes no sense begins anew."""
+    """Return the cases after, or before, a mark; an invalid mark starts from the beginning."""
     sorted_by = _sorted(reader, choice, now)
     order = sorted_by.order
     mark = _read(before or after, len(order) - 3)

@@ -53,7 +53,7 @@ class RecordedReader(StoreReader):
         self._reader.append(table, rows)
 
     def close(self) -> None:
-        """Do nothing: the reader belongs to whoever gave it."""
+        """Do nothing: the reader belongs to its owner."""
 
     def unlimited_memory(self) -> AbstractContextManager[None]:
         """Let the block read rows that may be large."""

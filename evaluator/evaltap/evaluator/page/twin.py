@@ -9,7 +9,7 @@ import orjson
 
 
 def as_json(data: Any) -> bytes:
-    """Return data as JSON; text that is no Unicode is written as escapes."""
+    """Return data as JSON; text that is not valid Unicode is written as escapes."""
     try:
         return orjson.dumps(data, default=_plain, option=orjson.OPT_NAIVE_UTC | orjson.OPT_UTC_Z)
     except (TypeError, orjson.JSONEncodeError):

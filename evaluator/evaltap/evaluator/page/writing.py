@@ -51,4 +51,4 @@ class CursorWriter(ConnectedReader, StoreWriter):
             yield self._cursor
 
     def close(self) -> None:
-        """Do nothing: the cursor belongs to whoever lent it."""
+        """Do nothing: the cursor belongs to its owner."""

@@ -1,4 +1,4 @@
-"""The cases of files, read again for a report: scores of files are stored, their turns are not."""
+"""Read the cases of files again for a report, because the store has their scores but not their turns."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain

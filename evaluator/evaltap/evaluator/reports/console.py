@@ -89,7 +89,7 @@ def print_summary(
         out.print(
             Text(
                 f"next: evaltap show {store} {summary.worst[0].eval_id}"
-                f" · evaltap report {store} --out report.html"
+                f"\n      evaltap report {store} --out report.html"
             ),
             soft_wrap=True,
         )

@@ -22,10 +22,15 @@ def print_rates(rates: Sequence[Rate], by: Sequence[str], out: "Console") -> Non
 
     if not rates:
         return
-    named = list(dict.fromkeys(map(_named, rates)))
+    names = _names(rates)
+    named = list(dict.fromkeys(names))
     flagged = any(rate.flags for rate in rates)
     title = f"{named[0]}, {_about(rates)}" if len(named) == 1 else _about(rates)
-    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE, pad_edge=False)
+    table = Table(
+        title=Text(title),
+        title_justify="left", box=box.SIMPLE, show_edge=False, pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )  # fmt: skip
     for name in by:
         table.add_column(name, overflow="fold")
     if len(named) > 1:
@@ -35,28 +40,43 @@ def print_rates(rates: Sequence[Rate], by: Sequence[str], out: "Console") -> Non
     for name in ("rate", "95 %", "turns", "sessions"):
         table.add_column(name, justify="right", no_wrap=True)
     if flagged:
-        table.add_column("flags", overflow="fold")
-    for rate in rates:
+        table.add_column("flags", min_width=max(map(len, _flags(rates))))
+    for rate, called in zip(rates, names, strict=True):
         cells = ["-" if rate.slice[name] is None else _shown(rate.slice[name]) for name in by]
         table.add_row(
             *map(Text, cells),
-            *([Text(_named(rate))] if len(named) > 1 else []),
+            *([Text(called)] if len(named) > 1 else []),
             "-" if rate.rate is None else f"{rate.rate:.1%}",
             "" if rate.process is None else f"{rate.process.low:.1%} to {rate.process.high:.1%}",
             f"{rate.turns:,}",
             f"{rate.sessions:,}",
             *([Text(" ".join(rate.flags))] if flagged else []),
         )
-    width = out.width if out.is_terminal else max(NARROW, out.measure(table).minimum)
-    out.print(table, width=width)
+    width = max(out.width if out.is_terminal else NARROW, out.measure(table).minimum)
+    out.print(table, width=width, crop=False)
+
+
+def _flags(rates: Sequence[Rate]) -> list[str]:
+    return [flag for rate in rates for flag in rate.flags]
+
+
+def _names(rates: Sequence[Rate]) -> list[str]:
+    """Return the signal or metric of each rate, with its version where a metric has several."""
+    versions: dict[str, set[str | None]] = {}
+    for rate in rates:
+        versions.setdefault(_named(rate), set()).add(rate.metric_digest)
+    return [
+        f"{name} {(rate.metric_digest or '')[:DIGEST_WIDTH]}" if len(versions[name]) > 1 else name
+        for rate, name in ((rate, _named(rate)) for rate in rates)
+    ]
 
 
 def _named(rate: Rate) -> str:
-    """Return the metric with its version, or the signal; a signal that looks at a metric has both."""
+    """Return the signal, the metric, or both where a signal looks at a metric."""
     if rate.metric is None:
         return rate.signal
     signal = "" if rate.signal == "pass_rate" else f"{rate.signal} "
-    return f"{signal}{_shown(rate.metric)} {(rate.metric_digest or '')[:DIGEST_WIDTH]}"
+    return signal + _shown(rate.metric)
 
 
 def _about(rates: Sequence[Rate]) -> str:

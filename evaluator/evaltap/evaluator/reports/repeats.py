@@ -1,4 +1,4 @@
-"""Cases that were recorded several times: how often one of k tries passes, and how often all of them do."""
+"""Cases that were recorded several times: how often at least one of k tries passes, and how often all do."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

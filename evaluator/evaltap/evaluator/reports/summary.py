@@ -339,7 +339,7 @@ def score_scope(
 ) -> tuple[str, dict[str, object]]:
     """Return `FROM … WHERE …` over the scores of a run or the latest ones, and its parameters.
 
-    A live run goes on with cases that grow: of each it is the score of the last revision.  A gate's run
+    A live run continues with cases that grow: of each it is the score of the last revision.  A gate's run
     may hold answers that were mended: they do not count.
     `digests` limits the scores to metric versions.
     """

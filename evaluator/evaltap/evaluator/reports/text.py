@@ -1,4 +1,4 @@
-"""The lines in which text formats tell of cases, calls and differences."""
+"""The lines that text formats print about cases, calls and differences."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -105,7 +105,7 @@ def difference_lines(turns: Sequence[TurnEvidence]) -> list[str]:
 
 
 def case_lines(case: CaseReport) -> list[str]:
-    """Return what there is to know of a case that did not pass: metrics, reasons, calls."""
+    """Return the details of a case that did not pass: metrics, reasons, calls."""
     bad = [cell for cell in case.cells if cell.status != "passed"]
     outcome = f"{len(bad)} of {len(case.cells)} metrics did not pass" if case.cells else "no score"
     lines = [f"eval case {'/'.join(filter(None, (case.eval_set_id, case.eval_id)))}: {outcome}"]

@@ -1,4 +1,4 @@
-"""What tells people which case it is: how the user began, and the tools that were called."""
+"""What identifies a case for people: the user's first words, and the tools that were called."""
 
 from typing import Final, NamedTuple
 

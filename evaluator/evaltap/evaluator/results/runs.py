@@ -82,9 +82,9 @@ def new_run(kind: RunKind, source: str, metrics: Sequence[RunMetric]) -> Run:
 
 
 def start_run(store: Store, kind: RunKind, source: str, metrics: Sequence[RunMetric]) -> Run:
-    """Begin a run, or go on with it when it is the live run of these metrics.
+    """Begin a run, or continue with it when it is the live run of these metrics.
 
-    A consumer that is started again goes on with its live run.  Raises StoreError for a store that
+    A consumer that is started again continues with its live run.  Raises StoreError for a store that
     reads its results from Parquet files.
     """
     if (folder := results_folder(store)) is not None:
@@ -135,7 +135,7 @@ def listed_runs(store: StoreReader) -> list[dict[str, Any]]:
 def run_states(rows: Sequence[Mapping[str, Any]], *, landing: bool) -> list[RunState]:
     """Return the state of each row of `listed_runs`; `landing`: a consumer has the store open.
 
-    A consumer goes on with its live run whenever it is started, so a live run has no end, and of several
+    A consumer continues with its live run whenever it is started, so a live run has no end, and of several
     the one that scored last is the consumer's.
     """
     live = [row for row in rows if row["kind"] == "live" and not row["ended_at"]]

@@ -1,7 +1,7 @@
 """A draw of turns for labels: half of what a judge fails, half of what it passes, at random within each.
 
-Labels that are a random choice within each verdict are what `calibrate` and `estimate --labels` need; half
-from the fails is then the right design, as failures are rare and tell most.
+Labels that are a random choice within each verdict are what `calibrate` and `estimate --labels` need; taking
+half from the fails is then the right design, because failures are rare and most informative.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""The queue: turns are added once, handed out one by one, and stand as decisions say."""
+"""The queue: turns are added once and handed out one by one; their state follows from the decisions."""
 
 import hashlib
 from collections.abc import Sequence

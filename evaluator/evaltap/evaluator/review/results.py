@@ -1,4 +1,4 @@
-"""What reviews came to: decisions by turn for eval sets, labels for judges, agreement of reviewers."""
+"""Results of reviews: decisions by turn for eval sets, labels for judges, agreement of reviewers."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from evaltap.schemas.text import utc_text
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What stands of landed turns, by session and turn."""
+    """The current decisions on landed turns, by session and turn."""
 
     approved: Mapping[CaseKey, set[str]] = field(default_factory=dict)
     rejected: Mapping[CaseKey, set[str]] = field(default_factory=dict)

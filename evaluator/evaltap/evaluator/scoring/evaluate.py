@@ -40,7 +40,7 @@ def evaluate_case(
     What is wrong with the case or with one metric is in the result: the case is `failed` with its
     `error_message`, and every metric that could be scored keeps its rows.  Raises
     UnknownEvaluatorError for a metric that nothing installed evaluates, unless `unknown_metrics` is
-    "skip", and FormatError for data that is no eval case, has no `evalId`, or is no metric.  To score
+    "skip", and FormatError for data that is not an eval case, has no `evalId`, or is no metric.  To score
     many cases, make a `CaseScorer` once and pass its scores to `case_result`.
     """
     scorer = CaseScorer(

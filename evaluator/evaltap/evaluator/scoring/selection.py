@@ -1,4 +1,4 @@
-"""Which cases of many are scored: some by name, and not more than so many."""
+"""Select the cases to score: by name, and up to a number."""
 
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase

@@ -1,6 +1,6 @@
 """`Suite`: evaluators run one after the other; a failure is noted, an error stops the rest.
 
-An error means that something is broken (a judge out of reach, a metric that raises), so going on
+An error means that something is broken (a judge out of reach, a metric that raises), so continuing
 would only cost; a failure is a finding like any other.
 """
 
@@ -80,7 +80,7 @@ class Suite:
         return self._scorers
 
     def evaluate(self, case: EvalCase | Mapping[str, Any]) -> SuiteResult:
-        """Run the members on a case; raises FormatError for data that is no eval case."""
+        """Run the members on a case; raises FormatError for data that is not an eval case."""
         return self.run(
             case_data(case.model_dump(by_alias=True) if isinstance(case, EvalCase) else case)
         )

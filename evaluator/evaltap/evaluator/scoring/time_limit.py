@@ -139,7 +139,7 @@ WATCH: Final = Watch()
 
 
 def _forget() -> None:
-    """Begin anew in a child: the thread that watches did not come along."""
+    """Start again in a child: the thread that watches did not come along."""
     WATCH.__init__()  # type: ignore[misc]  # the one object that scorers know
 
 

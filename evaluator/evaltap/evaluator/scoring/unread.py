@@ -1,6 +1,6 @@
-"""Settings that stand in a metric, and that its evaluator does not read: they change nothing.
+"""Settings of a metric that its evaluator does not read, and that therefore have no effect.
 
-One criterion may be shared by several metrics, so they are no mistake; but whoever wrote them should know.
+Several metrics may share a criterion, so such settings are not errors, but their author should know.
 """
 
 from collections.abc import Iterator, Mapping

@@ -47,7 +47,7 @@ class ReadTrace:
 
 @dataclass(frozen=True, slots=True)
 class SourceBatch:
-    """What one poll returned: records in the order of each partition, and where to go on.
+    """What one poll returned: records in the order of each partition, and where to continue.
 
     Store `next_offsets` and `traces` in the transaction that stores the records; a restart seeks to
     the offsets.  `more` says of a batch without records that the log is not at its end.  `gaps` tell

@@ -1,6 +1,6 @@
 """Read topics of a Kafka cluster: partitions are assigned, offsets come from the store.
 
-No consumer group: one process owns the DuckDB file and remembers itself where to go on, so there is
+No consumer group: one process owns the DuckDB file and remembers itself where to continue, so there is
 nothing to rebalance and nothing to commit.  A partition that appears later is read from its start.
 """
 
@@ -198,7 +198,7 @@ class KafkaSource:
     def _look(self, next_offsets: dict[Partition, int]) -> list[str]:
         """Look where the client stands beside what was returned; return what to tell of it.
 
-        To the client a topic that was made anew is a log that was cut: it goes on at the new end.  It
+        To the client a topic that was recreated is a log that was cut: it continues at the new end.  It
         is further where there is nothing to return: marks and aborted records of transactions.
         """
         from kafka.structs import TopicPartition
@@ -215,7 +215,7 @@ class KafkaSource:
         return told
 
     def _begin_anew(self, place: Any, end: int, next_offsets: dict[Partition, int]) -> str:
-        """Go to the start of a partition that was made anew; return what to tell of it."""
+        """Go to the start of a partition that was recreated; return what to tell of it."""
         partition = Partition(place.topic, place.partition)
         told = made_anew(f"{place.topic}[{place.partition}]", self._next[partition], end)
         start = self._ask(self._consumer.beginning_offsets, [place])[place]
@@ -226,7 +226,7 @@ class KafkaSource:
     def _gap(self, place: Any, partition: Partition, found: int) -> list[str]:
         """Return what retention deleted between what was returned last and what was found now.
 
-        The client goes on at the start of the log without a word.  Offsets are also left out where
+        The client continues at the start of the log without a word.  Offsets are also left out where
         records were compacted or belong to transactions: then the log still holds the one before.
         """
         expected = self._next.get(partition, found)

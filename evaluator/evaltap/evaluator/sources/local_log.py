@@ -20,8 +20,8 @@ CHECK_SECONDS = 0.02
 class LocalLogSource:
     """Records of the local log at `path`, from the oldest on unless told otherwise by `seek`.
 
-    The partition carries the log's own id, not its path: a log that was moved goes on, a new log
-    at an old path starts anew.  With `must_exist=False` the file may appear later.
+    The partition carries the log's own id, not its path: a log that was moved continues, a new log
+    at an old path starts again.  With `must_exist=False` the file may appear later.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, must_exist: bool = True) -> None:

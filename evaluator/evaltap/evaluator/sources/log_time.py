@@ -48,7 +48,7 @@ class LogTimeReader:
 
     @property
     def next_offsets(self) -> Mapping[Partition, int]:
-        """Where each partition goes on behind what was handed out."""
+        """Where each partition continues behind what was handed out."""
         return self._next
 
     @property
@@ -100,7 +100,7 @@ class LogTimeReader:
         return record
 
     def now_ns(self) -> int:
-        """Return the time of the log: that of its latest record, going on once its end is reached."""
+        """Return the time of the log: that of its latest record, continuing once its end is reached."""
         if self.is_at_end and self._now_ns:
             now = self._clock()
             self._now_ns += int(max(0.0, now - self._moved_at) * 1e9)

@@ -1,9 +1,9 @@
 """Topics of raw OTLP as a source of turns: what a Collector writes, assembled on the way.
 
-The spans of a trace lie in several records, partitions and topics, so a turn has no place of its own on
-the log.  What is remembered between two lives of the process is: the offset up to which each partition
-is done with, which is the first that belongs to a trace that may still grow; and of each trace that was
-read, how far, so that its telemetry beyond that offset is not taken for a new one.
+The spans of a trace are spread over several records, partitions and topics, so a turn has no place of its
+own on the log.  What is remembered between two lives of the process is: the offset up to which each
+partition is done with, which is the first that belongs to a trace that may still grow; and of each trace
+that was read, how far, so that its telemetry beyond that offset is not taken for a new one.
 """
 
 import time
@@ -62,7 +62,7 @@ class TraceAssembler(Protocol):
 
 @dataclass(slots=True)
 class Progress:
-    """What the store knows of traces that were read and of poison that was set aside."""
+    """What the store knows about traces that were read and of poison that was set aside."""
 
     traces: dict[str, ReadTrace] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
@@ -226,7 +226,7 @@ class OtlpSource:
             self._read.append(ReadTrace(reading.trace_id, dict(places), reading.memory))
 
     def _work_out_offsets(self, interval: float) -> None:
-        """Note where a restart would go on, given that all drawn so far is stored."""
+        """Note where a restart would continue, given that all drawn so far is stored."""
         if self._clock() - self._offsets_at < interval:
             return
         self._offsets_at = self._clock()

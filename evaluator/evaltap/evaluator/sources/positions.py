@@ -1,4 +1,4 @@
-"""How far a store has read a log: what waits on each partition, and what was gone before it was read."""
+"""How far a store has read a log: what waits on each partition, and what was deleted unread."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from evaltap.evaluator.store.queries import StoreReader
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """A partition, what it holds, and the offset to go on at (None: it was never read)."""
+    """A partition, what it holds, and the offset to continue at (None: it was never read)."""
 
     partition: Partition
     bounds: Bounds
@@ -21,7 +21,7 @@ class LogPosition:
 
     @property
     def name(self) -> str:
-        """The partition as it is told to users."""
+        """The partition as users see it."""
         return f"{self.partition.topic}[{self.partition.number}]"
 
     @property
@@ -38,7 +38,7 @@ class LogPosition:
 
     @property
     def gap(self) -> str:
-        """What was deleted or made anew before it was read; empty when nothing was."""
+        """What was deleted or recreated before it was read; empty when nothing was."""
         at, (start, end) = self.next_offset, self.bounds
         if self.is_behind:
             landed = (
@@ -65,7 +65,7 @@ def log_positions(
     offsets: Mapping[Partition, int],
     partly_read: Collection[Partition] = (),
 ) -> list[LogPosition]:
-    """Return where a store with these offsets stands in each partition of a log, in their order."""
+    """Return the position of a store with these offsets in each partition of a log, in their order."""
     return [
         LogPosition(one, bounds[one], offsets.get(one), one in partly_read)
         for one in sorted(bounds)
@@ -73,13 +73,13 @@ def log_positions(
 
 
 def partly_read(store: StoreReader) -> set[Partition]:
-    """Return the partitions of which traces were read beyond the offset to go on at."""
+    """Return the partitions of which traces were read beyond the offset to continue at."""
     rows = store.rows("SELECT DISTINCT topic, partition_number FROM read_traces")
     return {Partition(*row) for row in rows}
 
 
 def stored_offsets(store: StoreReader) -> dict[Partition, int]:
-    """Return where to go on reading each topic that was ever read into a store."""
+    """Return where to continue reading each topic that was ever read into a store."""
     return {
         Partition(topic, number): offset for topic, number, offset in store.rows(LATEST_OFFSETS)
     }

@@ -1,6 +1,6 @@
-"""How far people agree who judged the same things: Cohen's kappa and Krippendorff's alpha, nominal.
+"""Agreement of people who judged the same items: Cohen's kappa and Krippendorff's alpha, nominal.
 
-Intervals are 95 % percentile bootstraps over the things that were judged, seeded.
+Intervals are 95 % percentile bootstraps over the judged items, seeded.
 """
 
 import random

@@ -1,5 +1,5 @@
-"""Has a share of turns risen above what a usual day may have?  A sequential test with a stated rate of
-false alarms, however often one looks.
+"""A sequential test of whether a share of turns has risen above that of a usual day, with a stated rate of
+false alarms, however often it is evaluated.
 
 Each day a bettor starts with six purses of 1 that bet on more; a session multiplies them.  While the share
 is at most what was said, the expected sum of all purses grows by one a day, so in the first 30 days it

@@ -117,7 +117,7 @@ _COLUMN: Final[Mapping[ColumnKind, Callable[[Sequence[Any]], Buffers]]] = {
 
 
 class ArrowTable:
-    """Batches of columns as one table, by Arrow's C stream interface; read as often as one likes."""
+    """Batches of columns as one table, by Arrow's C stream interface; read as often as needed."""
 
     def __init__(self, kinds: ColumnKinds, batches: Sequence[Columns]) -> None:
         import nanoarrow

@@ -45,7 +45,7 @@ def refuse_strange(
     """Raise StoreError for a file that is none of evaltap's, or only looks like one.
 
     Views in the places of tables are SQL that would run; only those over a folder of results may be one,
-    and they are made anew.
+    and they are recreated.
     """
     replaced = found.views.keys() & {*tables}
     if "meta" not in found.tables | replaced:

@@ -135,7 +135,7 @@ class Store(ConnectedReader, StoreWriter):
                 self.execute(results_view(table, folder))
 
     def _read_from(self, folder: Path) -> None:
-        """Open the file anew so that its SQL may read the files of a folder."""
+        """Reopen the file so that its SQL may read the files of a folder."""
         self._reading = folder
         self._open_anew(open_file)
 

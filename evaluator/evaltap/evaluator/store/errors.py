@@ -3,7 +3,7 @@
 EvaltapError
 ├── StoreError           a DuckDB file that cannot be used: unreadable, not ours, too new
 │   ├── StoreHeldError   ... as another process holds it: wait, or stop that one
-│   ├── BusyError        ... just now: too many read it, or it is being opened anew; ask again
+│   ├── BusyError        ... just now: too many read it, or it is being opened again; ask again
 │   ├── TooSlowError     ... in the time that a reader has: ask for less
 │   └── NotReadingError  ... by a reader that would change more than its temporary tables
 └── StorageError         a file that the disk has damaged or cannot take, or that is too large to read

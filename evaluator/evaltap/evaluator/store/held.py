@@ -1,7 +1,7 @@
 """Which database files this process has open.
 
 The lock that keeps other processes out of a file ends when this process closes *any* descriptor of it,
-whoever opened that one and for what.  So a file that is held here is not opened a second time: not to
+no matter who opened it.  So a file that is held here is not opened a second time: not to
 look at its first bytes, and not by another `Store`.
 """
 

@@ -44,7 +44,7 @@ def _attached(path: Path, reading: Path | None) -> duckdb.DuckDBPyConnection:
 
 
 def make_log_private(path: Path) -> None:
-    """Give the write-ahead log, which DuckDB makes anew at times, the mode of its file."""
+    """Give the write-ahead log, which DuckDB recreates at times, the mode of its file."""
     with suppress(OSError):
         path.with_name(path.name + ".wal").chmod(path.stat().st_mode & 0o777)
 

@@ -177,7 +177,7 @@ class CursorReader(ConnectedReader):
             self._lease.cursor.rollback()
 
     def close(self) -> None:
-        """Do nothing: the cursor belongs to whoever lent it."""
+        """Do nothing: the cursor belongs to its owner."""
 
 
 class Session:

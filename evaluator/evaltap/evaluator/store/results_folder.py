@@ -1,7 +1,7 @@
 """A folder of Parquet files that stands for a store's tables of results.
 
-Which folder it is, the file says, and the file may be a stranger's.  So the folder has to know the file,
-too: only evaltap, on this machine, left the file's word there.
+The file names the folder, and the file may come from a stranger.  So the folder must also name the file:
+only evaltap, on this machine, writes that entry.
 """
 
 import secrets

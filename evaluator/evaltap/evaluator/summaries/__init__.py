@@ -1,1 +1,1 @@
-"""The summary tables that the page reads: what the rows add up to, made once and kept true."""
+"""The summary tables that the page reads: computed once from the rows and kept up to date."""

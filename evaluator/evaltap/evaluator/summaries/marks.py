@@ -1,4 +1,4 @@
-"""How far the summaries go, and whether a reader may take them for the rows."""
+"""How far the summaries reach, and whether a reader may use them instead of the rows."""
 
 from datetime import datetime
 from typing import Final, NamedTuple

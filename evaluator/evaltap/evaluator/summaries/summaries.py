@@ -1,7 +1,7 @@
-"""Making the summaries and keeping them true: what has changed is computed anew from the rows.
+"""Compute the summaries and keep them up to date: what changed is recomputed from the rows.
 
-Nothing is added up step by step, so a row of a summary is what a query over the rows gives, whatever came
-late, grew or was scored again.
+Nothing is accumulated incrementally, so a row of a summary equals a query over the rows, even if turns came
+late, grew or were scored again.
 """
 
 import time
@@ -61,7 +61,7 @@ class Summaries:
         return read_marks(self._store)
 
     def make(self, progress: Callable[[str], None] = lambda _: None) -> None:
-        """Make them anew, from all rows: half a minute for a million turns.  `progress` gets each step."""
+        """Rebuild them, from all rows: half a minute for a million turns.  `progress` gets each step."""
         self._calls.forget()
         whole = {name: name for name in (*_TABLES, "turn_scores")} | {
             "decisions": "sampling_decisions",
@@ -83,7 +83,7 @@ class Summaries:
     def refresh(self, *, most_cases: int = 2_000, most_seconds: float = 0.15) -> Refreshed:
         """Bring them up to date by one step: about so many cases, fewer when that took too long.
 
-        Makes them anew when they are not made, or when more than a fifth of all turns are new.
+        Rebuilds them when they are not made, or when more than a fifth of all turns are new.
         """
         marks, newest = self.marks(), newest_rows(self._store)
         if marks is None or newest.landed_seq - marks.landed_seq > max(
@@ -170,7 +170,7 @@ class Summaries:
     # -- writing what is dirty -------------------------------------------------------------------
 
     def rewrite(self, marks: Marks | None = None, until: Marks | None = None) -> Refreshed:
-        """Write the rows of dirty cases and minutes anew; they are as new as `until`.
+        """Rewrite the rows of dirty cases and minutes; they are up to date as of `until`.
 
         Without marks nothing is taken for granted, as rows may have been deleted.
         """

@@ -69,7 +69,7 @@ def match_partial_order(
 ) -> OrderedMatch:
     """Return the best pairs that keep the order; row i of `weights` belongs to node i.
 
-    For each actual call at most `max_states` ways to go on are tried.
+    For each actual call at most `max_states` ways to continue are tried.
     """
     if not nodes or not width:
         return OrderedMatch([-1] * len(nodes), True)

@@ -19,7 +19,7 @@ DEFAULT_RANGE: Final = (0.0, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What a judge is told about the answer, the JSON Schema of it, and how it is read."""
+    """The instructions for a judge's answer, its JSON Schema, and how it is read."""
 
     instruction: str
     schema: Mapping[str, Json]

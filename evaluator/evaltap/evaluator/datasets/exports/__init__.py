@@ -1,1 +1,1 @@
-"""Eval cases in the shapes of other tools: one module a tool, each a function from cases to files."""
+"""Eval cases in the shapes of other tools: one module per tool, each with a function from cases to files."""

@@ -1,4 +1,4 @@
-"""Every form that cases leave in: our own set files, and those of other tools."""
+"""All export formats: our own set files, and those of other tools."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final

@@ -119,7 +119,7 @@ def turn_fields(
     context_path: Sequence[str | int] | None,
     retrieval_tools: Sequence[str],
 ) -> dict[str, Any]:
-    """Return the fields of an `LLMTestCase` for a turn; what is no evidence is left out."""
+    """Return the fields of an `LLMTestCase` for a turn; what is not evidence is left out."""
     fields: dict[str, Any] = {}
     for name, source, key, text in (
         ("input", turn, "userContent", turn.user_text),

@@ -1,7 +1,7 @@
-"""What all evaluators that ask a judge have in common: samples, votes, aggregation, failures.
+"""The common part of evaluators that ask a judge: samples, votes, aggregation, failures.
 
 An evaluator says what to ask about a turn and how to read the answer (`Question`); `panel` says who
-is asked and how often; this module asks, and decides what becomes of answers that are no verdict.
+is asked and how often; this module asks, and decides what becomes of answers without a verdict.
 """
 
 from collections import Counter
@@ -410,7 +410,7 @@ def check_rubrics(rubrics: Sequence[Rubric]) -> None:
 
 
 def lacking(turn: Turn, *fields: str, expected: bool = False) -> str | None:
-    """Return the first of the fields that is no evidence, and why; None when all are."""
+    """Return the first of the fields that is not evidence, and why; None when all are."""
     side = "expected " if expected else ""
     return next((f"{side}{reason}" for field in fields if (reason := turn.lacks(field))), None)
 

@@ -1,4 +1,4 @@
-"""`llm_judge_template`: a judge prompt of one's own, with bound variables and chosen operators."""
+"""`llm_judge_template`: your own judge prompt, with bound variables and chosen operators."""
 
 import re
 from collections.abc import Mapping

@@ -52,7 +52,7 @@ class Site:
 
 
 def split_host(written: str) -> tuple[str | None, int | None]:
-    """Return the name in lower case without a trailing dot, and the port; no name for what is no host."""
+    """Return the name in lower case without a trailing dot, and the port; no name for what is not a host."""
     text = written.strip().lower()
     if text.startswith("["):
         name, bracket, rest = text[1:].partition("]")
@@ -68,7 +68,7 @@ def split_host(written: str) -> tuple[str | None, int | None]:
 
 
 def refusal(method: str, headers: Mapping[str, str], scheme: str) -> str:
-    """Return why a request of another site is refused; empty for one that may go on.
+    """Return why a request of another site is refused; empty for one that may continue.
 
     Browsers say with Sec-Fetch-Site who asks; other ports of this machine count as `same-site` and are
     strangers, too.  Without it the origin must be ours.

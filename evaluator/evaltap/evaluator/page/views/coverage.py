@@ -1,4 +1,4 @@
-"""What production has and the eval sets have not, the most frequent first."""
+"""What occurs in production but not in the eval sets, most frequent first."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,0 +1,56 @@
+"""Tables fit 80 columns, with names and ids whole."""
+
+from pathlib import Path
+
+import pytest
+
+from commands import Evaltap, runner
+from shop import Asked, landed
+
+LONG = "Please tell me, when you have found the time for it, where my order may be by now"
+
+
+@pytest.fixture
+def evaltap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Evaltap:
+    monkeypatch.chdir(tmp_path)
+    tools = ("get_order", "get_parcel", "get_customer")
+    landed(tmp_path, [Asked(LONG, tools, session="a-session"), Asked(LONG, tools), Asked("Hi")])
+    capsys.readouterr()
+    return runner(capsys)
+
+
+def test_near_duplicates_are_a_table_of_80_columns(evaltap: Evaltap) -> None:
+    code, out, _ = evaltap("duplicates", "x.duckdb")
+
+    lines = out.splitlines()
+    assert code == 0
+    assert max(map(len, lines)) <= 80
+    assert lines[1].split() == ["turns", "first", "words", "tools", "outcome", "case"]
+    assert [line.split()[0] for line in lines[3:5]] == ["2", "1"]
+    assert "Please tell me, when" in lines[3]
+    assert lines[3].rstrip().endswith("a-session")
+
+
+def test_without_turns_there_is_no_table(evaltap: Evaltap) -> None:
+    _, out, _ = evaltap("duplicates", "x.duckdb", "--since", "2100-01-01T00:00:00Z")
+
+    assert out == "0 turns in 0 groups, 0% of the turns in groups of several\n"
+
+
+def test_flags_of_estimates_are_whole_and_versions_shown_where_there_are_several(
+    evaltap: Evaltap,
+) -> None:
+    _, out, _ = evaltap("estimate", "x.duckdb", "--by", "tool")
+
+    assert max(map(len, out.splitlines())) <= 80
+    assert out.splitlines()[0].startswith("polite, of all turns")
+    assert "few_sessions" in out
+
+
+def test_a_drop_of_more_than_100_points_is_none_to_detect(evaltap: Evaltap) -> None:
+    _, out, _ = evaltap("compare", "x.duckdb", "x.duckdb")
+
+    assert "too few to detect any" in out
+    assert "detect a drop of" not in out
