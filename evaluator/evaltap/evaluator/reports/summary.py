@@ -97,10 +97,12 @@ class CaseRow:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The calls of a case beside those that were expected, a line each, as in a `diff`."""
+    """What a case is about, and its calls beside those that were expected, a line each, as in a `diff`."""
 
     eval_id: str
     lines: list[str]
+    opening: str = ""
+    """The user's first message, on one line; empty when it was not captured."""
 
 
 @dataclass(frozen=True, slots=True)
