@@ -94,6 +94,19 @@ def test_reports_say_what_a_case_that_did_not_pass_is_about(evaltap: Evaltap) ->
     assert "user: My &lt;parcel&gt; never came" in Path("r.xml").read_text()
 
 
+def test_reports_keep_the_order_of_the_metrics_file(evaltap: Evaltap) -> None:
+    words = {"metricName": "a_words", "evaluatorName": "toxic_words", "threshold": 1,
+             "criterion": {"toxicWords": {"values": ["no"]}}}  # fmt: skip
+    Path("o.json").write_text(json.dumps([METRICS[0], words]))
+    evaltap("score", "c.jsonl", "--metrics", "o.json", "--db", "x.duckdb", "--report", "r.json")
+
+    found = json.loads(evaltap("report", "x.duckdb", "--json")[1])
+    report = json.loads(Path("r.json").read_text())
+
+    for metrics in (found["metrics"], report["metrics"], report["summary"]["metrics"]):
+        assert [one["metric_name"] for one in metrics] == ["run_succeeded", "a_words"]
+
+
 def test_a_live_run_whose_consumer_has_ended_is_stopped(
     evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
 ) -> None:

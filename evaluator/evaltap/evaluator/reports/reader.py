@@ -24,7 +24,14 @@ from evaltap.evaluator.reports.model import (
     Source,
     case_status,
 )
-from evaltap.evaluator.reports.summary import Difference, Summary, check_run, score_scope, summarise
+from evaltap.evaluator.reports.summary import (
+    Difference,
+    Summary,
+    check_run,
+    metric_places,
+    score_scope,
+    summarise,
+)
 from evaltap.evaluator.reports.text import difference_lines, sampled_line, summary_notes
 from evaltap.evaluator.reports.usage import (
     TurnUse,
@@ -275,6 +282,8 @@ def _metric_reports(store: StoreReader) -> tuple[MetricReport, ...]:
         " list_sort(list(DISTINCT threshold)), count(*) FILTER (score < 0 OR score > 1)"
         " FROM report_scores GROUP BY metric_name ORDER BY metric_name"
     )
+    places = metric_places(store)
+    rows.sort(key=lambda row: places.get(row[0], len(places)))
     return tuple(
         MetricReport(
             name, evaluator, version, tuple(thresholds), tuple(bins.get(name, [0] * 10)), outside
