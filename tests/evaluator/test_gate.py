@@ -191,7 +191,7 @@ def test_a_variable_that_misspells_a_dimension_is_refused(name: str) -> None:
     meant = "did you mean 'EVALTAP_GATE_CORRECTNESS'"
 
     with pytest.raises(ConfigurationError, match=meant):
-        Gate({"dimensions": [CORRECT]}, environ={f"EVALTAP_GATE_{name}": "0.9"})
+        gate(CORRECT, judge=None, **{f"EVALTAP_GATE_{name}": "0.9"})
 
 
 def test_a_variable_of_another_gate_is_said_to_have_no_effect(
