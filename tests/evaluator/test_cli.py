@@ -140,7 +140,7 @@ def test_large_files_are_scored_by_workers_with_the_same_result(evaltap: Evaltap
     ]
 
     assert found[0]["metrics"] == found[1]["metrics"]
-    assert [metric["failed"] for metric in found[0]["metrics"]] == [0, 1_000]
+    assert [metric["failed"] for metric in found[0]["metrics"]] == [1_000, 0]
 
 
 def test_a_run_over_files_leaves_all_its_rows_or_none(evaltap: Evaltap) -> None:

@@ -178,13 +178,13 @@ def test_consume_and_score_agree_and_references_may_cover_some_of_the_cases(
     some = statuses(*consume, "--db", "y.duckdb", *by_id)
     assert some == (3, [(1, 0, 1), (1, 0, 1)])
     peers = statuses("score", "x.duckdb", "--metrics", "m.json", "--placeholders", "peer", "--json")
-    assert peers == (1, [(2, 0, 0), (0, 2, 0)])
+    assert peers == (1, [(0, 2, 0), (2, 0, 0)])
     # What is exported says where it was seen, if the recorder did.
     cases = [make_case("a", **RECORDED), make_case("b")]
     Path("c.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
     assert statuses("score", "c.jsonl", "--metrics", "m.json", "--json") == (
         1,
-        [(1, 0, 1), (0, 1, 1)],
+        [(0, 1, 1), (1, 0, 1)],
     )
 
 

@@ -74,6 +74,39 @@ def test_runs_fit_a_narrow_terminal_with_their_ids_whole(
     assert run["started_at"][5:16].replace("T", " ") in line
 
 
+def test_reports_say_what_a_case_that_did_not_pass_is_about(evaltap: Evaltap) -> None:
+    said = {"role": "user", "content": "My <parcel> never came"}
+    turn = make_turn(answer="no", userContent=said)
+    Path("w.jsonl").write_text(json.dumps(make_case("z-9", [turn])))
+    words = {
+        "metricName": "toxic_words",
+        "threshold": 1,
+        "criterion": {"toxicWords": {"values": ["no"]}},
+    }
+    Path("w.json").write_text(json.dumps([words]))
+
+    out = evaltap(
+        "score", "w.jsonl", "--metrics", "w.json", "--report", "r.md", "--report", "r.xml"
+    )[1]
+
+    assert "z-9  toxic_words  0.000  My <parcel> never came" in out
+    assert "❌ toxic_words · My &#60;parcel&#62; never came</summary>" in Path("r.md").read_text()
+    assert "user: My &lt;parcel&gt; never came" in Path("r.xml").read_text()
+
+
+def test_reports_keep_the_order_of_the_metrics_file(evaltap: Evaltap) -> None:
+    words = {"metricName": "a_words", "evaluatorName": "toxic_words", "threshold": 1,
+             "criterion": {"toxicWords": {"values": ["no"]}}}  # fmt: skip
+    Path("o.json").write_text(json.dumps([METRICS[0], words]))
+    evaltap("score", "c.jsonl", "--metrics", "o.json", "--db", "x.duckdb", "--report", "r.json")
+
+    found = json.loads(evaltap("report", "x.duckdb", "--json")[1])
+    report = json.loads(Path("r.json").read_text())
+
+    for metrics in (found["metrics"], report["metrics"], report["summary"]["metrics"]):
+        assert [one["metric_name"] for one in metrics] == ["run_succeeded", "a_words"]
+
+
 def test_a_live_run_whose_consumer_has_ended_is_stopped(
     evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
 ) -> None:

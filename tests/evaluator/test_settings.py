@@ -160,6 +160,16 @@ def test_the_first_thing_wrong_is_named_with_the_metric() -> None:
             },
             ["cost_within does not read criterion.operations.maxSeconds"],
         ),
+        (
+            {
+                "metricName": "llm_final_response",
+                "threshold": 1,
+                "criterion": {
+                    "llmJudge": {"judgeModel": {"modelName": "m", "variant": "deepseek"}}
+                },
+            },
+            ["judgeModel.variant 'deepseek' has no effect: requests are those of OpenAI's API"],
+        ),
     ],
 )
 def test_what_a_metric_leaves_out_by_surprise_is_listed(

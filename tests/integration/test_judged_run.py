@@ -88,13 +88,14 @@ def test_the_environment_overrides_the_metrics_judge(
     assert {body["model"] for _, body in server.requests} == {"other-model"}
 
 
-def test_a_judge_that_cannot_be_reached_leaves_no_score_and_exit_code_3(
+def test_a_judge_that_breaks_off_leaves_no_score_and_exit_code_3(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("EVALTAP_JUDGE_TIMEOUT", "2")
-    write_metrics(baseURL="http://127.0.0.1:9/v1", apiKey="none")
+    monkeypatch.setenv("EVALTAP_JUDGE_RETRIES", "0")
+    with judge_server(lambda _: Answer(act=lambda handler: handler.connection.close())) as server:
+        write_metrics(baseURL=server.url, apiKey="none")
 
-    assert score() == 3
+        assert score() == 3
 
     rows = query("SELECT score, status, reason FROM scores")
     assert [row[:2] for row in rows] == [(None, "error")] * 2

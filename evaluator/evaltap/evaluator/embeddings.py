@@ -23,7 +23,7 @@ from evaltap.evaluator.contract.embedder import (
     Vector,
 )
 from evaltap.evaluator.contract.hosts import OPENAI_URL, among, host_of
-from evaltap.evaluator.judges.http import Broken, NotSent, TooLarge, TooSlow
+from evaltap.evaluator.judges.http import Broken, NotSent, TooLarge, TooSlow, Unreachable
 from evaltap.evaluator.judges.openai import openai_client, retry_after
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.criteria import EmbeddingModel
@@ -109,6 +109,18 @@ class EnvironmentEmbedders:
             return embedder
 
 
+def reach(model: EmbeddingModel | None, environ: Mapping[str, str]) -> str:
+    """Return what will delay the vectors of a metric's model, empty for nothing.
+
+    Raises Unreachable when nothing answers at its address.
+    """
+    try:
+        settings = embedding_settings(model, environ)
+    except EmbeddingsNotConfiguredError:  # the reason of each case
+        return ""
+    return OpenAIEmbedder(settings).check() if settings.base_url else ""
+
+
 def checked(vectors: Any, count: int) -> list[list[float]]:  # what came from outside
     """Return vectors as lists of numbers; raise EmbeddingInvalidError for anything else."""
     if not isinstance(vectors, Sequence) or len(vectors) != count:
@@ -179,6 +191,15 @@ class OpenAIEmbedder:
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
+
+    def check(self) -> str:
+        """Return what makes it slow to connect, empty for nothing; raise Unreachable when nobody answers."""
+        try:
+            slow = self._client.check()
+        except Unreachable as error:
+            where = f"embeddings {self._where}"
+            raise Unreachable(f"{where} cannot be reached: {self._scrub(str(error))}") from None
+        return f"embeddings {self._where}: {slow}" if slow else ""
 
     def embed(self, texts: Sequence[str]) -> Sequence[Vector]:
         """Return the vectors, in the order of the texts; one request for all of them."""

@@ -109,7 +109,9 @@ def _judge(path: Path | None, judges: JudgeSession) -> "tuple[LlmJudgeCriterion,
     if path and not parts:
         raise InputError(f"{path}: no metric uses a judge; add one with llmJudge")
     judge = parts[0] if parts else LlmJudgeCriterion()
-    services = judges.services([EvalMetric(criterion=Criterion(llm_judge=judge))])
+    asking = [EvalMetric(criterion=Criterion(llm_judge=judge))]
+    services = judges.services(asking)
+    judges.check_reachable(asking)
     assert services is not None  # the metric asks a judge
     try:
         return judge, services, repr(services.judge(judge.judge_model))

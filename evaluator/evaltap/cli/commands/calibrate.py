@@ -81,6 +81,8 @@ def run(options: CalibrateOptions) -> int:
     labels = read_labels(options.labels)
     with JudgeSession(options.scoring.judges) as judges:
         scorer = case_scorer(options.scoring, judges).scorer
+        if options.cases:
+            judges.check_reachable(scorer.metrics)
         with _scored(options, scorer) as store:
             from evaltap.evaluator.calibration.verdicts import calibrate_metric
             from evaltap.evaluator.scoring.run_metrics import run_metrics

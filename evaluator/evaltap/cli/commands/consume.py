@@ -224,6 +224,8 @@ def _consume_once(options: ConsumeOptions, service: Running, ending: Ending) -> 
         from evaltap.evaluator.scoring.time_limit import WATCH
 
         scorer = case_scorer(options.scoring, judges).scorer
+        # What lands is kept, and scored once they answer.
+        judges.check_reachable(scorer.metrics, required=False)
         with (
             WATCH.exit_when_stuck(),
             live_engine(options.where, scorer, options.scoring.concurrency, judges) as engine,

@@ -245,7 +245,9 @@ def _curated(
     def scorer_of(metrics: "Sequence[EvalMetric]") -> "CaseScorer":
         from evaltap.evaluator.scoring.scorer import CaseScorer
 
-        return CaseScorer(metrics, services=judges.services(metrics))
+        scorer = CaseScorer(metrics, services=judges.services(metrics))
+        judges.check_reachable(metrics)
+        return scorer
 
     with progress("texts compared") as compared:
         means = Means(

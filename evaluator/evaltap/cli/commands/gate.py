@@ -137,6 +137,7 @@ def run(options: GateOptions) -> int:
     report_surprises("gate", metrics, thresholds=False)
     with JudgeSession(options.judges) as judges, progress("cases checked") as show:
         gate = Gate(spec, services=judges.services(metrics))
+        judges.check_reachable(metrics)
         gated = _checked(gate, options, show)
     if not gated:
         raise InputError(

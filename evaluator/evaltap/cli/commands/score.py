@@ -180,7 +180,8 @@ def run(options: ScoreOptions) -> int:
     with JudgeSession(options.scoring.judges) as judges, collecting_rarely(), switching_often():
         chosen = case_scorer(options.scoring, judges)
         if databases:
-            return _score_landed(options, chosen, databases[0])
+            return _score_landed(options, chosen, databases[0], judges)
+        judges.check_reachable(chosen.scorer.metrics, required=not options.where.on_ray)
         if options.where.on_ray:
             if options.scoring.references:
                 raise InputError(
@@ -300,7 +301,9 @@ def _verdict_of_run(
     return _verdict(options, store, summary, scope)
 
 
-def _score_landed(options: ScoreOptions, chosen: ChosenMetrics, path: Path) -> int:
+def _score_landed(
+    options: ScoreOptions, chosen: ChosenMetrics, path: Path, judges: JudgeSession
+) -> int:
     from evaltap.evaluator.reports.summary import summarise
     from evaltap.evaluator.results.runs import end_run
     from evaltap.schemas.text import counted
@@ -324,6 +327,8 @@ def _score_landed(options: ScoreOptions, chosen: ChosenMetrics, path: Path) -> i
             references=references,
             selection=selection,
         )
+        if pending.is_due(retry=options.retry):
+            judges.check_reachable(chosen.scorer.metrics)
         started, cases = pending.score("landed", str(path), retry=options.retry, progress=report)
         if started is not None:
             end_run(store, started, cases)

@@ -3,8 +3,10 @@
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from evaltap.cli.parsing import amount, of_environment, positive
@@ -132,15 +134,17 @@ class JudgeSession:
         from evaltap.evaluator.judges.cache import cache_from
         from evaltap.evaluator.judges.provider import EnvironmentJudges
         from evaltap.evaluator.judges.settings import (
-            asks_embedder,
             divided_limits,
+            embedding_models_of,
             judge_models_of,
         )
 
         models = [model for metric in metrics for model in judge_models_of(metric)]
         embedders = EnvironmentEmbedders(announce=self._announce)
         if not models:
-            return Services(embeddings=embedders) if any(map(asks_embedder, metrics)) else None
+            return (
+                Services(embeddings=embedders) if any(map(embedding_models_of, metrics)) else None
+            )
         environ = divided_limits(self.options.environ(), self._workers)
         if self._shared is None and (limits := self.options.budget_limits(environ)) is not None:
             self._budget = Budget(limits)
@@ -155,24 +159,51 @@ class JudgeSession:
         return Services(judge=self._judges, embeddings=embedders)
 
     def _check(self, models: "Sequence[JudgeModel | None]", judges: "EnvironmentJudges") -> None:
-        """Say once, before anything is scored, which judges are not configured or cannot be reached.
+        """Say once, before anything is scored, which judges are not configured.
 
-        Their metrics are not evaluated or in error, and the others are scored; answers may be in the cache.
+        Their metrics are not evaluated, and the others are scored.
         """
         said: dict[str, None] = {}
-        seen: set[int] = set()
         for model in models:
             try:
-                judge = judges(model)
+                judges(model).check()
             except JudgeNotConfigured as error:
                 said[str(error)] = None
-                continue
-            judge.check()
-            if self._workers == 1 and id(judge) not in seen:
-                seen.add(id(judge))
-                said[judge.trouble()] = None
+        for text in said:
+            self._announce(text)
+
+    def check_reachable(self, metrics: "Iterable[EvalMetric]", *, required: bool = True) -> None:
+        """Connect to the judges and embedders of the metrics once, and say what keeps them from answering.
+
+        Raises ConfigurationError for one that nobody reaches, where it is `required`; called after
+        `services`, before the first case.  A judge whose answers are kept may do without.
+        """
+        from evaltap.evaluator.judges.http import Unreachable
+
+        said: dict[str, None] = {}
+        for reach in dict.fromkeys(self._reaching(metrics)):
+            try:
+                said[reach()] = None
+            except Unreachable as error:
+                if required:
+                    raise Unreachable(f"{error}; check the address and the network") from None
+                said[str(error)] = None
         for text in filter(None, said):
             self._announce(text)
+
+    def _reaching(self, metrics: "Iterable[EvalMetric]") -> "Iterator[Callable[[], str]]":
+        """Yield what connects to each judge and each embedder of the metrics."""
+        from evaltap.evaluator.embeddings import reach
+        from evaltap.evaluator.judges.settings import embedding_models_of, judge_models_of
+
+        judges = self._judges
+        for metric in metrics:
+            for model in judge_models_of(metric):
+                with suppress(JudgeNotConfigured):
+                    if judges is not None:
+                        yield judges(model).reach
+            for embedding in embedding_models_of(metric):
+                yield partial(reach, embedding, self.options.environ())
 
     def _announce(self, text: str) -> None:
         from evaltap.evaluator.reports.safe_text import visible

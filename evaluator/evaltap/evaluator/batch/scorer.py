@@ -144,6 +144,10 @@ class PendingScorer:
                     return run, cases
         return run, cases
 
+    def is_due(self, *, retry: bool = False) -> bool:
+        """Tell whether a case waits for a score."""
+        return bool(self._pending.names(1, retry=retry))
+
     def backlog(self, source: str, *, stopped: Callable[[], bool] = never) -> Iterator[int]:
         """Score all that is pending under the live run, some cases at each `next`; yield how many.
 

@@ -42,6 +42,12 @@ CREATE TABLE IF NOT EXISTS replies (
   created_at    TEXT NOT NULL
 ) WITHOUT ROWID
 """
+_JUDGES: Final = "CREATE TABLE IF NOT EXISTS judges (identity BLOB PRIMARY KEY) WITHOUT ROWID"
+"""Whose answers are kept.  A file from before this table has answers and no judges."""
+_KEEPS: Final = """
+SELECT EXISTS (SELECT 1 FROM judges WHERE identity = ?)
+    OR (NOT EXISTS (SELECT 1 FROM judges) AND EXISTS (SELECT 1 FROM replies))
+"""
 _SELECT: Final = """
 SELECT key, text, model, input_tokens, output_tokens, cost_usd, created_at FROM replies WHERE key = ?
 """
@@ -63,6 +69,7 @@ class JudgeCache:
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._unwritten: dict[bytes, _Row] = {}
+        self._judges: set[bytes] = set()
         self._written_at = time.monotonic()
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -88,6 +95,7 @@ class JudgeCache:
             # What a power failure takes is asked again; nothing is damaged.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(_TABLE)
+            connection.execute(_JUDGES)
             connection.execute(f"PRAGMA user_version = {LAYOUT}")
         except BaseException:
             connection.close()
@@ -103,8 +111,19 @@ class JudgeCache:
         _, text, model, _, _, cost, _ = row
         return JudgeReply(text, model, 0, 0, _NOTHING, 0.0, cached=True, saved_usd=cost)
 
-    def put(self, key: bytes, reply: JudgeReply) -> None:
-        """Keep an answer, in place of one that is there; it is in the file within moments."""
+    def keeps(self, judge: bytes) -> bool:
+        """Tell whether answers of a judge are kept, by its identity."""
+        if self.problem:
+            return False
+        try:
+            with self._lock:
+                return bool(self._connection.execute(_KEEPS, (judge,)).fetchone()[0])
+        except sqlite3.Error as error:
+            self._note(error)
+            return False
+
+    def put(self, key: bytes, reply: JudgeReply, judge: bytes = b"") -> None:
+        """Keep an answer of a judge, in place of one that is there; it is in the file within moments."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         row = (key, reply.text, reply.model, reply.input_tokens, reply.output_tokens,
                reply.cost_usd, now)  # fmt: skip
@@ -112,6 +131,7 @@ class JudgeCache:
             return
         with self._lock:
             self._unwritten[key] = row
+            self._judges.add(judge)
             due = time.monotonic() - self._written_at >= WRITE_SECONDS
             if due:
                 self._written_at = time.monotonic()
@@ -140,7 +160,7 @@ class JudgeCache:
         """Write what waits in one transaction; what another process keeps out waits for the next."""
         with self._writing:
             with self._lock:
-                rows = dict(self._unwritten)
+                rows, judges = dict(self._unwritten), list(self._judges)
             if not rows or self.problem:
                 return
             try:
@@ -149,6 +169,8 @@ class JudgeCache:
                     # A text or a number that SQLite cannot hold.
                     with suppress(UnicodeError, OverflowError):
                         self._writer.execute(_INSERT, row)
+                for judge in judges:
+                    self._writer.execute("INSERT OR IGNORE INTO judges VALUES (?)", (judge,))
                 self._writer.execute("COMMIT")
             except sqlite3.Error as error:
                 self._note(error)
@@ -179,6 +201,7 @@ class CachedJudge:
         for part in (str(LAYOUT), *where):
             _add(self._start, part.encode())
         _add(self._start, orjson.dumps(settings.extra_body, option=orjson.OPT_SORT_KEYS))
+        self._identity = self._start.digest()
         self._generation: tuple[GenerationConfig, bytes] | None = None
         self._answered = Condition()
         self._asked: dict[bytes, object] = {}
@@ -204,6 +227,10 @@ class CachedJudge:
                     del self._asked[key]
                     self._answered.notify_all()
 
+    def has_kept(self) -> bool:
+        """Tell whether any answer of this judge is kept."""
+        return self._cache.keeps(self._identity)
+
     def _kept(self, key: bytes, request: JudgeRequest) -> JudgeReply | None:
         kept = self._cache.get(key)
         return kept if kept is not None and _usable(request, kept.text) else None
@@ -212,7 +239,7 @@ class CachedJudge:
         reply = self._judge.answer(request)
         depends = bool(request.nonce) and request.nonce in reply.text
         if not depends and _usable(request, reply.text):
-            self._cache.put(key, reply)
+            self._cache.put(key, reply, self._identity)
         return reply
 
     def key(self, request: JudgeRequest) -> bytes:

@@ -3,22 +3,19 @@
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from evaltap.evaluator.contract.judge import Judge, JudgeReply, JudgeRequest
 from evaltap.evaluator.judges.budget import BudgetAccount, BudgetedJudge
 from evaltap.evaluator.judges.cache import CachedJudge, JudgeCache
 from evaltap.evaluator.judges.endpoint import JudgeSettings
+from evaltap.evaluator.judges.http import Unreachable
 from evaltap.evaluator.judges.limits import LimitedJudge, Limiter
 from evaltap.evaluator.judges.prices import Pricing, pricing_of
 from evaltap.evaluator.judges.retries import RetryingJudge
 
 if TYPE_CHECKING:
     from evaltap.evaluator.judges.openai import OpenAIJudge
-
-
-CHECK_SECONDS: Final = 3.0
-"""How long the check at the start waits for a connection."""
 
 
 class PricedJudge:
@@ -74,13 +71,21 @@ class JudgeChain:
         if self._budget is not None:
             BudgetedJudge(self._line, self._budget, self._settings)
 
-    def trouble(self) -> str:
-        """Return what will keep the judge from answering, as far as it shows before anything is asked."""
+    def reach(self) -> str:
+        """Return what will delay its answers, as far as it shows before anything is asked.
+
+        Raises Unreachable when nothing answers at its address, and no answer of it is kept.
+        """
         from evaltap.evaluator.judges.openai import OpenAIJudge
 
-        client = OpenAIJudge(self._settings)
-        found = client.unreachable(CHECK_SECONDS)
-        return f"judge {self._settings.where} cannot be reached: {found}" if found else ""
+        try:
+            slow = OpenAIJudge(self._settings).check()
+            return f"judge {self._settings.where}: {slow}" if slow else ""
+        except Unreachable as error:
+            said = f"judge {self._settings.where} cannot be reached: {error}"
+        if isinstance(self._judge, CachedJudge) and self._judge.has_kept():
+            return f"{said}; only answers from the cache are used"
+        raise Unreachable(said)
 
     def close(self) -> None:
         """Close the connections."""

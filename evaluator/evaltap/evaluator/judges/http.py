@@ -29,6 +29,10 @@ LARGEST_RESPONSE: Final = 16 << 20
 """Bytes of a response body that are read."""
 LONGEST_LINE: Final = 64 << 10
 MOST_HEADERS: Final = 200
+CHECK_SECONDS: Final = 3.0
+"""How long a check waits for a connection."""
+CHECK_PAUSE: Final = 0.5
+"""Seconds before it tries again."""
 
 
 class NotSent(Exception):
@@ -41,6 +45,10 @@ class TooSlow(Exception):
     def __init__(self, *, sent: bool) -> None:
         self.sent = sent
         super().__init__("deadline passed")
+
+
+class Unreachable(ConfigurationError):
+    """Report that nothing answers at an address, as found before anything is asked."""
 
 
 class TooLarge(Exception):
@@ -117,6 +125,24 @@ class HttpClient:
     def connect(self, seconds: float) -> None:
         """Open a connection and send nothing; raises NotSent or TooSlow."""
         self._connected(time.monotonic() + seconds).close()
+
+    def check(self) -> str:
+        """Return what makes a connection slow, empty when there is none; raise Unreachable without one.
+
+        Tries twice: a name server, or what restarts, may fail once.  Nothing is sent.
+        """
+        for tries_left in (1, 0):
+            try:
+                self.connect(CHECK_SECONDS)
+            except TooSlow:
+                return f"no connection within {CHECK_SECONDS:g} s"
+            except NotSent as error:
+                if not tries_left:
+                    raise Unreachable(str(error)) from None
+                time.sleep(CHECK_PAUSE)
+            else:
+                break
+        return ""
 
     def close(self) -> None:
         """Close the connections that are idle; a later use opens new ones."""

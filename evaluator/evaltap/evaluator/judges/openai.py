@@ -31,6 +31,7 @@ from evaltap.evaluator.judges.http import (
     Stale,
     TooLarge,
     TooSlow,
+    Unreachable,
 )
 from evaltap.evaluator.judges.retries import ConnectionWentStale
 from evaltap.schemas.errors import ConfigurationError
@@ -92,15 +93,12 @@ class OpenAIJudge:
         """Close the connections."""
         self._client.close()
 
-    def unreachable(self, seconds: float) -> str:
-        """Return why no connection is to be had, empty when one is; nothing is asked."""
+    def check(self) -> str:
+        """Return what makes it slow to connect, empty for nothing; raise Unreachable when nobody answers."""
         try:
-            self._client.connect(seconds)
-        except TooSlow:
-            return f"no connection within {seconds:g} s"
-        except NotSent as error:
-            return self._settings.scrub(str(error))
-        return ""
+            return self._client.check()
+        except Unreachable as error:
+            raise Unreachable(self._settings.scrub(str(error))) from None
 
     def answer(self, request: JudgeRequest) -> JudgeReply:
         """Return the model's answer.

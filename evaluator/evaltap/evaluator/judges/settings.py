@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.formats.criteria import EmbeddingModel
 from evaltap.schemas.formats.metric import (
     EvalMetric,
     JudgeModel,
@@ -136,10 +137,11 @@ def judge_models_of(metric: EvalMetric) -> list[JudgeModel | None]:
     return [*models, *(model for part in suite for model in judge_models_of(part))]
 
 
-def asks_embedder(metric: EvalMetric) -> bool:
-    """Return whether a metric, or one of its suite, compares embeddings."""
+def embedding_models_of(metric: EvalMetric) -> list[EmbeddingModel | None]:
+    """Return the models whose vectors a metric compares, with those of the metrics in its suite."""
     criterion = metric.criterion
     if criterion is None:
-        return False
+        return []
+    models = [criterion.embedding.model] if criterion.embedding else []
     suite = criterion.suite.metrics if criterion.suite else []
-    return criterion.embedding is not None or any(map(asks_embedder, suite))
+    return [*models, *(model for part in suite for model in embedding_models_of(part))]

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 REASON_WIDTH = 400
 PIPE_WIDTH = 160
 _WIDE = 100
+_OPENING = 60
+"""Characters of a user's first message beside the case."""
 _COLOURS = {"-": "red", "+": "green", "!": "yellow", ">": "yellow"}
 
 
@@ -65,10 +67,14 @@ def print_summary(
         out.print(Text(crashed, style="red"))
     if summary.worst:
         out.print(Text("not passed, worst first", style="italic"))
+        openings = {one.eval_id: one.opening for one in differences}
         for case in summary.worst:
             bare = case.score is None or case.status == "crashed"
             score = case.status if bare else f"{case.score:.3f}"
-            _print_item(out, f"{case.eval_id}  {case.metric_name}  {score}", case.reason)
+            opening = one_line(openings.get(case.eval_id, ""), _OPENING)
+            head = f"{case.eval_id}  {case.metric_name}  {score}"
+            _print_item(out, f"{head}  {opening}".rstrip(), case.reason)
+    differences = [one for one in differences if one.lines]
     if differences:
         out.print(
             Text(

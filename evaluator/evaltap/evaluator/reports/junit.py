@@ -118,7 +118,8 @@ def _outcome(xml: XMLGenerator, tag: str, case: CaseReport, cell: Cell) -> None:
 
 
 def _body(case: CaseReport, cell: Cell) -> list[str]:
-    lines = [cell.reason, *turn_lines(cell)]
+    user = [f"user: {case.opening}"] if case.opening else []
+    lines = [*user, cell.reason, *turn_lines(cell)]
     return [*lines, *difference_lines(case.evidence)] if cell.status == "failed" else lines
 
 

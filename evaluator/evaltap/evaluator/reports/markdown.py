@@ -20,6 +20,8 @@ MAX_BYTES: Final = 1_000_000
 _CASES: Final = 50
 _GROUPS: Final = 20
 _CELL: Final = 300
+_OPENING: Final = 80
+"""Characters of a user's first message beside the case."""
 _MARKUP: Final = re.compile(
     r"[\\`*\[\]<>&|~@#!$^{}]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|:(?=//)|(?<=www)\.", re.I
 )
@@ -170,8 +172,9 @@ def _cases(report: Report, budget: int) -> str:
 def _case(case: CaseReport) -> str:
     cells = [cell for cell in case.cells if cell.status != "passed"]
     names = ", ".join(f"{_SIGNS[cell.status]} {escape(cell.metric_name)}" for cell in cells)
+    opening = f" · {escape(case.opening, _OPENING)}" if case.opening else ""
     lines = [
-        f"<details><summary>{escape(case.eval_set_id)}/{escape(case.eval_id)}: {names}</summary>",
+        f"<details><summary>{escape(case.eval_set_id)}/{escape(case.eval_id)}: {names}{opening}</summary>",
         "",
         *(f"- {_cell(cell)}" for cell in cells),
         *_fenced(case),

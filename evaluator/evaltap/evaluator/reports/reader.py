@@ -24,7 +24,14 @@ from evaltap.evaluator.reports.model import (
     Source,
     case_status,
 )
-from evaltap.evaluator.reports.summary import Difference, Summary, check_run, score_scope, summarise
+from evaltap.evaluator.reports.summary import (
+    Difference,
+    Summary,
+    check_run,
+    metric_places,
+    score_scope,
+    summarise,
+)
 from evaltap.evaluator.reports.text import difference_lines, sampled_line, summary_notes
 from evaltap.evaluator.reports.usage import (
     TurnUse,
@@ -34,7 +41,7 @@ from evaltap.evaluator.reports.usage import (
     usage_of,
 )
 from evaltap.evaluator.reports.wording import readable
-from evaltap.evaluator.reports.words import CaseWords, landed_words
+from evaltap.evaluator.reports.words import CaseWords, landed_words, words_of
 from evaltap.evaluator.results.references import attach_kept
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import StoreReader
@@ -118,7 +125,7 @@ def read_differences(
     case_files: Sequence[Path] = (),
     references: References | None = None,
 ) -> list[Difference]:
-    """Return the eval ids of the worst cases of a summary with the calls in which they differ."""
+    """Return what the worst cases of a summary are about, and the calls in which they differ."""
     keys = dict.fromkeys((row.app_name, row.eval_set_id, row.eval_id) for row in summary.worst)
     _choose_scores(store, summary.run_id, digests)
     choose_cases(store, keys)
@@ -133,8 +140,8 @@ def read_differences(
         case = landed.get(key) or files.cases.get(key)
         if case is not None:
             evidence, _ = evidence_of(case, comparison, limits)
-            found.append((key[2], difference_lines(evidence)))
-    return [Difference(eval_id, lines) for eval_id, lines in found if lines]
+            found.append(Difference(key[2], difference_lines(evidence), words_of(case).opening))
+    return found
 
 
 def _source(store: StoreReader, run_id: str | None) -> Source:
@@ -275,6 +282,8 @@ def _metric_reports(store: StoreReader) -> tuple[MetricReport, ...]:
         " list_sort(list(DISTINCT threshold)), count(*) FILTER (score < 0 OR score > 1)"
         " FROM report_scores GROUP BY metric_name ORDER BY metric_name"
     )
+    places = metric_places(store)
+    rows.sort(key=lambda row: places.get(row[0], len(places)))
     return tuple(
         MetricReport(
             name, evaluator, version, tuple(thresholds), tuple(bins.get(name, [0] * 10)), outside

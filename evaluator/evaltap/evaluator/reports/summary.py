@@ -97,10 +97,12 @@ class CaseRow:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The calls of a case beside those that were expected, a line each, as in a `diff`."""
+    """What a case is about, and its calls beside those that were expected, a line each, as in a `diff`."""
 
     eval_id: str
     lines: list[str]
+    opening: str = ""
+    """The user's first message, on one line; empty when it was not captured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,8 @@ def summarise(
                  / nullif(count(*) FILTER (status IN ('passed', 'failed', 'crashed')), 0),
                avg(score), count(*) FILTER (status = 'crashed')
         {scope} GROUP BY metric_name ORDER BY metric_name""")
+    places = metric_places(store)
+    counts.sort(key=lambda row: places.get(row[0], len(places)))
     ((cases, crashed),) = read(f"""
         SELECT count(DISTINCT (app_name, eval_set_id, eval_id)),
                count(DISTINCT (app_name, eval_set_id, eval_id)) FILTER (status = 'crashed')
@@ -286,6 +290,17 @@ def check_run(store: StoreReader, run_id: str) -> None:
         raise InputError(
             f"no run {run_id!r}; expected one of: {', '.join(known) or 'none, there are no runs'}"
         )
+
+
+def metric_places(store: StoreReader) -> dict[str, int]:
+    """Return the places of metrics in the newest metrics file that has them: reports keep its order."""
+    return dict(store.rows(_PLACES))
+
+
+_PLACES: Final = """
+SELECT metric_name, arg_max(metric_index, started_at)
+FROM run_metrics JOIN runs USING (run_id) GROUP BY metric_name
+"""
 
 
 def _metric_counts(row: tuple[Any, ...]) -> MetricCounts:

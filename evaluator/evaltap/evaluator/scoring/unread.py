@@ -8,6 +8,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from evaltap.evaluator.judges.settings import judge_models
 from evaltap.schemas.formats.metric import EvalMetric
 
 _SHARES: Final = ("trajectory_precision", "trajectory_recall", "trajectory_f1")
@@ -60,6 +61,11 @@ def unread(metric: EvalMetric) -> Iterator[str]:
     if metric.criterion is None:
         return
     evaluator = metric.evaluator_name or metric.metric_name
+    judge = metric.criterion.llm_judge
+    for model in judge_models(judge) if judge else ():
+        # Which dialect tRPC-Agent-Go's client speaks; evaltap's speaks OpenAI's.
+        if model is not None and model.variant not in ("", "openai"):
+            yield f"judgeModel.variant '{model.variant}' has no effect: requests are those of OpenAI's API"
     for name, part in _given(metric.criterion):
         alias = _alias(metric.criterion, name)
         if evaluator in _PARTS and name not in _PARTS[evaluator]:
