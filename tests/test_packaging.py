@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from evaltap.cli.main import COMMANDS
+from evaltap.cli.main import COMMANDS, EXTRAS
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("schemas", "recorder", "evaluator")
@@ -67,6 +67,43 @@ def public_definitions(path: Path) -> list[str]:
 
 def test_the_public_surface_is_the_one_on_record() -> None:
     assert public_surface() == json.loads(SURFACE.read_text())
+
+
+CORE = {"opentelemetry", "orjson", "pydantic", "pydantic_core"}
+EXPLAINED = {
+    "claude_agent_sdk",
+    "deepeval",
+    "glin_profanity",
+    "py3langid",
+    "pyarrow",
+    "pytest",
+    "ray",
+    "truststore",
+    "wordllama",
+}
+"""Packages whose users say themselves what is to be installed, or do without."""
+
+
+def test_a_command_names_the_extra_of_every_package_that_it_may_miss() -> None:
+    imported = {
+        name
+        for folder in (FOLDERS["evaluator"], FOLDERS["cli"])
+        for path in folder.rglob("*.py")
+        for name in imported_packages(path)
+    }
+
+    assert imported - set(sys.stdlib_module_names) - {"evaltap"} - CORE - EXPLAINED <= set(EXTRAS)
+
+
+def imported_packages(path: Path) -> set[str]:
+    """Return the top-level packages that a module imports, at its head or in a function."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").partition(".")[0])
+    return found
 
 
 @pytest.mark.parametrize("room", PARTS)

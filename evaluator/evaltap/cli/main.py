@@ -82,16 +82,25 @@ GROUPS = {
 _WITHOUT_SETTINGS = ("demo", "init", "metrics")
 
 EXTRAS = {
+    "anyio": "evaluator",
     "duckdb": "evaluator",
+    "genai_prices": "evaluator",
     "google": "collect",
+    "google_crc32c": "kafka",
+    "greenlet": "evaluator",
     "jinja2": "evaluator",
     "jsonschema": "evaluator",
+    "jsonschema_specifications": "evaluator",
     "kafka": "kafka",
+    "markupsafe": "evaluator",
     "msgspec": "evaluator",
+    "nanoarrow": "evaluator",
     "nltk": "evaluator",
     "numpy": "evaluator",
     "opentelemetry": "collect",
+    "rapidfuzz": "evaluator",
     "re2": "evaluator",
+    "referencing": "evaluator",
     "rich": "evaluator",
     "shtab": "evaluator",
     "starlette": "collect",
@@ -189,41 +198,41 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _run_command(arguments: Sequence[str], command: str) -> int:
-    parser = build_parser(command if command in COMMANDS else "")
-    namespace = parser.parse_command(arguments)
-    if namespace.version:
-        from importlib.metadata import version
-
-        print(f"evaltap {version('evaltap')}")
-        return 0
-    if namespace.command is None:
-        parser.print_help()
-        return 2
     try:
+        parser = build_parser(command if command in COMMANDS else "")
+        namespace = parser.parse_command(arguments)
+        if namespace.version:
+            from importlib.metadata import version
+
+            print(f"evaltap {version('evaltap')}")
+            return 0
+        if namespace.command is None:
+            parser.print_help()
+            return 2
         return int(namespace.run(options_of(namespace.options, namespace)))
     except EvaltapError as error:
-        print(f"evaltap {namespace.command}: {error}", file=sys.stderr)
+        print(f"evaltap {command}: {error}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
-        if namespace.command == "demo":
+        if command == "demo":
             extra = "demo"
         print(
-            f"evaltap {namespace.command}: {error.name} is not installed; install it with pip install"
+            f"evaltap {command}: {error.name} is not installed; install it with pip install"
             f" 'evaltap[{extra}]'",
             file=sys.stderr,
         )
         return 2
     except KeyboardInterrupt as error:
         said = f"; {error}" if str(error) else ""
-        print(f"evaltap {namespace.command}: interrupted{said}", file=sys.stderr)
+        print(f"evaltap {command}: interrupted{said}", file=sys.stderr)
         return 130
     except Exception as error:
         # Known by their modules only: most commands do not load them.
         trouble = _kafka_trouble(error) or _store_trouble(error)
         if trouble is None:
             raise
-        print(f"evaltap {namespace.command}: {trouble}", file=sys.stderr)
+        print(f"evaltap {command}: {trouble}", file=sys.stderr)
         return trouble.exit_code
