@@ -124,6 +124,8 @@ called AS (
   SELECT DISTINCT app_name, eval_set_id, eval_id, invocation_id, turn_revision, tool_name
   FROM latest_tool_calls
 ),
+-- Bound and read once for all slices: each view below binds this one again, and every command creates them.
+turn_scores AS (SELECT * FROM latest_weighted_turn_scores),
 verdicts AS (
   SELECT 'case' AS slice, NULL::VARCHAR AS value, metric_name, metric_digest, status, score, scored_at,
          coalesce(weight, 1) AS weight
@@ -131,28 +133,28 @@ verdicts AS (
   UNION ALL
   SELECT 'hour', date_trunc('hour', started_at)::VARCHAR,
          metric_name, metric_digest, status, score, scored_at, weight
-  FROM latest_weighted_turn_scores
+  FROM turn_scores
   UNION ALL
   SELECT 'tool', tool_name, metric_name, metric_digest, status, score, scored_at, weight
-  FROM latest_weighted_turn_scores
+  FROM turn_scores
   JOIN called USING (app_name, eval_set_id, eval_id, invocation_id, turn_revision)
   UNION ALL
   SELECT 'model', unnest(list_distinct(models)),
          metric_name, metric_digest, status, score, scored_at, weight
-  FROM latest_weighted_turn_scores
+  FROM turn_scores
   UNION ALL
   SELECT 'version', version, metric_name, metric_digest, status, score, scored_at, weight
-  FROM latest_weighted_turn_scores
+  FROM turn_scores
   UNION ALL
   SELECT 'environment', environment, metric_name, metric_digest, status, score, scored_at, weight
-  FROM latest_weighted_turn_scores
+  FROM turn_scores
   UNION ALL
   SELECT 'agent', agent_name, metric_name, metric_digest, status, score, scored_at, weight
-  FROM latest_weighted_turn_scores
+  FROM turn_scores
   UNION ALL
   SELECT 'tag', unnest(list_distinct(tags)),
          metric_name, metric_digest, status, score, scored_at, weight
-  FROM latest_weighted_turn_scores
+  FROM turn_scores
 )
 SELECT
   slice,
