@@ -205,6 +205,114 @@ def test_an_interrupted_turn_is_incomplete(tmp_path: Path) -> None:
     assert (turn["status"], turn["final"]) == ("incomplete", None)
 
 
+INTERJECTED = "No, the other file"
+
+
+def queued(script: Transcript, prompt: Any = INTERJECTED, **more: Any) -> None:
+    """Write what Claude Code leaves of a message that the turn under way takes in."""
+    about = {"sessionId": script.session, "content": prompt}
+    script.lines.append({"type": "queue-operation", "operation": "enqueue", **about})
+    taken = {"operation": "remove", "reason": "absorbed_mid_turn", **about}
+    script.lines.append({"type": "queue-operation", **taken})
+    attachment = {"type": "queued_command", "prompt": prompt, "commandMode": "prompt", **more}
+    script.line("attachment", None, attachment=attachment)
+
+
+def interrupted_by(message: Any, tmp_path: Path, **more: Any) -> Any:
+    """Return the user's message of a turn that took in another one."""
+    script = Transcript()
+    script.asked("Open the file")
+    script.called("Read", "c1", {"path": "a.py"})
+    queued(script, message, **more)
+    script.returned("c1", "text")
+    script.said("Opened b.py.")
+    (case,) = read_transcripts([script.write(tmp_path / "s1.jsonl")])
+    return words(case["actualConversation"][0], "userContent")
+
+
+@pytest.mark.parametrize("message", [INTERJECTED, [{"type": "text", "text": INTERJECTED}]])
+def test_a_message_typed_while_claude_works_is_part_of_the_turn(
+    message: Any, tmp_path: Path
+) -> None:
+    assert interrupted_by(message, tmp_path) == f"Open the file\n\n{INTERJECTED}"
+
+
+def test_a_queued_message_that_waits_for_the_turn_to_end_is_the_next_turn(tmp_path: Path) -> None:
+    script = Transcript()
+    script.asked("Hi")
+    for operation in ("enqueue", "dequeue"):
+        script.lines.append(
+            {"type": "queue-operation", "operation": operation, "content": INTERJECTED}
+        )
+    script.said("Hello.")
+    script.asked(INTERJECTED)
+    script.said("Which one?")
+
+    assert len(turns_of(script.write(tmp_path / "s1.jsonl"))) == 2
+
+
+OTHERS: list[tuple[str, Line]] = [
+    ("<task-notification>done</task-notification>", {}),
+    ('<cross-session-message from="b">hi</cross-session-message>', {}),
+    ("Take this over", {"origin": {"kind": "peer"}}),
+    ("Go on", {"isMeta": True}),
+]
+
+
+@pytest.mark.parametrize(("message", "about"), OTHERS)
+def test_notices_and_messages_of_other_agents_are_not_the_users(
+    message: str, about: Line, tmp_path: Path
+) -> None:
+    assert interrupted_by(message, tmp_path, **about) == "Open the file"
+
+
+def test_a_client_that_attaches_nothing_leaves_the_message_in_its_queue(tmp_path: Path) -> None:
+    script = Transcript()
+    script.asked("Open the file")
+    queued(script)
+    del script.lines[-1]
+    script.said("Opened b.py.")
+    (case,) = read_transcripts([script.write(tmp_path / "s1.jsonl")])
+
+    assert words(case["actualConversation"][0], "userContent") == f"Open the file\n\n{INTERJECTED}"
+
+
+def test_reminders_before_the_users_words_are_left_out(tmp_path: Path) -> None:
+    script = Transcript()
+    script.asked("<system-reminder>\nA task ended.\n</system-reminder>\n\nWhat came of it?")
+    script.said("It passed.")
+    (case,) = read_transcripts([script.write(tmp_path / "s1.jsonl")])
+
+    assert words(case["actualConversation"][0], "userContent") == "What came of it?"
+
+
+def test_turns_that_the_user_went_back_behind_are_tagged(tmp_path: Path) -> None:
+    script = Transcript()
+    script.asked("Hi")
+    script.said("Hello.")
+    script.asked("Delete it")
+    script.said("Deleted.")
+    script.asked("Rename it", parentUuid="s1-2")
+    script.said("Renamed.")
+
+    cases = list(read_transcripts([script.write(tmp_path / "s1.jsonl")]))
+
+    assert [case["source"].get("tags") for case in cases] == [None, ["rewound"], None]
+
+
+def test_a_compaction_rewinds_nothing(tmp_path: Path) -> None:
+    script = Transcript()
+    script.asked("Hi")
+    script.said("Hello.")
+    script.line("system", None, subtype="compact_boundary", parentUuid=None)
+    script.asked("Go on")
+    script.said("Done.")
+
+    cases = list(read_transcripts([script.write(tmp_path / "s1.jsonl")]))
+
+    assert [case["source"].get("tags") for case in cases] == [None, None]
+
+
 def delegation(script: Transcript, agent: str | None) -> None:
     """Write a call of a sub-agent, its work and its result."""
     about: Line = {"isSidechain": True, **({"agentId": agent} if agent else {})}

@@ -173,7 +173,10 @@ class CaseProcessor:
             session["appName"] = config.app_name
         if config.service and not source.get("service"):
             source["service"] = config.service
+        tags = dict.fromkeys([*source.get("tags", ()), *self._stated.get("tags", ())])
         source.update(self._stated)
+        if tags:
+            source["tags"] = [*tags]
         described = {**case, "source": source, "sessionInput": session}
         if not source:
             del described["source"]

@@ -3,11 +3,15 @@
 Source: the files below `~/.claude/projects` as written by Claude Code 2.x, and their reader in
 claude-agent-sdk. A line holds one content block of a message; `message.id` groups them. A
 sub-agent's lines are marked `isSidechain` and are in the same file, or in
-`SESSION/subagents/agent-*.jsonl` next to `SESSION.jsonl`, with the same session id.
+`SESSION/subagents/agent-*.jsonl` next to `SESSION.jsonl`, with the same session id.  A message typed
+while Claude works has no `user` line when the turn under way takes it in: it is an attachment
+`queued_command` then, and a `queue-operation` that removes it.  `parentUuid` makes the lines a tree: a
+user who rewinds starts another branch.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -41,6 +45,7 @@ _INTERRUPTED = "[Request interrupted by user"
 _NOT_SAID = (
     _INTERRUPTED,
     "<bash-",
+    "<cross-session-message",
     "<goal>",
     "<ide_opened_file>",
     "<ide_selection>",
@@ -52,6 +57,8 @@ _NOT_SAID = (
     "Caveat: ",
 )
 """Prefixes of text that Claude Code writes on the user's behalf."""
+_REMINDERS = re.compile(r"\A(?:\s*<system-reminder>.*?</system-reminder>\s*)+", re.DOTALL)
+"""What may precede the user's words in one text."""
 _TYPES = (
     "assistant",
     "file-history-snapshot",
@@ -62,6 +69,8 @@ _TYPES = (
     "user",
 )
 """Line types unique to transcripts; other JSON Lines have a `type`, too."""
+REWOUND = "rewound"
+"""Tag of a turn that the user went back behind: the turns after it do not know it."""
 _SYNTHETIC = "<synthetic>"
 _COMMAND = "<command-name>"
 
@@ -92,7 +101,8 @@ class _Prompt:
     """A user message and the lines that follow from it."""
 
     line: Mapping[str, Any]
-    text: str
+    texts: list[str]
+    """The message, then those typed while Claude worked on it."""
     lines: list[Mapping[str, Any]] = field(default_factory=list)
 
 
@@ -110,23 +120,28 @@ def read_transcripts(
     """
     report = report if report is not None else TranscriptReport()
     sessions: dict[str, list[Mapping[str, Any]]] = {}
-    seen: set[str] = set()
+    parents: dict[str, object] = {}
     for path in _files(paths):
         for line in _lines(path, report):
             key = line.get("uuid")
-            if key in seen or line.get("type") not in ("user", "assistant"):
+            if key in parents:
                 continue
             if isinstance(key, str):
-                seen.add(key)
-            sessions.setdefault(str(line.get("sessionId") or path.stem), []).append(line)
+                parents[key] = line.get("parentUuid") or line.get("logicalParentUuid")
+            if line.get("type") in ("user", "assistant") or _taken_in(line):
+                sessions.setdefault(str(line.get("sessionId") or path.stem), []).append(line)
     report.sessions = len(sessions)
     for session_id, lines in sessions.items():
         side = [line for line in lines if line.get("isSidechain")]
-        prompts = _prompts(line for line in lines if not line.get("isSidechain"))
+        prompts = _prompts([line for line in lines if not line.get("isSidechain")])
         works = _works(side, prompts)
+        rewound = _rewound(prompts, parents)
         for prompt in prompts:
             report.turns += 1
-            yield case_of(_observe(session_id, prompt, works), recorder_version=recorder_version)
+            case = case_of(_observe(session_id, prompt, works), recorder_version=recorder_version)
+            if prompt.line.get("uuid") in rewound:
+                case["source"]["tags"] = [REWOUND]
+            yield case
 
 
 def _files(paths: Iterable[str | Path]) -> list[Path]:
@@ -170,14 +185,17 @@ def _lines(path: Path, report: TranscriptReport) -> Iterator[Mapping[str, Any]]:
         )
 
 
-def _prompts(lines: Iterable[Mapping[str, Any]]) -> list[_Prompt]:
+def _prompts(lines: Sequence[Mapping[str, Any]]) -> list[_Prompt]:
     """Split the lines of a session into turns; prompts without a response are skipped."""
+    attached = {_taken_in(line) for line in lines if "attachment" in line}
     prompts: list[_Prompt] = []
     for line in lines:
         text = _prompt_text(line)
         if text is not None:
-            prompts.append(_Prompt(line, text))
-        elif prompts:
+            prompts.append(_Prompt(line, [text]))
+        elif prompts and (typed := _interjection(line, attached)):
+            prompts[-1].texts.append(typed)
+        elif prompts and not _taken_in(line):
             prompts[-1].lines.append(line)
     return [
         prompt for prompt in prompts if any(line["type"] == "assistant" for line in prompt.lines)
@@ -191,14 +209,72 @@ def _prompt_text(line: Mapping[str, Any]) -> str | None:
     blocks = _blocks(line)
     if any(block.get("type") == "tool_result" for block in blocks):
         return None
-    texts = [block["text"] for block in blocks if isinstance(block.get("text"), str)]
-    text = "\n".join(text for text in texts if not text.lstrip().startswith(_NOT_SAID))
+    text = _said(blocks)
     if not text:
         return None
     if _COMMAND in text:
         said = (_between(text, "command-name"), _between(text, "command-args"))
         return " ".join(part for part in said if part) or None
     return text
+
+
+def _interjection(line: Mapping[str, Any], attached: Collection[str]) -> str | None:
+    """Return what the user typed while Claude worked and the turn under way took in, or None.
+
+    Only the attachment tells who sent it; a client that writes none leaves the queue operation.
+    """
+    queued = line.get("attachment")
+    if not isinstance(queued, Mapping):
+        text = _taken_in(line)
+        return text if text and text not in attached else None
+    origin = queued.get("origin")
+    sender = origin.get("kind") if isinstance(origin, Mapping) else None
+    if queued.get("commandMode", "prompt") != "prompt" or queued.get("isMeta"):
+        return None
+    return _taken_in(line) if sender in ("human", None) else None
+
+
+def _taken_in(line: Mapping[str, Any]) -> str:
+    """Return the words of a message that the turn under way took in; empty for any other line."""
+    queued = line.get("attachment")
+    if isinstance(queued, Mapping) and queued.get("type") == "queued_command":
+        content = queued.get("prompt")
+    elif line.get("type") == "queue-operation" and line.get("reason") == "absorbed_mid_turn":
+        content = line.get("content")
+    else:
+        return ""
+    return _said(_blocks({"message": {"content": content}}))
+
+
+def _said(blocks: Iterable[Mapping[str, Any]]) -> str:
+    """Return the user's own words in the blocks of a message."""
+    texts = [block["text"] for block in blocks if isinstance(block.get("text"), str)]
+    own = [_REMINDERS.sub("", text) for text in texts]
+    return "\n".join(text for text in own if text and not text.lstrip().startswith(_NOT_SAID))
+
+
+def _rewound(prompts: Sequence[_Prompt], parents: Mapping[str, object]) -> set[object]:
+    """Return the ids of the prompts on branches that the session's last prompt does not follow from."""
+
+    def with_ancestors(key: object, until: Collection[object] = ()) -> dict[object, None]:
+        found: dict[object, None] = {}
+        while key is not None and key not in found:
+            found[key] = None
+            if key in until:
+                break
+            key = parents.get(str(key))
+        return found
+
+    if not prompts:
+        return set()
+    kept = with_ancestors(prompts[-1].line.get("uuid"))
+    found: set[object] = set()
+    for prompt in prompts:
+        branch = with_ancestors(prompt.line.get("uuid"), kept)
+        # A branch of a root of its own is a conversation of its own, or what a compaction has cut off.
+        if len(branch) > 1 and next(reversed(branch)) in kept:
+            found.add(prompt.line.get("uuid"))
+    return found
 
 
 def _between(text: str, tag: str) -> str:
@@ -251,7 +327,7 @@ def _observe(
     yield start
     media = (media_in(block) for block in _blocks(prompt.line))
     parts = tuple(part for part in media if part is not None)
-    yield UserMessage(run_id, begun, prompt.text, parts=parts)
+    yield UserMessage(run_id, begun, "\n\n".join(prompt.texts), parts=parts)
     messages: dict[str, None] = {}
     last_words: tuple[int, str] | None = None
     pending: set[str] = set()
