@@ -3,16 +3,12 @@
 Source: the files below `~/.claude/projects` as written by Claude Code 2.x, and their reader in
 claude-agent-sdk. A line holds one content block of a message; `message.id` groups them. A
 sub-agent's lines are marked `isSidechain` and are in the same file, or in
-`SESSION/subagents/agent-*.jsonl` next to `SESSION.jsonl`, with the same session id.  A message typed
-while Claude works has no `user` line when the turn under way takes it in: it is an attachment
-`queued_command` then, and a `queue-operation` that removes it.  `parentUuid` makes the lines a tree: a
-user who rewinds starts another branch.
+`SESSION/subagents/agent-*.jsonl` next to `SESSION.jsonl`, with the same session id.
 """
 
 import json
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -33,6 +29,14 @@ from evaltap.recorder.observation import (
     ToolReturned,
     UserMessage,
 )
+from evaltap.recorder.sources.claude_prompts import (
+    INTERRUPTED,
+    Prompt,
+    blocks_of,
+    prompts_of,
+    rewound_of,
+    taken_in,
+)
 from evaltap.recorder.tokens import of_anthropic
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import InputError
@@ -41,24 +45,6 @@ AGENT = "claude-code"
 SUB_AGENT = "Task"
 ORIGIN = Origin(framework="claude-code", convention="claude-code-transcript")
 _NAMES = {"Skill": "skill_run", "Agent": SUB_AGENT, "Task": SUB_AGENT}
-_INTERRUPTED = "[Request interrupted by user"
-_NOT_SAID = (
-    _INTERRUPTED,
-    "<bash-",
-    "<cross-session-message",
-    "<goal>",
-    "<ide_opened_file>",
-    "<ide_selection>",
-    "<local-command-",
-    "<session-start-hook>",
-    "<system-reminder>",
-    "<task-notification>",
-    "<tick>",
-    "Caveat: ",
-)
-"""Prefixes of text that Claude Code writes on the user's behalf."""
-_REMINDERS = re.compile(r"\A(?:\s*<system-reminder>.*?</system-reminder>\s*)+", re.DOTALL)
-"""What may precede the user's words in one text."""
 _TYPES = (
     "assistant",
     "file-history-snapshot",
@@ -72,7 +58,6 @@ _TYPES = (
 REWOUND = "rewound"
 """Tag of a turn that the user went back behind: the turns after it do not know it."""
 _SYNTHETIC = "<synthetic>"
-_COMMAND = "<command-name>"
 
 
 def normal_name(name: str) -> str:
@@ -94,16 +79,6 @@ class TranscriptReport:
     turns: int = 0
     lines_skipped: int = 0
     """Lines that are not a JSON object: a file being written ends in one."""
-
-
-@dataclass(slots=True)
-class _Prompt:
-    """A user message and the lines that follow from it."""
-
-    line: Mapping[str, Any]
-    texts: list[str]
-    """The message, then those typed while Claude worked on it."""
-    lines: list[Mapping[str, Any]] = field(default_factory=list)
 
 
 def read_transcripts(
@@ -128,14 +103,14 @@ def read_transcripts(
                 continue
             if isinstance(key, str):
                 parents[key] = line.get("parentUuid") or line.get("logicalParentUuid")
-            if line.get("type") in ("user", "assistant") or _taken_in(line):
+            if line.get("type") in ("user", "assistant") or taken_in(line):
                 sessions.setdefault(str(line.get("sessionId") or path.stem), []).append(line)
     report.sessions = len(sessions)
     for session_id, lines in sessions.items():
         side = [line for line in lines if line.get("isSidechain")]
-        prompts = _prompts([line for line in lines if not line.get("isSidechain")])
+        prompts = prompts_of([line for line in lines if not line.get("isSidechain")])
         works = _works(side, prompts)
-        rewound = _rewound(prompts, parents)
+        rewound = rewound_of(prompts, parents)
         for prompt in prompts:
             report.turns += 1
             case = case_of(_observe(session_id, prompt, works), recorder_version=recorder_version)
@@ -185,104 +160,8 @@ def _lines(path: Path, report: TranscriptReport) -> Iterator[Mapping[str, Any]]:
         )
 
 
-def _prompts(lines: Sequence[Mapping[str, Any]]) -> list[_Prompt]:
-    """Split the lines of a session into turns; prompts without a response are skipped."""
-    attached = {_taken_in(line) for line in lines if "attachment" in line}
-    prompts: list[_Prompt] = []
-    for line in lines:
-        text = _prompt_text(line)
-        if text is not None:
-            prompts.append(_Prompt(line, [text]))
-        elif prompts and (typed := _interjection(line, attached)):
-            prompts[-1].texts.append(typed)
-        elif prompts and not _taken_in(line):
-            prompts[-1].lines.append(line)
-    return [
-        prompt for prompt in prompts if any(line["type"] == "assistant" for line in prompt.lines)
-    ]
-
-
-def _prompt_text(line: Mapping[str, Any]) -> str | None:
-    """Return the user's message in this line, or None."""
-    if line["type"] != "user" or line.get("isMeta") or line.get("isCompactSummary"):
-        return None
-    blocks = _blocks(line)
-    if any(block.get("type") == "tool_result" for block in blocks):
-        return None
-    text = _said(blocks)
-    if not text:
-        return None
-    if _COMMAND in text:
-        said = (_between(text, "command-name"), _between(text, "command-args"))
-        return " ".join(part for part in said if part) or None
-    return text
-
-
-def _interjection(line: Mapping[str, Any], attached: Collection[str]) -> str | None:
-    """Return what the user typed while Claude worked and the turn under way took in, or None.
-
-    Only the attachment tells who sent it; a client that writes none leaves the queue operation.
-    """
-    queued = line.get("attachment")
-    if not isinstance(queued, Mapping):
-        text = _taken_in(line)
-        return text if text and text not in attached else None
-    origin = queued.get("origin")
-    sender = origin.get("kind") if isinstance(origin, Mapping) else None
-    if queued.get("commandMode", "prompt") != "prompt" or queued.get("isMeta"):
-        return None
-    return _taken_in(line) if sender in ("human", None) else None
-
-
-def _taken_in(line: Mapping[str, Any]) -> str:
-    """Return the words of a message that the turn under way took in; empty for any other line."""
-    queued = line.get("attachment")
-    if isinstance(queued, Mapping) and queued.get("type") == "queued_command":
-        content = queued.get("prompt")
-    elif line.get("type") == "queue-operation" and line.get("reason") == "absorbed_mid_turn":
-        content = line.get("content")
-    else:
-        return ""
-    return _said(_blocks({"message": {"content": content}}))
-
-
-def _said(blocks: Iterable[Mapping[str, Any]]) -> str:
-    """Return the user's own words in the blocks of a message."""
-    texts = [block["text"] for block in blocks if isinstance(block.get("text"), str)]
-    own = [_REMINDERS.sub("", text) for text in texts]
-    return "\n".join(text for text in own if text and not text.lstrip().startswith(_NOT_SAID))
-
-
-def _rewound(prompts: Sequence[_Prompt], parents: Mapping[str, object]) -> set[object]:
-    """Return the ids of the prompts on branches that the session's last prompt does not follow from."""
-
-    def with_ancestors(key: object, until: Collection[object] = ()) -> dict[object, None]:
-        found: dict[object, None] = {}
-        while key is not None and key not in found:
-            found[key] = None
-            if key in until:
-                break
-            key = parents.get(str(key))
-        return found
-
-    if not prompts:
-        return set()
-    kept = with_ancestors(prompts[-1].line.get("uuid"))
-    found: set[object] = set()
-    for prompt in prompts:
-        branch = with_ancestors(prompt.line.get("uuid"), kept)
-        # A branch of a root of its own is a conversation of its own, or what a compaction has cut off.
-        if len(branch) > 1 and next(reversed(branch)) in kept:
-            found.add(prompt.line.get("uuid"))
-    return found
-
-
-def _between(text: str, tag: str) -> str:
-    return text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0].strip()
-
-
 def _works(
-    side: Sequence[Mapping[str, Any]], prompts: Sequence[_Prompt]
+    side: Sequence[Mapping[str, Any]], prompts: Sequence[Prompt]
 ) -> dict[str, list[Mapping[str, Any]]]:
     """Return the lines of each sub-agent, by the id of the call it worked for.
 
@@ -298,7 +177,7 @@ def _works(
     named: dict[str, str] = {}
     asked: dict[str, list[str]] = {}
     for line in (*side, *(line for prompt in prompts for line in prompt.lines)):
-        for block in _blocks(line):
+        for block in blocks_of(line):
             outcome = line.get("toolUseResult")
             if block.get("type") == "tool_result" and isinstance(outcome, Mapping):
                 named[str(outcome.get("agentId"))] = str(block.get("tool_use_id"))
@@ -308,7 +187,7 @@ def _works(
                 asked.setdefault(str(text), []).append(str(block["id"]))
     works: dict[str, list[Mapping[str, Any]]] = {}
     for agent, lines in agents.items():
-        same = asked.get("".join(str(b.get("text", "")) for b in _blocks(lines[0])), [])
+        same = asked.get("".join(str(b.get("text", "")) for b in blocks_of(lines[0])), [])
         call = named.get(agent) or (same[0] if len(same) == 1 else None)
         if call is not None:
             works.setdefault(call, []).extend(lines)
@@ -316,7 +195,7 @@ def _works(
 
 
 def _observe(
-    session_id: str, prompt: _Prompt, works: Mapping[str, list[Mapping[str, Any]]]
+    session_id: str, prompt: Prompt, works: Mapping[str, list[Mapping[str, Any]]]
 ) -> Iterator[RunEvent]:
     """Yield the events of one turn."""
     run_id, line = str(prompt.line.get("uuid") or f"{session_id}-{id(prompt)}"), prompt.line
@@ -325,7 +204,7 @@ def _observe(
         run_id, begun, session_id=session_id, agent_name=AGENT, origin=ORIGIN, invocation_id=run_id
     )
     yield start
-    media = (media_in(block) for block in _blocks(prompt.line))
+    media = (media_in(block) for block in blocks_of(prompt.line))
     parts = tuple(part for part in media if part is not None)
     yield UserMessage(run_id, begun, "\n\n".join(prompt.texts), parts=parts)
     messages: dict[str, None] = {}
@@ -336,7 +215,7 @@ def _observe(
     now = begun
     for line in prompt.lines:
         now = max(now + 1, _time(line))
-        blocks = _blocks(line)
+        blocks = blocks_of(line)
         if line["type"] == "user":
             interrupted = interrupted or any(_is_interrupt(block) for block in blocks)
             for returned in _returns(run_id, now, line):
@@ -400,7 +279,7 @@ def _called(
             yield from _returns(run_id, now, line)
             continue
         yield _model(run_id, now, line, messages, kind or SUB_AGENT)
-        for inner in _calls(_blocks(line)):
+        for inner in _calls(blocks_of(line)):
             yield from _called(run_id, now, inner, kind or SUB_AGENT, call_id, works)
 
 
@@ -428,7 +307,7 @@ def _model(
 
 
 def _returns(run_id: str, now: int, line: Mapping[str, Any]) -> Iterator[ToolReturned]:
-    for block in _blocks(line):
+    for block in blocks_of(line):
         if block.get("type") != "tool_result":
             continue
         content = block.get("content")
@@ -461,17 +340,7 @@ def _calls(blocks: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _is_interrupt(block: Mapping[str, Any]) -> bool:
-    return str(block.get("text", "")).startswith(_INTERRUPTED)
-
-
-def _blocks(line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    message = line.get("message")
-    content = message.get("content") if isinstance(message, Mapping) else None
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    if not isinstance(content, list):
-        return []
-    return [block for block in content if isinstance(block, Mapping)]
+    return str(block.get("text", "")).startswith(INTERRUPTED)
 
 
 def _time(line: Mapping[str, Any]) -> int:
