@@ -242,6 +242,52 @@ def test_langfuse_spans_are_tools_where_the_model_asked_for_them() -> None:
     assert words(turn, "finalResponse") == "Three."
 
 
+def test_a_langfuse_generation_around_a_whole_run_is_no_model_call() -> None:
+    asked = [{"role": "user", "content": "Foxes?"}]
+    call = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+    trace = TraceBuilder("langfuse-sdk")
+    root = trace.span("handle-message", None, langfuse("generation", "Foxes?", "Three."))
+    trace.span("openai", root, langfuse("generation", asked,
+                                        {"role": "assistant", "content": "Let me look.",
+                                         "tool_calls": [call]}))  # fmt: skip
+    trace.span("search", root, langfuse("tool", {}, "three foxes"))
+    trace.span("openai", root, langfuse("generation", asked,
+                                        {"role": "assistant", "content": "Three."}))  # fmt: skip
+
+    turn = trace.turn()
+
+    assert (words(turn, "userContent"), words(turn, "finalResponse")) == ("Foxes?", "Three.")
+    assert intermediate(turn) == ["Let me look."]
+    assert tools(turn) == [("c1", "search", {}, "three foxes")]
+
+
+def test_a_langfuse_export_keeps_what_other_instrumentation_wrote_on_the_span(
+    tmp_path: Path,
+) -> None:
+    def observation(key: str, kind: str, name: str, parent: str | None, **more: Any) -> Any:
+        times = {"startTime": "2026-01-01T00:00:00Z", "endTime": "2026-01-01T00:00:01Z"}
+        about = {"id": key, "traceId": "t1", "type": kind, "name": name}
+        return {**about, "parentObservationId": parent, **times, **more}
+
+    written = {"ai.operationId": "ai.toolCall", "ai.toolCall.name": "search",
+               "ai.toolCall.id": "c1", "ai.toolCall.args": '{"q": "foxes"}'}  # fmt: skip
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({
+        "trace": {"id": "t1", "sessionId": "s1"},
+        "observations": [
+            observation("o1", "SPAN", "chat", None, input="Foxes?", output="Three."),
+            observation("o2", "TOOL", "ai.toolCall", "o1", input={"q": "foxes"}, output="three",
+                        metadata=json.dumps({"attributes": written})),
+        ],
+    }))  # fmt: skip
+    out = tmp_path / "out.evalset.json"
+
+    assert main(["record", "otlp", str(path), "--out", str(out)]) == 0
+
+    (case,) = json.loads(out.read_text())["evalCases"]
+    assert tools(case["actualConversation"][0]) == [("c1", "search", {"q": "foxes"}, "three")]
+
+
 def test_parameters_and_return_values_of_google_genais_functions_are_read() -> None:
     trace = TraceBuilder("opentelemetry.instrumentation.google_genai")
     root = trace.span("invoke_agent a", None, {"gen_ai.operation.name": "invoke_agent"})

@@ -103,12 +103,11 @@ def _entry(
 
 def _attributes(item: Mapping[str, object]) -> JsonObject:
     """Return what the SDK had written on the span; what other instrumentation wrote is in the metadata."""
-    metadata = item.get("metadata")
-    written = metadata.get("attributes") if isinstance(metadata, Mapping) else None
-    usage = item.get("usageDetails") or item.get("usage")
+    written = _mapping(_mapping(item.get("metadata")).get("attributes"))
+    usage = _mapping(item.get("usageDetails") or item.get("usage"))
     cost = item.get("calculatedTotalCost") or item.get("totalCost")
     return {
-        **(written if isinstance(written, Mapping) else {}),
+        **written,
         **_texts(
             {
                 "langfuse.observation.type": str(item.get("type")).lower(),
@@ -117,12 +116,22 @@ def _attributes(item: Mapping[str, object]) -> JsonObject:
                 "langfuse.observation.level": item.get("level"),
                 "langfuse.observation.status_message": item.get("statusMessage"),
                 "langfuse.observation.model.name": item.get("model"),
-                "langfuse.observation.usage_details": usage if isinstance(usage, Mapping) else None,
+                "langfuse.observation.usage_details": usage,
                 "langfuse.observation.cost_details": item.get("costDetails")
                 or ({"total": cost} if cost else None),
             }
         ),
     }
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    """Return an object, which some exports write as JSON text; empty for anything else."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    return value if isinstance(value, Mapping) else {}
 
 
 def _texts(values: Mapping[str, object]) -> JsonObject:

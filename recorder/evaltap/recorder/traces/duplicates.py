@@ -1,4 +1,8 @@
-"""Merge the spans that show one call into one node: nested spans, and duplicates side by side."""
+"""Merge the spans that show one call into one node: nested spans, and duplicates side by side.
+
+Some spans say that they are a call and are more than one: a function that Langfuse's decorator marks as
+a generation may hold a whole run.
+"""
 
 from collections.abc import Iterable
 
@@ -7,6 +11,27 @@ from evaltap.recorder.pacing import yield_to_agent
 from evaltap.recorder.traces.node import Node
 
 _STRUCTURAL = ("run", "agent", "model", "tool")
+
+
+def mark_wrappers(nodes: Iterable[Node]) -> None:
+    """Treat a model span as a run when it holds one: an agent's run with model calls, or calls with tools."""
+    within: dict[Node, list[tuple[Node, bool]]] = {}
+    for node in nodes:
+        if node.kind not in ("model", "tool"):
+            continue
+        in_run = False
+        for above in node.ancestors():
+            if above.kind == "tool":
+                break  # the tool's own work
+            if above.kind == "model":
+                within.setdefault(above, []).append((node, in_run))
+            in_run = in_run or above.kind in ("run", "agent")
+    for outer, held in within.items():
+        models = [(node, in_run) for node, in_run in held if node.kind == "model"]
+        answers = [node for node, _ in models if node.reading.output]
+        has_tools = len(models) < len(held)
+        if any(in_run for _, in_run in models) or (has_tools and len(answers) > 1):
+            outer.reading.kind = "run"
 
 
 def merge_nested(nodes: Iterable[Node]) -> None:

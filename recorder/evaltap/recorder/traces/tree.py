@@ -12,7 +12,7 @@ from evaltap.recorder.conventions.messages import since_user
 from evaltap.recorder.conventions.reading import Reading
 from evaltap.recorder.pacing import yield_to_agent
 from evaltap.recorder.telemetry.spans import LogRecord, Span
-from evaltap.recorder.traces.duplicates import merge_duplicates, merge_nested
+from evaltap.recorder.traces.duplicates import mark_wrappers, merge_duplicates, merge_nested
 from evaltap.recorder.traces.event_spans import merge_tool_events
 from evaltap.recorder.traces.node import Node
 
@@ -31,6 +31,7 @@ def build_tree(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> list[No
     for node in nodes.values():
         _break_cycle(node)
     merge_tool_events(nodes.values())
+    mark_wrappers(nodes.values())
     merge_nested(nodes.values())
     if merge_duplicates(nodes.values()):
         for node in nodes.values():
