@@ -7,7 +7,7 @@ every turn that started is counted in exactly one place. See docs/explanation/de
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -155,23 +155,9 @@ class Recorder:
         new_id = uuid.uuid4().hex if feedback_id is None or feedback_id == "" else feedback_id
         if self._off:
             return new_id
-        if self._leader is not None:
-            return self._leader.feedback(
-                session_id,
-                turn=turn,
-                trace_id=trace_id,
-                positive=positive,
-                score=score,
-                comment=comment,
-                correction=correction,
-                name=name,
-                given_by=given_by,
-                app_name=app_name,
-                feedback_id=new_id,
-            )
-        try:
-            limit = self.config.field_max_bytes
-            entry = Feedback(
+
+        def entry(limit: int) -> Feedback:
+            return Feedback(
                 named(new_id) or new_id,
                 named(session_id) or "",
                 named(session_id) or "",
@@ -186,16 +172,24 @@ class Recorder:
                 correction=text(correction, limit)[0] or "",
                 given_by=named(given_by) or "",
             )
-            if not self._events.put_feedback(
-                entry, len(entry.comment) + len(entry.correction) + 500
-            ):
+
+        (self._leader or self)._queue_feedback(entry)
+        return new_id
+
+    def _queue_feedback(self, entry_within: Callable[[int], Feedback]) -> None:
+        """Queue feedback whose texts are cut to a limit in bytes; count it when that fails."""
+        if self._off:
+            return
+        try:
+            entry = entry_within(self.config.field_max_bytes)
+            size = len(entry.comment) + len(entry.correction) + 500
+            if not self._events.put_feedback(entry, size):
                 self._counters.feedback_lost()
         except Exception as error:
             # See observe.
             self.report_fault("feedback", error)
             self._counters.feedback_lost()
         self._ensure_worker()
-        return new_id
 
     def observe(self, observation: Observation) -> None:
         """Queue an observation, from any thread; its content is copied now. Never raises or blocks."""

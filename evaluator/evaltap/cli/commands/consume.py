@@ -58,6 +58,8 @@ from evaltap.schemas.log.location import parse_log_location
 
 if TYPE_CHECKING:
     from evaltap.evaluator.batch.engine import Engine
+    from evaltap.evaluator.batch.scorer import PendingScorer
+    from evaltap.evaluator.cases.references import References
     from evaltap.evaluator.live.consumer import Consumed, Consumer, Duty
     from evaltap.evaluator.live.log_cursor import LogCursor
     from evaltap.evaluator.reports.summary import Difference, Summary
@@ -288,13 +290,22 @@ def _consume(
         report_telemetry(source)
         if service.reload.accepted:
             return 0
-        if pending is None:
-            return _finish(options, consumer, Verdict())
-        if references is not None:
-            report_joined(options.command, pending.joined)
-        digests = tuple(metric.digest for metric in pending.metrics)
-        scope = Scope(digests=digests, references=references)
-        return _finish(options, consumer, _verdict(options, store, scope))
+        return _finish(options, consumer, _verdict_of_run(options, store, pending, references))
+
+
+def _verdict_of_run(
+    options: ConsumeOptions,
+    store: "Store",
+    pending: "PendingScorer | None",
+    references: "References | None",
+) -> "Verdict":
+    """Report how many cases had a reference; return the verdict on what was scored."""
+    if pending is None:
+        return Verdict()
+    if references is not None:
+        report_joined(options.command, pending.joined)
+    digests = tuple(metric.digest for metric in pending.metrics)
+    return _verdict(options, store, Scope(digests=digests, references=references))
 
 
 def _duties(
