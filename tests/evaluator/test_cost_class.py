@@ -60,7 +60,7 @@ def test_metrics_of_other_classes_are_not_run_and_that_is_said(
     out, err = capsys.readouterr()
     assert json.loads(out)["not_run"] == ["llm_rubric_response"]
     assert [one["metric_name"] for one in json.loads(out)["metrics"]] == [
-        "embedding_similarity", "tool_trajectory_avg_score"
+        "tool_trajectory_avg_score", "embedding_similarity"
     ]  # fmt: skip
     assert (
         "skipped because of --cost-class free,local_model: llm_rubric_response (paid_judge)" in err
