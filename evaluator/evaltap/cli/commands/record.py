@@ -142,7 +142,8 @@ def _configure_otlp(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="+",
         metavar="FILE",
-        help="OTLP/JSON files (one object, or JSON Lines), in any order",
+        help="files of OTLP/JSON (one object, or JSON Lines), or traces exported from LangSmith,"
+        " Langfuse, Jaeger or Tempo; in any order",
     )
     target = parser.add_mutually_exclusive_group()
     target.add_argument(

@@ -1,4 +1,4 @@
-"""Other span containers, converted to an OTLP/JSON request: Grafana Tempo, Jaeger, Langfuse, SDK spans.
+"""Other span containers as OTLP/JSON requests: Grafana Tempo, Jaeger, Langfuse, LangSmith, SDK spans.
 
 Sources: Tempo's `/api/traces` (`batches`) and `/api/v2/traces` (`trace`), Jaeger's `/api/traces` and its
 UI's download, `to_json` of spans of the OpenTelemetry SDK for Python. The conventions read the spans inside
@@ -8,13 +8,14 @@ like any other.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+from evaltap.recorder.telemetry.flat_spans import Entry
 from evaltap.recorder.telemetry.langfuse_export import (
-    Entry,
     is_langfuse,
     is_observation,
     of_observations,
     of_trace,
 )
+from evaltap.recorder.telemetry.langsmith_export import of_runs, runs_of
 from evaltap.schemas.data import JsonObject
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -23,6 +24,9 @@ _STATUS = {"ERROR": 2, "OK": 1}
 
 def as_request(document: object) -> object:
     """Return the OTLP/JSON request with the same spans; return unknown containers unchanged."""
+    runs = runs_of(document)
+    if runs is not None:
+        return _request(map(_of_flat, of_runs(runs)))
     if isinstance(document, Mapping):
         if is_langfuse(document):
             return _request(map(_of_flat, of_trace(document)))
@@ -168,19 +172,25 @@ def _of_flat(entry: Entry) -> Entry:
             "startTimeUnixNano": _nanoseconds(span["start_time"]),
             "endTimeUnixNano": _nanoseconds(span["end_time"]),
             "attributes": _attributes(span["attributes"]),
+            "status": span.get("status", {}),
         },
     )
 
 
 def _nanoseconds(moment: object) -> object:
-    """Return a time in nanoseconds; return a non-ISO time unchanged, for the OTLP reader to reject."""
+    """Return a time in nanoseconds, UTC where it names no zone.
+
+    Return a time that is not ISO 8601 unchanged, for the OTLP reader to reject.
+    """
     if not isinstance(moment, str):
         return moment
     try:
         found = datetime.fromisoformat(moment)
     except ValueError:
         return moment
-    return ((found.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)) * 1000
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return ((found - _EPOCH) // timedelta(microseconds=1)) * 1000
 
 
 def _padded(identifier: object, digits: int) -> object:

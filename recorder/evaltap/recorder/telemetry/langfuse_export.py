@@ -4,18 +4,15 @@ Sources: `GET /api/public/traces/{id}` (a trace with its `observations`), the pa
 `{"trace", "observations"}`, and lists of observations, as the UI exports them.
 """
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from evaltap.recorder.telemetry.flat_spans import Entry, identifier, texts
 from evaltap.schemas.data import JsonObject
 
 _RUNS: Final = ("SPAN", "AGENT", "CHAIN")
 """Types of an observation that may be the run itself; a trace with another root gets one."""
-
-Entry = tuple[JsonObject, str, JsonObject]
-"""Resource attributes, instrumentation scope and the span."""
 
 
 def is_langfuse(document: object) -> bool:
@@ -51,11 +48,11 @@ def of_trace(document: Mapping[str, object]) -> Iterator[Entry]:
     held = document["observations"]
     found = [one for one in held if isinstance(one, Mapping)] if isinstance(held, list) else []
     ids = {one["id"] for one in found}
-    trace_id = _identifier(trace.get("id") or next((one["traceId"] for one in found), ""), 32)
+    trace_id = identifier(trace.get("id") or next((one["traceId"] for one in found), ""), 32)
     roots = [one for one in found if one.get("parentObservationId") not in ids]
     whole = [one for one in roots if str(one.get("type")).upper() in _RUNS]
     alone = whole[0] if len(whole) == len(roots) == 1 else None
-    about = _texts(
+    about = texts(
         {
             "langfuse.trace.input": trace.get("input"),
             "langfuse.trace.output": trace.get("output"),
@@ -72,14 +69,14 @@ def of_trace(document: Mapping[str, object]) -> Iterator[Entry]:
             "endTime": next(reversed(ends), None),
         }
         attributes = {"langfuse.observation.type": "span", **about}
-        yield _entry(span, trace_id, _identifier(f"trace {trace_id}", 16), "", attributes)
+        yield _entry(span, trace_id, identifier(f"trace {trace_id}", 16), "", attributes)
     for one in found:
         parent = one.get("parentObservationId")
-        above = _identifier(parent, 16) if parent in ids else ""
+        above = identifier(parent, 16) if parent in ids else ""
         if not above and alone is None:
-            above = _identifier(f"trace {trace_id}", 16)
+            above = identifier(f"trace {trace_id}", 16)
         attributes = _attributes(one) | (about if one is alone else {})
-        yield _entry(one, trace_id, _identifier(one["id"], 16), above, attributes)
+        yield _entry(one, trace_id, identifier(one["id"], 16), above, attributes)
 
 
 def _entry(
@@ -108,7 +105,7 @@ def _attributes(item: Mapping[str, object]) -> JsonObject:
     cost = item.get("calculatedTotalCost") or item.get("totalCost")
     return {
         **written,
-        **_texts(
+        **texts(
             {
                 "langfuse.observation.type": str(item.get("type")).lower(),
                 "langfuse.observation.input": item.get("input"),
@@ -132,20 +129,3 @@ def _mapping(value: object) -> Mapping[str, object]:
         except ValueError:
             return {}
     return value if isinstance(value, Mapping) else {}
-
-
-def _texts(values: Mapping[str, object]) -> JsonObject:
-    """Return what there is, as the SDK writes it: texts as they are, all else as JSON."""
-    return {
-        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for key, value in values.items()
-        if value is not None and value != {}
-    }
-
-
-def _identifier(given: object, digits: int) -> str:
-    """Return an id in the digits of a trace or a span; one that has other letters is hashed."""
-    text = str(given).replace("-", "").lower()
-    if len(text) == digits and set(text) <= set("0123456789abcdef") and text.strip("0"):
-        return text
-    return hashlib.sha256(str(given).encode()).hexdigest()[:digits]

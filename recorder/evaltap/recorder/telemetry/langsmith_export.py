@@ -1,0 +1,111 @@
+"""LangSmith's own JSON of runs, as spans that the LangSmith convention reads.
+
+Sources: the Run schema of langsmith 0.15 (`Client.list_runs`, `POST /api/v1/runs/query`), bulk exports,
+and runs with their children inside (`child_runs`).
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+
+from evaltap.recorder.telemetry.flat_spans import Entry, identifier, texts
+from evaltap.schemas.data import JsonObject
+
+
+def is_run(document: JsonObject) -> bool:
+    """Tell whether an object is one LangSmith run."""
+    return {"id", "run_type", "inputs"} <= document.keys() and bool(
+        document.keys() & {"trace_id", "dotted_order", "child_runs"}
+    )
+
+
+def runs_of(document: object) -> list[JsonObject] | None:
+    """Return the runs of a document with all their children, or None when it holds something else."""
+    if isinstance(document, Mapping) and isinstance(document.get("runs"), list):
+        document = document["runs"]
+    found = document if isinstance(document, list) else [document]
+    runs = [one for one in found if isinstance(one, dict) and is_run(one)]
+    return [*_flattened(runs)] if runs and len(runs) == len(found) else None
+
+
+def _flattened(runs: Iterable[JsonObject], above: JsonObject | None = None) -> Iterator[JsonObject]:
+    for run in runs:
+        known = (
+            {} if above is None else {"parent_run_id": above["id"], "trace_id": _trace_of(above)}
+        )
+        whole = known | {key: value for key, value in run.items() if value is not None}
+        yield whole
+        children = run.get("child_runs")
+        yield from _flattened(children if isinstance(children, list) else (), whole)
+
+
+def of_runs(runs: Iterable[JsonObject]) -> Iterator[Entry]:
+    """Yield the spans of runs."""
+    for run in runs:
+        start = run.get("start_time")
+        parent = run.get("parent_run_id")
+        error = run.get("error")
+        yield (
+            {},
+            "langsmith",
+            {
+                "trace_id": identifier(_trace_of(run), 32),
+                "span_id": identifier(run["id"], 16),
+                "parent_id": identifier(parent, 16) if parent else "",
+                "name": run.get("name") or "",
+                "start_time": start,
+                "end_time": run.get("end_time") or start,
+                "attributes": _attributes(run),
+                "status": {"code": 2, "message": str(error)} if error else {},
+            },
+        )
+
+
+def _trace_of(run: JsonObject) -> object:
+    """Return the id of a run's trace, which is the id of its root."""
+    order = run.get("dotted_order")
+    first = order.partition(".")[0] if isinstance(order, str) else ""
+    return run.get("trace_id") or first.rpartition("Z")[2] or run["id"]
+
+
+def _attributes(run: JsonObject) -> JsonObject:
+    """Return what LangSmith's OpenTelemetry exporter writes for a run."""
+    metadata = _mapping(_mapping(run.get("extra")).get("metadata"))
+    model = metadata.get("ls_model_name") or _invocation(run).get("model_name")
+    known = {f"langsmith.metadata.{name}": value for name, value in metadata.items()}
+    return texts(
+        {
+            **known,
+            "langsmith.span.kind": run["run_type"],
+            "langsmith.metadata.usage_metadata": metadata.get("usage_metadata") or _usage(run),
+            "gen_ai.request.model": model if run["run_type"] == "llm" else None,
+            "gen_ai.prompt": json.dumps(run.get("inputs"), ensure_ascii=False),
+            "gen_ai.completion": json.dumps(run.get("outputs") or {}, ensure_ascii=False),
+        }
+    )
+
+
+def _invocation(run: JsonObject) -> Mapping[str, object]:
+    stated = _mapping(_mapping(run.get("extra")).get("invocation_params"))
+    return {"model_name": stated.get("model") or stated.get("model_name")}
+
+
+def _usage(run: JsonObject) -> JsonObject | None:
+    """Return the tokens of a model's run, as its message or LangSmith's own columns state them."""
+    if run["run_type"] != "llm":
+        return None
+    outputs = _mapping(run.get("outputs"))
+    generations = outputs.get("generations")
+    while isinstance(generations, list) and generations:
+        generations = generations[0]
+    message = _mapping(_mapping(generations).get("message"))
+    stated = outputs.get("usage_metadata") or _mapping(message.get("kwargs", message)).get(
+        "usage_metadata"
+    )
+    if isinstance(stated, Mapping):
+        return dict(stated)
+    used = {"input_tokens": run.get("prompt_tokens"), "output_tokens": run.get("completion_tokens")}
+    return used if any(used.values()) else None
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
