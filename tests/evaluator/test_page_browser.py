@@ -85,8 +85,15 @@ class Visitor:
         self.context.close()
 
 
+LOOKS = [
+    ("light", 1360),
+    pytest.param("dark", 1360, marks=pytest.mark.slow),
+    pytest.param("light", 360, marks=pytest.mark.slow),
+]
+
+
 @pytest.mark.parametrize("path", PAGES)
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1360), ("dark", 1360), ("light", 360)])
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
 def test_pages_are_quiet_fit_and_can_be_read_by_everybody(
     browser: "Browser", site: Served, path: str, scheme: Any, width: int
 ) -> None:

@@ -91,7 +91,8 @@ def chunks(source: random.Random) -> Iterator[tuple[list[WireRecord], datetime]]
     yield late, FIRST + timedelta(days=31)
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
 def test_looks_that_go_on_find_what_a_first_look_finds(evaltap: Evaltap, seed: int) -> None:
     going_on, fired = Watches(RULES), set()
 

@@ -42,11 +42,11 @@ def evaltap_on_path(folder: Path) -> dict[str, str]:
     [
         ("../README.md", 4),
         ("tutorial.md", 8),
-        ("how-to/report.md", 5),
-        ("how-to/use-in-pytest.md", 3),
-        ("how-to/curate.md", 16),
-        ("how-to/gate-a-pull-request.md", 5),
-        ("how-to/watch-live-traffic.md", 8),
+        pytest.param("how-to/report.md", 5, marks=pytest.mark.slow),
+        pytest.param("how-to/use-in-pytest.md", 3, marks=pytest.mark.slow),
+        pytest.param("how-to/curate.md", 16, marks=pytest.mark.slow),
+        pytest.param("how-to/gate-a-pull-request.md", 5, marks=pytest.mark.slow),
+        pytest.param("how-to/watch-live-traffic.md", 8, marks=pytest.mark.slow),
     ],
 )
 def test_a_page_does_what_it_says(tmp_path: Path, page: str, commands_at_least: int) -> None:
