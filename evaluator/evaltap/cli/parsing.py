@@ -5,6 +5,7 @@ import math
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,8 @@ from evaltap.evaluator.reports.exit_status import FailOn
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.text import did_you_mean
 
+HELP_WIDTH = 80
+"""Columns that help fits on every terminal."""
 _HEADING = re.compile(r"^(usage:|example:|[A-Za-z][^\n.]*:$)", re.MULTILINE)
 _OPTION = re.compile(r"(?<=^  )-\S.*?(?=  |$)", re.MULTILINE)
 _COMMAND = re.compile(r"(?<=^  )[a-z]+(?= +[a-z])", re.MULTILINE)
@@ -58,8 +61,8 @@ class CommandParser(argparse.ArgumentParser):
         """Return the help: what the command does, examples, then the options."""
         formatter = self._get_formatter()
         formatter.add_usage(self.usage or self._short_usage(), self._actions, [])
-        formatter.add_text(self.description)
-        formatter.add_text(self.epilog)
+        formatter.add_text(self.description and wrapped(self.description))
+        formatter.add_text(self.epilog and wrapped(self.epilog))
         for group in self._action_groups:
             formatter.start_section(group.title)
             formatter.add_text(group.description)
@@ -91,6 +94,7 @@ class CommandParser(argparse.ArgumentParser):
         formatter = self._get_formatter()
         formatter.add_usage(None, needed, groups, prefix="")
         usage = formatter.format_help().strip().replace("%", "%%")
+        usage = re.sub(r"(\S+) \[\1 \.\.\.\]", r"\1 ...", usage)
         return usage + (" [options]" if len(needed) < len(self._actions) else "")
 
     def error(self, message: str) -> NoReturn:
@@ -108,6 +112,22 @@ class CommandParser(argparse.ArgumentParser):
                 parser: argparse.ArgumentParser = action.choices[name]
                 return parser
         return self
+
+
+def wrapped(text: str) -> str:
+    """Return the text in lines of 80 columns; a long line goes on below the second column of a list."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        column = re.match(r" *(?:\S+(?: \S+)* {2,})?", line)
+        under = " " * (column.end() if column else 0)
+        lines += textwrap.wrap(
+            line,
+            HELP_WIDTH,
+            subsequent_indent=under,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+    return "\n".join(lines)
 
 
 def takes_colour(stream: Any) -> bool:

@@ -37,10 +37,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = (
         "examples:\n"
-        "  evaltap attack                                   # no judge: only checks the fences\n"
-        "  EVALTAP_JUDGE_API_KEY=... EVALTAP_JUDGE_MODEL=gpt-4o-mini evaltap attack --budget-usd 1\n\n"
-        "exit code: 0 flip rate within the bound, 1 above it, 2 bad input, 3 too few verdicts\n"
-        "from the judge"
+        "  evaltap attack                       # without a judge: only checks the fences\n"
+        "  export EVALTAP_JUDGE_API_KEY=... EVALTAP_JUDGE_MODEL=gpt-4o-mini\n"
+        "  evaltap attack --budget-usd 1\n\n"
+        "exit code: 0 flip rate within the bound, 1 above it, 2 bad input, 3 too few verdicts from"
+        " the judge"
     )
     add = parser.add_argument
     metrics = add(

@@ -40,8 +40,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap calibrate labels.csv --metrics metrics.json --db cases.duckdb\n"
         "  evaltap calibrate labels.jsonl --metrics metrics.json --cases cases.jsonl\n\n"
-        'a label: {"evalId": "c-1", "label": "pass"}, optionally with invocationId, rubricId,'
-        " metricName, evalSetId\n\n"
+        'A label: {"evalId": "c-1", "label": "pass"}, optionally with invocationId, rubricId,'
+        " metricName or evalSetId.\n\n"
         "exit code: 0 trust, or trust with care; 1 do not trust; 2 bad input; 3 too few labels"
     )
     add = parser.add_argument

@@ -109,9 +109,9 @@ class ScoreOptions:
 _EXAMPLES = (
     "examples:\n"
     "  evaltap score cases.evalset.json --metrics metrics.json --db cases.duckdb\n"
-    "  evaltap score cases.duckdb --metrics metrics.json     # landed cases without a score\n"
-    "  evaltap score cases.duckdb --metrics metrics.json --filter 'tool:refund since:7d'\n"
-    "  evaltap score cases.jsonl --metrics metrics.json --report report.html --report junit.xml\n"
+    "  evaltap score cases.duckdb --metrics metrics.json   # what has no score yet\n"
+    "  evaltap score cases.duckdb --metrics metrics.json --filter tool:refund\n"
+    "  evaltap score cases.jsonl --metrics metrics.json --report report.html\n"
     "  evaltap score *.jsonl --metrics metrics.json --engine ray --db cases.duckdb\n\n"
     "exit code: 0 all passed, 1 something failed, 2 bad input, 3 incomplete"
 )

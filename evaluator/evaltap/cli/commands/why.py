@@ -35,8 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap why cases.duckdb session-42 --log agent.log.db\n"
         "  evaltap why cases.duckdb --filter 'status:not_evaluated,unscored tool:refund'\n\n"
-        "CASE is the eval id, its beginning, or <eval set id>/<eval id>.\n"
-        "exit code: 0 the case has a verdict for every metric, 3 it has not, and the output says why"
+        "CASE is the eval id, its beginning, or EVAL_SET/EVAL_ID.\n\n"
+        "exit code: 0 the case has a verdict for every metric; 3 it lacks one, and the output"
+        " explains why"
     )
     add_database(parser)
     parser.add_argument("case", nargs="?", metavar="CASE", help="the case to explain")
