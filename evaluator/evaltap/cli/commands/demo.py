@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  evaltap demo --dir /tmp/evaltap-demo\n"
-        "  evaltap demo --ui                # keep the agent running, show it in the browser\n\n"
+        "  evaltap demo --ui            # keep the agent running, watch it in the browser\n\n"
         "A Google ADK support agent with a scripted model runs through four sessions, twice. The"
         " OpenTelemetry span processor and the runner plugin record it at the same time. The demo"
         " compares the two recordings, lands one, scores it against references and explains what"

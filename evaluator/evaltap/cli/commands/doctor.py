@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  evaltap doctor                         # what the recorder sees here\n"
-        "  evaltap doctor --log agent.log.db --db cases.duckdb   # and where each turn went\n"
+        "  evaltap doctor --log agent.log.db --db cases.duckdb  # and every turn\n"
         "  evaltap doctor --log kafka://host:9092/evaltap.cases --db cases.duckdb\n\n"
         "exit code: 0 all is well, 1 a gap, a problem, or a producer that ended without a closing"
         " manifest"

@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap export cases.duckdb --out late.evalset.json --filter since:7d\n"
         "  evaltap export golden.evalset.json --format deepeval --out goldens.json\n"
         "  evaltap export golden.evalset.json --format huggingface --out golden/\n"
-        "  evaltap export golden.evalset.json --format deepeval --out goldens.json --check\n\n"
+        "  evaltap export golden.evalset.json --out golden.jsonl --check\n\n"
         "For tools without multi-turn cases, each turn becomes a row with the preceding conversation"
         " as messages.\n\n"
         "exit code: 0 written, or up to date with --check; 1 the file differs (--check); 2 bad input"

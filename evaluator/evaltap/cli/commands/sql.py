@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap sql 'FROM v_pass_rate'\n"
         "  evaltap sql 'SELECT tool_name, calls, errors FROM v_tools' --csv\n"
-        "  evaltap sql \"FROM latest_turns WHERE status = 'error'\" --db cases.duckdb --json\n\n"
+        "  evaltap sql \"FROM latest_turns WHERE status = 'error'\" --json\n\n"
         "Tables and views: docs/reference/tables.md. The statement can only read, and sees what was"
         " committed when it started. It does not interrupt a running `evaltap consume`.\n\n"
         "exit code: 0 printed, even if there are no rows; 2 bad input"

@@ -57,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap ui cases.duckdb                        # prints a link and opens it\n"
         "  evaltap ui cases.duckdb --no-open --port 8080\n"
-        "  evaltap ui cases.duckdb --link                 # a new link to the running page\n"
+        "  evaltap ui cases.duckdb --link                 # a new link to a running page\n"
         "  evaltap ui cases.duckdb --invite reviewer --name ann\n"
         "  evaltap ui cases.duckdb --host 0.0.0.0 --allow-host evals.example.com \\\n"
         "      --tls-cert cert.pem --tls-key key.pem\n\n"
