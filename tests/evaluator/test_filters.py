@@ -159,9 +159,9 @@ def test_every_sort_and_every_field_is_a_statement_that_the_store_takes(store: S
         ("metric:m=faild", "did you mean 'failed'?"),
         ('"no end', "quotation mark"),
         ("tool:a,,b", "without a value"),
-        ("sort:size", "expected newest"),
+        ("sort:size", "expected one of newest"),
         ("reviewd:no", "did you mean 'reviewed'?"),
-        ("reviewed:maybe", "expected no, yes"),
+        ("reviewed:maybe", "expected one of no, yes"),
         ("https://x", "unknown field 'https'"),
     ],
 )

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar, get_type_hints
 from evaltap.cli.settings import fill_in
 from evaltap.evaluator.reports.exit_status import FailOn
 from evaltap.schemas.errors import ConfigurationError, InputError
-from evaltap.schemas.text import did_you_mean
+from evaltap.schemas.text import did_you_mean, did_you_mean_one_of
 
 HELP_WIDTH = 80
 """Columns that help fits on every terminal."""
@@ -102,7 +102,7 @@ class CommandParser(argparse.ArgumentParser):
         found = re.match(r"argument (.+?): invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if found:
             known = re.findall(r"[\w-]+", found[3])
-            hint = did_you_mean(found[2], known) or f"expected one of {', '.join(known)}"
+            hint = did_you_mean_one_of(found[2], known)
             message = f"{found[1]}: unknown {found[2]!r}; {hint}"
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
@@ -161,8 +161,8 @@ def fail_on(text: str) -> FailOn:
     try:
         return FailOn(text)
     except ValueError:
-        known = ", ".join(one.value for one in FailOn)
-        raise argparse.ArgumentTypeError(f"found {text!r}; expected one of {known}") from None
+        hint = did_you_mean_one_of(text, [one.value for one in FailOn])
+        raise argparse.ArgumentTypeError(f"found {text!r}; {hint}") from None
 
 
 def partitions(text: str) -> tuple[int, ...]:
@@ -234,7 +234,7 @@ def cost_classes(text: str) -> list[str]:
     known = [one.value for one in CostClass]
     for part in found:
         if part not in known:
-            raise argparse.ArgumentTypeError(f"found {part!r}; expected some of {', '.join(known)}")
+            raise argparse.ArgumentTypeError(f"found {part!r}; {did_you_mean_one_of(part, known)}")
     return found
 
 

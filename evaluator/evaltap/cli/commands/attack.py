@@ -12,6 +12,7 @@ from evaltap.cli.parsing import amount, positive
 from evaltap.cli.settings import of_settings
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import read_metrics
+from evaltap.schemas.text import did_you_mean_one_of
 
 if TYPE_CHECKING:
     from evaltap.evaluator.contract.context import Services
@@ -81,7 +82,7 @@ def run(options: AttackOptions) -> int:
     for family in families:
         if family not in FAMILIES:
             raise InputError(
-                f"--families: unknown family {family!r}; expected one of {', '.join(FAMILIES)}"
+                f"--families: unknown family {family!r}; {did_you_mean_one_of(family, FAMILIES)}"
             )
     with JudgeSession(options.judges) as judges, progress("attacks tried") as report:
         judge, services, name = _judge(options.metrics, judges)

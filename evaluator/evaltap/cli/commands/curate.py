@@ -13,6 +13,7 @@ from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
 from evaltap.cli.parsing import names, positive
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ def _there(options: CurateOptions) -> "SetFile":
     if options.target.exists():
         return read_set(options.target)
     if options.into is not None:
-        raise InputError(f"{options.into}: no such file; use --out to write a new eval set")
+        raise InputError(no_such_file(options.into, "use --out to write a new eval set"))
     return SetFile(eval_set_name(options.target), ())
 
 

@@ -44,6 +44,7 @@ from evaltap.cli.parsing import positive
 from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import write_document
+from evaltap.schemas.files.missing import no_such_file
 
 if TYPE_CHECKING:
     from evaltap.evaluator.batch.run import FilesScored
@@ -209,11 +210,12 @@ def run(options: ScoreOptions) -> int:
 def _check_files(paths: Sequence[Path]) -> None:
     for path in paths:
         if not path.is_file():
-            found = "is a folder" if path.is_dir() else "no such file"
-            raise InputError(
-                f"{path}: {found}; expected a file with eval cases (`evaltap convert` makes one from a data"
-                " set)"
-            )
+            expected = "expected a file with eval cases"
+            if path.is_dir():
+                raise InputError(
+                    f"{path}: is a folder; {expected} (`evaltap convert` makes one from a data set)"
+                )
+            raise InputError(no_such_file(path, expected))
 
 
 def _score_files(

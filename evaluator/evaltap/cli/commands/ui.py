@@ -14,6 +14,7 @@ from evaltap.cli.options.page import PORT, add_sets, open_in_browser, redact
 from evaltap.cli.options.scoring import add_other_references, read_references
 from evaltap.cli.signals import stopped_by_signals
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.missing import no_such_file
 
 if TYPE_CHECKING:
     import socket
@@ -214,7 +215,7 @@ def _check(options: UiOptions) -> None:
 
     if not options.db.exists():
         raise InputError(
-            f"{options.db}: no such file; make one with `evaltap consume` or `evaltap score --db`"
+            no_such_file(options.db, "make one with `evaltap consume` or `evaltap score --db`")
         )
     if (options.tls_cert is None) != (options.tls_key is None):
         raise InputError("--tls-cert and --tls-key: one is missing; give both")
