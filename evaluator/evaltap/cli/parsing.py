@@ -30,6 +30,15 @@ Options = TypeVar("Options")
 class CommandParser(argparse.ArgumentParser):
     """A parser whose errors are one line, with the nearest word that is known."""
 
+    _given: Sequence[str] = ()
+
+    def parse_known_args(  # type: ignore[override]  # one signature for argparse's three
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse as argparse does, and keep the arguments for messages."""
+        self._given = args or ()
+        return super().parse_known_args(args, namespace)
+
     def parse_command(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse the command line; an unknown option is an error of its command.
 
@@ -38,9 +47,7 @@ class CommandParser(argparse.ArgumentParser):
         namespace, unknown = self.parse_known_args(self._with_settings(arguments))
         if unknown:
             parser = self._command(namespace.command)
-            options = [name for action in parser._actions for name in action.option_strings]
-            hint = did_you_mean(unknown[0].partition("=")[0], options)
-            parser.error(f"unknown argument {unknown[0]}{'; ' + hint if hint else ''}")
+            parser.error(f"unknown argument {unknown[0]}{_hint(parser, unknown[0])}")
         if str(getattr(namespace, "out", None)) == "-":
             self._command(namespace.command).error(
                 "argument --out: found '-'; expected a file, because nothing is written to standard output"
@@ -104,6 +111,13 @@ class CommandParser(argparse.ArgumentParser):
             known = re.findall(r"[\w-]+", found[3])
             hint = did_you_mean_one_of(found[2], known)
             message = f"{found[1]}: unknown {found[2]!r}; {hint}"
+            message = message.replace("COMMAND: unknown", "unknown command")
+        missing = "the following arguments are required: "
+        if message.startswith(missing):
+            message = f"missing {message.removeprefix(missing)}"
+            for word in self._given:
+                if word.startswith("--") and (hint := _hint(self, word)):
+                    message = f"unknown argument {word}{hint}"
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def _command(self, name: str | None) -> argparse.ArgumentParser:
@@ -112,6 +126,16 @@ class CommandParser(argparse.ArgumentParser):
                 parser: argparse.ArgumentParser = action.choices[name]
                 return parser
         return self
+
+
+def _hint(parser: argparse.ArgumentParser, word: str) -> str:
+    """Return which option an unknown one was meant to be; empty for a known one or its beginning."""
+    options = [name for action in parser._actions for name in action.option_strings]
+    name = word.partition("=")[0]
+    if any(option.startswith(name) for option in options):
+        return ""
+    hint = did_you_mean(name, options)
+    return f"; {hint}" if hint else ""
 
 
 def wrapped(text: str) -> str:

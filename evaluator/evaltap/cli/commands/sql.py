@@ -47,9 +47,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("statement", metavar="SQL", help="one statement in DuckDB's SQL dialect")
     of_settings(
         parser.add_argument(
-            "--db", type=Path, required=True, metavar="X.duckdb", help="the store to read"
+            "--db",
+            type=Path,
+            required=True,
+            metavar="X.duckdb",
+            help="the store to read (default: the one in evaltap.toml, or ./cases.duckdb)",
         ),
         STORE,
+        reads=True,
     )
     parser.add_argument(
         "--limit", type=positive, default=1_000, metavar="N",
@@ -81,7 +86,8 @@ def run(options: SqlOptions) -> int:
         except duckdb.Error as error:
             if isinstance(error, duckdb.InterruptException):
                 raise  # its time was over
-            raise InputError(str(error)) from None
+            first, _, _ = str(error).partition("\n\n")  # the rest repeats the statement
+            raise InputError(" ".join(first.split())) from None
     return 0
 
 

@@ -174,6 +174,10 @@ def is_json_lines(path: Path) -> bool:
         raise InputError(no_such_file(path, f"expected {CASE_FORMS}")) from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    if first.startswith(b"SQLite format 3"):
+        raise InputError(
+            f"{path}: is a log or another SQLite file; land a log with `evaltap consume --log {path}`"
+        )
     try:
         data = canonical.loads(first)
     except FormatError:
