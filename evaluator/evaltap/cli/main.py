@@ -81,6 +81,9 @@ GROUPS = {
 
 _WITHOUT_SETTINGS = ("demo", "init", "metrics")
 
+_NO_WARNINGS = ("", "completion", "doctor")
+"""Commands that read no variable, or that report unknown ones themselves."""
+
 EXTRAS = {
     "anyio": "evaluator",
     "duckdb": "evaluator",
@@ -165,8 +168,8 @@ def _kafka_trouble(error: Exception) -> EvaltapError | None:
 def _store_trouble(error: Exception) -> EvaltapError | None:
     """Return what an error of DuckDB means for its user, None for any other error.
 
-    What the disk or the memory is to blame for, the store says itself; what is left are files that look like
-    evaltap's and are not.
+    The store reports disk and memory problems itself. What remains are files that look like evaltap's but
+    are not.
     """
     if type(error).__module__ not in ("duckdb", "_duckdb"):
         return None
@@ -189,12 +192,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     command = next((word for word in arguments if not word.startswith("-")), "")
+    if command not in _NO_WARNINGS:
+        _warn_of_unknown_variables()
     try:
         with nullcontext() if command in ("", *_WITHOUT_SETTINGS) else settings_in_effect():
             return _run_command(arguments, command)
-    except ConfigurationError as error:  # of the settings
+    except ConfigurationError as error:  # from the settings
         print(f"evaltap {command}: {error}", file=sys.stderr)
         return error.exit_code
+
+
+def _warn_of_unknown_variables() -> None:
+    names = [name for name in os.environ if name.startswith("EVALTAP_")]
+    if names:
+        # Not before: it brings all patterns of redaction.
+        from evaltap.recorder.config import warn_of_unknown_variables
+
+        warn_of_unknown_variables(names)
 
 
 def _run_command(arguments: Sequence[str], command: str) -> int:

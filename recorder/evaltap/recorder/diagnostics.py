@@ -196,7 +196,8 @@ _HARMLESS = {"OTEL_TRACES_SAMPLER": ("always_on", "parentbased_always_on")}
 
 def _settings(variables: Mapping[str, str]) -> list[Diagnostic]:
     # Of the variables only the names are shown where the value may be a secret.
-    given = [name for name in sorted(variables) if name.startswith("EVALTAP_")]
+    unknown = unknown_variables(variables)
+    given = [n for n in sorted(variables) if n.startswith("EVALTAP_") and n not in unknown]
     diagnostics = [Diagnostic("EVALTAP_* variables", ", ".join(given) or "none")]
     diagnostics += (
         Diagnostic(
@@ -205,7 +206,7 @@ def _settings(variables: Mapping[str, str]) -> list[Diagnostic]:
             "problem",
             meant or f"unset {name}",
         )
-        for name, meant in unknown_variables(variables).items()
+        for name, meant in unknown.items()
     )
     config = RecorderConfig()
     if config.disabled:
