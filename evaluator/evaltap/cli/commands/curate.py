@@ -157,13 +157,14 @@ def run(options: CurateOptions) -> int:
     else:
         updated = update(there.cases, made.cases, prune=options.prune, landed=landed)
     report = _report(options, recipe, made, updated)
+    printed = dict(report)
     if options.diff:
         from evaltap.cli.commands.diff import print_difference
         from evaltap.evaluator.evalsets.difference import difference
 
         found = difference(there.cases, updated.cases)
         if options.json:
-            report["diff"] = found.data()
+            printed["diff"] = found.data()
         else:
             print_difference(found)
     if not options.dry_run and not options.diff and (made.cases or there.cases):
@@ -174,7 +175,7 @@ def run(options: CurateOptions) -> int:
 
         write_bytes(options.report, canonical.dumps(report, readable=True))
     if options.json:
-        print(json.dumps(report, ensure_ascii=False))
+        print(json.dumps(printed, ensure_ascii=False))
     else:
         _print(options, report)
     if made.unproven:

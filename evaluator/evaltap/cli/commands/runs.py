@@ -82,7 +82,7 @@ def run(options: RunsOptions) -> int:
 
 def _data(row: dict[str, Any]) -> dict[str, Any]:
     """Return a run for JSON, with its times as other commands write them."""
-    times = {name: row[name] for name in ("started_at", "ended_at") if row[name]}
+    times = {name: row[name] for name in ("started_at", "ended_at", "last_scored_at") if row[name]}
     written = {
         name: utc_text(datetime.fromisoformat(text), "milliseconds") for name, text in times.items()
     }
