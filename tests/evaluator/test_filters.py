@@ -298,7 +298,7 @@ def test_a_filter_that_fits_nothing_ends_a_command_with_what_to_do(
     code = main([command, str(database), *more.get(command, []), "--filter", "tool:none"])
 
     assert code == 2
-    assert "no case fits tool:none" in capsys.readouterr().err
+    assert "no case matches tool:none" in capsys.readouterr().err
     assert not (tmp_path / "e.jsonl").exists()
 
 

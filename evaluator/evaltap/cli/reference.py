@@ -83,7 +83,7 @@ def _names(action: argparse.Action) -> str:
 
 def _meaning(action: argparse.Action) -> str:
     required = " (required)" if action.option_strings and action.required else ""
-    return (action.help or "").replace("|", "\\|") + required
+    return (action.help or "").replace("%%", "%").replace("|", "\\|") + required
 
 
 def tables_page() -> str:

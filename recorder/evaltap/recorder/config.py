@@ -263,7 +263,7 @@ class RecorderConfig:
         )
 
     def custom_rules(self) -> tuple[Rule, ...]:
-        """Return the rules of one's own."""
+        """Return the user's own rules."""
         return parse_rules(self.redaction_rules) if self.redaction_rules else ()
 
     def __post_init__(self) -> None:

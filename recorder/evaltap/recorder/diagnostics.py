@@ -1,4 +1,4 @@
-"""Diagnostics of the process that the recorder lives in: what in it would spoil a record.
+"""Diagnostics of the recorder's process: what in its environment would spoil a record.
 
 `diagnose()` is for the agent's process: call it after tracing is set up and print the lines.
 `evaltap doctor` shows the same for the environment that it is called in.
@@ -43,7 +43,7 @@ class Diagnostic:
 
 
 def diagnose(environment: Mapping[str, str] | None = None) -> list[Diagnostic]:
-    """Return what is seen of this process: provider, packages, switches, settings, log.
+    """Return findings about this process: provider, packages, switches, settings, log.
 
     `environment` stands in for the variables of the process.  Never raises.
     """
@@ -250,7 +250,7 @@ def log_diagnostic(log: str, max_bytes: int) -> Diagnostic:
     path = Path(log)
     folder = path.absolute().parent
     if not folder.is_dir():
-        return Diagnostic(about, f"the folder {folder} does not exist", "problem", "make it")
+        return Diagnostic(about, f"the folder {folder} does not exist", "problem", "create it")
     if not os.access(folder, os.W_OK):
         return Diagnostic(
             about,
@@ -268,7 +268,7 @@ def log_diagnostic(log: str, max_bytes: int) -> Diagnostic:
     try:
         opened = open_log(path, mode="append")
     except InputError as error:
-        return Diagnostic(about, str(error), "problem", "see there")
+        return Diagnostic(about, str(error), "problem", "correct what the message names")
     with closing(opened):
         return _room_diagnostic(about, opened, limit_of(opened) or max_bytes)
 

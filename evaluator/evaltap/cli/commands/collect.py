@@ -66,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="serve HTTPS with this certificate chain (PEM)",
     )
     parser.add_argument(
-        "--tls-key", type=Path, metavar="FILE", help="... and its private key (PEM)"
+        "--tls-key", type=Path, metavar="FILE", help="the certificate's private key (PEM)"
     )
     parser.add_argument(
         "--insecure",

@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: DoctorOptions) -> int:
-    """Look, tell, and return 1 when something is wrong."""
+    """Print the findings; return 1 if something is wrong."""
     from evaltap.recorder.diagnostics import Diagnostic, diagnose
 
     sights = [*_settings_sight(), *diagnose(), *_log_sight(options.log)]

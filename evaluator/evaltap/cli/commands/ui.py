@@ -96,7 +96,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="serve HTTPS with this certificate chain (PEM)",
     )
-    add("--tls-key", type=Path, metavar="FILE", help="... and its private key (PEM)")
+    add("--tls-key", type=Path, metavar="FILE", help="the certificate's private key (PEM)")
     add(
         "--insecure-http", action="store_true",
         help="let other machines connect without TLS; only on a trusted network",

@@ -52,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: WhyOptions) -> int:
-    """Look for the case, or each case that fits the filter, and say what is found."""
+    """Explain the case, or each case that matches the filter."""
     from evaltap.evaluator.filters.case_names import full_name
     from evaltap.evaluator.maintenance.why import why
 
