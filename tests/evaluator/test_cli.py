@@ -532,7 +532,7 @@ def test_the_help_lists_every_command_once_in_a_group(evaltap: Evaltap) -> None:
     [
         (
             ["reprot"],
-            "evaltap: COMMAND: unknown 'reprot'; did you mean 'report'? (see evaltap --help)",
+            "evaltap: unknown command 'reprot'; did you mean 'report'? (see evaltap --help)",
         ),
         (
             ["score", "c.jsonl", "--metrics", "m.json", "--retryy"],
@@ -540,7 +540,11 @@ def test_the_help_lists_every_command_once_in_a_group(evaltap: Evaltap) -> None:
         ),
         (
             ["score", "c.jsonl"],
-            "evaltap score: the following arguments are required: --metrics (see",
+            "evaltap score: missing --metrics (see",
+        ),
+        (
+            ["score", "c.jsonl", "--metrcs", "m.json"],
+            "evaltap score: unknown argument --metrcs; did you mean '--metrics'? (see",
         ),
         (
             ["report", "x.duckdb", "--format", "markdwn"],
@@ -565,6 +569,8 @@ def test_a_wrong_command_line_is_one_line_with_the_nearest_word(
     ("arguments", "message"),
     [
         (("score", "none.jsonl", "--metrics", "m.json"), "none.jsonl: no such file"),
+        (("score", "c.jsnl", "--metrics", "m.json"), "no such file; did you mean 'c.jsonl'?"),
+        (("score", "c.jsonl", "--metrics", "mm.json"), "no such file; did you mean 'm.json'?"),
         (("score", ".", "--metrics", "m.json"), ".: is a folder"),
         (("score", "c.jsonl", "--metrics", "none.json"), "none.json: no such file"),
         (("score", "c.jsonl", "--metrics", "empty.json"), "contains no metrics"),

@@ -159,9 +159,9 @@ def test_every_sort_and_every_field_is_a_statement_that_the_store_takes(store: S
         ("metric:m=faild", "did you mean 'failed'?"),
         ('"no end', "quotation mark"),
         ("tool:a,,b", "without a value"),
-        ("sort:size", "expected newest"),
+        ("sort:size", "expected one of newest"),
         ("reviewd:no", "did you mean 'reviewed'?"),
-        ("reviewed:maybe", "expected no, yes"),
+        ("reviewed:maybe", "expected one of no, yes"),
         ("https://x", "unknown field 'https'"),
     ],
 )
@@ -298,7 +298,7 @@ def test_a_filter_that_fits_nothing_ends_a_command_with_what_to_do(
     code = main([command, str(database), *more.get(command, []), "--filter", "tool:none"])
 
     assert code == 2
-    assert "no case fits tool:none" in capsys.readouterr().err
+    assert "no case matches tool:none" in capsys.readouterr().err
     assert not (tmp_path / "e.jsonl").exists()
 
 

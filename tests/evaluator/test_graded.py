@@ -209,7 +209,7 @@ def test_numeric_answers_keep_their_order_and_stay_within_0_and_1(
         ([{"id": "", "text": "x"}], "the id ''"),
         ([{"id": "a", "text": "x"}, {"id": "a ", "text": "x"}], "the id 'a'"),
         ([{"id": "a"}], "has no text"),
-        ([{"id": "a", "text": "x", "scale": "likert7"}], "scale is 'likert7'; expected one of"),
+        ([{"id": "a", "text": "x", "scale": "likert7"}], "scale is 'likert7'; did you mean 'likert"),
         ([{"id": "a", "text": "x", "scale": "numeric", "min": 3.0, "max": 3.0}], "expected min < max"),
         ([{"id": "a", "text": "x", "min": 3.0}], "min and max are for scale numeric"),
         ([{"id": "a", "text": "x", "scale": "custom", "labels": {"a": 1.0}}], "two or more"),

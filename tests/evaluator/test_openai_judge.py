@@ -255,7 +255,7 @@ def test_a_scripted_judge_answers_in_order_and_keeps_the_requests() -> None:
     assert judge.answer(REQUEST).text == "one"
     with pytest.raises(JudgeUnavailable, match="gone"):
         judge.answer(REQUEST)
-    with pytest.raises(JudgeError, match="script is over after 2 replies"):
+    with pytest.raises(JudgeError, match="script ended after 2 replies"):
         judge.answer(REQUEST)
     assert judge.requests == [REQUEST] * 3
 

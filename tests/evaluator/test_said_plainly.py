@@ -1,6 +1,7 @@
 """Small answers that used to be wrong: what is missing is named, what cannot be done is refused."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -120,7 +121,7 @@ def test_a_live_run_whose_consumer_has_ended_is_stopped(
 
     out = evaltap("runs", "x.duckdb")[1]
 
-    assert f"stopped, last score {run['last_scored_at'][:19]}" in out
+    assert f"stopped, last score {run['last_scored_at'][:19].replace('T', ' ')}" in out
     assert "running" not in out
 
 
@@ -163,3 +164,78 @@ def test_runs_that_crashed_are_found_by_either_word(evaltap: Evaltap) -> None:
         out = evaltap("cases", "x.duckdb", f"status:{word}", "--json")[1]
         assert [case["eval_id"] for case in json.loads(out)] == ["s-1"], word
     assert evaltap("cases", "x.duckdb", "metric:run_succeeded=error", "--json")[1].strip() == "[]"
+
+
+def test_a_case_of_one_turn_shows_each_score_once(evaltap: Evaltap) -> None:
+    recorder = Recorder("log.db")
+    with recorder.turn(session_id="s-1", user="Hi") as turn:
+        turn.respond("Hello")
+    recorder.close()
+    evaltap("consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle", "--metrics", "m.json")
+
+    out = evaltap("show", "x.duckdb", "s-1")[1]
+
+    assert out.count("run_succeeded") == 1
+
+
+def test_reasons_of_several_cases_are_one_json_document(evaltap: Evaltap) -> None:
+    recorder = Recorder("log.db")
+    for session in ("s-1", "s-2"):
+        with recorder.turn(session_id=session, user="Hi") as turn:
+            turn.respond("Hello")
+    recorder.close()
+    evaltap("consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle", "--metrics", "m.json")
+
+    _, many, _ = evaltap("why", "x.duckdb", "--filter", "status:passed", "--json")
+    _, one, _ = evaltap("why", "x.duckdb", "s-1", "--json")
+
+    assert sorted(answer["case"] for answer in json.loads(many)) == ["s-1/s-1", "s-2/s-2"]
+    assert json.loads(one)["case"] == "s-1"
+    (run,) = json.loads(evaltap("runs", "x.duckdb", "--json")[1])
+    assert run["last_scored_at"][10] == "T"
+    assert run["last_scored_at"].endswith("Z")
+
+
+def test_the_doctors_lines_fit_80_columns(
+    evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    _, out, _ = evaltap("doctor")
+
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_curation_report_has_no_diff(evaltap: Evaltap) -> None:
+    recorder = Recorder("log.db")
+    with recorder.turn(session_id="s-1", user="Hi") as turn:
+        turn.respond("Hello")
+    recorder.close()
+    evaltap("consume", "--log", "log.db", "--db", "x.duckdb", "--until-idle")
+
+    _, out, _ = evaltap("curate", "x.duckdb", "--out", "g.evalset.json", "--report", "r.json",
+                        "--diff", "--json")  # fmt: skip
+
+    assert "diff" in json.loads(out)
+    assert "diff" not in json.loads(Path("r.json").read_text())
+
+
+def test_a_log_is_not_a_file_of_cases(evaltap: Evaltap) -> None:
+    with closing(Recorder("log.db")) as recorder, recorder.turn(session_id="s", user="Hi") as turn:
+        turn.respond("Hello")
+
+    code, _, err = evaltap("score", "log.db", "--metrics", "m.json")
+
+    assert code == 2
+    assert "land a log with `evaltap consume --log log.db`" in err
+
+
+def test_sql_reads_the_store_of_the_folder_and_its_errors_are_one_line(evaltap: Evaltap) -> None:
+    evaltap("score", "c.jsonl", "--metrics", "m.json", "--db", "cases.duckdb")
+
+    code, out, _ = evaltap("sql", "SELECT count(*) AS n FROM scores", "--json")
+    _, _, err = evaltap("sql", "FROM v_tool")
+
+    assert (code, json.loads(out)) == (0, [{"n": 1}])
+    assert err.count("\n") == 1
+    assert "v_tools" in err

@@ -226,7 +226,7 @@ def test_an_unknown_evaluator_says_where_the_installed_ones_are_listed() -> None
     with pytest.raises(UnknownEvaluatorError) as caught:
         CaseScorer([EvalMetric(metric_name="run_succeded")])
 
-    told = "no evaluator named 'run_succeded'; did you mean 'run_succeeded'? `evaltap metrics`"
+    told = "no evaluator named 'run_succeded'; did you mean 'run_succeeded'? see `evaltap metrics`"
     assert str(caught.value).startswith(told)
     assert caught.value.installed == Registry().names()
     assert isinstance(caught.value, EvaltapError)

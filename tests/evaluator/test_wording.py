@@ -73,6 +73,11 @@ def unmatched(*calls: str) -> str:
             f"{MISMATCH}tool id c with name pay mismatch",
             "turn 1: answer 'a' does not contain 'b'; turn 2: pay: expected, not called",
         ),
+        (
+            f"turn 1: {unmatched('tool id  with name find mismatch')};"
+            f" turn 2: {unmatched('tool id  with name pay mismatch')}",
+            "turn 1: find: expected, not called; turn 2: pay: expected, not called",
+        ),
         ("helpful enough", "helpful enough"),
         ("a mismatch of our own", "a mismatch of our own"),
     ],

@@ -485,11 +485,11 @@ def test_an_old_rubric_and_a_new_one_are_two_rows(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--by", "colour"], "--by colour: unknown slice; expected one of app, tool, tool_path"),
+        (["--by", "xyz"], "--by xyz: unknown slice; expected one of app, tool, tool_path"),
         (["--by", "app,app"], "names something twice"),
         (["--by", "app,"], "expected names separated by commas"),
-        (["--metric", "nope"], "--metric nope: no turn is scored by it; scored here: rule_avg_score"),
-        (["--signal", "nope"], "--signal nope: unknown; expected one of pass_rate"),
+        (["--metric", "nope"], "--metric nope: no turn has a score of it; expected one of rule_avg_score"),
+        (["--signal", "nope"], "--signal nope: unknown signal; expected one of pass_rate"),
         (["--since", "yesterday"], "expected a time with a time zone"),
         (["--since", "2026-11-21T12:00:00"], "expected a time with a time zone"),
         (["--since", "2026-11-22T12:00:00Z", "--until", "2026-11-21T12:00:00Z"], "after --since"),

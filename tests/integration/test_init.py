@@ -120,7 +120,7 @@ def test_a_store_that_is_named_wins_over_that_of_the_file(
 def test_commands_read_cases_duckdb_where_nothing_names_a_store(
     evaltap: Evaltap, record: Callable[[int], None]
 ) -> None:
-    assert "required: X.duckdb" in evaltap("cases")[2]
+    assert "missing X.duckdb" in evaltap("cases")[2]
     record(2)
     evaltap("consume", "--log", "agent.log.db", "--db", "cases.duckdb", "--until-idle")
     os.rename("cases.duckdb", "other.duckdb")

@@ -216,7 +216,7 @@ def test_references_join_each_version(db: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--by", "colour"], "unknown slice; expected one of app"),
+        (["--by", "xyz"], "unknown slice; expected one of app"),
         (["--pass-k", "0"], "expected a whole number, 1 or more"),
         (["--by", "version", "--out", "r.html"], "only for the console and --json"),
     ],

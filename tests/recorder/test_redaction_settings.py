@@ -54,6 +54,13 @@ def test_a_variable_that_nothing_reads_is_said_once_with_what_was_meant(
     assert "did you mean 'EVALTAP_CAPTURE_CONTENT'?" in told[0]
 
 
+def test_a_misspelt_variable_of_another_part_is_unknown() -> None:
+    found = unknown_variables(["EVALTAP_JUDGE_MODLE", "EVALTAP_UI_TOKENS", "EVALTAP_COLLECT_TOKEN"])
+
+    assert found == {"EVALTAP_JUDGE_MODLE": "did you mean 'EVALTAP_JUDGE_MODEL'?",
+                     "EVALTAP_UI_TOKENS": "did you mean 'EVALTAP_UI_TOKEN_FILE'?"}  # fmt: skip
+
+
 def test_variables_of_other_parts_are_known() -> None:
     names = [
         "EVALTAP_LOG",

@@ -18,17 +18,17 @@ from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
 
 COMMANDS = {
     "init": "write evaltap.toml and a starter metrics file",
-    "up": "receive OTLP, land, score and show the results in the browser, in one process",
-    "demo": "run a small support agent, record it twice, land, score and explain the result",
+    "up": "receive OTLP, land, score and show results, in one process",
+    "demo": "record a small agent, score it and explain the result",
     "record": "make eval cases from telemetry, transcripts or files",
     "collect": "receive OTLP over HTTP and record its agent runs",
-    "convert": "make eval cases from data sets: Hugging Face, DeepEval, OpenAI evals, CSV, JSON Lines",
+    "convert": "make eval cases from the data sets of other tools",
     "consume": "land the cases of a log in a DuckDB file and score them",
     "score": "score eval cases from files or a DuckDB file",
-    "metrics": "list the available evaluators, with an example for the metrics file",
+    "metrics": "list the evaluators, with an example of each",
     "gate": "check eval cases against thresholds in several dimensions",
     "compare": "show what changed between two runs, and whether it is worse",
-    "estimate": "estimate the pass rate of all traffic from sampled turns, with intervals",
+    "estimate": "estimate the pass rate of all traffic, with intervals",
     "monitor": "find when live traffic got worse, and which slice of it changed",
     "calibrate": "compare a judge's verdicts with people's labels",
     "attack": "measure how many prompt injections deceive a judge",
@@ -42,13 +42,13 @@ COMMANDS = {
     "coverage": "show what occurs in production but not in eval sets",
     "drift": "test whether the mix of traffic changed between two periods",
     "runs": "list the scoring runs of a DuckDB file",
-    "sql": "query the store with one SQL statement, even while a consumer writes to it",
+    "sql": "query the store in SQL, even while a consumer writes to it",
     "show": "show one case with its scores and reasons",
     "why": "explain why a case was not scored",
-    "report": "summarise scores on screen, or as HTML, Markdown, JUnit XML or JSON",
+    "report": "summarise scores on screen, or as HTML, Markdown, JUnit or JSON",
     "attach": "write SQL that reads the files of several consumers as one",
     "export": "write the landed cases of a DuckDB file as one eval set",
-    "doctor": "show where every turn went, and what the recorder sees of this environment",
+    "doctor": "account for every turn, and check the environment",
     "dlq": "list, show and replay records that could not be read",
     "redact": "list what would leak from files, or write redacted copies",
     "erase": "erase a person's cases from log, store and eval sets",
@@ -80,6 +80,9 @@ GROUPS = {
 """The commands as the help lists them."""
 
 _WITHOUT_SETTINGS = ("demo", "init", "metrics")
+
+_NO_WARNINGS = ("", "completion", "doctor")
+"""Commands that read no variable, or that report unknown ones themselves."""
 
 EXTRAS = {
     "anyio": "evaluator",
@@ -165,8 +168,8 @@ def _kafka_trouble(error: Exception) -> EvaltapError | None:
 def _store_trouble(error: Exception) -> EvaltapError | None:
     """Return what an error of DuckDB means for its user, None for any other error.
 
-    What the disk or the memory is to blame for, the store says itself; what is left are files that look like
-    evaltap's and are not.
+    The store reports disk and memory problems itself. What remains are files that look like evaltap's but
+    are not.
     """
     if type(error).__module__ not in ("duckdb", "_duckdb"):
         return None
@@ -189,12 +192,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     command = next((word for word in arguments if not word.startswith("-")), "")
+    if command not in _NO_WARNINGS:
+        _warn_of_unknown_variables()
     try:
         with nullcontext() if command in ("", *_WITHOUT_SETTINGS) else settings_in_effect():
             return _run_command(arguments, command)
-    except ConfigurationError as error:  # of the settings
+    except ConfigurationError as error:  # from the settings
         print(f"evaltap {command}: {error}", file=sys.stderr)
         return error.exit_code
+
+
+def _warn_of_unknown_variables() -> None:
+    names = [name for name in os.environ if name.startswith("EVALTAP_")]
+    if names:
+        # Not before: it brings all patterns of redaction.
+        from evaltap.recorder.config import warn_of_unknown_variables
+
+        warn_of_unknown_variables(names)
 
 
 def _run_command(arguments: Sequence[str], command: str) -> int:

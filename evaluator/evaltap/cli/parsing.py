@@ -5,6 +5,7 @@ import math
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,8 +15,10 @@ from typing import Any, NoReturn, TypeVar, get_type_hints
 from evaltap.cli.settings import fill_in
 from evaltap.evaluator.reports.exit_status import FailOn
 from evaltap.schemas.errors import ConfigurationError, InputError
-from evaltap.schemas.text import did_you_mean
+from evaltap.schemas.text import did_you_mean, did_you_mean_one_of
 
+HELP_WIDTH = 80
+"""Columns that help fits on every terminal."""
 _HEADING = re.compile(r"^(usage:|example:|[A-Za-z][^\n.]*:$)", re.MULTILINE)
 _OPTION = re.compile(r"(?<=^  )-\S.*?(?=  |$)", re.MULTILINE)
 _COMMAND = re.compile(r"(?<=^  )[a-z]+(?= +[a-z])", re.MULTILINE)
@@ -27,6 +30,15 @@ Options = TypeVar("Options")
 class CommandParser(argparse.ArgumentParser):
     """A parser whose errors are one line, with the nearest word that is known."""
 
+    _given: Sequence[str] = ()
+
+    def parse_known_args(  # type: ignore[override]  # one signature for argparse's three
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse as argparse does, and keep the arguments for messages."""
+        self._given = args or ()
+        return super().parse_known_args(args, namespace)
+
     def parse_command(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse the command line; an unknown option is an error of its command.
 
@@ -35,9 +47,7 @@ class CommandParser(argparse.ArgumentParser):
         namespace, unknown = self.parse_known_args(self._with_settings(arguments))
         if unknown:
             parser = self._command(namespace.command)
-            options = [name for action in parser._actions for name in action.option_strings]
-            hint = did_you_mean(unknown[0].partition("=")[0], options)
-            parser.error(f"unknown argument {unknown[0]}{'; ' + hint if hint else ''}")
+            parser.error(f"unknown argument {unknown[0]}{_hint(parser, unknown[0])}")
         if str(getattr(namespace, "out", None)) == "-":
             self._command(namespace.command).error(
                 "argument --out: found '-'; expected a file, because nothing is written to standard output"
@@ -58,8 +68,8 @@ class CommandParser(argparse.ArgumentParser):
         """Return the help: what the command does, examples, then the options."""
         formatter = self._get_formatter()
         formatter.add_usage(self.usage or self._short_usage(), self._actions, [])
-        formatter.add_text(self.description)
-        formatter.add_text(self.epilog)
+        formatter.add_text(self.description and wrapped(self.description))
+        formatter.add_text(self.epilog and wrapped(self.epilog))
         for group in self._action_groups:
             formatter.start_section(group.title)
             formatter.add_text(group.description)
@@ -91,6 +101,7 @@ class CommandParser(argparse.ArgumentParser):
         formatter = self._get_formatter()
         formatter.add_usage(None, needed, groups, prefix="")
         usage = formatter.format_help().strip().replace("%", "%%")
+        usage = re.sub(r"(\S+) \[\1 \.\.\.\]", r"\1 ...", usage)
         return usage + (" [options]" if len(needed) < len(self._actions) else "")
 
     def error(self, message: str) -> NoReturn:
@@ -98,8 +109,15 @@ class CommandParser(argparse.ArgumentParser):
         found = re.match(r"argument (.+?): invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if found:
             known = re.findall(r"[\w-]+", found[3])
-            hint = did_you_mean(found[2], known) or f"expected one of {', '.join(known)}"
+            hint = did_you_mean_one_of(found[2], known)
             message = f"{found[1]}: unknown {found[2]!r}; {hint}"
+            message = message.replace("COMMAND: unknown", "unknown command")
+        missing = "the following arguments are required: "
+        if message.startswith(missing):
+            message = f"missing {message.removeprefix(missing)}"
+            for word in self._given:
+                if word.startswith("--") and (hint := _hint(self, word)):
+                    message = f"unknown argument {word}{hint}"
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def _command(self, name: str | None) -> argparse.ArgumentParser:
@@ -108,6 +126,32 @@ class CommandParser(argparse.ArgumentParser):
                 parser: argparse.ArgumentParser = action.choices[name]
                 return parser
         return self
+
+
+def _hint(parser: argparse.ArgumentParser, word: str) -> str:
+    """Return which option an unknown one was meant to be; empty for a known one or its beginning."""
+    options = [name for action in parser._actions for name in action.option_strings]
+    name = word.partition("=")[0]
+    if any(option.startswith(name) for option in options):
+        return ""
+    hint = did_you_mean(name, options)
+    return f"; {hint}" if hint else ""
+
+
+def wrapped(text: str) -> str:
+    """Return the text in lines of 80 columns; a long line goes on below the second column of a list."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        column = re.match(r" *(?:\S+(?: \S+)* {2,})?", line)
+        under = " " * (column.end() if column else 0)
+        lines += textwrap.wrap(
+            line,
+            HELP_WIDTH,
+            subsequent_indent=under,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+    return "\n".join(lines)
 
 
 def takes_colour(stream: Any) -> bool:
@@ -141,8 +185,8 @@ def fail_on(text: str) -> FailOn:
     try:
         return FailOn(text)
     except ValueError:
-        known = ", ".join(one.value for one in FailOn)
-        raise argparse.ArgumentTypeError(f"found {text!r}; expected one of {known}") from None
+        hint = did_you_mean_one_of(text, [one.value for one in FailOn])
+        raise argparse.ArgumentTypeError(f"found {text!r}; {hint}") from None
 
 
 def partitions(text: str) -> tuple[int, ...]:
@@ -214,7 +258,7 @@ def cost_classes(text: str) -> list[str]:
     known = [one.value for one in CostClass]
     for part in found:
         if part not in known:
-            raise argparse.ArgumentTypeError(f"found {part!r}; expected some of {', '.join(known)}")
+            raise argparse.ArgumentTypeError(f"found {part!r}; {did_you_mean_one_of(part, known)}")
     return found
 
 

@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from evaltap.cli.main import COMMANDS, build_parser
+from evaltap.cli.parsing import wrapped
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.recorder.config import RecorderConfig
 
@@ -34,8 +35,11 @@ def cli_page() -> str:
     commands = _children(build_parser())
     parts = [
         "# Command line\n\n"
-        "Every command uses the same exit codes: 0 pass, 1 quality below the bar, 2 bad input or\n"
-        "configuration, 3 incomplete (judge unavailable, evidence missing, inconclusive).\n",
+        "Every command uses the same exit codes:\n\n"
+        "- 0: passed, or done\n"
+        "- 1: quality below the bar\n"
+        "- 2: bad input or configuration\n"
+        "- 3: incomplete: a judge was unavailable, evidence is missing, or the result is inconclusive\n",
         "| command | what it does |\n|---|---|",
         *(f"| [`evaltap {name}`](#evaltap-{name}) | {text} |" for name, text in COMMANDS.items()),
         "",
@@ -55,7 +59,7 @@ def _command(title: str, parser: argparse.ArgumentParser, level: str) -> str:
     if rows:
         parts += ["| argument | meaning |\n|---|---|", *rows, ""]
     if parser.epilog:
-        parts.append(f"```text\n{parser.epilog.strip()}\n```\n")
+        parts.append(f"```text\n{wrapped(parser.epilog.strip())}\n```\n")
     parts += [_command(f"{title} {name}", child, level + "#") for name, child in children.items()]
     return "\n".join(parts)
 
@@ -79,7 +83,7 @@ def _names(action: argparse.Action) -> str:
 
 def _meaning(action: argparse.Action) -> str:
     required = " (required)" if action.option_strings and action.required else ""
-    return (action.help or "").replace("|", "\\|") + required
+    return (action.help or "").replace("%%", "%").replace("|", "\\|") + required
 
 
 def tables_page() -> str:

@@ -68,22 +68,26 @@ def _check_log(settings: Settings, added: Mapping[str, str]) -> None:
         )
 
 
-def of_settings(action: argparse.Action, variable: str) -> None:
-    """Let an argument that is not given take the value of a variable; call `fill_in` before parsing."""
-    vars(action)["variable"] = variable
+def of_settings(action: argparse.Action, variable: str, *, reads: bool = False) -> None:
+    """Let an argument that is not given take the value of a variable; call `fill_in` before parsing.
+
+    `reads` is for an option that names a store to read: without a value it is `cases.duckdb`, if that
+    exists.
+    """
+    vars(action).update(variable=variable, reads=reads or not action.option_strings)
 
 
 def fill_in(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
     """Give the arguments of a command that are not given the values of their variables.
 
-    A store to read is `cases.duckdb` in this folder where nothing names one.  A store is put in front
-    of the others when no argument ends with `.duckdb`, for commands that begin with one.
+    A store to read is `cases.duckdb` in this folder, unless something names another.  A command that
+    begins with a store gets it in front of its arguments if none of them ends with `.duckdb`.
     """
     front: list[str] = []
     for action in parser._actions:
         variable = vars(action).get("variable", "")
         text = os.environ.get(variable, "").strip()
-        if not text and variable == STORE and not action.option_strings:
+        if not text and variable == STORE and vars(action)["reads"]:
             text = STORE_FILE if Path(STORE_FILE).is_file() else ""
         if not text:
             continue

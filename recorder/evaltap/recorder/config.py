@@ -263,7 +263,7 @@ class RecorderConfig:
         )
 
     def custom_rules(self) -> tuple[Rule, ...]:
-        """Return the rules of one's own."""
+        """Return the user's own rules."""
         return parse_rules(self.redaction_rules) if self.redaction_rules else ()
 
     def __post_init__(self) -> None:
@@ -282,34 +282,21 @@ class RecorderConfig:
                 f"redaction_key ({PREFIX}REDACTION_KEY) has {len(self.redaction_key)} characters, expected"
                 " 16 or more; use a long random text"
             )
-        _warn_of_unknown_variables(os.environ)
+        warn_of_unknown_variables(os.environ)
 
 
-_OTHER_VARIABLES = tuple(
-    f"{PREFIX}{name}"
-    for name in (
-        "ALLOW_AGENT_ERRORS",
-        "ALLOW_CODE",
-        "ALLOW_VARIABLES",
-        "CASE_SECONDS",
-        "CONFIG",
-        "FAIL_ON",
-        "ITEMS",
-        "METRICS",
-        "P95_MS",
-        "PYTHON",
-        "REFERENCES",
-        "REVIEWER",
-        "SPOOL_DIR",
-        "STORE",
-        "TASKS",
-        "THRESHOLDS",
-    )
-)
-_OTHER_PREFIXES = tuple(
-    f"{PREFIX}{word}_" for word in ("JUDGE", "EMBEDDINGS", "KAFKA", "COLLECT", "GATE", "TEST", "UI")
-)
-"""Of variables that other parts read, and check."""
+_OTHER_VARIABLES = (
+    "ALLOW_AGENT_ERRORS", "ALLOW_CODE", "ALLOW_VARIABLES", "CASE_SECONDS", "COLLECT_TOKEN",
+    "CONFIG", "EMBEDDINGS_API_KEY", "EMBEDDINGS_BASE_URL", "EMBEDDINGS_MODEL",
+    "EMBEDDINGS_PROVIDER", "EMBEDDINGS_TIMEOUT", "FAIL_ON", "ITEMS", "JUDGE_API_KEY",
+    "JUDGE_BASE_URL", "JUDGE_BUDGET_CALLS", "JUDGE_BUDGET_TOKENS", "JUDGE_BUDGET_USD",
+    "JUDGE_CACHE", "JUDGE_CONCURRENCY", "JUDGE_MODEL", "JUDGE_PRICE_INPUT", "JUDGE_PRICE_OUTPUT",
+    "JUDGE_RETRIES", "JUDGE_RPM", "JUDGE_TIMEOUT", "JUDGE_TPM", "METRICS", "P95_MS", "PYTHON",
+    "REFERENCES", "REVIEWER", "SPOOL_DIR", "STORE", "TASKS", "THRESHOLDS", "UI_TOKEN_FILE",
+)  # fmt: skip
+"""Variables that other parts read, without the prefix."""
+_OTHER_PREFIXES = tuple(f"{PREFIX}{word}_" for word in ("KAFKA", "GATE", "TEST"))
+"""Of variables whose names other parts check, or make of names in a file."""
 _warned_of: set[str] = set()
 
 
@@ -330,9 +317,9 @@ def check_variables(variables: Mapping[str, str]) -> None:
 
 
 def unknown_variables(names: Iterable[str]) -> dict[str, str]:
-    """Return the `EVALTAP_*` names that no part of evaltap reads, each with a question what was meant."""
+    """Return the `EVALTAP_*` names that no part of evaltap reads, each with a similar known name, if any."""
     known = [item.metadata["variable"] for item in fields(RecorderConfig)]
-    known += _OTHER_VARIABLES
+    known += [f"{PREFIX}{name}" for name in _OTHER_VARIABLES]
     return {
         name: did_you_mean(name, known)
         for name in sorted(names)
@@ -340,7 +327,8 @@ def unknown_variables(names: Iterable[str]) -> dict[str, str]:
     }
 
 
-def _warn_of_unknown_variables(names: Iterable[str]) -> None:
+def warn_of_unknown_variables(names: Iterable[str]) -> None:
+    """Log a warning for each unknown `EVALTAP_*` name, once in a process."""
     for name, meant in unknown_variables(names).items():
         if name not in _warned_of:
             _warned_of.add(name)

@@ -1,4 +1,4 @@
-"""Diagnostics of the process that the recorder lives in: what in it would spoil a record.
+"""Diagnostics of the recorder's process: what in its environment would spoil a record.
 
 `diagnose()` is for the agent's process: call it after tracing is set up and print the lines.
 `evaltap doctor` shows the same for the environment that it is called in.
@@ -43,7 +43,7 @@ class Diagnostic:
 
 
 def diagnose(environment: Mapping[str, str] | None = None) -> list[Diagnostic]:
-    """Return what is seen of this process: provider, packages, switches, settings, log.
+    """Return findings about this process: provider, packages, switches, settings, log.
 
     `environment` stands in for the variables of the process.  Never raises.
     """
@@ -196,7 +196,8 @@ _HARMLESS = {"OTEL_TRACES_SAMPLER": ("always_on", "parentbased_always_on")}
 
 def _settings(variables: Mapping[str, str]) -> list[Diagnostic]:
     # Of the variables only the names are shown where the value may be a secret.
-    given = [name for name in sorted(variables) if name.startswith("EVALTAP_")]
+    unknown = unknown_variables(variables)
+    given = [n for n in sorted(variables) if n.startswith("EVALTAP_") and n not in unknown]
     diagnostics = [Diagnostic("EVALTAP_* variables", ", ".join(given) or "none")]
     diagnostics += (
         Diagnostic(
@@ -205,7 +206,7 @@ def _settings(variables: Mapping[str, str]) -> list[Diagnostic]:
             "problem",
             meant or f"unset {name}",
         )
-        for name, meant in unknown_variables(variables).items()
+        for name, meant in unknown.items()
     )
     config = RecorderConfig()
     if config.disabled:
@@ -249,7 +250,7 @@ def log_diagnostic(log: str, max_bytes: int) -> Diagnostic:
     path = Path(log)
     folder = path.absolute().parent
     if not folder.is_dir():
-        return Diagnostic(about, f"the folder {folder} does not exist", "problem", "make it")
+        return Diagnostic(about, f"the folder {folder} does not exist", "problem", "create it")
     if not os.access(folder, os.W_OK):
         return Diagnostic(
             about,
@@ -267,7 +268,7 @@ def log_diagnostic(log: str, max_bytes: int) -> Diagnostic:
     try:
         opened = open_log(path, mode="append")
     except InputError as error:
-        return Diagnostic(about, str(error), "problem", "see there")
+        return Diagnostic(about, str(error), "problem", "correct what the message names")
     with closing(opened):
         return _room_diagnostic(about, opened, limit_of(opened) or max_bytes)
 

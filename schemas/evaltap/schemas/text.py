@@ -1,6 +1,6 @@
 """Texts in messages and within limits."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from difflib import get_close_matches
 
@@ -34,6 +34,11 @@ def did_you_mean(found: str, known: Iterable[str]) -> str:
     """Return a question suggesting the nearest known word, empty when none is near."""
     near = nearest(found, known)
     return f"did you mean '{near}'?" if near else ""
+
+
+def did_you_mean_one_of(found: str, known: Collection[str]) -> str:
+    """Return a question suggesting the nearest known word, or which words are expected."""
+    return did_you_mean(found, known) or f"expected one of {', '.join(known)}"
 
 
 def nearest(found: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:

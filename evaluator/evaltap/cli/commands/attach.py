@@ -19,9 +19,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  evaltap attach shard-*.duckdb --out all.sql\n"
-        "  duckdb -init all.sql -c 'FROM v_pass_rate'\n"
-        "  python -c \"import duckdb; c = duckdb.connect(); c.execute(open('all.sql').read());"
-        " print(c.sql('FROM v_pass_rate'))\""
+        "  duckdb -init all.sql -c 'FROM v_pass_rate'\n\n"
+        'In Python: duckdb.connect().execute(open("all.sql").read())'
     )
     parser.add_argument(
         "dbs",

@@ -12,6 +12,7 @@ from evaltap.cli.parsing import amount, positive
 from evaltap.cli.settings import of_settings
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import read_metrics
+from evaltap.schemas.text import did_you_mean_one_of
 
 if TYPE_CHECKING:
     from evaltap.evaluator.contract.context import Services
@@ -37,10 +38,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = (
         "examples:\n"
-        "  evaltap attack                                   # no judge: only checks the fences\n"
-        "  EVALTAP_JUDGE_API_KEY=... EVALTAP_JUDGE_MODEL=gpt-4o-mini evaltap attack --budget-usd 1\n\n"
-        "exit code: 0 flip rate within the bound, 1 above it, 2 bad input, 3 too few verdicts\n"
-        "from the judge"
+        "  evaltap attack                       # without a judge: only checks the fences\n"
+        "  export EVALTAP_JUDGE_API_KEY=... EVALTAP_JUDGE_MODEL=gpt-4o-mini\n"
+        "  evaltap attack --budget-usd 1\n\n"
+        "exit code: 0 flip rate within the bound, 1 above it, 2 bad input, 3 too few verdicts from"
+        " the judge"
     )
     add = parser.add_argument
     metrics = add(
@@ -80,7 +82,7 @@ def run(options: AttackOptions) -> int:
     for family in families:
         if family not in FAMILIES:
             raise InputError(
-                f"--families: unknown family {family!r}; expected one of {', '.join(FAMILIES)}"
+                f"--families: unknown family {family!r}; {did_you_mean_one_of(family, FAMILIES)}"
             )
     with JudgeSession(options.judges) as judges, progress("attacks tried") as report:
         judge, services, name = _judge(options.metrics, judges)

@@ -12,6 +12,7 @@ from evaltap.cli.options.common import add_json, open_store, progress
 from evaltap.cli.options.judges import JudgeSession
 from evaltap.cli.options.scoring import ScoringOptions, add_scoring, case_scorer
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.missing import no_such_file
 
 if TYPE_CHECKING:
     from evaltap.evaluator.calibration.statistics import Share
@@ -40,8 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap calibrate labels.csv --metrics metrics.json --db cases.duckdb\n"
         "  evaltap calibrate labels.jsonl --metrics metrics.json --cases cases.jsonl\n\n"
-        'a label: {"evalId": "c-1", "label": "pass"}, optionally with invocationId, rubricId,'
-        " metricName, evalSetId\n\n"
+        'A label: {"evalId": "c-1", "label": "pass"}, optionally with invocationId, rubricId,'
+        " metricName or evalSetId.\n\n"
         "exit code: 0 trust, or trust with care; 1 do not trust; 2 bad input; 3 too few labels"
     )
     add = parser.add_argument
@@ -117,7 +118,7 @@ def _scored(options: CalibrateOptions, scorer: "CaseScorer") -> "Iterator[Store]
             for path in options.cases:
                 if not path.is_file():
                     raise InputError(
-                        f"{path}: no such file; expected eval cases (.evalset.json or JSON Lines)"
+                        no_such_file(path, "expected eval cases (.evalset.json or JSON Lines)")
                     )
             files = FileScorer(
                 scorer, options.cases, workers=1, concurrency=options.scoring.concurrency

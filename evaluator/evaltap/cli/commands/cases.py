@@ -44,15 +44,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap cases cases.duckdb\n"
         "  evaltap cases cases.duckdb tool:refund status:failed since:7d\n"
         "  evaltap cases cases.duckdb 'refund \"too late\" -feedback:up sort:worst'\n"
-        "  evaltap cases cases.duckdb --where \"tool_count > 5 AND outcome = 'failed'\" --json\n\n"
-        "A case matches when it meets every term. Words are searched for in questions and answers."
-        " Commas\n"
-        "separate alternative values, a minus excludes (put -- before a filter that begins with one),"
-        " and\n"
-        "quotes keep words together. The fields:\n"
+        "  evaltap cases cases.duckdb --where \"tool_count > 5 AND outcome = 'failed'\"\n\n"
+        "A case matches when it meets every term of the filter:\n"
+        "  word         is in a question or an answer\n"
+        '  "two words"  quotes keep words together\n'
+        "  field:a,b    the field has one of these values\n"
+        "  -term        a minus excludes; put -- before a filter that begins with one\n\n"
+        "Fields:\n"
         f"{fields}\n\n"
-        "Column fb: + thumbs up, - thumbs down\n"
-        "exit code: 0 listed, also when nothing matches; 2 bad input"
+        "Column fb: + thumbs up, - thumbs down\n\n"
+        "exit code: 0 listed, even if nothing matches; 2 bad input"
     )
     add_database(parser)
     add_filter(parser, positional=True)

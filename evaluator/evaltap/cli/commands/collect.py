@@ -41,12 +41,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = (
         "example: evaltap collect --log agent.log.db\n\n"
-        "Point an exporter at it: OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 and\n"
-        "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf. On SIGTERM it ends open runs,\n"
-        "writes them to the log and exits with code 0.\n\n"
-        "EVALTAP_COLLECT_TOKEN: the token that senders must present (OTEL_EXPORTER_OTLP_HEADERS=\n"
-        "'Authorization=Bearer%20TOKEN'). Other machines can connect only with a token and TLS,\n"
-        "or with --insecure."
+        "To send spans to it, set these in the agent's environment:\n"
+        "  OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318\n"
+        "  OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\n\n"
+        "On SIGTERM it ends open runs, writes them to the log and exits with code 0.\n\n"
+        "Other machines can connect only with a token and TLS, or with --insecure."
+        " EVALTAP_COLLECT_TOKEN sets the token. Senders present it with:\n"
+        "  OTEL_EXPORTER_OTLP_HEADERS='Authorization=Bearer%20TOKEN'"
     )
     of_settings(
         parser.add_argument("--log", required=True, metavar="LOG", help="the log to write to"),
@@ -65,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="serve HTTPS with this certificate chain (PEM)",
     )
     parser.add_argument(
-        "--tls-key", type=Path, metavar="FILE", help="... and its private key (PEM)"
+        "--tls-key", type=Path, metavar="FILE", help="the certificate's private key (PEM)"
     )
     parser.add_argument(
         "--insecure",

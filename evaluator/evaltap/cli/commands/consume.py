@@ -97,14 +97,17 @@ class ConsumeOptions:
 
 _EXAMPLES = (
     "examples:\n"
-    "  evaltap consume --log agent.log.db --db cases.duckdb --until-idle     # only land\n"
+    "  evaltap consume --log agent.log.db --db cases.duckdb --until-idle\n"
     "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json\n"
-    "  evaltap consume --log 'kafka://broker:9092/otlp_spans,otlp_logs?format=otlp' --db cases.duckdb\n"
-    "  evaltap consume --log kafka://broker:9092/evaltap.cases --partitions 0-3 --db shard-0.duckdb\n"
-    "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json --engine ray\n"
-    "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json --monitor monitor.json\n\n"
-    "exit code with --until-idle: with --metrics 1 something failed, 3 incomplete; else 2 records that\n"
-    "could not be read, 0 fine"
+    "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json \\\n"
+    "      --monitor monitor.json\n"
+    "  evaltap consume --log kafka://broker:9092/evaltap.cases --partitions 0-3 \\\n"
+    "      --db shard-0.duckdb\n"
+    "  evaltap consume --log 'kafka://broker:9092/otlp_spans?format=otlp' \\\n"
+    "      --db cases.duckdb\n\n"
+    "Without --metrics it only lands the turns.\n\n"
+    "exit code with --until-idle: 0 fine, 1 something failed, 2 some records could not be read, 3"
+    " incomplete (1 and 3 only with --metrics)"
 )
 
 

@@ -36,8 +36,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  evaltap convert goldens.json --out goldens.evalset.json\n"
-        "  evaltap convert squad/ --split validation --map expected=answer --out squad.jsonl\n"
-        "  evaltap convert rows.jsonl --openai-eval eval.json --out rows.jsonl --metrics-out m.json\n\n"
+        "  evaltap convert squad/ --split validation --map expected=answer \\\n"
+        "      --out squad.jsonl\n"
+        "  evaltap convert rows.jsonl --openai-eval eval.json --out cases.jsonl \\\n"
+        "      --metrics-out metrics.json\n\n"
         "fields for --map: id, input, output, expected, tools, expected_tools, messages"
     )
     add = parser.add_argument

@@ -37,14 +37,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  evaltap coverage cases.duckdb --set golden.evalset.json\n"
-        "  evaltap coverage cases.duckdb --set golden.evalset.json --by tools,intent --since 7d --json\n\n"
-        "--by takes tools (the tool path of a turn), tool, model, language, intent (a group of"
-        " near-duplicate\n"
-        "questions, named by one of them) and version.\n"
-        "Covered is the share of turns of the traffic whose value has cases in the sets, with its 95 %"
-        " interval;\n"
-        "gaps are the values without cases, most frequent first.\n"
-        "exit code: 0 compared; 2 bad input; 3 no turn to compare with"
+        "  evaltap coverage cases.duckdb --set golden.evalset.json --by tools,intent \\\n"
+        "      --since 7d --json\n\n"
+        "Coverage is the share of traffic turns whose value has cases in the sets, with its 95 %"
+        " interval. Gaps are the values without cases, most frequent first.\n\n"
+        "Dimensions for --by:\n"
+        "  tools     the tools of a turn, in order\n"
+        "  tool      each tool that was called\n"
+        "  model     the model\n"
+        "  language  the language of the question\n"
+        "  intent    a group of near-duplicate questions, named by one of them\n"
+        "  version   the agent's version\n\n"
+        "exit code: 0 compared, 2 bad input, 3 no turn to compare with"
     )
     add = parser.add_argument
     add_databases(parser)

@@ -13,6 +13,7 @@ from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession, add_judging
 from evaltap.cli.parsing import names, positive
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:
@@ -67,21 +68,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap curate cases.duckdb --out golden.evalset.json\n"
         "  evaltap curate cases.duckdb --like failures --out failures.evalset.json\n"
-        "  evaltap curate cases.duckdb --into golden.evalset.json --filter 'tool:refund since:7d'\n"
-        "  evaltap curate cases.duckdb --recipe november.json --out november.evalset.json --diff\n"
+        "  evaltap curate cases.duckdb --into golden.evalset.json --filter tool:refund\n"
+        "  evaltap curate cases.duckdb --recipe november.json --out nov.evalset.json\n"
         "  evaltap curate cases.duckdb --as regression --out bugs.evalset.json\n"
-        "  evaltap curate cases.duckdb --as expected --out golden.evalset.json   # what was approved\n"
-        "  evaltap curate cases.duckdb --as expected --metric helpful --out golden.evalset.json\n\n"
-        "Recipes for --like: representative (the default: 100 turns sampled from the traffic), failures,\n"
-        "regressions, coverage, approved (approved by reviewers). One of each group of near-duplicates"
-        " is\n"
-        "kept; `source.curation.weight` says how much traffic it represents, `source.curation.labels` why"
-        " it\n"
-        "was picked.\n"
-        "An existing file is updated. People's edits are kept, and without --prune so are cases that the\n"
-        "recipe no longer produces.\n\n"
-        "exit code: 0 written; 1 regression cases that prove nothing were left out; 2 bad input;\n"
-        "3 no turn to make a case from"
+        "  evaltap curate cases.duckdb --as expected --out golden.evalset.json\n\n"
+        "Recipes for --like:\n"
+        "  representative  100 turns sampled from the traffic (the default)\n"
+        "  failures        turns that failed, crashed or got a thumbs down\n"
+        "  regressions     turns that failed, as regression cases\n"
+        "  coverage        rare tools and tool paths, and three turns of each tool path\n"
+        "  approved        turns that reviewers approved\n\n"
+        "Of each group of near-duplicates one is kept: `source.curation.weight` says how much"
+        " traffic it represents, `source.curation.labels` why it was picked.\n\n"
+        "An existing file is updated and people's edits are kept. Cases that the recipe no longer"
+        " produces are kept too, unless --prune is given.\n\n"
+        "exit code: 0 written, 1 left out regression cases that prove nothing, 2 bad input, 3 no"
+        " turn to make a case from"
     )
     add = parser.add_argument
     add_database(parser)
@@ -155,13 +157,14 @@ def run(options: CurateOptions) -> int:
     else:
         updated = update(there.cases, made.cases, prune=options.prune, landed=landed)
     report = _report(options, recipe, made, updated)
+    printed = dict(report)
     if options.diff:
         from evaltap.cli.commands.diff import print_difference
         from evaltap.evaluator.evalsets.difference import difference
 
         found = difference(there.cases, updated.cases)
         if options.json:
-            report["diff"] = found.data()
+            printed["diff"] = found.data()
         else:
             print_difference(found)
     if not options.dry_run and not options.diff and (made.cases or there.cases):
@@ -172,7 +175,7 @@ def run(options: CurateOptions) -> int:
 
         write_bytes(options.report, canonical.dumps(report, readable=True))
     if options.json:
-        print(json.dumps(report, ensure_ascii=False))
+        print(json.dumps(printed, ensure_ascii=False))
     else:
         _print(options, report)
     if made.unproven:
@@ -226,7 +229,7 @@ def _there(options: CurateOptions) -> "SetFile":
     if options.target.exists():
         return read_set(options.target)
     if options.into is not None:
-        raise InputError(f"{options.into}: no such file; use --out to write a new eval set")
+        raise InputError(no_such_file(options.into, "use --out to write a new eval set"))
     return SetFile(eval_set_name(options.target), ())
 
 

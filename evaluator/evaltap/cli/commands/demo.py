@@ -42,11 +42,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  evaltap demo --dir /tmp/evaltap-demo\n"
-        "  evaltap demo --ui                       # keeps the agent running and shows it in the"
-        " browser\n\n"
-        "Runs a Google ADK support agent with a scripted model through four sessions. The OpenTelemetry\n"
-        "span processor and the runner plugin record it at the same time. The demo compares the two\n"
-        "recordings, lands one, scores it against references and explains what failed."
+        "  evaltap demo --ui            # keep the agent running, watch it in the browser\n\n"
+        "A Google ADK support agent with a scripted model runs through four sessions, twice. The"
+        " OpenTelemetry span processor and the runner plugin record it at the same time. The demo"
+        " compares the two recordings, lands one, scores it against references and explains what"
+        " failed."
     )
     parser.add_argument(
         "--dir",

@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap diff golden.evalset.json new.evalset.json\n"
         "  git show main:golden.evalset.json > /tmp/before.evalset.json\n"
         "  evaltap diff /tmp/before.evalset.json golden.evalset.json --content\n\n"
-        "Signs: - removed, + added, ~ changed, > renamed\n"
+        "signs: - removed, + added, ~ changed, > renamed\n"
         "exit code: 0 equal, 1 different, 2 bad input"
     )
     parser.add_argument(

@@ -54,11 +54,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap dlq list cases.duckdb --reason schema_unknown\n"
         "  evaltap dlq show cases.duckdb 3\n"
-        "  evaltap dlq replay cases.duckdb      # after an upgrade: land what can now be read\n\n"
-        "--json prints text. Keys and values that are not UTF-8 are in key_base64 and value_base64, and"
-        " a\n"
-        "header with such a value is [name, null, base64].\n\n"
-        "exit code of replay: 0 nothing is left, 1 something still cannot be read"
+        "  evaltap dlq replay cases.duckdb   # after an upgrade: land what is readable\n\n"
+        "--json prints text. Keys and values that are not UTF-8 are in key_base64 and value_base64;"
+        " a header with such a value is [name, null, base64].\n\n"
+        "exit code of replay: 0 nothing is left, 1 some records still cannot be read"
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, summary, run, options in (

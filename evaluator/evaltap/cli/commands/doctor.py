@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,11 +37,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = (
         "examples:\n"
-        "  evaltap doctor                                       # what the recorder sees of this"
-        " environment\n"
-        "  evaltap doctor --log agent.log.db --db cases.duckdb  # also where every turn went\n"
+        "  evaltap doctor                         # what the recorder sees here\n"
+        "  evaltap doctor --log agent.log.db --db cases.duckdb  # and every turn\n"
         "  evaltap doctor --log kafka://host:9092/evaltap.cases --db cases.duckdb\n\n"
-        "exit code: 0 all is well, 1 found a gap, a problem, or a producer that ended without a closing"
+        "exit code: 0 all is well, 1 a gap, a problem, or a producer that ended without a closing"
         " manifest"
     )
     add = parser.add_argument
@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: DoctorOptions) -> int:
-    """Look, tell, and return 1 when something is wrong."""
+    """Print the findings; return 1 if something is wrong."""
     from evaltap.recorder.diagnostics import Diagnostic, diagnose
 
     sights = [*_settings_sight(), *diagnose(), *_log_sight(options.log)]
@@ -97,9 +97,9 @@ def run(options: DoctorOptions) -> int:
         print(json.dumps(data, ensure_ascii=False))
     else:
         for sight in sights:
-            print(f"{_SIGNS[sight.severity]} {sight.about}: {sight.found}")
+            _print_line(f"{_SIGNS[sight.severity]} ", f"{sight.about}: {sight.found}")
             if sight.remedy:
-                print(f"        -> {sight.remedy}")
+                _print_line("        -> ", sight.remedy)
         _print_positions(positions)
         if isinstance(location, KafkaLocation) and location.format == OTLP and waiting:
             print("  also waiting: traces that were read and may still be revised")
@@ -107,6 +107,16 @@ def run(options: DoctorOptions) -> int:
     unaccounted = any(account.unaccounted for account in found)
     problem = any(sight.severity == "problem" for sight in sights)
     return 1 if lost or gone or unaccounted or problem else 0
+
+
+def _print_line(head: str, text: str) -> None:
+    """Print a text behind its head, in as many lines as the terminal needs."""
+    from evaltap.evaluator.reports.console import console
+
+    lines = textwrap.wrap(
+        text, max(40, console().width - len(head)), break_long_words=False, break_on_hyphens=False
+    )
+    print(head + f"\n{' ' * len(head)}".join(lines))
 
 
 def _accounts(log: Path | None, options: DoctorOptions) -> "Sequence[Account]":

@@ -39,13 +39,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = (
         "examples:\n"
-        "  evaltap drift cases.duckdb --before 2026-11-01/2026-11-08 --after 2026-11-08/2026-11-15\n"
-        "  evaltap drift cases.duckdb --before set:golden.evalset.json --after 2026-11-01/2026-12-01\n\n"
+        "  evaltap drift cases.duckdb --before 2026-11-01/2026-11-08 \\\n"
+        "      --after 2026-11-08/2026-11-15\n"
+        "  evaltap drift cases.duckdb --before set:golden.evalset.json \\\n"
+        "      --after 2026-11-01/2026-12-01\n\n"
         "distance: half the sum of the absolute changes of all shares (total variation)\n"
         "expected: the mean distance if the mix had not changed\n"
-        "p_value: how often it would then be at least as large; q_value: adjusted for several dimensions\n"
-        "is_new: the value does not occur in the first period\n"
-        "exit code: 0 compared; 2 bad input; 3 a period without turns"
+        "p_value:  how often the distance would then be at least as large\n"
+        "q_value:  the same, adjusted for several dimensions\n"
+        "is_new:   the value does not occur in the first period\n\n"
+        "exit code: 0 compared, 2 bad input, 3 a period without turns"
     )
     add = parser.add_argument
     add_databases(parser)

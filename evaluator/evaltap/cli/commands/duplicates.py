@@ -43,9 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap duplicates cases.duckdb\n"
         "  evaltap duplicates cases.duckdb --filter since:7d --json\n\n"
-        "Compares turns with the same application, tools and outcome by the Jaccard similarity of their\n"
-        "4-character shingles; all words that contain a digit count as the same word.\n"
-        "exit code: 0 grouped; 2 bad input"
+        "Turns with the same application, tools and outcome are compared by the Jaccard similarity"
+        " of their 4-character shingles. All words that contain a digit count as the same word.\n\n"
+        "exit code: 0 grouped, 2 bad input"
     )
     add_database(parser)
     add = parser.add_argument

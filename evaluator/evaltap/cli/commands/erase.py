@@ -40,8 +40,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = (
         "examples:\n"
-        "  evaltap erase --subject alice@example.com --log agent.log.db --db cases.duckdb --dry-run\n"
-        "  evaltap erase --subject alice@example.com --log agent.log.db --db cases.duckdb golden.evalset.json"
+        "  evaltap erase --subject alice@example.com --log agent.log.db \\\n"
+        "      --db cases.duckdb --dry-run\n"
+        "  evaltap erase --subject alice@example.com --log agent.log.db \\\n"
+        "      --db cases.duckdb golden.evalset.json"
     )
     add = parser.add_argument
     add(

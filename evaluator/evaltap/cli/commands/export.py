@@ -46,13 +46,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap export cases.duckdb --out cases.evalset.json\n"
         "  evaltap export cases.duckdb --out cases.jsonl            # JSON Lines of cases\n"
         "  evaltap export cases.duckdb --out cases.evalset.json --format adk\n"
-        "  evaltap export cases.duckdb --out late.evalset.json --filter 'tool:refund since:7d'\n"
+        "  evaltap export cases.duckdb --out late.evalset.json --filter since:7d\n"
         "  evaltap export golden.evalset.json --format deepeval --out goldens.json\n"
         "  evaltap export golden.evalset.json --format huggingface --out golden/\n"
-        "  evaltap export golden.evalset.json --format deepeval --out goldens.json --check\n\n"
-        "For tools without multi-turn cases, each turn becomes a row with the preceding conversation as\n"
-        "messages.\n"
-        "exit code: 0 written, or up to date with --check; 1 --check: the file differs; 2 bad input"
+        "  evaltap export golden.evalset.json --out golden.jsonl --check\n\n"
+        "For tools without multi-turn cases, each turn becomes a row with the preceding conversation"
+        " as messages.\n\n"
+        "exit code: 0 written, or up to date with --check; 1 the file differs (--check); 2 bad input"
     )
     add = parser.add_argument
     source = add(
@@ -63,7 +63,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--out", required=True, type=Path, metavar="P", help="the file to write (a folder for huggingface)"
     )  # fmt: skip
-    add("--format", choices=ENDINGS, help="the format to write (default: by the file's ending)")
+    add(
+        "--format", choices=ENDINGS, metavar="FORMAT",
+        help=f"the format to write: {', '.join(ENDINGS)} (default: by the file's ending)",
+    )  # fmt: skip
     add("--id", metavar="ID", help="the eval set's id (default: its own, or the file's name)")
     add(
         "--with-actual",

@@ -58,14 +58,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap gate cases.evalset.json --gate gate.json\n"
         "  evaltap gate run-*.jsonl --gate gate.json --write-baseline baseline.json\n"
-        "  evaltap gate run-*.jsonl --gate gate.json --baseline baseline.json --fail-on regressed\n"
+        "  evaltap gate run-*.jsonl --gate gate.json --baseline baseline.json \\\n"
+        "      --fail-on regressed\n"
         "  evaltap gate cases.jsonl --gate gate.json --min-pass-rate 0.9\n"
         "  EVALTAP_GATE_SAFETY=1 evaltap gate cases.jsonl --gate gate.json --json\n\n"
         "A case that occurs again, in the same file or another, counts as another trial.\n\n"
-        "exit code: 0 every case passed every dimension (and is not worse than the baseline), 1 a case"
-        " did\n"
-        "not, 2 bad input, 3 incomplete: nothing failed, but something could not be checked or decided.\n"
-        "With --fail-on regressed only the comparison decides, with --min-pass-rate only the rate."
+        "exit code: 0 every case passed every dimension and is no worse than the baseline, 1 a case"
+        " did not, 2 bad input, 3 nothing failed, but something could not be checked or decided."
+        " With --fail-on regressed only the comparison decides, with --min-pass-rate only the rate."
     )
     add = parser.add_argument
     add(

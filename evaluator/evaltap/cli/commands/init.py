@@ -43,9 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap init                                  # asks three questions\n"
         "  evaltap init --yes                            # uses the defaults\n"
         "  evaltap init --log kafka://broker:9092/evaltap.cases --sample-rate 0.1\n\n"
-        "Commands in this folder and below then use this log, store and metrics file. If the log already"
-        " has\n"
-        "turns, the metrics get limits on time, cost, tokens and calls that fit these turns."
+        "Commands in this folder and below then use this log, store and metrics file. If the log"
+        " already has turns, the metrics get limits on time, cost, tokens and calls that fit these"
+        " turns."
     )
     add = parser.add_argument
     add("--log", metavar="LOG", help="the log that the agent records to (default: agent.log.db)")

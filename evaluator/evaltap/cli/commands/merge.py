@@ -27,13 +27,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  evaltap merge golden.evalset.json more.evalset.json --out golden.evalset.json\n"
-        "  evaltap merge a.evalset.json b.evalset.json --base old.evalset.json --out all.evalset.json\n\n"
+        "  evaltap merge a.evalset.json b.evalset.json --base old.evalset.json \\\n"
+        "      --out all.evalset.json\n\n"
         "To use it as a git merge driver, add to .gitattributes:\n"
         "  *.evalset.json merge=evaltap\n"
         "and run once in each clone:\n"
         "  git config merge.evaltap.driver 'evaltap merge %A %B --base %O --out %A'\n\n"
-        "exit code: 0 merged; 1 both sides changed the same case: OURS was kept, and its id is listed;\n"
-        "2 bad input"
+        "exit code: 0 merged; 1 both sides changed the same case: OURS was kept, and its id is"
+        " listed; 2 bad input"
     )
     add = parser.add_argument
     add("ours", type=Path, metavar="OURS", help="your eval set")

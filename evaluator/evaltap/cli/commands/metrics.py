@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap metrics                       # every evaluator\n"
         "  evaltap metrics trajectory_f1         # its input, and an example\n"
         "  evaltap metrics run_succeeded trajectory_no_loop --example > metrics.json\n\n"
-        "exit code: 0 listed; 2 bad input"
+        "exit code: 0 listed, 2 bad input"
     )
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="describe these evaluators (default: list all)"

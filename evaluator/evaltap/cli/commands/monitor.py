@@ -43,18 +43,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap monitor replay cases.duckdb --rules monitor.json\n"
         "  evaltap monitor alerts cases.duckdb\n"
         "  evaltap monitor rebase cases.duckdb helpful\n\n"
-        'monitor.json: {"falseAlarmsPerMonth": 0.05, "watch": [{"name": "helpful",\n'
-        '  "signal": "pass_rate", "metric": "helpful", "where": {"app": "shop"}, "by":'
-        ' ["tool"]},\n'
-        '  {"name": "slow", "signal": "slow_rate"}, {"name": "alive", "signal":'
-        ' "silence",\n'
-        '  "minutes": 30}]}\n\n'
+        "An example of monitor.json:\n"
+        '  {"falseAlarmsPerMonth": 0.05, "watch": [\n'
+        '    {"name": "helpful", "signal": "pass_rate", "metric": "helpful",\n'
+        '     "where": {"app": "shop"}, "by": ["tool"]},\n'
+        '    {"name": "slow", "signal": "slow_rate"},\n'
+        '    {"name": "alive", "signal": "silence", "minutes": 30}]}\n\n'
         "Actions:\n"
-        "  check    validate the rules; with a DuckDB file, also estimate from the last 7 days what they"
-        " would\n"
-        "           score and spend per day\n"
-        "  replay   run the watches over the stored turns; the first days (`baselineDays`, 14) are the"
-        " baseline\n"
+        "  check    validate the rules; with a DuckDB file, also estimate from the last 7 days what"
+        " they would score and spend per day\n"
+        "  replay   run the watches over the stored turns; the first days (`baselineDays`, 14) are"
+        " the baseline\n"
         "  alerts   list the alarms of `evaltap consume --monitor`\n"
         "  rebase   let a watch learn a new baseline from now on, after a lasting change\n\n"
         "exit code: 0 no alarm is firing, 1 an alarm is firing, 2 bad input, 3 not enough data yet"

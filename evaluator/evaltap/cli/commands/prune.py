@@ -27,9 +27,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap prune cases.duckdb --older-than 90d --dry-run\n"
         "  evaltap prune cases.duckdb --older-than 90d\n\n"
-        "Deletes whole sessions, by the start of their newest turn. Stop the consumer of the file first."
-        " The\n"
-        "file is rewritten, which needs free space for a second copy."
+        "Deletes whole sessions, by the start of their newest turn. Stop the consumer of the file"
+        " first. The file is rewritten, which needs free space for a second copy."
     )
     add_database(parser)
     add = parser.add_argument

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 INCOMPLETE = 3
 EXIT_CODES = """
-exit codes: 0 all recorded, 2 bad input or configuration, 3 the broker of a kafka:// log refused turns
+exit code: 0 all recorded, 2 bad input or configuration, 3 the broker of a kafka:// log refused turns
 """
 CASES_EXAMPLE = f"""example:
   evaltap record cases support.evalset.json --log agent.log.db
 {EXIT_CODES}"""
 CLAUDE_CODE_EXAMPLE = f"""examples:
-  evaltap record claude-code ~/.claude/projects/my-project --out claude.evalset.json
+  evaltap record claude-code ~/.claude/projects/shop --out shop.evalset.json
   evaltap record claude-code session.jsonl --log agent.log.db
 {EXIT_CODES}"""
 OTLP_EXAMPLE = f"""examples:
-  evaltap record otlp traces.otlp.json logs.otlp.json --out support.evalset.json
+  evaltap record otlp traces.otlp.json logs.otlp.json --out my.evalset.json
   evaltap record otlp traces.jsonl --log agent.log.db
   evaltap record otlp traces.otlp.json --explain     # only list what is in it
 {EXIT_CODES}"""

@@ -35,8 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap redact --check golden.evalset.json cases.jsonl agent.log.db\n"
         "  evaltap redact golden.evalset.json --out clean.evalset.json\n"
-        "  evaltap redact references.evalset.json --policy metadata --log agent.log.db"
-        " --out hashed.evalset.json\n\n"
+        "  evaltap redact references.evalset.json --policy metadata --log agent.log.db \\\n"
+        "      --out hashed.evalset.json\n\n"
         "exit code of --check: 0 nothing found, 1 something would leak"
     )
     add = parser.add_argument

@@ -56,12 +56,12 @@ class ReportOptions:
 
 _EXAMPLES = (
     "examples:\n"
-    "  evaltap report cases.duckdb                 # the latest score of every case\n"
+    "  evaltap report cases.duckdb            # the latest score of each case\n"
     "  evaltap report cases.duckdb --run 20261121-101500-ab12cd\n"
     "  evaltap report cases.duckdb --out report.html\n"
     "  evaltap report cases.duckdb --filter 'tool:refund since:7d'\n"
-    "  evaltap report cases.duckdb --by version                   # by agent version\n"
-    "  evaltap report cases.duckdb --pass-k 1,3,5                 # cases that were recorded repeatedly\n"
+    "  evaltap report cases.duckdb --by version\n"
+    "  evaltap report cases.duckdb --pass-k 1,3,5            # of repeated cases\n"
     "  evaltap report cases.duckdb --cases cases.evalset.json --out junit.xml\n"
     "  evaltap report cases.duckdb --baseline baseline.json --out report.html\n"
     '  evaltap report cases.duckdb --format markdown >> "$GITHUB_STEP_SUMMARY"\n\n'

@@ -56,27 +56,27 @@ class ReviewOptions:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
+    parser.usage = "evaltap review [ACTION] X.duckdb [ITEM] [options]"
     parser.epilog = (
         "examples:\n"
-        "  evaltap review cases.duckdb                          # review on the terminal\n"
+        "  evaltap review cases.duckdb                        # review on the terminal\n"
         "  evaltap review add cases.duckdb --like failures\n"
         "  evaltap review add cases.duckdb --filter 'feedback:down' --needed 2\n"
-        "  evaltap review add cases.duckdb --draw helpful --limit 100      # turns to label for"
-        " `calibrate`\n"
+        "  evaltap review add cases.duckdb --draw helpful     # to label for `calibrate`\n"
         "  evaltap review next cases.duckdb --as ann --json\n"
         "  evaltap review approve cases.duckdb 3f2a9c1d5e6b7a80 --as ann\n"
-        "  evaltap review edit cases.duckdb 3f2a9c1d5e6b7a80 --answer 'It is on its way.' --as ann\n"
+        "  evaltap review edit cases.duckdb 3f2a9c1d5e6b7a80 --answer 'Yes.' --as ann\n"
         "  evaltap review undo cases.duckdb --as ann\n"
         "  evaltap review list cases.duckdb\n"
         "  evaltap review export cases.duckdb --labels --out labels.jsonl\n"
         "  evaltap review import cases.duckdb --from reviews.jsonl\n\n"
-        "Without an ACTION you work through the queue on the terminal; if it is empty, it is filled first,"
-        " as\n"
-        "by `add`. Every decision is stored as a row with its author, and so is an undo. Reviewers see"
-        " neither\n"
-        "the judges' verdicts nor each other's. `evaltap curate --as expected` makes cases of what was\n"
-        "approved; `evaltap calibrate cases.duckdb --db cases.duckdb` compares judges with the reviews.\n"
-        "exit code: 0 done; 2 bad input; 3 nothing to review"
+        "Without an ACTION you work through the queue on the terminal. An empty queue is filled"
+        " first, as by `add`.\n\n"
+        "Every decision, and every undo, is stored with its author. Reviewers see neither the"
+        " judges' verdicts nor each other's. Then:\n"
+        "  `evaltap curate --as expected` makes cases of what was approved\n"
+        "  `evaltap calibrate X.duckdb --db X.duckdb` compares judges with the reviews\n\n"
+        "exit code: 0 done, 2 bad input, 3 nothing to review"
     )
     add = parser.add_argument
     words = add(

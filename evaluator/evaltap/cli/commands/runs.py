@@ -38,10 +38,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap runs cases.duckdb\n"
         "  evaltap runs export cases.duckdb --out baseline.json\n"
-        "  evaltap runs export cases.duckdb#20261121-101500-ab12cd --out base.scores.jsonl\n\n"
-        "export writes a file for `evaltap compare` and `evaltap gate --baseline`, sorted and without"
-        " times:\n"
-        ".json has how often each case passed, and is small enough for git; .jsonl has every score"
+        "  evaltap runs export cases.duckdb#20261121-101500-ab12cd --out a.scores.jsonl\n\n"
+        "`export` writes a file for `evaltap compare` and `evaltap gate --baseline`, sorted and"
+        " without times:\n"
+        "  .json   how often each case passed; small enough for git\n"
+        "  .jsonl  every score"
     )
     files = parser.add_argument(
         "db",
@@ -81,7 +82,7 @@ def run(options: RunsOptions) -> int:
 
 def _data(row: dict[str, Any]) -> dict[str, Any]:
     """Return a run for JSON, with its times as other commands write them."""
-    times = {name: row[name] for name in ("started_at", "ended_at") if row[name]}
+    times = {name: row[name] for name in ("started_at", "ended_at", "last_scored_at") if row[name]}
     written = {
         name: utc_text(datetime.fromisoformat(text), "milliseconds") for name, text in times.items()
     }

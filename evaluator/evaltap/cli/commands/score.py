@@ -44,6 +44,7 @@ from evaltap.cli.parsing import positive
 from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import write_document
+from evaltap.schemas.files.missing import no_such_file
 
 if TYPE_CHECKING:
     from evaltap.evaluator.batch.run import FilesScored
@@ -109,9 +110,9 @@ class ScoreOptions:
 _EXAMPLES = (
     "examples:\n"
     "  evaltap score cases.evalset.json --metrics metrics.json --db cases.duckdb\n"
-    "  evaltap score cases.duckdb --metrics metrics.json     # landed cases without a score\n"
-    "  evaltap score cases.duckdb --metrics metrics.json --filter 'tool:refund since:7d'\n"
-    "  evaltap score cases.jsonl --metrics metrics.json --report report.html --report junit.xml\n"
+    "  evaltap score cases.duckdb --metrics metrics.json   # what has no score yet\n"
+    "  evaltap score cases.duckdb --metrics metrics.json --filter tool:refund\n"
+    "  evaltap score cases.jsonl --metrics metrics.json --report report.html\n"
     "  evaltap score *.jsonl --metrics metrics.json --engine ray --db cases.duckdb\n\n"
     "exit code: 0 all passed, 1 something failed, 2 bad input, 3 incomplete"
 )
@@ -209,11 +210,12 @@ def run(options: ScoreOptions) -> int:
 def _check_files(paths: Sequence[Path]) -> None:
     for path in paths:
         if not path.is_file():
-            found = "is a folder" if path.is_dir() else "no such file"
-            raise InputError(
-                f"{path}: {found}; expected a file with eval cases (`evaltap convert` makes one from a data"
-                " set)"
-            )
+            expected = "expected a file with eval cases"
+            if path.is_dir():
+                raise InputError(
+                    f"{path}: is a folder; {expected} (`evaltap convert` makes one from a data set)"
+                )
+            raise InputError(no_such_file(path, expected))
 
 
 def _score_files(

@@ -25,8 +25,9 @@ LABEL_WIDTH = 10
 
 Row = Mapping[str, Any]
 
-TURNS = """
-SELECT invocation_id, turn_revision, strftime(started_at, '%Y-%m-%dT%H:%M:%S.%gZ') AS started_at,
+_TIME = "%Y-%m-%dT%H:%M:%S.%gZ"
+TURNS = f"""
+SELECT invocation_id, turn_revision, strftime(started_at, '{_TIME}') AS started_at,
        status, latency_ms, input_tokens, output_tokens, cost_usd, trace_id, models, agent_name,
        version, environment, tags, capture::VARCHAR AS capture, actual_json, expected_json
 FROM latest_turns WHERE app_name = $app_name AND eval_id = $eval_id AND eval_set_id = $eval_set_id
@@ -46,18 +47,18 @@ QUALIFY rank() OVER (
 ) = 1
 ORDER BY t.turn_index, t.metric_name
 """
-FEEDBACK = """
+FEEDBACK = f"""
 SELECT invocation_id, name, positive, score, comment, correction, given_by,
-       strftime(given_at, '%Y-%m-%dT%H:%M:%S.%gZ') AS given_at
+       strftime(given_at, '{_TIME}') AS given_at
 FROM v_feedback
 WHERE app_name IN ('', $app_name) AND eval_id = $eval_id AND eval_set_id = $eval_set_id
 ORDER BY given_at
 """
-ATTEMPTS = """
+ATTEMPTS = f"""
 SELECT r.run_id, r.trial, r.attempt, r.status, r.passed, r.feedback_given, r.feedback, r.case_json,
-       strftime(r.judged_at, '%Y-%m-%dT%H:%M:%S.%gZ') AS judged_at,
-       (SELECT list({'name': d.name, 'status': d.status, 'score': d.score, 'threshold': d.threshold,
-                     'reason': d.reason, 'metrics': d.metrics::VARCHAR} ORDER BY d.dimension_index)
+       strftime(r.judged_at, '{_TIME}') AS judged_at,
+       (SELECT list({{'name': d.name, 'status': d.status, 'score': d.score, 'threshold': d.threshold,
+                     'reason': d.reason, 'metrics': d.metrics::VARCHAR}} ORDER BY d.dimension_index)
         FROM gate_dimensions d
         WHERE d.run_id = r.run_id AND d.app_name = r.app_name AND d.eval_set_id = r.eval_set_id
           AND d.eval_id = r.eval_id AND d.revision = r.revision) AS dimensions
@@ -227,8 +228,10 @@ def _lines(data: Row) -> Iterator[_Line]:
     for attempt in data["attempts"]:
         yield from _attempt_lines(attempt, data["attempts"])
     gated = {one["run_id"] for one in data["attempts"]}
+    # Under its only turn, a case's scores are shown already.
+    told = {one["metric_name"] for one in data["turn_scores"]} if len(turns) == 1 else set()
     for score in data["scores"]:
-        if score["run_id"] not in gated:
+        if score["run_id"] not in gated and score["metric_name"] not in told:
             yield _score_line(score, "", "case")
 
 

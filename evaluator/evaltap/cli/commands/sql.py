@@ -37,19 +37,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = (
         "examples:\n"
-        "  evaltap sql 'FROM v_pass_rate' --db cases.duckdb\n"
-        "  evaltap sql 'SELECT tool_name, calls, errors FROM v_tools' --db cases.duckdb --csv\n"
-        "  evaltap sql \"FROM latest_turns WHERE status = 'error' LIMIT 10\" --db cases.duckdb --json\n\n"
-        "Tables and views: docs/reference/tables.md. The statement can only read, and sees what was\n"
-        "committed when it started; a running `evaltap consume` is not interrupted.\n"
+        "  evaltap sql 'FROM v_pass_rate'\n"
+        "  evaltap sql 'SELECT tool_name, calls, errors FROM v_tools' --csv\n"
+        "  evaltap sql \"FROM latest_turns WHERE status = 'error'\" --json\n\n"
+        "Tables and views: docs/reference/tables.md. The statement can only read, and sees what was"
+        " committed when it started. It does not interrupt a running `evaltap consume`.\n\n"
         "exit code: 0 printed, even if there are no rows; 2 bad input"
     )
     parser.add_argument("statement", metavar="SQL", help="one statement in DuckDB's SQL dialect")
     of_settings(
         parser.add_argument(
-            "--db", type=Path, required=True, metavar="X.duckdb", help="the store to read"
+            "--db",
+            type=Path,
+            required=True,
+            metavar="X.duckdb",
+            help="the store to read (default: the one in evaltap.toml, or ./cases.duckdb)",
         ),
         STORE,
+        reads=True,
     )
     parser.add_argument(
         "--limit", type=positive, default=1_000, metavar="N",
@@ -81,7 +86,8 @@ def run(options: SqlOptions) -> int:
         except duckdb.Error as error:
             if isinstance(error, duckdb.InterruptException):
                 raise  # its time was over
-            raise InputError(str(error)) from None
+            first, _, _ = str(error).partition("\n\n")  # the rest repeats the statement
+            raise InputError(" ".join(first.split())) from None
     return 0
 
 

@@ -14,6 +14,7 @@ from evaltap.cli.options.page import PORT, add_sets, open_in_browser, redact
 from evaltap.cli.options.scoring import add_other_references, read_references
 from evaltap.cli.signals import stopped_by_signals
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.missing import no_such_file
 
 if TYPE_CHECKING:
     import socket
@@ -55,33 +56,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.epilog = (
         "examples:\n"
-        "  evaltap ui cases.duckdb                            # prints a link and opens it\n"
+        "  evaltap ui cases.duckdb                        # prints a link and opens it\n"
         "  evaltap ui cases.duckdb --no-open --port 8080\n"
-        "  evaltap ui cases.duckdb --link                     # a new link to the running page\n"
+        "  evaltap ui cases.duckdb --link                 # a new link to a running page\n"
         "  evaltap ui cases.duckdb --invite reviewer --name ann\n"
         "  evaltap ui cases.duckdb --host 0.0.0.0 --allow-host evals.example.com \\\n"
         "      --tls-cert cert.pem --tls-key key.pem\n\n"
-        "Access\n"
-        "  Only this machine can reach the page, unless --host is given. A link logs in once, within ten\n"
-        "  minutes (an invitation: within three days). Its code is in the fragment, so no server logs"
-        " it.\n"
+        "Access:\n"
+        "  Only this machine can reach the page, unless --host is given.\n"
+        "  A link logs in once, within ten minutes (an invitation: within three days). Its code is"
+        " in the fragment, so no server logs it.\n"
         "  X.duckdb.page.json records where the page runs; --link and --invite make links to that"
         " address.\n"
-        "  Roles: viewer reads, reviewer also reviews and exports, admin also invites. Logins are kept in"
-        " the\n"
-        "  user's state folder, never in the DuckDB file.\n"
-        "Behind a proxy\n"
-        "  The proxy names the user in --user-header. evaltap trusts it only from --behind-proxy and with"
-        " the\n"
-        "  secret, and only for people on the list; add them with --invite or in the page's settings.\n"
-        "Containers\n"
-        "  EVALTAP_UI_TOKEN_FILE names a file with a code of 32 or more characters, which can log in any\n"
-        "  number of times.\n"
-        "While the page runs, commands that only read the file read it through this process; commands"
-        " that\n"
-        "write to it (score, consume) cannot run. To watch a file while it is written, use\n"
-        "`evaltap consume --ui`.\n"
-        "exit code: 0 ended by a signal; 2 bad input"
+        "  Roles: viewer reads, reviewer also reviews and exports, admin also invites.\n"
+        "  Logins are kept in the user's state folder, never in the DuckDB file.\n\n"
+        "Behind a proxy:\n"
+        "  The proxy names the user in --user-header. evaltap trusts the header only from"
+        " --behind-proxy and with the secret.\n"
+        "  Only people on the list get in; add them with --invite or in the page's settings.\n\n"
+        "Containers:\n"
+        "  EVALTAP_UI_TOKEN_FILE names a file with a code of 32 or more characters, which can log in"
+        " any number of times.\n\n"
+        "While the page runs, commands that only read the file read it through this process;"
+        " commands that write to it (score, consume) cannot run. To watch a file while it is"
+        " written, use `evaltap consume --ui`.\n\n"
+        "exit code: 0 ended by a signal, 2 bad input"
     )
     add_database(parser)
     add = parser.add_argument
@@ -97,7 +96,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="serve HTTPS with this certificate chain (PEM)",
     )
-    add("--tls-key", type=Path, metavar="FILE", help="... and its private key (PEM)")
+    add("--tls-key", type=Path, metavar="FILE", help="the certificate's private key (PEM)")
     add(
         "--insecure-http", action="store_true",
         help="let other machines connect without TLS; only on a trusted network",
@@ -216,7 +215,7 @@ def _check(options: UiOptions) -> None:
 
     if not options.db.exists():
         raise InputError(
-            f"{options.db}: no such file; make one with `evaltap consume` or `evaltap score --db`"
+            no_such_file(options.db, "make one with `evaltap consume` or `evaltap score --db`")
         )
     if (options.tls_cert is None) != (options.tls_key is None):
         raise InputError("--tls-cert and --tls-key: one is missing; give both")

@@ -46,14 +46,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  evaltap up                                   # agent.log.db, cases.duckdb\n"
         "  evaltap up --metrics metrics.json --port 4319\n"
         "  evaltap up --metrics metrics.json --references golden.evalset.json\n\n"
-        "Prints a link to the page and the settings that make an agent record. It serves this machine"
-        " only;\n"
-        "for other machines and more options use its parts: `collect`, `consume` and `ui`. On SIGTERM it"
-        " stops\n"
-        "receiving, lands and scores the rest, then stops the page; turns that could not land in time stay"
-        " on\n"
-        "the log.\n"
-        "exit code: 0 stopped by a signal; 2 bad input; 3 some turns did not reach the log"
+        "Prints a link to the page, and the settings that make an agent send its spans here. It"
+        " serves this machine only; for other machines and more options run its parts: `collect`,"
+        " `consume` and `ui`.\n\n"
+        "On SIGTERM it stops receiving, lands and scores the rest, then stops the page. Turns that"
+        " could not land in time stay on the log.\n\n"
+        "exit code: 0 stopped by a signal, 2 bad input, 3 some turns did not reach the log"
     )
     add = parser.add_argument
     log = add(

@@ -35,8 +35,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  evaltap why cases.duckdb session-42 --log agent.log.db\n"
         "  evaltap why cases.duckdb --filter 'status:not_evaluated,unscored tool:refund'\n\n"
-        "CASE is the eval id, its beginning, or <eval set id>/<eval id>.\n"
-        "exit code: 0 the case has a verdict for every metric, 3 it has not, and the output says why"
+        "CASE is the eval id, its beginning, or EVAL_SET/EVAL_ID. With --filter or --where, --json prints a"
+        " list.\n\n"
+        "exit code: 0 the case has a verdict for every metric; 3 it lacks one, and the output"
+        " explains why"
     )
     add_database(parser)
     parser.add_argument("case", nargs="?", metavar="CASE", help="the case to explain")
@@ -50,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: WhyOptions) -> int:
-    """Look for the case, or each case that fits the filter, and say what is found."""
+    """Explain the case, or each case that matches the filter."""
     from evaltap.evaluator.filters.case_names import full_name
     from evaltap.evaluator.maintenance.why import why
 
@@ -59,22 +61,23 @@ def run(options: WhyOptions) -> int:
     log = parse_log_location(options.log) if options.log else None
     with open_stores([options.db]) as store:
         if options.case is not None:
-            answer = why(store, full_name(store, options.case), log)
-            _print(answer, "", as_json=options.json)
-            return 0 if answer.complete else 3
-        complete = True
-        for _, eval_set_id, eval_id in options.chosen.keys(store) or ():
-            answer = why(store, f"{eval_set_id}/{eval_id}")
-            _print(answer, f"{eval_id}: ", as_json=options.json)
-            complete = complete and answer.complete
-    return 0 if complete else 3
+            answers = [("", why(store, full_name(store, options.case), log))]
+        else:
+            answers = [
+                (eval_id, why(store, f"{eval_set_id}/{eval_id}"))
+                for _, eval_set_id, eval_id in options.chosen.keys(store) or ()
+            ]
+    if options.json:
+        data = [{**asdict(one), "complete": one.complete} for _, one in answers]
+        print(json.dumps(data if options.case is None else data[0], ensure_ascii=False))
+    else:
+        for eval_id, answer in answers:
+            _print(answer, eval_id and f"{eval_id}: ")
+    return 0 if all(answer.complete for _, answer in answers) else 3
 
 
-def _print(answer: "Answer", before: str, *, as_json: bool) -> None:
-    """Print what is known about a case: a line for each metric and note, or one line of JSON."""
-    if as_json:
-        print(json.dumps({**asdict(answer), "complete": answer.complete}, ensure_ascii=False))
-        return
+def _print(answer: "Answer", before: str) -> None:
+    """Print what is known about a case: a line for each metric and note."""
     for metric in answer.metrics:
         reason = " ".join(readable(metric.reason).split())
         said = f"{metric.metric_name}: {metric.status}{': ' if reason else ''}{reason}"

@@ -68,11 +68,11 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--max-cost-ratio", type=ratio, metavar="RATIO",
-        help="exit code 1 when HEAD costs more than this many times what BASE costs, by the 95 %% interval",
+        help="exit with 1 if HEAD costs more than RATIO times as much as BASE, by the 95 %% interval",
     )  # fmt: skip
     add(
         "--max-latency-ratio", type=ratio, metavar="RATIO",
-        help="exit code 1 when HEAD takes more than this many times as long as BASE, by the 95 %% interval",
+        help="exit with 1 if HEAD takes more than RATIO times as long as BASE, by the 95 %% interval",
     )  # fmt: skip
     add(
         "--fail-on-metrics", type=names, default=[], metavar="NAME,...",

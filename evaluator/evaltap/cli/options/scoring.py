@@ -70,8 +70,8 @@ def add_join(parser: argparse.ArgumentParser) -> None:
         "--join",
         choices=("auto", "eval_id", "user_text"),
         default="auto",
-        help="how a case finds its reference: by eval id, by what the user said (user_text), or auto: by"
-        " eval id if one matches, otherwise by user text (default: auto)",
+        help="how to match a case with its reference: by its eval_id, by the user_text (what the user said),"
+        " or auto: by eval id if one matches, otherwise by user text (default: auto)",
     )
 
 
@@ -141,9 +141,9 @@ def add_scoring(parser: argparse.ArgumentParser, *, metrics_help: str, required:
         "--placeholders",
         choices=("auto", "peer"),
         default="auto",
-        help="what a metric that compares does with a turn that has no reference; auto: cases that evaltap"
-        " recorded are not evaluated, cases of tRPC-Agent-Go are compared with an empty turn, as that"
-        " project does; peer: always compare with an empty turn (default: auto)",
+        help="how to compare a turn without a reference; auto: not at all if evaltap recorded it (not"
+        " evaluated), with an empty turn if it is from tRPC-Agent-Go, as that project does; peer: always with"
+        " an empty turn (default: auto)",
     )
     add(
         "--unknown-metrics",

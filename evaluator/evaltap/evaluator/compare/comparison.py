@@ -23,7 +23,7 @@ from evaltap.evaluator.compare.usage import usage_changes
 from evaltap.evaluator.compare.verdict import verdict_of
 from evaltap.evaluator.compare.wording import p_value, points
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import counted, did_you_mean
+from evaltap.schemas.text import counted, did_you_mean_one_of
 
 _FEW_TRIALS: Final = 10
 
@@ -66,7 +66,7 @@ def _check(rules: Rules, pairs: Sequence[PairedMetric]) -> None:
     known = [pair.name for pair in pairs]
     for name in rules.fail_on_metrics:
         if name not in known:
-            hint = did_you_mean(name, known) or f"expected one of {', '.join(known)}"
+            hint = did_you_mean_one_of(name, known)
             raise InputError(f"--fail-on-metrics {name}: not a metric of both sides; {hint}")
 
 

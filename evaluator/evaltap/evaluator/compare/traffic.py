@@ -20,7 +20,7 @@ from evaltap.evaluator.remote.client import open_to_read
 from evaltap.evaluator.stats import difference as stats
 from evaltap.evaluator.stats.difference import detectable_difference, difference
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean
+from evaltap.schemas.text import did_you_mean_one_of
 
 _NOT_COUNTED: Final = 0.05
 
@@ -40,7 +40,7 @@ def compare_traffic(base: Selection, head: Selection, rules: Rules) -> Compariso
         )
     for name in rules.fail_on_metrics:
         if name not in names:
-            hint = did_you_mean(name, names) or f"expected one of {', '.join(names)}"
+            hint = did_you_mean_one_of(name, names)
             raise InputError(f"--fail-on-metrics {name}: not a metric of both sides; {hint}")
     changes = [
         _change(name, *_versions(name, ones[name], others[name], rules), rules) for name in names

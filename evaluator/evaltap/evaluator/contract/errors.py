@@ -44,6 +44,4 @@ class UnknownEvaluatorError(ConfigurationError):
         self.name = name
         self.installed = installed
         hint = did_you_mean(name, installed) or "correct the name or install its package;"
-        super().__init__(
-            f"no evaluator named '{name}'; {hint} `evaltap metrics` lists what there is"
-        )
+        super().__init__(f"no evaluator named '{name}'; {hint} see `evaltap metrics`")

@@ -102,7 +102,7 @@ class ScriptedJudge:
         if self._function:
             reply = self._function(request)
         if reply is None:
-            raise JudgeError(f"the script is over after {len(self.requests) - 1} replies")
+            raise JudgeError(f"the script ended after {len(self.requests) - 1} replies")
         if isinstance(reply, Exception):
             raise reply
         return JudgeReply(reply) if isinstance(reply, str) else reply

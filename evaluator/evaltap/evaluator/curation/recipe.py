@@ -11,7 +11,7 @@ from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import read_bytes
 from evaltap.schemas.files.validation import describe
 from evaltap.schemas.formats.model import Json
-from evaltap.schemas.text import did_you_mean
+from evaltap.schemas.text import did_you_mean_one_of
 
 Expect: TypeAlias = Literal["none", "expected", "regression", "inputs"]
 Unit: TypeAlias = Literal["session", "turn"]
@@ -132,8 +132,7 @@ def read_recipe(path: Path) -> Recipe:
 def built_in(name: str) -> Recipe:
     """Return a built-in recipe; raise InputError for an unknown one."""
     if name not in BUILT_IN:
-        hint = did_you_mean(name, BUILT_IN)
-        raise InputError(f"--like {name}: {hint or 'expected'} {', '.join(BUILT_IN)}")
+        raise InputError(f"--like {name}: unknown recipe; {did_you_mean_one_of(name, BUILT_IN)}")
     return BUILT_IN[name]
 
 
@@ -182,8 +181,9 @@ class _Reader:
     def pick(self, data: Json, place: str) -> Pick:
         label = data.get("label") if isinstance(data, dict) else None
         if not isinstance(label, str) or label not in _FIELDS:
-            hint = did_you_mean(str(label), _FIELDS)
-            raise self.wrong(f"{place}.label", label, hint or f"one of {', '.join(_FIELDS)}")
+            shown = repr(label)[:60] if isinstance(label, str) else describe(label)
+            hint = did_you_mean_one_of(str(label), _FIELDS)
+            raise FormatError(f"found {shown}; {hint}", path=self._path, place=f"{place}.label")
         given = self.object(data, place, ("label", *_FIELDS[label]))
         by = self.names(given, "by") or ("tool_path",)
         for name in by:
@@ -209,9 +209,8 @@ class _Reader:
             raise self.wrong(place or "the recipe", data, "an object")
         for key in data:
             if key not in known:
-                hint = did_you_mean(key, known)
-                expected = hint or f"of {', '.join(known)}"
-                raise FormatError(f"unknown key `{key}`; {expected}", path=self._path, place=place)
+                hint = did_you_mean_one_of(key, known)
+                raise FormatError(f"unknown key `{key}`; {hint}", path=self._path, place=place)
         return data
 
     def text(self, given: Mapping[str, Json], key: str, default: str = "") -> str:

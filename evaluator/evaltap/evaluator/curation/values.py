@@ -14,7 +14,7 @@ from evaltap.evaluator.filters.turns import turns_with
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.formats.case import CaseData
-from evaltap.schemas.text import did_you_mean
+from evaltap.schemas.text import did_you_mean_one_of
 
 DIMENSIONS: Final = ("tools", "tool", "model", "language", "intent", "version")
 INTENT_RADIUS: Final = 0.35
@@ -46,8 +46,8 @@ def check_dimensions(by: Sequence[str]) -> None:
     """Raise InputError for a dimension that there is not."""
     for name in by:
         if name not in DIMENSIONS:
-            hint = did_you_mean(name, DIMENSIONS)
-            raise InputError(f"--by {name}: {hint or 'expected one of'} {', '.join(DIMENSIONS)}")
+            hint = did_you_mean_one_of(name, DIMENSIONS)
+            raise InputError(f"--by {name}: unknown dimension; {hint}")
 
 
 def seen_in(store: StoreReader, period: Period) -> list[Seen]:

@@ -14,6 +14,7 @@ from evaltap.evaluator.datasets.shapes import is_trajectory
 from evaltap.schemas.errors import ConfigurationError, FormatError, InputError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import iter_case_lines, read_bytes
+from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.files.validation import describe
 from evaltap.schemas.formats.model import Json
 
@@ -34,7 +35,7 @@ def read_rows(path: Path, *, split: str = "") -> Iterator[Row]:
         yield from _folder_rows(path, split)
         return
     if not path.exists():
-        raise InputError(f"{path}: no such file; expected {FORMS}")
+        raise InputError(no_such_file(path, f"expected {FORMS}"))
     if split:
         raise InputError(f"--split {split}: {path} is one file; splits are folders")
     read = _READERS.get(path.suffix.lower())

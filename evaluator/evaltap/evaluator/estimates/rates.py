@@ -18,6 +18,7 @@ from evaltap.evaluator.stats.sample import Profile
 from evaltap.evaluator.store.database import sql
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import did_you_mean_one_of
 
 FEW_SESSIONS: Final = 10
 LEAST_COVERED: Final = 0.99
@@ -142,7 +143,9 @@ def _check_metric(store: StoreReader, name: str) -> None:
     ]
     if name and name not in known:
         raise InputError(
-            f"--metric {name}: no turn is scored by it; scored here: {', '.join(known) or 'nothing'}"
+            f"--metric {name}: no turn has a score of it; {did_you_mean_one_of(name, known)}"
+            if known
+            else f"--metric {name}: no turn has a score yet; make some with `evaltap score`"
         )
 
 

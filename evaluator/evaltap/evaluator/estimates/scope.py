@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import did_you_mean_one_of
 
 
 class Join(StrEnum):
@@ -128,7 +129,7 @@ def check_by(by: Sequence[str], unit: Unit) -> None:
     known = [name for name, one in DIMENSIONS.items() if one.whole_cases or unit is Unit.TURN]
     for name in by:
         if name not in known:
-            raise InputError(f"--by {name}: unknown slice; expected one of {', '.join(known)}")
+            raise InputError(f"--by {name}: unknown slice; {did_you_mean_one_of(name, known)}")
     if len(set(by)) < len(by):
         raise InputError(f"--by {','.join(by)}: names something twice; name each once")
 
@@ -136,5 +137,5 @@ def check_by(by: Sequence[str], unit: Unit) -> None:
 def check_signal(name: str) -> Signal:
     """Return a signal; raise InputError for one that there is not."""
     if name not in SIGNALS:
-        raise InputError(f"--signal {name}: unknown; expected one of {', '.join(SIGNALS)}")
+        raise InputError(f"--signal {name}: unknown signal; {did_you_mean_one_of(name, SIGNALS)}")
     return SIGNALS[name]

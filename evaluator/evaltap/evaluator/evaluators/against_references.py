@@ -22,6 +22,7 @@ from evaltap.evaluator.criteria.calls.diff import describe, trajectory_diff
 from evaltap.evaluator.criteria.calls.pairs import CallPairs, CallSimilarity
 from evaltap.schemas.formats.criteria import TrajectoryCriterion
 from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.text import did_you_mean_one_of
 
 Measure = Callable[[CallPairs], Finding]
 
@@ -145,7 +146,9 @@ def criterion_of(metric: EvalMetric) -> TrajectoryCriterion:
         if part is not None:
             reject_unknown(part, f"criterion.{where}")
     if criterion.agents and criterion.agents not in _AGENTS:
-        raise MetricError(f"agents is '{criterion.agents}'; expected one of {', '.join(_AGENTS)}")
+        raise MetricError(
+            f"agents is '{criterion.agents}'; {did_you_mean_one_of(criterion.agents, _AGENTS)}"
+        )
     return criterion
 
 

@@ -14,6 +14,7 @@ from evaltap.evaluator.contract.turn_evaluator import (
 from evaltap.evaluator.contract.validation import require
 from evaltap.evaluator.criteria.content.lexical import normalized
 from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.text import did_you_mean_one_of
 
 SOURCES: Final = ("config", "reference", "context")
 DEFAULT_MIN_LENGTH: Final = 4
@@ -37,7 +38,7 @@ class KeywordCoverage(TurnEvaluator):
         self._source = criterion.source or "config"
         if self._source not in SOURCES:
             raise MetricError(
-                f"keywords.source is '{self._source}'; expected one of {', '.join(SOURCES)}"
+                f"keywords.source is '{self._source}'; {did_you_mean_one_of(self._source, SOURCES)}"
             )
         if self._source == "config" and not any(map(str.strip, criterion.values)):
             raise MetricError("keywords.values is empty; give keywords, or another source")

@@ -17,6 +17,7 @@ from evaltap.evaluator.criteria.content.toxic_words import find_listed, listed_w
 from evaltap.evaluator.criteria.content.turn_text import check_target, text_of
 from evaltap.schemas.formats.criteria import SentimentCriterion
 from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.text import did_you_mean_one_of
 
 
 class TextEvaluator(TurnEvaluator):
@@ -41,7 +42,7 @@ def sentiment(metric: EvalMetric) -> TextEvaluator:
     mode = criterion.mode or "normalized"
     make = _MODES.get(mode)
     if make is None:
-        raise MetricError(f"sentiment.mode is '{mode}'; expected one of {', '.join(_MODES)}")
+        raise MetricError(f"sentiment.mode is '{mode}'; {did_you_mean_one_of(mode, _MODES)}")
     _check_sentiment(criterion, mode)
     find = make(criterion)
     target = check_target(criterion.target, "sentiment")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.text import did_you_mean
+from evaltap.schemas.text import did_you_mean, did_you_mean_one_of
 
 _TERM: Final = re.compile(
     r'\s*(?P<minus>-?)(?:(?P<field>[A-Za-z_]+):)?(?P<value>(?:"[^"]*"|[^\s"])+)'
@@ -128,8 +128,8 @@ def _term(text: str, negated: bool, field: str | None, written: str) -> Term:
     if name not in FIELDS:
         raise _wrong(
             text,
-            f"unknown field {field!r}; {_hints([name], FIELDS)}fields: {', '.join(FIELDS)}; words with a"
-            " colon go into quotes",
+            f"unknown field {field!r}; {did_you_mean_one_of(name, FIELDS)}; put words that contain a"
+            " colon in quotes",
         )
     if name in NAMED:
         return _of_metric(text, name, negated, written.replace('"', ""))
@@ -141,8 +141,8 @@ def _term(text: str, negated: bool, field: str | None, written: str) -> Term:
     known = _CHOICES.get(name)
     for value in values if known else ():
         if value not in (known or ()):
-            hint = _hints([value], known or ())
-            raise _wrong(text, f"{field}:{value}; {hint}expected {FIELDS[name]}")
+            hint = did_you_mean_one_of(value, known or ())
+            raise _wrong(text, f"unknown value {value!r}; {hint}")
     return Term(name, values, negated)
 
 

@@ -157,8 +157,8 @@ ORDER BY ALL
 
 
 def no_case(choice: Choice, paths: Sequence[Path]) -> str:
-    """Return what to say when nothing fits."""
+    """Return the message for a choice that nothing matches."""
     return (
-        f"{', '.join(map(str, paths))}: no case fits {choice.text}; leave a term out, or look at"
-        " what there is: evaltap cases"
+        f"{', '.join(map(str, paths))}: no case matches {choice.text}; leave a term out, or"
+        " list all cases with `evaltap cases`"
     )

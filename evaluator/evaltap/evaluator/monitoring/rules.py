@@ -15,7 +15,7 @@ from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import read_bytes
 from evaltap.schemas.files.validation import parse
 from evaltap.schemas.formats.monitor import AlertReceiver, Condition, MonitorFile, ScoreRule, Watch
-from evaltap.schemas.text import did_you_mean
+from evaltap.schemas.text import did_you_mean, did_you_mean_one_of
 
 SILENCE: Final = "silence"
 UNITS: Final = ("turn", "session")
@@ -92,7 +92,7 @@ def where_of(watch: Watch, within: Mapping[str, str]) -> str:
 def _problem(watch: Watch, where: str) -> str:
     known = (*SIGNALS, SILENCE)
     if watch.signal not in known:
-        hint = did_you_mean(watch.signal, known) or f"expected one of {', '.join(known)}"
+        hint = did_you_mean_one_of(watch.signal, known)
         return f"unknown signal {watch.signal!r}; {hint}"
     of_metric = watch.signal in SIGNALS and SIGNALS[watch.signal].of_metric
     if of_metric and not watch.metric:
@@ -100,9 +100,7 @@ def _problem(watch: Watch, where: str) -> str:
     if watch.metric and not of_metric:
         return f"`{watch.signal}` takes no `metric`; leave it out"
     if watch.severity and watch.severity not in SEVERITIES:
-        hint = (
-            did_you_mean(watch.severity, SEVERITIES) or f"expected one of {', '.join(SEVERITIES)}"
-        )
+        hint = did_you_mean_one_of(watch.severity, SEVERITIES)
         return f"unknown severity {watch.severity!r}; {hint}"
     try:
         watch.silence_ends  # noqa: B018  # raises for what is no time
@@ -114,7 +112,7 @@ def _problem(watch: Watch, where: str) -> str:
         return problem
     for name in watch.by:
         if name not in SLICES:
-            hint = did_you_mean(name, SLICES) or f"expected one of {', '.join(SLICES)}"
+            hint = did_you_mean_one_of(name, SLICES)
             return f"`by`: unknown slice {name!r}; {hint}"
     for name, value in watch.where.items():
         condition(name, value, where=where)
@@ -157,7 +155,7 @@ def _rule_problem(rule: ScoreRule, names: Mapping[str, int], where: str) -> str:
 def _receiver_problem(receiver: AlertReceiver) -> str:
     """Return what is wrong with a receiver's settings, empty when nothing is; secrets are not looked up."""
     if receiver.type not in _KEYS:
-        hint = did_you_mean(receiver.type, _KEYS) or f"expected one of {', '.join(_KEYS)}"
+        hint = did_you_mean_one_of(receiver.type, _KEYS)
         return f"`type` is {receiver.type!r}; {hint}"
     for key in _KEYS[receiver.type]:
         if not getattr(receiver, key):

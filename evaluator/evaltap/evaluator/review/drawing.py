@@ -9,6 +9,7 @@ from typing import Final
 from evaltap.evaluator.review.queue import Wanted
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.text import did_you_mean_one_of
 
 TWICE: Final = 5
 """Every so many-th item goes to two people, so that their agreement is known."""
@@ -37,10 +38,12 @@ def draw_for_labels(store: StoreReader, metric: str, count: int) -> list[Wanted]
         drawn[passes].append((key[0], key[1], key[2], key[3]))
     if not any(drawn.values()):
         known = store.rows("SELECT DISTINCT metric_name FROM latest_turn_scores ORDER BY 1")
-        names = ", ".join(name for (name,) in known) or "nothing"
-        raise InputError(
-            f"--draw {metric}: no turn has a verdict of this metric; expected one of {names}"
+        hint = (
+            did_you_mean_one_of(metric, [name for (name,) in known])
+            if known
+            else "score some first"
         )
+        raise InputError(f"--draw {metric}: no turn has a verdict of this metric; {hint}")
     half = count // 2
     fails = min(len(drawn[False]), max(half, count - len(drawn[True])))
     shares = {False: fails, True: min(len(drawn[True]), count - fails)}

@@ -27,7 +27,7 @@ from evaltap.schemas.formats.metric import (
     ToolTrajectoryStrategy,
     XmlCriterion,
 )
-from evaltap.schemas.text import did_you_mean, nearest
+from evaltap.schemas.text import did_you_mean, did_you_mean_one_of, nearest
 
 PEER_STRATEGY: Final = ToolTrajectoryStrategy(
     name=TextCriterion(), arguments=JsonCriterion(), result=JsonCriterion()
@@ -222,7 +222,7 @@ def _final_response(part: FinalResponseCriterion) -> Iterator[str]:
 
 def _choice(key: str, found: str, known: tuple[str, ...]) -> Iterator[str]:
     if found and found not in known:
-        hint = did_you_mean(found, known) or f"expected one of {', '.join(known)}"
+        hint = did_you_mean_one_of(found, known)
         yield f"{key} is '{found}'; {hint}"
 
 

@@ -34,6 +34,7 @@ from evaltap.evaluator.store.results_folder import (
     results_view,
     trusted_folder,
 )
+from evaltap.schemas.files.missing import no_such_file
 
 SCHEMA_VERSION = 10
 WRITING_MEMORY = "160MB"
@@ -68,8 +69,7 @@ class Store(ConnectedReader, StoreWriter):
         super().__init__(Path(path))
         if not create and not self.path.exists():
             raise StoreError(
-                f"{path}: no such file; expected a DuckDB file written by evaltap"
-                " (`evaltap consume` or `evaltap score --db` make one)"
+                no_such_file(self.path, "make one with `evaltap consume` or `evaltap score --db`")
             )
         self.gate = Gate(str(path))
         self._reading: Path | None = None

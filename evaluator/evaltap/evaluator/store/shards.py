@@ -17,6 +17,7 @@ from evaltap.evaluator.store.file_type import is_database
 from evaltap.evaluator.store.held import not_held_here
 from evaltap.evaluator.store.opening import shut_in
 from evaltap.evaluator.store.results_folder import trusted_folder
+from evaltap.schemas.files.missing import no_such_file
 
 _ONE_OF: Final[Mapping[str, str]] = {
     "meta": "key",
@@ -104,7 +105,7 @@ def _checked(paths: Sequence[Path]) -> list[str]:
 def _places(path: Path) -> list[Place]:
     """Return what a file was consumed from."""
     if not path.is_file():
-        raise StoreError(f"{path}: no such file; expected a DuckDB file written by evaltap")
+        raise StoreError(no_such_file(path, "expected a DuckDB file written by evaltap"))
     if not is_database(path):
         raise StoreError(f"{path}: not a DuckDB file; name another one")
     try:

@@ -17,6 +17,7 @@ from evaltap.recorder.privacy.detectors import PSEUDONYM
 from evaltap.recorder.privacy.pseudonyms import Pseudonyms
 from evaltap.schemas.data import CaseData, JsonObject
 from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.text import did_you_mean_one_of
 
 Action = Literal["keep", "hash", "redact", "drop"]
 ACTIONS: tuple[Action, ...] = ("keep", "hash", "redact", "drop")
@@ -47,8 +48,8 @@ class FieldPolicy:
             action = getattr(self, item.name)
             if action not in ACTIONS:
                 raise ConfigurationError(
-                    f"redaction policy: {_camel(item.name)} is {action!r}; expected one of "
-                    f"{', '.join(ACTIONS)}"
+                    f"redaction policy: {_camel(item.name)} is {action!r}; "
+                    f"{did_you_mean_one_of(action, ACTIONS)}"
                 )
 
     @classmethod

@@ -15,6 +15,7 @@ from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import adk, adk_older, canonical
 from evaltap.schemas.files.fast_check import is_case_data
+from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.files.private import private_file
 from evaltap.schemas.files.validation import describe, parse
 from evaltap.schemas.formats.case import EvalCase, EvalSet
@@ -33,7 +34,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file; check the path") from None
+        raise InputError(no_such_file(path, "check the path")) from None
     except IsADirectoryError:
         raise InputError(f"{path}: is a folder; expected a file") from None
     except OSError as error:
@@ -170,9 +171,13 @@ def is_json_lines(path: Path) -> bool:
         with path.open("rb") as file:
             first = file.readline(1 << 20).strip()
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file; expected {CASE_FORMS}") from None
+        raise InputError(no_such_file(path, f"expected {CASE_FORMS}")) from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    if first.startswith(b"SQLite format 3"):
+        raise InputError(
+            f"{path}: is a log or another SQLite file; land a log with `evaltap consume --log {path}`"
+        )
     try:
         data = canonical.loads(first)
     except FormatError:

@@ -15,6 +15,7 @@ from typing import Any
 
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import ConfigurationError
+from evaltap.schemas.text import did_you_mean_one_of
 
 _LOG = logging.getLogger("evaltap.kafka")
 
@@ -131,7 +132,9 @@ def _setting(variable: str, name: str, value: str, default: object) -> object:
 def _choice(variable: str, value: str, words: Sequence[str]) -> str:
     """Return one of the allowed words, in capitals; raises ConfigurationError for any other."""
     if value.upper() not in words:
-        raise ConfigurationError(f"{variable} is {value!r}; expected one of {', '.join(words)}")
+        raise ConfigurationError(
+            f"{variable} is {value!r}; {did_you_mean_one_of(value.upper(), words)}"
+        )
     return value.upper()
 
 
@@ -144,7 +147,7 @@ def _compression(variable: str, value: str) -> str | None:
         return None
     if name not in COMPRESSIONS:
         raise ConfigurationError(
-            f"{variable} is {value!r}; expected one of {', '.join(COMPRESSIONS)}, none"
+            f"{variable} is {value!r}; {did_you_mean_one_of(name, (*COMPRESSIONS, 'none'))}"
         )
     if not getattr(codec, f"has_{name}")():
         raise ConfigurationError(

@@ -19,6 +19,7 @@ from typing import Literal
 import orjson
 
 from evaltap.schemas.errors import InputError
+from evaltap.schemas.files.missing import similar_file
 from evaltap.schemas.wire.record import WireRecord
 
 APPLICATION_ID = 0x65767470  # "evtp" in the file header identifies our logs
@@ -345,9 +346,8 @@ def _set_wal(connection: sqlite3.Connection) -> None:
 
 def _connect_to_read(path: Path) -> sqlite3.Connection:
     if not path.exists():
-        raise LogMissingError(
-            f"no log at {path}: check the path, or start an agent that records to it first"
-        )
+        hint = similar_file(path) or "check the path, or start an agent that records to it first"
+        raise LogMissingError(f"no log at {path}: {hint}")
     uri = path.absolute().as_uri() + "?mode=ro"
     try:
         connection = _connect_uri(uri)

@@ -5,6 +5,7 @@ from typing import Final
 
 from evaltap.evaluator.cases.turn import ToolCall, Turn, absent_state
 from evaltap.evaluator.contract.errors import MetricError
+from evaltap.schemas.text import did_you_mean_one_of
 
 ATTEMPTS: Final = ("all", "successful", "final")
 
@@ -14,7 +15,7 @@ _NO_CALL: Final[ToolCall] = {}
 def check_attempts(given: str, default: str) -> str:
     """Return which attempts count; raise MetricError when there is no such choice."""
     if given and given not in ATTEMPTS:
-        raise MetricError(f"attempts is '{given}'; expected one of {', '.join(ATTEMPTS)}")
+        raise MetricError(f"attempts is '{given}'; {did_you_mean_one_of(given, ATTEMPTS)}")
     return given or default
 
 

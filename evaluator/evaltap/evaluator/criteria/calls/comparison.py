@@ -8,6 +8,7 @@ from evaltap.evaluator.contract.validation import reject_unknown
 from evaltap.evaluator.criteria.content.text import search
 from evaltap.schemas.formats.criteria import PathRule, ValueCriterion
 from evaltap.schemas.formats.model import Json
+from evaltap.schemas.text import did_you_mean_one_of
 
 MODES: Final = ("exact", "ignore", "subset", "superset")
 MATCHES: Final = ("exact", "regex", "set", "present")
@@ -104,7 +105,7 @@ def compile_comparison(criterion: ValueCriterion) -> Comparison:
     reject_unknown(criterion, "arguments, results or state")
     mode = criterion.mode or "exact"
     if mode not in MODES:
-        raise MetricError(f"mode is '{mode}'; expected one of {', '.join(MODES)}")
+        raise MetricError(f"mode is '{mode}'; {did_you_mean_one_of(mode, MODES)}")
     plain = PathRule(
         tolerance=criterion.tolerance, case_fold=criterion.case_fold, coerce=criterion.coerce
     )
@@ -123,7 +124,9 @@ def compile_comparison(criterion: ValueCriterion) -> Comparison:
 
 def _check(rule: PathRule, where: str) -> None:
     if rule.match and rule.match not in MATCHES:
-        raise MetricError(f"{where}: match is '{rule.match}'; expected one of {', '.join(MATCHES)}")
+        raise MetricError(
+            f"{where}: match is '{rule.match}'; {did_you_mean_one_of(rule.match, MATCHES)}"
+        )
     if rule.weight is not None and not 0 <= rule.weight < float("inf"):
         raise MetricError(f"{where}: weight is {rule.weight}; expected 0 or more")
     if rule.tolerance is not None and not rule.tolerance >= 0:

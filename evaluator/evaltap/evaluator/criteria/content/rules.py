@@ -17,6 +17,7 @@ from evaltap.evaluator.criteria.content.json_schema import compile_schema, schem
 from evaltap.evaluator.criteria.content.text import compile_length, lower, search
 from evaltap.schemas.formats.criteria import Rule
 from evaltap.schemas.formats.metric import LengthCriterion
+from evaltap.schemas.text import did_you_mean_one_of
 
 Finding = tuple[float, str]
 Check = Callable[[str], Finding]
@@ -54,7 +55,7 @@ def compile_rules(rules: list[Rule]) -> list[CompiledRule]:
         make = _TYPES.get(rule.type)
         if make is None:
             raise MetricError(
-                f"{where} '{rule.id}' has type '{rule.type}'; expected one of {', '.join(_TYPES)}"
+                f"{where} '{rule.id}' has type '{rule.type}'; {did_you_mean_one_of(rule.type, _TYPES)}"
             )
         weight = 1.0 if rule.weight is None else rule.weight
         if not weight >= 0:

@@ -11,6 +11,7 @@ from typing import Final
 from evaltap.evaluator.contract.errors import MetricError
 from evaltap.schemas.formats.criteria import GradedCriterion
 from evaltap.schemas.formats.model import Json
+from evaltap.schemas.text import did_you_mean_one_of
 
 Answer = float | bool | str
 
@@ -68,7 +69,9 @@ def compile_scale(criterion: GradedCriterion) -> Scale:
     """Return the scale of a criterion; raise ValueError when it makes no sense."""
     make = _SCALES.get(criterion.scale or "binary")
     if make is None:
-        raise ValueError(f"scale is '{criterion.scale}'; expected one of {', '.join(_SCALES)}")
+        raise ValueError(
+            f"scale is '{criterion.scale}'; {did_you_mean_one_of(criterion.scale, _SCALES)}"
+        )
     if criterion.labels and make is not _custom:
         raise ValueError(f"labels are for scale custom; found scale '{criterion.scale}'")
     bounded = criterion.min is not None or criterion.max is not None

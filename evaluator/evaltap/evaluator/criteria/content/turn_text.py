@@ -4,6 +4,7 @@ from typing import Final
 
 from evaltap.evaluator.cases.turn import Turn
 from evaltap.evaluator.contract.errors import MetricError
+from evaltap.schemas.text import did_you_mean_one_of
 
 TARGETS: Final = ("finalResponse", "userContent")
 
@@ -12,7 +13,7 @@ def check_target(given: str, part: str) -> str:
     """Return the field that is meant; raise MetricError when there is no such text."""
     target = given or TARGETS[0]
     if target not in TARGETS:
-        raise MetricError(f"{part}.target is '{target}'; expected one of {', '.join(TARGETS)}")
+        raise MetricError(f"{part}.target is '{target}'; {did_you_mean_one_of(target, TARGETS)}")
     return target
 
 

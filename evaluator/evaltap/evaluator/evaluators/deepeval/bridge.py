@@ -18,6 +18,7 @@ from evaltap.evaluator.cases.json_path import follow
 from evaltap.evaluator.cases.turn import Turn, absent_state
 from evaltap.evaluator.contract.errors import MetricError
 from evaltap.evaluator.evaluators.function import load_object
+from evaltap.schemas.text import did_you_mean_one_of
 
 _PYTHON = "$python"
 
@@ -103,8 +104,8 @@ def _member(value: Any, kind: type[Enum], name: str) -> Any:
         return value
     members = {**{one.name: one for one in kind}, **{one.value: one for one in kind}}
     if value not in members:
-        known = ", ".join(str(one.value) for one in kind)
-        raise MetricError(f"deepeval.parameters.{name} has '{value}'; expected one of {known}")
+        hint = did_you_mean_one_of(value, [str(one.value) for one in kind])
+        raise MetricError(f"deepeval.parameters.{name} has '{value}'; {hint}")
     return members[value]
 
 

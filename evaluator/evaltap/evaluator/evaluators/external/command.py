@@ -24,6 +24,7 @@ from evaltap.evaluator.evaluators.external.subprocess_runner import (
 )
 from evaltap.schemas.formats.metric import EvalMetric
 from evaltap.schemas.formats.model import Json
+from evaltap.schemas.text import did_you_mean_one_of
 
 DEFAULT_SECONDS: Final = 30.0
 DEFAULT_MEMORY_MB: Final = 1024
@@ -63,7 +64,8 @@ class ExternalCommand(TurnEvaluator):
         known = [one.value for one in CostClass]
         if criterion.cost_class and criterion.cost_class not in known:
             raise MetricError(
-                f"command.costClass is '{criterion.cost_class}'; expected one of {', '.join(known)}"
+                f"command.costClass is '{criterion.cost_class}';"
+                f" {did_you_mean_one_of(criterion.cost_class, known)}"
             )
         self.cost_class = CostClass(criterion.cost_class or CostClass.FREE)
         self.version = f"1.{_digest(criterion.argv)}"

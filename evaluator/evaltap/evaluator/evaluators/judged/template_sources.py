@@ -12,6 +12,7 @@ from evaltap.evaluator.contract.turn_evaluator import MissingEvidence
 from evaltap.evaluator.evaluators.judged.evaluator import TurnView, lacking, reference_text
 from evaltap.evaluator.evaluators.judged.rubric_prompt import rubric_lines
 from evaltap.schemas.formats.metric import VariableBinding
+from evaltap.schemas.text import did_you_mean_one_of
 
 Source = Callable[[TurnView], str | MissingEvidence]
 """Return the text of a variable for a turn, or which evidence is not there."""
@@ -25,10 +26,9 @@ def compile_source(binding: VariableBinding) -> Source:
     node = source.selector.node_id if source.selector else ""
     make = _SOURCES.get((source.scope, source.field))
     if make is None:
-        known = ", ".join(f"{scope}.{field}" for scope, field in _SOURCES)
-        raise MetricError(
-            f"variable '{variable}' comes from '{source.scope}.{source.field}'; expected one of {known}"
-        )
+        name = f"{source.scope}.{source.field}"
+        hint = did_you_mean_one_of(name, [f"{scope}.{field}" for scope, field in _SOURCES])
+        raise MetricError(f"variable '{variable}' comes from '{name}'; {hint}")
     if source.field.startswith("traceStep") and not node:
         raise MetricError(f"variable '{variable}' needs selector.nodeID to choose a step")
     text_of = make(node)

@@ -1,0 +1,23 @@
+"""What to say of a file that does not exist: usually its name was misspelt."""
+
+from itertools import islice
+from pathlib import Path
+
+from evaltap.schemas.text import did_you_mean
+
+_NAMES = 1_000
+"""How many names of a folder are compared at most."""
+
+
+def no_such_file(path: Path, expected: str) -> str:
+    """Return the message for a missing file, with a similar name if there is one, else with `expected`."""
+    return f"{path}: no such file; {similar_file(path) or expected}"
+
+
+def similar_file(path: Path) -> str:
+    """Return a question suggesting a file with a similar name in the same folder, empty without one."""
+    try:
+        names = [one.name for one in islice(path.absolute().parent.iterdir(), _NAMES)]
+    except OSError:
+        return ""
+    return did_you_mean(str(path), [str(path.with_name(name)) for name in names])

@@ -1,0 +1,42 @@
+"""The help of every command fits 80 columns."""
+
+import argparse
+from collections.abc import Iterator
+
+import pytest
+
+from evaltap.cli.main import COMMANDS, build_parser
+from evaltap.cli.parsing import wrapped
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yield a parser and those of its sub-commands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield from parsers(child)
+
+
+def test_every_help_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    helps = {one.prog: one.format_help() for one in parsers(build_parser())}
+
+    wide = [f"{name}: {line}" for name, text in helps.items()
+            for line in text.splitlines() if len(line) > 80]  # fmt: skip
+    assert wide == []
+    examples = [line for one in parsers(build_parser()) for line in (one.epilog or "").splitlines()
+                if line.startswith("  evaltap ")]  # fmt: skip
+    assert len(examples) > 100
+    assert [line for line in examples if len(line) > 80] == [], "an example must not wrap"
+    assert set(helps) > {f"evaltap {name}" for name in COMMANDS}
+
+
+def test_a_long_line_of_a_list_goes_on_below_its_second_column() -> None:
+    lines = wrapped(f"Fields:\n  status:  {'failed, ' * 12}end\n\nDone.").splitlines()
+
+    assert lines[1].startswith("  status:  failed, ")
+    assert lines[2].startswith("           failed, ")
+    assert max(map(len, lines)) <= 80
+    assert lines[-2:] == ["", "Done."]
