@@ -103,7 +103,7 @@ def run(options: DoctorOptions) -> int:
         _print_positions(positions)
         if isinstance(location, KafkaLocation) and location.format == OTLP and waiting:
             print("  also waiting: traces that were read and may still be revised")
-        _print_accounts(found)
+        _print_accounts(found, options.db)
     unaccounted = any(account.unaccounted for account in found)
     problem = any(sight.severity == "problem" for sight in sights)
     return 1 if lost or gone or unaccounted or problem else 0
@@ -215,7 +215,7 @@ def _log_sight(log: str | None) -> list[Any]:  # Any: the recorder's Diagnostic,
     return [] if log is None or log == config.log else log_diagnostics(log, config.log_max_bytes)
 
 
-def _print_accounts(found: "Sequence[Account]") -> None:
+def _print_accounts(found: "Sequence[Account]", store: Path | None) -> None:
     for account in found:
         data = _data(account)
         drops = "".join(f", {reason} {count:,}" for reason, count in data["dropped"].items())
@@ -224,14 +224,23 @@ def _print_accounts(found: "Sequence[Account]") -> None:
             f" ({_ending(account)})\n"
             f"  recorded {data['recorded']:,} = delivered {data['delivered']:,}"
             f" + dropped {sum(data['dropped'].values()):,}{drops} + lost {data['lost']:,}\n"
-            f"  of the delivered: landed {data['landed']:,}, waiting on the log {data['waiting']:,},"
-            f" dead letters {data['dead_letters']:,}, erased {data['erased']:,}"
-            + (f", trimmed {data['trimmed']:,}" if data["trimmed"] else "")
+            f"  of the delivered: {_whereabouts(data, store)}"
         )
         if account.unaccounted:
             print("  UNKNOWN: turns in its memory when it ended are not counted")
         for first, last in data["gaps"]:
             print(f"  GAP: records {first} to {last} are missing")
+
+
+def _whereabouts(data: dict[str, Any], store: Path | None) -> str:
+    """Return where the delivered turns of a producer are, as far as a log alone can tell."""
+    trimmed = f", trimmed {data['trimmed']:,}" if data["trimmed"] else ""
+    if store is None:
+        return f"on the log {data['waiting']:,}{trimmed}; to see what landed: --db X.duckdb"
+    return (
+        f"landed {data['landed']:,}, waiting on the log {data['waiting']:,},"
+        f" dead letters {data['dead_letters']:,}, erased {data['erased']:,}{trimmed}"
+    )
 
 
 def _ending(account: "Account") -> str:
