@@ -127,7 +127,7 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 def typeset(text: str) -> str:
     """Return the figures of the command line as the page writes them: `93.8 % → 75.0 %`, a true minus."""
-    return _MINUS.sub("−", _PER_CENT.sub(" %", text)).replace("->", "→")
+    return _MINUS.sub("−", _PER_CENT.sub("\u00a0%", text)).replace("->", "→")
 
 
 def when(at: datetime | None) -> str:

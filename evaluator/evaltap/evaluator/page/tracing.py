@@ -16,10 +16,13 @@ class TraceUrl:
     template: str
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.template.replace(_FIELD, "0"))
+        try:
+            parts = urlsplit(self.template)
+        except ValueError:  # half an IPv6 address
+            parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"--trace-url {self.template}: expected an http or https address")
-        if _FIELD not in self.template.partition(parts.netloc)[2]:
+        if _FIELD not in parts.path + parts.query + parts.fragment or _FIELD in parts.netloc:
             raise InputError(
                 f"--trace-url {self.template}: expected {_FIELD} in its path, query or fragment, e.g."
                 f" http://localhost:16686/trace/{_FIELD}"

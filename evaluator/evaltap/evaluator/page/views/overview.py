@@ -285,9 +285,7 @@ def _charts(
     if any(costs):
         points = [plots.Point(at, round(one, 6)) for at, one in zip(times, costs, strict=True)]
         made.append(
-            plots.bars(
-                "Cost", points, words="cost", say=f"{money(sum(costs))} in all", edge=money
-            )
+            plots.bars("Cost", points, words="cost", say=f"{money(sum(costs))} in all", edge=money)
         )
     if latencies:
         made.append(_latency(span, latencies))
