@@ -104,6 +104,30 @@ def test_the_other_way_round_a_regression_is_an_improvement(evaltap: Evaltap) ->
     assert compared(evaltap, base, base)[1]["verdict"] == "pass"
 
 
+def test_the_headline_is_about_the_metric_that_improved(evaltap: Evaltap) -> None:
+    even = {name: (4, 4) for name in BROKEN}
+    sides = [
+        write_lines(f"{name}.jsonl", [
+            line
+            for metric, rates in (("helpful", even), ("honest", BROKEN))
+            for eval_id, passes in rates.items()
+            for line in trials(eval_id, passes[at], metricName=metric)
+        ])
+        for at, name in enumerate(("worse", "better"))
+    ]  # fmt: skip
+    sides.reverse()
+
+    code, text, _ = evaltap("compare", *sides)
+    found = compared(evaltap, *sides)[1]
+
+    assert (code, found["verdict"]) == (0, "improvement")
+    honest = next(one for one in found["metrics"] if one["metric"] == "honest")
+    assert found["drop"] == honest["drop"] < 0
+    assert (
+        "p = 0.0079" in text.partition("\nhonest\n")[2]
+    )  # that it is better, not "no worse": 1.00
+
+
 def test_too_few_trials_to_see_anything_are_inconclusive(evaltap: Evaltap) -> None:
     base = write_lines("b.jsonl", [score_line(f"s-{n}", 1) for n in range(3)])
     head = write_lines("h.jsonl", [score_line(f"s-{n}", 1, "failed") for n in range(3)])

@@ -133,6 +133,64 @@ def test_dragging_over_a_chart_chooses_a_span_that_is_a_link(
     visitor.check()
 
 
+def test_the_figures_under_the_pointer_are_those_of_the_table(
+    browser: "Browser", site: Served
+) -> None:
+    visitor = Visitor(browser, site, viewport={"width": 1280, "height": 800})
+    page = visitor.open("/?range=24h&app=shop")
+    chart = page.locator("figure.chart").nth(1)  # the pass rate
+    before = chart.locator("[data-readout]").inner_text()
+    row = chart.locator("[data-place]").first
+    place, plot = int(row.get_attribute("data-place") or 0), chart.locator("svg").bounding_box()
+    assert plot is not None
+    buckets = int(chart.get_attribute("data-buckets") or 1)
+
+    page.mouse.move(plot["x"] + plot["width"] * (place + 0.5) / buckets, plot["y"] + 50)
+
+    at, rate, interval = row.locator("td").all_text_contents()
+    shown = f"{at} · pass rate {rate} · 95 % interval {interval}"
+    assert chart.locator("[data-readout]").inner_text() == shown
+    page.mouse.move(5, 5)
+    assert chart.locator("[data-readout]").inner_text() == before
+    assert chart.locator(".hair").count() == 0
+    visitor.check()
+
+
+@pytest.mark.parametrize("path", ["/", "/review", "/alerts"])
+def test_the_bar_of_a_phone_shows_where_one_is(browser: "Browser", site: Served, path: str) -> None:
+    visitor = Visitor(browser, site, viewport={"width": 360, "height": 800})
+    page = visitor.open(path)
+
+    here = page.locator(".bar nav [aria-current]").bounding_box()
+    bar = page.locator(".bar nav").bounding_box()
+    assert here is not None
+    assert bar is not None
+    assert bar["x"] <= here["x"]
+    assert here["x"] + here["width"] <= bar["x"] + bar["width"]
+    visitor.check()
+
+
+def test_the_filter_survives_what_is_done_to_a_case(browser: "Browser", tmp_path: Path) -> None:
+    with served(support_store(tmp_path, count=20), tmp_path) as site:
+        visitor = Visitor(browser, site)
+        page = visitor.open("/cases?q=status:failed&sort=worst")
+        page.click("[data-row] >> nth=0")
+        page.wait_for_url("**/case?*")
+        following = page.locator("[data-action=next-page]").get_attribute("href")
+        for key in ("=", "="):
+            with page.expect_navigation():
+                page.keyboard.press(key)
+        assert "is expected" in page.inner_text(".verdicts")
+        assert page.locator("[data-action=next-page]").get_attribute("href") == following
+        with page.expect_navigation():
+            page.click("text=Undo mine")
+        assert page.locator("text=is expected").count() == 0
+        page.keyboard.press("Escape")
+        page.wait_for_url("**/cases?*")
+        assert page.locator("#q").input_value() == "status:failed"
+        visitor.check()
+
+
 def test_numbers_move_while_the_page_is_open_and_pause_stops_them(
     browser: "Browser", tmp_path: Path
 ) -> None:

@@ -1,5 +1,6 @@
 """The list of cases and the page of one, read without a server."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +13,18 @@ from evaltap.evaluator.filters.language import SORTS, parse_filter
 from evaltap.evaluator.filters.listing import list_cases
 from evaltap.evaluator.page.asked import Asked
 from evaltap.evaluator.page.paging import around, list_page
+from evaltap.evaluator.page.rendering import typeset
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.statements import written_out
+from evaltap.evaluator.page.tracing import TraceUrl
+from evaltap.evaluator.page.twin import as_json
 from evaltap.evaluator.page.views import case, cases
+from evaltap.evaluator.page.views.case import TurnVerdict
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.readers import Readers
 from evaltap.evaluator.summaries.summaries import Summaries
+from evaltap.schemas.errors import InputError
 from page_store import GENEROUS, NOON, support_cases, support_store
 from reports import write_cases
 
@@ -141,6 +147,54 @@ def test_a_query_is_shown_with_its_values() -> None:
         "SELECT 'it''s', NULL, [1, 'x']"
     )
     assert written_out("SELECT ?, ?", [1, "?"]) == "SELECT 1, '?'"
+
+
+def test_turns_lead_to_their_traces_where_a_tool_is_named(reader: StoreReader) -> None:
+    tool = TraceUrl("https://traces.example/t/{trace_id}?from=evaltap")
+    wanted = replace(asked(set="live", id=GENEROUS, app="shop"), trace_url=tool)
+
+    turns = case.view(reader, wanted).data.turns
+
+    assert turns[0].trace_href == "https://traces.example/t/trace-1?from=evaltap"
+    assert tool.of(None) == ""
+    assert tool.of("a/b?c#d") == "https://traces.example/t/a%2Fb%3Fc%23d?from=evaltap"
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("javascript:alert('{trace_id}')", "expected an http or https address"),
+        ("traces.example/{trace_id}", "expected an http or https address"),
+        ("https://{trace_id}.example/", "expected {trace_id} in its path"),
+        ("https://traces.example/", "expected {trace_id} in its path"),
+        ("http://[{trace_id}/", "expected an http or https address"),
+    ],
+)
+def test_a_template_that_leads_to_no_trace_is_refused(template: str, says: str) -> None:
+    with pytest.raises(InputError, match=f"--trace-url .*{says}"):
+        TraceUrl(template)
+
+
+@pytest.mark.parametrize(
+    ("text", "page"),
+    [
+        ("93.8% -> 75.0%, -18.8 points", "93.8\u00a0% → 75.0\u00a0%, −18.8 points"),  # noqa: RUF001
+        ("s-100 of 2026-11-23", "s-100 of 2026-11-23"),
+        ("(95 %: -0.1 to +0.3)", "(95 %: −0.1 to +0.3)"),  # noqa: RUF001
+    ],
+)
+def test_figures_of_the_command_line_are_set_as_those_of_the_page(text: str, page: str) -> None:
+    assert typeset(text) == page
+
+
+@pytest.mark.parametrize("text", ["A-100", "half of a pair: \ud800"])
+def test_the_twin_names_the_parts_of_everything(text: str) -> None:
+    data = {"turns": (TurnVerdict("f1", "failed", text), ("shop", "live", "s-1")), 1: {}}
+
+    found = json.loads(as_json(data))
+
+    verdict = {"metric": "f1", "status": "failed", "reason": text}
+    assert found == {"turns": [verdict, ["shop", "live", "s-1"]], "1": {}}
 
 
 def test_references_that_did_not_land_are_compared_with(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def test_decisions_are_rows_of_the_queue(page: Served) -> None:
     assert post(page, "/review/add", q="status:failed").headers["Location"] == "/review"
     shown = page.ask("/review", role="reviewer").text
     assert "6 left" in shown
+    assert '<td data-label="items" class="num soft">6</td>' in shown
 
     first = item_of(post(page, "/review/next").headers["Location"])
     second = item_of(

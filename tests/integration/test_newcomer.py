@@ -76,11 +76,11 @@ def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
         running.process.wait()
 
 
-def record(up: Program) -> None:
+def record(up: Program, sessions: int = SESSIONS) -> None:
     """Run the agent in a shell that has the lines which `evaltap up` printed."""
     lines = dict(re.findall(r"export (\w+)=(\S+)", up.output))
     subprocess.run(
-        [sys.executable, str(AGENT), str(SESSIONS)], env={**os.environ, **lines}, check=True
+        [sys.executable, str(AGENT), str(sessions)], env={**os.environ, **lines}, check=True
     )
 
 
@@ -88,6 +88,35 @@ def press(page: "Page", key: str) -> None:
     """Press a key that leads to another page."""
     with page.expect_navigation():
         page.keyboard.press(key)
+
+
+@pytest.mark.timeout(60)
+def test_turns_without_metrics_say_how_to_score_them(
+    browser: "Browser", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from playwright.sync_api import expect
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    traces = "http://localhost:16686/trace/{trace_id}"
+    up = Program(["up", "--port", "0", "--ui", "127.0.0.1:0", "--trace-url", traces], tmp_path)
+    try:
+        until(lambda: "/login#" in up.output and "OTLP_ENDPOINT" in up.output, up)
+        record(up, 2)
+        page = browser.new_page()
+        page.goto(re.findall(r"http://\S+/login#\S+", up.output)[0])
+        expect(page.locator("text=Nothing has been scored")).to_be_visible(timeout=30_000)
+        expect(page.locator("main")).to_contain_text("start it again with --metrics metrics.json")
+        page.goto(page.url + "cases")
+        page.click("[data-row] >> nth=0")
+        expect(page.locator(".verdicts")).to_contain_text("start it again with --metrics")
+        trace = page.locator(".turn-head a:has-text('trace')").get_attribute("href") or ""
+        assert re.fullmatch(r"http://localhost:16686/trace/[0-9a-f]{32}", trace)
+        page.close()
+        assert up.stop() == 0
+    finally:
+        up.process.kill()
+        up.process.wait()
 
 
 @pytest.mark.timeout(120)

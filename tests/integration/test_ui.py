@@ -102,3 +102,13 @@ def test_a_reload_prints_no_second_link_and_keeps_the_address(
     assert consumer.stop() == 0
     assert consumer.output.count("/login#") == 1
     assert before
+
+
+def test_an_address_that_leads_to_no_trace_is_refused_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.duckdb"
+    Store(path).close()
+
+    assert main(["ui", str(path), "--no-open", "--trace-url", "http://localhost:16686/"]) == 2
+    assert "--trace-url http://localhost:16686/: expected {trace_id}" in capsys.readouterr().err

@@ -33,7 +33,7 @@ from evaltap.cli.options.logs import (
     report_telemetry,
     tell_where_it_begins,
 )
-from evaltap.cli.options.page import add_page
+from evaltap.cli.options.page import add_page, read_trace_url
 from evaltap.cli.options.scoring import (
     ScoringOptions,
     add_scoring,
@@ -85,6 +85,7 @@ class ConsumeOptions:
     serve: tuple[str, int] | None
     ui: str | None
     sets: tuple[Path, ...]
+    trace_url: str | None
     report: tuple[Path, ...]
     json: bool
     publish: PublishOptions
@@ -250,13 +251,14 @@ def _consume(
     from evaltap.evaluator.remote.server import served
 
     references = options.scoring.read_references()
+    trace_url = read_trace_url(options.trace_url)
     with (
         closing(
             open_source(options.log, until_idle=options.until_idle, partitions=options.partitions)
         ) as source,
         open_store(options.db) as store,
         served(store, lands=True),
-        service.page.serving(options.ui, store, references, options.sets) as shown,
+        service.page.serving(options.ui, store, references, options.sets, trace_url) as shown,
         progress("turns landed", logged=False) as show,
         ExitStack() as opened,
     ):

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 from evaltap.cli.listening import listening, listening_at
 from evaltap.cli.options.common import add_database, open_store
-from evaltap.cli.options.page import PORT, add_sets, open_in_browser, redact
+from evaltap.cli.options.page import (
+    PORT,
+    add_shown,
+    open_in_browser,
+    read_trace_url,
+    redact,
+)
 from evaltap.cli.options.scoring import add_other_references, read_references
 from evaltap.cli.signals import stopped_by_signals
 from evaltap.schemas.errors import InputError
@@ -48,6 +54,7 @@ class UiOptions:
     invite: str | None
     name: str
     sets: tuple[Path, ...]
+    trace_url: str | None
     open: bool
     json: bool
 
@@ -118,7 +125,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="print an invitation link for a colleague with this role, and exit",
     )
     add("--name", default="", help="the colleague's name, or your own in reviews")
-    add_sets(parser)
+    add_shown(parser)
     add("--no-open", dest="open", action="store_false", help="print the link without opening it")
     add("--json", action="store_true", help="print the link as JSON")
     parser.set_defaults(run=run, options=UiOptions)
@@ -176,6 +183,7 @@ def _serve(options: UiOptions, access: "Access", me: "Person") -> int:
     from evaltap.evaluator.summaries.summaries import MOST_CAUGHT_UP, Summaries
 
     references = read_references(options.references, options.join)
+    trace_url = read_trace_url(options.trace_url)
     proxy = _proxy(options, access)
     listener = _listener(options)
     site = _site(options, access)
@@ -195,6 +203,7 @@ def _serve(options: UiOptions, access: "Access", me: "Person") -> int:
             redact=redact,
             proxy=proxy,
             masks=options.mask_content is not None,
+            trace_url=trace_url,
         )
         tls = {}
         if options.tls_cert is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from evaltap.cli.commands import consume
-from evaltap.cli.options.page import ADDRESS, add_sets
+from evaltap.cli.options.page import ADDRESS, add_shown
 from evaltap.cli.options.scoring import add_references
 from evaltap.cli.parsing import CommandParser, options_of
 from evaltap.cli.settings import STORE, STORE_FILE, of_settings
@@ -37,6 +37,7 @@ class UpOptions:
     port: int
     ui: str
     sets: tuple[Path, ...]
+    trace_url: str | None
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +82,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--ui", default=ADDRESS, metavar="HOST:PORT",
         help=f"the page's address on this machine (default: {ADDRESS})",
     )  # fmt: skip
-    add_sets(parser)
+    add_shown(parser)
     parser.set_defaults(run=run, options=UpOptions)
 
 
@@ -117,6 +118,8 @@ def _consuming(options: UpOptions) -> consume.ConsumeOptions:
         arguments += ["--references", str(options.references), "--join", options.join]
     for path in options.sets:
         arguments += ["--set", str(path)]
+    if options.trace_url is not None:
+        arguments += ["--trace-url", options.trace_url]
     parser = CommandParser(prog="evaltap up")
     consume.configure(parser)
     namespace = parser.parse_args(arguments)

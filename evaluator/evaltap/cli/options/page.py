@@ -17,6 +17,7 @@ from evaltap.schemas.errors import InputError
 if TYPE_CHECKING:
     from evaltap.evaluator.cases.references import References
     from evaltap.evaluator.live.consumer import Duty
+    from evaltap.evaluator.page.tracing import TraceUrl
     from evaltap.evaluator.store.database import Store
     from evaltap.schemas.formats.case import CaseData
 
@@ -25,7 +26,7 @@ ADDRESS: Final = f"127.0.0.1:{PORT}"
 
 
 def add_page(parser: argparse.ArgumentParser) -> None:
-    """Add `--ui` and `--set`."""
+    """Add `--ui`, `--set` and `--trace-url`."""
     parser.add_argument(
         "--ui",
         nargs="?",
@@ -33,15 +34,26 @@ def add_page(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help=f"also show in the browser what lands, for this machine only (default: {ADDRESS})",
     )
-    add_sets(parser)
+    add_shown(parser)
 
 
-def add_sets(parser: argparse.ArgumentParser) -> None:
-    """Add `--set`."""
+def add_shown(parser: argparse.ArgumentParser) -> None:
+    """Add `--set` and `--trace-url`."""
     parser.add_argument(
         "--set", dest="sets", action="append", default=[], type=Path, metavar="SET",
         help="an eval set that the page compares traffic with and adds cases to; may be repeated",
     )  # fmt: skip
+    parser.add_argument(
+        "--trace-url", metavar="URL",
+        help="link turns to their traces in your tracing tool, e.g. http://localhost:16686/trace/{trace_id}",
+    )  # fmt: skip
+
+
+def read_trace_url(text: str | None) -> "TraceUrl | None":
+    """Return what `--trace-url` names; raise InputError for what is no address of a trace."""
+    from evaltap.evaluator.page.tracing import TraceUrl
+
+    return None if text is None else TraceUrl(text)
 
 
 class LivePage:
@@ -70,6 +82,7 @@ class LivePage:
         store: "Store",
         references: "References | None" = None,
         sets: tuple[Path, ...] = (),
+        trace_url: "TraceUrl | None" = None,
     ) -> "Iterator[list[Duty]]":
         """Serve the page in the block; yield the duties that the consumer has for it.
 
@@ -95,7 +108,7 @@ class LivePage:
         ticks = Ticks()
         app = create_app(
             Readers(store), store_path=store.path, access=access, site=site, live=ticks,
-            references=references, sets=sets, redact=redact,
+            references=references, sets=sets, redact=redact, trace_url=trace_url,
             source=Source(self._log, self._record_with),
         )  # fmt: skip
         server = PageServer(app, listener.dup())

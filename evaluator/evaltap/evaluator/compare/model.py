@@ -190,13 +190,13 @@ class Comparison:
     @property
     def leading(self) -> MetricChange:
         """The metric that the headline is about: of those that decide the one with the least p-value."""
-        return min(self.metrics, key=_certainty)
+        better = self.verdict == "improvement"
+        return min(self.metrics, key=lambda one: _certainty(one, better=better))
 
 
-def _certainty(metric: MetricChange) -> tuple[bool, float, float]:
-    value = metric.p_value if metric.adjusted_p is None else metric.adjusted_p
-    return (
-        not metric.decides,
-        1.0 if value is None else value,
-        0.0 if isnan(metric.drop) else -metric.drop,
-    )
+def _certainty(metric: MetricChange, *, better: bool) -> tuple[bool, float, float]:
+    """Return the order of a metric among those that got worse, or better: the surest first."""
+    adjusted = metric.adjusted_p_improvement if better else metric.adjusted_p
+    value = (metric.p_improvement if better else metric.p_value) if adjusted is None else adjusted
+    drop = 0.0 if isnan(metric.drop) else metric.drop
+    return not metric.decides, 1.0 if value is None else value, drop if better else -drop

@@ -82,12 +82,15 @@ def difference(metric: MetricChange) -> str:
 
 
 def certainty(metric: MetricChange) -> str:
-    """Return the p-value of "no worse", as it is used."""
-    if metric.p_value is None:
+    """Return the p-value of "no worse", as it is used; of "no better" where the metric rose."""
+    value, adjusted = metric.p_value, metric.adjusted_p
+    if value is None:
         return "not tested"
-    if metric.adjusted_p is not None:
-        several = "" if metric.adjusted_p == metric.p_value else " (of several metrics)"
-        return p_value(metric.adjusted_p) + several
+    if metric.drop < 0 and metric.adjusted_p_improvement is not None:
+        value, adjusted = metric.p_improvement, metric.adjusted_p_improvement
+    if adjusted is not None:
+        several = "" if adjusted == value else " (of several metrics)"
+        return p_value(adjusted) + several
     return f"{p_value(metric.q_value or 0.0, 'q')}, for information only"
 
 

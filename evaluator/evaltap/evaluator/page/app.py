@@ -58,6 +58,7 @@ from evaltap.evaluator.page.security.proxy import Proxy, ProxyGate
 from evaltap.evaluator.page.security.site import Site
 from evaltap.evaluator.page.statements import RecordedReader, Statement
 from evaltap.evaluator.page.ticks import Live, Ticker
+from evaltap.evaluator.page.tracing import TraceUrl
 from evaltap.evaluator.page.twin import as_json
 from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.store.readers import Readers
@@ -81,17 +82,18 @@ def create_app(
     source: Source = NO_SOURCE,
     proxy: Proxy | None = None,
     masks: bool = False,
+    trace_url: TraceUrl | None = None,
 ) -> Starlette:
     """Return the application for one store; `live` tells of new turns where they are being landed.
 
     `references` are expected turns that were given for scoring and did not land, `sets` what traffic is
     compared with, `redact` is what curated cases go through, `source` what lands, `proxy` may log people
-    in, `masks` hides contents from viewers.
+    in, `masks` hides contents from viewers, `trace_url` is where traces of turns are.
     """
     nobody = Person("", "viewer")
     about = Asked(
         {}, nobody, store_path, live is not None, source, references, sets=sets, redact=redact,
-        access=access, address=site.address, masks=masks,
+        access=access, address=site.address, masks=masks, trace_url=trace_url,
     )  # fmt: skip
     page = _Application(readers, about, access, site, live)
     routes = [

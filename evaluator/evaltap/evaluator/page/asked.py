@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.page.security.access import Access, Person
+from evaltap.evaluator.page.tracing import TraceUrl
 from evaltap.schemas.formats.case import CaseData
 
 
@@ -52,6 +53,8 @@ class Asked:
     session_id: str = ""
     masks: bool = False
     """Whether contents are hidden from viewers."""
+    trace_url: TraceUrl | None = None
+    """Where traces of turns are."""
 
     def __getitem__(self, name: str) -> str:
         return self.parameters.get(name, "").strip()

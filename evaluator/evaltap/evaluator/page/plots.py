@@ -59,7 +59,10 @@ class Chart:
     dashed: float | None = None
     """Where a threshold is drawn."""
     rows: tuple[tuple[str, ...], ...] = ()
-    """The same as a table: its head, and a row a bucket."""
+    """The same as a table: its head, and a row a bucket that something is known of."""
+    places: tuple[int, ...] = ()
+    """Which bucket each of these rows is, from 0."""
+    buckets: int = 0
 
 
 def bars(
@@ -74,7 +77,7 @@ def bars(
 ) -> Chart:
     """Draw counts; the last bucket is not over yet and is drawn so.
 
-    `words` is the unit, `edge` writes what the upper edge stands for.
+    `words` is the unit, `edge` writes a value.
     """
     most = max((point.value or 0 for point in points), default=0) or 1
     step = WIDTH / max(1, len(points))
@@ -94,11 +97,13 @@ def bars(
             )
         )  # fmt: skip
     head = ("time", words, part) if part else ("time", words)
-    rows = [(_time(p.at), f"{p.value:,.6g}", f"{p.part:,.0f}") for p in points if p.value]
+    known = [(n, p) for n, p in enumerate(points) if p.value]
+    rows = [(_time(p.at), edge(p.value or 0), f"{p.part:,.0f}") for _, p in known]
     return Chart(
         name, value, say, edge(most), "0", _time(points[0].at) if points else "",
         _time(points[-1].at) if points else "", tuple(drawn),
         rows=(head, *(row[: len(head)] for row in rows)),
+        places=tuple(n for n, _ in known), buckets=len(points),
     )  # fmt: skip
 
 
@@ -110,7 +115,7 @@ def lines(
     value: str = "",
     low: float | None = None,
     high: float | None = None,
-    form: str = "{:,.3g}",
+    form: Callable[[float], str] = "{:,.3g}".format,
     dashed: float | None = None,
 ) -> Chart:
     """Draw one line for each series; the first has a band where its points have ends of intervals."""
@@ -134,22 +139,30 @@ def lines(
     known = [(n, p) for n, p in enumerate(points) if p.low is not None and p.high is not None]
     upper = [f"{x(n)} {y(p.high or 0)}" for n, p in known]
     lower = [f"{x(n)} {y(p.low or 0)}" for n, p in reversed(known)]
-    names = [kind for kind, _ in series]
-    rows = tuple(
-        (_time(p.at), *(_said(one[n].value, form) for _, one in series))
-        for n, p in enumerate(points)
-        if p.value is not None
-    )
+    head = ["time", *(kind for kind, _ in series), *(["95 % interval"] if known else [])]
+    valued = [(n, p) for n, p in enumerate(points) if p.value is not None]
+    rows = [
+        (_time(p.at), *(_said(one[n].value, form) for _, one in series), _ends(p, form))
+        for n, p in valued
+    ]
     return Chart(
-        name, value, say, form.format(top), form.format(bottom),
+        name, value, say, form(top), form(bottom),
         _time(points[0].at) if points else "", _time(points[-1].at) if points else "",
         lines=drawn, band=f"M{' L'.join([*upper, *lower])}Z" if len(known) > 1 else "",
-        dashed=None if dashed is None else y(dashed), rows=(("time", *names), *rows),
+        dashed=None if dashed is None else y(dashed),
+        rows=(tuple(head), *(row[: len(head)] for row in rows)),
+        places=tuple(n for n, _ in valued), buckets=len(points),
     )  # fmt: skip
 
 
-def _said(value: float | None, form: str) -> str:
-    return "" if value is None else form.format(value)
+def _said(value: float | None, form: Callable[[float], str]) -> str:
+    return "" if value is None else form(value)
+
+
+def _ends(point: Point, form: Callable[[float], str]) -> str:
+    if point.low is None or point.high is None:
+        return ""
+    return f"{form(point.low)} to {form(point.high)}"
 
 
 def _path(points: Sequence[Point], x: Place, y: Place) -> str:

@@ -1,7 +1,8 @@
 """The JSON of a page: the same data that its template shows."""
 
 import json
-from dataclasses import asdict, is_dataclass
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 from typing import Any
 
@@ -13,14 +14,33 @@ def as_json(data: Any) -> bytes:
     try:
         return orjson.dumps(data, default=_plain, option=orjson.OPT_NAIVE_UTC | orjson.OPT_UTC_Z)
     except (TypeError, orjson.JSONEncodeError):
-        return json.dumps(data, default=_plain).encode()
+        return json.dumps(_unpacked(data), default=_plain).encode()
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
+    if isinstance(value, tuple):
+        return _parts(value) or list(value)
     if isinstance(value, set | frozenset):
         return sorted(value)
     return str(value)
+
+
+def _unpacked(value: Any) -> Any:
+    """Return data in dictionaries and lists, because `json` writes named tuples without their names."""
+    if parts := _parts(value):
+        return {str(name): _unpacked(one) for name, one in parts.items()}
+    if isinstance(value, list | tuple):
+        return [_unpacked(one) for one in value]
+    return value
+
+
+def _parts(value: Any) -> Mapping[Any, Any]:
+    """Return the named parts of a value; none where it has no names."""
+    if isinstance(value, Mapping):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: getattr(value, one.name) for one in fields(value)}
+    names = getattr(value, "_fields", ()) if isinstance(value, tuple) else ()
+    return dict(zip(names, value, strict=True)) if names else {}

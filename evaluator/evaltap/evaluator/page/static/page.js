@@ -6,6 +6,9 @@
   const say = (text) => { byId("said").textContent = text; };
   for (const one of document.querySelectorAll("[data-action][hidden]")) one.hidden = false;
 
+  const current = document.querySelector(".bar nav [aria-current]");
+  if (current) current.parentElement.scrollLeft = current.offsetLeft - current.parentElement.offsetLeft - 40;
+
   // -- logging in: the code is in the fragment, which no server and no log sees ------------------
   const login = byId("login");
   if (login && location.hash.length > 1) {
@@ -109,6 +112,35 @@
       }, () => say("The browser does not let the link be copied."));
     }
   });
+  // -- the figures under the pointer stand beside the chart's name; its table has them for everybody ----
+  let chart = null;
+  function unread() {
+    if (!chart) return;
+    const shown = chart.querySelector("[data-readout]");
+    shown.replaceChildren(...shown.was);
+    chart.querySelector(".hair")?.remove();
+    chart = null;
+  }
+  document.addEventListener("pointermove", (event) => {
+    const svg = event.target.closest?.(".charts .plot svg");
+    const figure = svg?.closest("figure");
+    if (figure !== chart) unread();
+    if (!figure) return;
+    const { left, width } = svg.getBoundingClientRect();
+    const buckets = Number(figure.dataset.buckets);
+    const place = Math.min(buckets - 1, Math.max(0, Math.floor(((event.clientX - left) / width) * buckets)));
+    const row = figure.querySelector(`[data-place="${place}"]`);
+    if (!row) return unread();
+    const shown = figure.querySelector("[data-readout]");
+    if (!chart) shown.was = [...shown.childNodes];
+    chart = figure;
+    const heads = [...figure.querySelectorAll("thead th")].map((one) => one.textContent);
+    shown.textContent = [...row.cells].map((one, at) => (at ? `${heads[at]} ${one.textContent}` : one.textContent)).join(" · ");
+    const hair = svg.querySelector(".hair") || svg.appendChild(document.createElementNS(svg.namespaceURI, "path"));
+    hair.setAttribute("class", "hair");
+    hair.setAttribute("d", `M${((place + 0.5) * 640) / buckets} 0V120`);
+  });
+  document.documentElement.addEventListener("pointerleave", unread);
   // -- dragging over a chart chooses a span of time ------------------------------------------------
   document.addEventListener("pointerdown", (event) => {
     const svg = event.button === 0 && event.pointerType !== "touch" ? event.target.closest(".charts .plot svg") : null;

@@ -13,6 +13,7 @@ from evaltap.evaluator.maintenance.why import MetricAnswer, standing
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.asked import Asked, Shown, key_text, link
 from evaltap.evaluator.page.problems import problem
+from evaltap.evaluator.page.tracing import TraceUrl
 from evaltap.evaluator.page.views.expected import Decided, decided_turns
 from evaltap.evaluator.page.views.neighbours import Neighbours, neighbours
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
@@ -103,6 +104,8 @@ class TurnView:
     lines: tuple[DiffLine, ...]
     verdicts: tuple[TurnVerdict, ...]
     """Those that did not pass in this turn."""
+    trace_href: str
+    """Its trace in the user's tracing tool; empty where it has none, or no tool is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,15 +168,16 @@ def _read(reader: StoreReader, asked: Asked, key: CaseKey, beside: Neighbours) -
     if not headers and not report.cells:
         return None
     rows = reader.records(_TURNS, named)
-    turns = _turns(report, rows)
+    turns = _turns(report, rows, asked.trace_url)
     metrics, notes = standing(reader, key)
-    self_href = link("/case", set=key[1], id=key[2], app=key[0])
+    named_case = {"set": key[1], "id": key[2], "app": key[0]}
+    kept = {"q": asked["q"], "sort": asked["sort"]}
     return CasePage(
         key,
         report,
         rows[0]["started_at"] if rows else None,
         turns,
-        tuple(_verdict(cell, self_href) for cell in _worst_first(report.cells)),
+        tuple(_verdict(cell, named_case | kept) for cell in _worst_first(report.cells)),
         tuple(one for one in metrics if one.status in ("pending", "not_evaluated", "error")),
         (*notes, *filter(None, [report.evidence_note])),
         sum(line.differs for turn in turns for line in turn.lines),
@@ -186,11 +190,11 @@ def _read(reader: StoreReader, asked: Asked, key: CaseKey, beside: Neighbours) -
         key in changes.picked(reader, asked.person),
         decided_turns(reader, asked, key),
         key_text(key),
-        link("/expected", set=key[1], id=key[2], app=key[0]),
+        link("/expected", **named_case, **kept),
         asked["view"],
         _raw(reader) if asked["view"] == "raw" else "",
-        link("/case", set=key[1], id=key[2], app=key[0], view="raw"),
-        self_href,
+        link("/case", **named_case, **kept, view="raw"),
+        link("/case", **named_case),
     )
 
 
@@ -198,7 +202,7 @@ def _worst_first(cells: Sequence[Cell]) -> list[Cell]:
     return sorted(cells, key=lambda cell: SEVERITY.index(cell.status))
 
 
-def _verdict(cell: Cell, self_href: str) -> VerdictView:
+def _verdict(cell: Cell, parameters: Mapping[str, str]) -> VerdictView:
     places = {turn.invocation_id: turn.turn for turn in cell.turns}
     judged = {vote.invocation_id for vote in cell.votes}
     rubrics: dict[tuple[int, str], list[VoteCell]] = {}
@@ -213,11 +217,13 @@ def _verdict(cell: Cell, self_href: str) -> VerdictView:
             RubricVotes(name, turn if len(judged) > 1 else None, tuple(votes))
             for (turn, name), votes in sorted(rubrics.items())
         ),
-        f"{self_href}&{link('', metric=cell.metric_name)[1:]}" if compares else "",
+        link("/case", **parameters, metric=cell.metric_name) if compares else "",
     )
 
 
-def _turns(report: CaseReport, rows: Sequence[Mapping[str, Any]]) -> tuple[TurnView, ...]:
+def _turns(
+    report: CaseReport, rows: Sequence[Mapping[str, Any]], trace_url: TraceUrl | None
+) -> tuple[TurnView, ...]:
     by_id = {row["invocation_id"]: row for row in rows}
     made = []
     for place, evidence in enumerate(report.evidence, 1):
@@ -232,6 +238,7 @@ def _turns(report: CaseReport, rows: Sequence[Mapping[str, Any]]) -> tuple[TurnV
             TurnView(
                 place, evidence, row.get("started_at"), row.get("revisions", 1),
                 lines_of(evidence.steps), verdicts,
+                trace_url.of(row.get("trace_id")) if trace_url else "",
             )
         )  # fmt: skip
     return tuple(made)

@@ -107,7 +107,7 @@ def view(reader: StoreReader, asked: Asked) -> Shown:
         _turn(place, evidence, orjson.loads(row[2]), by_place.get(place))
         for place, (evidence, row) in enumerate(zip(report.evidence, turns, strict=False), 1)
     )
-    data = ExpectedPage(key, key_text(key), shown, _seen(turns), _case_href(key))
+    data = ExpectedPage(key, key_text(key), shown, _seen(turns), _case_href(key, asked))
     return Shown("expected.html.j2", "Use as expected", data)
 
 
@@ -133,8 +133,9 @@ def _named(key: CaseKey) -> dict[str, Any]:
     return {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
 
 
-def _case_href(key: CaseKey) -> str:
-    return link("/case", set=key[1], id=key[2], app=key[0])
+def _case_href(key: CaseKey, asked: Asked) -> str:
+    """Return the page of a case, within the list that the reader came from."""
+    return link("/case", set=key[1], id=key[2], app=key[0], q=asked["q"], sort=asked["sort"])
 
 
 # -- what reviewers do --------------------------------------------------------------------------
@@ -162,7 +163,7 @@ def use(writer: CursorWriter, asked: Asked) -> str:
     for one, after in prepared:
         action = "approve" if after is None else "edit"
         decide(writer, one, asked.person.name, action, after=after)
-    return _case_href(key)
+    return _case_href(key, asked)
 
 
 def _after(asked: Asked, place: int, actual: CaseData) -> tuple[str | None, Any]:
@@ -202,4 +203,4 @@ def take_back(writer: CursorWriter, asked: Asked) -> str:
     )
     for (item_id,) in rows:
         undo(writer, asked.person.name, item_id)
-    return _case_href(key)
+    return asked.path if asked["next"] else _case_href(key, asked)

@@ -33,7 +33,9 @@ SELECT reason, count(*) AS calls, max(scored_at) AS last_at, arg_max(eval_set_id
 FROM judge_calls WHERE status = 'error' GROUP BY reason ORDER BY calls DESC LIMIT 10
 """
 _CASES: Final = """
-SELECT eval_set_id, eval_id, min(app_name) FROM latest_cases WHERE eval_id IN $ids GROUP BY ALL
+SELECT eval_set_id, eval_id, min(app_name), arg_min(opening, app_name)
+FROM latest_cases LEFT JOIN case_index USING (app_name, eval_set_id, eval_id)
+WHERE eval_id IN $ids GROUP BY ALL
 """
 
 
@@ -45,6 +47,8 @@ class Disagreement:
     rubric_id: str
     judge_passes: bool
     href: str
+    opening: str
+    """How the user's first question begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +122,13 @@ def _disagreements(
     found = [one for level in calibrated for one in level.disagreements]
     sets = {(one.key.eval_id, one.key.invocation_id): one.key.eval_set_id for one in labels}
     ids = sorted({eval_id for eval_id, *_ in found})
-    apps = {(name, one): app for name, one, app in reader.rows(_CASES, {"ids": ids})}
+    cases = {(name, one): found for name, one, *found in reader.rows(_CASES, {"ids": ids})}
     made = []
     for eval_id, turn, rubric, passes in sorted(found, key=lambda one: not one[3])[:SHOWN]:
         name = sets.get((eval_id, turn), "")
-        href = _href((apps.get((name, eval_id), ""), name, eval_id))
-        made.append(Disagreement(eval_id, rubric, passes, href))
+        app, opening = cases.get((name, eval_id), ("", ""))
+        href = _href((app, name, eval_id))
+        made.append(Disagreement(eval_id, rubric, passes, href, opening or ""))
     return tuple(made)
 
 

@@ -285,9 +285,7 @@ def _charts(
     if any(costs):
         points = [plots.Point(at, round(one, 6)) for at, one in zip(times, costs, strict=True)]
         made.append(
-            plots.bars(
-                "Cost", points, words="US dollars", say=f"{money(sum(costs))} in all", edge=money
-            )
+            plots.bars("Cost", points, words="cost", say=f"{money(sum(costs))} in all", edge=money)
         )
     if latencies:
         made.append(_latency(span, latencies))
@@ -315,7 +313,7 @@ def _pass_rate(span: Span, scores: Sequence[Mapping[str, Any]], chosen: MetricRa
     )
     return plots.lines(
         f"Pass rate · {chosen.metric}", [("pass rate", points)], say=f"{say}; the band is the 95 % interval",
-        low=0.0, high=1.0, form="{:.0%}", value="band: 95 % interval",
+        low=0.0, high=1.0, form=lambda share: f"{100 * share:.0f} %", value="band: 95 % interval",
     )  # fmt: skip
 
 
@@ -331,8 +329,9 @@ def _latency(span: Span, rows: Sequence[Mapping[str, Any]]) -> plots.Chart:
         ]
 
     return plots.lines(
-        "Latency", [("p95", points(0.95)), ("median", points(0.5))], low=0.0, form="{:.2g} s",
-        say="median and 95th percentile of a turn's latency", value="p95 and median",
+        "Latency", [("p95", points(0.95)), ("median", points(0.5))], low=0.0,
+        form=lambda seconds: duration(1000 * seconds),
+        say="median and 95th percentile of a turn's latency",
     )  # fmt: skip
 
 
