@@ -11,9 +11,9 @@ from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.filters.choice import Choice
 from evaltap.evaluator.filters.language import SORTS, parse_filter
 from evaltap.evaluator.filters.listing import list_cases
-from evaltap.evaluator.page.asked import Asked
 from evaltap.evaluator.page.paging import around, list_page
 from evaltap.evaluator.page.rendering import typeset
+from evaltap.evaluator.page.request import PageRequest
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.statements import written_out
 from evaltap.evaluator.page.tracing import TraceUrl
@@ -42,8 +42,8 @@ def reader(
             yield found
 
 
-def asked(**parameters: str) -> Asked:
-    return Asked(parameters, Person("ann", "admin"), Path("x.duckdb"), now=NOON)
+def asked(**parameters: str) -> PageRequest:
+    return PageRequest(parameters, Person("ann", "admin"), Path("x.duckdb"), now=NOON)
 
 
 @pytest.mark.parametrize("sort", SORTS)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evaltap.evaluator.page.asked import Asked, key_of
+from evaltap.evaluator.page.request import PageRequest, key_of
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.views import coverage
 from evaltap.evaluator.store.database import Store
@@ -27,9 +27,9 @@ def reader(path: Path) -> Iterator[StoreReader]:
         yield found
 
 
-def asked(*sets: Path, **parameters: str) -> Asked:
+def asked(*sets: Path, **parameters: str) -> PageRequest:
     person = Person("ann", "viewer")
-    return Asked(parameters, person, Path("x.duckdb"), now=NOON, sets=sets)
+    return PageRequest(parameters, person, Path("x.duckdb"), now=NOON, sets=sets)
 
 
 def test_what_no_set_has_is_listed_with_its_share(reader: StoreReader, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evaltap.evaluator.page.asked import Asked
+from evaltap.evaluator.page.request import PageRequest
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.views import delivery
 from evaltap.evaluator.store.database import Store
@@ -22,8 +22,8 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
         yield found
 
 
-def asked(**parameters: str) -> Asked:
-    return Asked(parameters, Person("ann", "admin"), Path("x.duckdb"))
+def asked(**parameters: str) -> PageRequest:
+    return PageRequest(parameters, Person("ann", "admin"), Path("x.duckdb"))
 
 
 def test_delivery_accounts_for_every_record(reader: StoreReader) -> None:

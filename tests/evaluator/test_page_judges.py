@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from evaltap.evaluator.page.asked import key_text
+from evaltap.evaluator.page.request import key_text
 from evaltap.evaluator.store.database import Store
 from page_server import SAME, Served, served
 from page_store import RUBRICS, support_cases, support_store

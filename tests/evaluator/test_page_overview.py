@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaltap.evaluator.page import traffic
-from evaltap.evaluator.page.asked import Asked
 from evaltap.evaluator.page.plots import Point, bars, lines
+from evaltap.evaluator.page.request import PageRequest
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.views import overview
 from evaltap.evaluator.stats.difference import Rate
@@ -24,7 +24,7 @@ from page_store import NOON, support_store
 from shop import Asked as Turn
 from shop import landed
 
-ASKED = Asked({}, Person("ann", "admin"), Path("x.duckdb"), now=NOON + timedelta(days=2))
+ASKED = PageRequest({}, Person("ann", "admin"), Path("x.duckdb"), now=NOON + timedelta(days=2))
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def test_crashes_are_among_the_reasons_without_any_metric(tmp_path: Path) -> Non
 
 
 def test_nothing_in_a_span_is_no_zero(store: Store) -> None:
-    later = Asked({"range": "1h"}, ASKED.person, ASKED.store_path, live=True, now=ASKED.now)
+    later = PageRequest({"range": "1h"}, ASKED.person, ASKED.store_path, live=True, now=ASKED.now)
     with Readers(store).reading() as reader:
         page = overview.read(reader, later)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evaltap.evaluator.page.asked import Asked
+from evaltap.evaluator.page.request import PageRequest
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.page.views import compare, runs
 from evaltap.evaluator.store.database import Store
@@ -28,8 +28,8 @@ def reader(path: Path) -> Iterator[StoreReader]:
         yield found
 
 
-def asked(**parameters: str) -> Asked:
-    return Asked(parameters, Person("ann", "viewer"), Path("x.duckdb"), now=NOON)
+def asked(**parameters: str) -> PageRequest:
+    return PageRequest(parameters, Person("ann", "viewer"), Path("x.duckdb"), now=NOON)
 
 
 def test_runs_are_newest_first_and_the_two_newest_are_chosen(reader: StoreReader) -> None:

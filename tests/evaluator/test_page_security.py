@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evaltap.evaluator.page.asked import local_path
+from evaltap.evaluator.page.request import local_path
 from evaltap.evaluator.page.routes import PAGES
 from evaltap.evaluator.page.security.access import (
     IDLE_SECONDS,

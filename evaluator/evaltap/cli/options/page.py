@@ -94,7 +94,7 @@ class LivePage:
             return
         from evaltap.evaluator.live.summary_keeper import SummaryKeeper, Ticks
         from evaltap.evaluator.page.app import create_app
-        from evaltap.evaluator.page.asked import Source
+        from evaltap.evaluator.page.request import Source
         from evaltap.evaluator.page.running import announced
         from evaltap.evaluator.page.security.access import Access, Person, state_folder
         from evaltap.evaluator.page.security.site import Site

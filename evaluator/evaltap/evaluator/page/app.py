@@ -24,20 +24,20 @@ from starlette.routing import Route
 
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.page import changes
-from evaltap.evaluator.page.asked import (
-    NO_SOURCE,
-    Asked,
-    Download,
-    Shown,
-    Source,
-    local_path,
-    now_utc,
-)
 from evaltap.evaluator.page.changes import Change
 from evaltap.evaluator.page.marks import Marks
 from evaltap.evaluator.page.masking import masked
 from evaltap.evaluator.page.problems import not_for, problem, problem_of
 from evaltap.evaluator.page.rendering import THEMES, Frame, assets, product_version, render
+from evaltap.evaluator.page.request import (
+    NO_SOURCE,
+    Download,
+    PageAnswer,
+    PageRequest,
+    Source,
+    local_path,
+    now_utc,
+)
 from evaltap.evaluator.page.routes import (
     ACTIONS,
     NAVIGATION,
@@ -91,7 +91,7 @@ def create_app(
     in, `masks` hides contents from viewers, `trace_url` is where traces of turns are.
     """
     nobody = Person("", "viewer")
-    about = Asked(
+    about = PageRequest(
         {}, nobody, store_path, live is not None, source, references, sets=sets, redact=redact,
         access=access, address=site.address, masks=masks, trace_url=trace_url,
     )  # fmt: skip
@@ -118,7 +118,7 @@ def create_app(
 
 class _Application:
     def __init__(
-        self, readers: Readers, about: Asked, access: Access, site: Site, live: Live | None
+        self, readers: Readers, about: PageRequest, access: Access, site: Site, live: Live | None
     ) -> None:
         self._about = about
         self._readers = readers
@@ -144,7 +144,9 @@ class _Application:
             return _json(shown, store_path=asked.store_path)
         return self._html(request, shown, asked, started, statements)
 
-    def _read(self, route: PageRoute, asked: Asked) -> tuple[Shown, tuple[Statement, ...]]:
+    def _read(
+        self, route: PageRoute, asked: PageRequest
+    ) -> tuple[PageAnswer, tuple[Statement, ...]]:
         recorded: RecordedReader | None = None
         try:
             with self._readers.reading(seconds=route.seconds) as reader:
@@ -169,18 +171,18 @@ class _Application:
             return self._html(request, problem_of(error), asked, started)
         if isinstance(found, Download):
             return _download(found)
-        if isinstance(found, Shown):
+        if isinstance(found, PageAnswer):
             return self._html(request, found, asked, started)
         return RedirectResponse(found, 303)
 
-    def _write(self, route: ActionRoute, asked: Asked) -> str | Shown | Download:
+    def _write(self, route: ActionRoute, asked: PageRequest) -> str | PageAnswer | Download:
         with self._readers.writing(seconds=route.seconds) as cursor:
             writer = CursorWriter(asked.store_path, cursor)
             found = route.act(writer, asked)
             self._marks.look(writer, asked.person, anew=True)
             return found
 
-    def _asked(self, session: Session, parameters: Mapping[str, str]) -> Asked:
+    def _asked(self, session: Session, parameters: Mapping[str, str]) -> PageRequest:
         return replace(
             self._about, parameters=parameters, person=session.person, now=now_utc(),
             session_id=session.session_id,
@@ -189,8 +191,8 @@ class _Application:
     def _html(
         self,
         request: Request,
-        shown: Shown,
-        asked: Asked | None,
+        shown: PageAnswer,
+        asked: PageRequest | None,
         started: float,
         statements: tuple[Statement, ...] = (),
     ) -> Response:
@@ -210,7 +212,7 @@ class _Application:
     async def login(self, request: Request) -> Response:
         """Show where the code goes; take it and open a session."""
         if request.method != "POST":
-            shown = Shown(
+            shown = PageAnswer(
                 "login.html.j2",
                 "Log in",
                 {"next": local_path(request.query_params.get("next", "/")), "wrong": ""},
@@ -234,7 +236,7 @@ class _Application:
                 "This code is wrong, already used or expired. Get a new link with `evaltap ui --link`.",
                 403,
             )
-        shown = Shown("login.html.j2", "Log in", {"next": onward, "wrong": wrong}, status)
+        shown = PageAnswer("login.html.j2", "Log in", {"next": onward, "wrong": wrong}, status)
         return self._html(request, shown, None, time.perf_counter())
 
     def _note_login(self, person: Person, client: str) -> None:
@@ -298,7 +300,7 @@ class _Application:
         return self._html(request, shown, self._asked(session, {}), time.perf_counter())
 
 
-def _json(shown: Shown, *, store_path: Path) -> Response:
+def _json(shown: PageAnswer, *, store_path: Path) -> Response:
     data = {"evaltap": product_version(), "store": str(store_path), "data": shown.data}
     return Response(as_json(data), shown.status, media_type="application/json")
 

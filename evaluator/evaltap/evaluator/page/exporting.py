@@ -18,7 +18,7 @@ from evaltap.evaluator.filters.language import parse_filter
 from evaltap.evaluator.filters.restricted import restrict
 from evaltap.evaluator.landing.cases import landed_cases
 from evaltap.evaluator.landing.own_ids import repeated_ids, with_own_ids
-from evaltap.evaluator.page.asked import Download
+from evaltap.evaluator.page.request import Download
 from evaltap.evaluator.review.results import decisions
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError

@@ -58,4 +58,4 @@ KEYS: Final = (
     Key("s", "skip", "skip", "review"),
     Key("u", "undo", "undo the last decision", "review"),
 )
-"""Shown by scope, in this order."""
+"""PageAnswer by scope, in this order."""

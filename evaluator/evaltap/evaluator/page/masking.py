@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
 from evaltap.evaluator.filters.language import Filter
-from evaltap.evaluator.page.asked import Shown
+from evaltap.evaluator.page.request import PageAnswer
 
 HIDDEN: Final = "(hidden)"
 CONTENTS: Final = frozenset(
@@ -25,7 +25,7 @@ CONTENTS_OF: Final[Mapping[str, frozenset[str]]] = {
 _ASKS: Final = frozenset({"", "reason"})
 
 
-def masked(shown: Shown) -> Shown:
+def masked(shown: PageAnswer) -> PageAnswer:
     """Return a page without contents; its JSON has none either."""
     return replace(shown, data=_walked(shown.data))
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from evaltap.evaluator.page.asked import Shown
+from evaltap.evaluator.page.request import PageAnswer
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.store.errors import BusyError, TooSlowError
 from evaltap.schemas.errors import EvaltapError
@@ -25,18 +25,18 @@ class Problem:
     message: str
 
 
-def problem(status: int, message: str) -> Shown:
+def problem(status: int, message: str) -> PageAnswer:
     """Return the page that tells a problem."""
     found = Problem(status, _TITLES.get(status, "This cannot be shown"), message)
-    return Shown("problem.html.j2", found.title, found, status)
+    return PageAnswer("problem.html.j2", found.title, found, status)
 
 
-def not_for(person: Person, role: str) -> Shown:
+def not_for(person: Person, role: str) -> PageAnswer:
     """Return the page for somebody whose role does not suffice."""
     return problem(403, f"This requires the role {role}; {person.name} is a {person.role}.")
 
 
-def problem_of(error: EvaltapError) -> Shown:
+def problem_of(error: EvaltapError) -> PageAnswer:
     """Return the page for an error of evaltap, whose text is meant for people."""
     status = (
         504 if isinstance(error, TooSlowError) else 503 if isinstance(error, BusyError) else 400

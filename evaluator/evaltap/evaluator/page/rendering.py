@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment
 
-from evaltap.evaluator.page.asked import Asked, Shown, link
 from evaltap.evaluator.page.keys import KEYS
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.statements import Statement
 from evaltap.evaluator.reports.charts import STATUS_WORDS, amount, money
 from evaltap.evaluator.reports.html import DIFF_STYLE, templates
@@ -94,7 +94,7 @@ def environment() -> Environment:
     return made
 
 
-def render(shown: Shown, asked: Asked | None, frame: Frame) -> str:
+def render(shown: PageAnswer, asked: PageRequest | None, frame: Frame) -> str:
     """Return the HTML of a page, or of a part of one."""
     template = environment().get_template(shown.template)
     context: dict[str, Any] = {

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.page.asked import Asked, Download, Shown
 from evaltap.evaluator.page.rendering import NavigationItem
+from evaltap.evaluator.page.request import Download, PageAnswer, PageRequest
 from evaltap.evaluator.page.views import (
     basket,
     case,
@@ -23,9 +23,9 @@ from evaltap.evaluator.page.views import (
 from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.store.queries import StoreReader
 
-Action = Callable[[CursorWriter, Asked], str | Shown | Download]
+Action = Callable[[CursorWriter, PageRequest], str | PageAnswer | Download]
 """Writes what a form asks for; returns where the browser goes then, what it shows, or a file for it."""
-View = Callable[[StoreReader, Asked], Shown]
+View = Callable[[StoreReader, PageRequest], PageAnswer]
 
 PAGE_SECONDS: Final = 2.0
 SEARCH_SECONDS: Final = 10.0

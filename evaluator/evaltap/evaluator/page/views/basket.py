@@ -14,7 +14,6 @@ from evaltap.evaluator.filters.choice import Choice
 from evaltap.evaluator.filters.listing import ListedCase, listed_cases
 from evaltap.evaluator.filters.terms import KEYS
 from evaltap.evaluator.page import changes
-from evaltap.evaluator.page.asked import Asked, Download, Shown, key_text, link
 from evaltap.evaluator.page.changes import Change
 from evaltap.evaluator.page.exporting import (
     CONTENTS,
@@ -26,6 +25,7 @@ from evaltap.evaluator.page.exporting import (
     wanted_of,
 )
 from evaltap.evaluator.page.paging import list_page
+from evaltap.evaluator.page.request import Download, PageAnswer, PageRequest, key_text, link
 from evaltap.evaluator.page.views.cases import understood
 from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.store.queries import StoreReader
@@ -80,12 +80,12 @@ class BasketPage:
     """The set files that cases can be added to, each with its command."""
 
 
-def view(reader: StoreReader, asked: Asked) -> Shown:
+def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
     """Read the basket of the reader."""
-    return Shown("basket.html.j2", "Basket", read(reader, asked))
+    return PageAnswer("basket.html.j2", "Basket", read(reader, asked))
 
 
-def read(reader: StoreReader, asked: Asked) -> BasketPage:
+def read(reader: StoreReader, asked: PageRequest) -> BasketPage:
     """Return the basket, and what it would make as the parameters `as`, `format` and `name` say."""
     since = changes.picked(reader, asked.person)
     wanted = wanted_of(asked["as"], asked["format"], asked["name"])
@@ -132,7 +132,7 @@ def _picked(case: ListedCase, key: CaseKey, at: datetime, reviewed: tuple[int, i
 # -- what people do with it ---------------------------------------------------------------------
 
 
-def pick(writer: CursorWriter, asked: Asked) -> str:
+def pick(writer: CursorWriter, asked: PageRequest) -> str:
     """Put the chosen cases into the basket, or with `all` those that a filter takes."""
     keys = asked.keys
     if asked["all"]:
@@ -156,7 +156,7 @@ def pick(writer: CursorWriter, asked: Asked) -> str:
     return asked.path
 
 
-def drop(writer: CursorWriter, asked: Asked) -> str:
+def drop(writer: CursorWriter, asked: PageRequest) -> str:
     """Take the chosen cases out of the basket, or with `all` everything."""
     there = changes.picked(writer, asked.person)
     gone = [*there] if asked["all"] else [key for key in asked.keys if key in there]
@@ -164,7 +164,7 @@ def drop(writer: CursorWriter, asked: Asked) -> str:
     return asked.path if asked["next"] else "/basket"
 
 
-def export(writer: CursorWriter, asked: Asked) -> Download:
+def export(writer: CursorWriter, asked: PageRequest) -> Download:
     """Return the basket as a file."""
     wanted = wanted_of(asked["as"], asked["format"], asked["name"])
     keys = _basket(writer, asked)
@@ -178,7 +178,7 @@ def export(writer: CursorWriter, asked: Asked) -> Download:
     return file
 
 
-def add_to_set(writer: CursorWriter, asked: Asked) -> str:
+def add_to_set(writer: CursorWriter, asked: PageRequest) -> str:
     """Add the basket to one of the set files that the page was started with."""
     path = _set_of(asked, asked["file"])
     wanted = wanted_of(asked["as"], "trpc", "")
@@ -197,14 +197,14 @@ def add_to_set(writer: CursorWriter, asked: Asked) -> str:
     return link("/basket", **{"as": asked["as"]}, added=str(len(updated.added)), file=path.name)
 
 
-def _basket(writer: CursorWriter, asked: Asked) -> Sequence[CaseKey]:
+def _basket(writer: CursorWriter, asked: PageRequest) -> Sequence[CaseKey]:
     keys = [*changes.picked(writer, asked.person)]
     if not keys:
         raise InputError("the basket is empty; pick cases in the list with x and b")
     return keys
 
 
-def _set_of(asked: Asked, name: str) -> Path:
+def _set_of(asked: PageRequest, name: str) -> Path:
     for path in asked.sets:
         if path.name == name:
             return path

@@ -11,8 +11,8 @@ from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.filters.restricted import restricted_to_case
 from evaltap.evaluator.maintenance.why import MetricAnswer, standing
 from evaltap.evaluator.page import changes
-from evaltap.evaluator.page.asked import Asked, Shown, key_text, link
 from evaltap.evaluator.page.problems import problem
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link
 from evaltap.evaluator.page.tracing import TraceUrl
 from evaltap.evaluator.page.views.expected import Decided, decided_turns
 from evaltap.evaluator.page.views.neighbours import Neighbours, neighbours
@@ -142,23 +142,25 @@ class CasePage:
     self_href: str
 
 
-def view(reader: StoreReader, asked: Asked) -> Shown:
+def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
     """Read a case; 404 where there is none."""
     key = asked.key
     found = read(reader, asked, key)
     if found is None:
         return problem(404, f"There is no case {asked['id']!r} in {asked.store_path}.")
-    return Shown("case.html.j2", asked["id"], found)
+    return PageAnswer("case.html.j2", asked["id"], found)
 
 
-def read(reader: StoreReader, asked: Asked, key: CaseKey) -> CasePage | None:
+def read(reader: StoreReader, asked: PageRequest, key: CaseKey) -> CasePage | None:
     """Return the page of a case; None where it neither landed nor was scored."""
     beside = neighbours(reader, asked, key)
     with restricted_to_case(reader, key):
         return _read(reader, asked, key, beside)
 
 
-def _read(reader: StoreReader, asked: Asked, key: CaseKey, beside: Neighbours) -> CasePage | None:
+def _read(
+    reader: StoreReader, asked: PageRequest, key: CaseKey, beside: Neighbours
+) -> CasePage | None:
     named = {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
     report = read_case(
         reader, key, run_id=asked["run"], metric=asked["metric"], references=asked.references,

@@ -10,9 +10,9 @@ from evaltap.evaluator.filters.choice import Choice, chosen_query
 from evaltap.evaluator.filters.language import FIELDS, NO_FILTER, SORTS, Filter, parse_filter
 from evaltap.evaluator.filters.listing import ListedCase
 from evaltap.evaluator.page import changes
-from evaltap.evaluator.page.asked import Asked, Shown, key_text, link
 from evaltap.evaluator.page.masking import without_words
 from evaltap.evaluator.page.paging import list_page
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 
@@ -66,12 +66,12 @@ class CasesPage:
     fields: tuple[tuple[str, str], ...]
 
 
-def view(reader: StoreReader, asked: Asked) -> Shown:
+def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
     """Read a page of the list."""
-    return Shown("cases.html.j2", "Cases", read(reader, asked))
+    return PageAnswer("cases.html.j2", "Cases", read(reader, asked))
 
 
-def read(reader: StoreReader, asked: Asked) -> CasesPage:
+def read(reader: StoreReader, asked: PageRequest) -> CasesPage:
     """Return the page of cases that the parameters `q`, `sort` and `after` ask for."""
     written = asked["q"]
     found, problems = chosen(asked)
@@ -102,7 +102,7 @@ def read(reader: StoreReader, asked: Asked) -> CasesPage:
     )
 
 
-def chosen(asked: Asked) -> tuple[Filter, list[str]]:
+def chosen(asked: PageRequest) -> tuple[Filter, list[str]]:
     """Return the filter of a list by its parameters `q` and `sort`, and what of it makes no sense."""
     found, problems = allowed(asked["q"], asked)
     if asked["sort"] in SORTS:
@@ -110,7 +110,7 @@ def chosen(asked: Asked) -> tuple[Filter, list[str]]:
     return found, problems
 
 
-def allowed(written: str, asked: Asked) -> tuple[Filter, list[str]]:
+def allowed(written: str, asked: PageRequest) -> tuple[Filter, list[str]]:
     """Return the filter of what can be understood and the reader may ask, and what is wrong with the rest."""
     found, problems = understood(written)
     if not asked.masked:
@@ -158,7 +158,7 @@ def _chips(written: str) -> list[Chip]:
     return made
 
 
-def _counted(reader: StoreReader, chip: Chip, asked: Asked) -> Chip:
+def _counted(reader: StoreReader, chip: Chip, asked: PageRequest) -> Chip:
     """Return a chip with how many cases would fit without it."""
     found, problems = allowed(chip.without, asked)
     if problems:
@@ -168,7 +168,7 @@ def _counted(reader: StoreReader, chip: Chip, asked: Asked) -> Chip:
     return replace(chip, matched=reader.rows(counted, query.parameters)[0][0])
 
 
-def _row(case: ListedCase, picked: Container[CaseKey], asked: Asked) -> CaseRow:
+def _row(case: ListedCase, picked: Container[CaseKey], asked: PageRequest) -> CaseRow:
     key = case.app, case.eval_set_id, case.eval_id
     href = link("/case", set=key[1], id=key[2], app=key[0], q=asked["q"], sort=asked["sort"])
     return CaseRow(case, href, key_text(key), key in picked)

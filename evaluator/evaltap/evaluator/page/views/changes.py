@@ -10,8 +10,8 @@ import orjson
 from evaltap.evaluator.evalsets.content import content_hash
 from evaltap.evaluator.evalsets.files import read_set, write_set
 from evaltap.evaluator.page import changes
-from evaltap.evaluator.page.asked import Asked, Shown, link
 from evaltap.evaluator.page.changes import Change
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.views.runs import whole
 from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.review.queue import decide, item
@@ -74,7 +74,7 @@ class ChangesPage:
     older_href: str
 
 
-def view(reader: StoreReader, asked: Asked) -> Shown:
+def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
     """Read a page of the changes, of everybody or of one person."""
     at, who = whole(asked["at"]), asked["who"]
     rows = _rows(reader, who=who, at=at, most=PER_PAGE + 1)
@@ -84,7 +84,7 @@ def view(reader: StoreReader, asked: Asked) -> Shown:
         link("/changes", who=who, at=max(at - PER_PAGE, 0) or None) if at else "",
         link("/changes", who=who, at=at + PER_PAGE) if len(rows) > PER_PAGE else "",
     )  # fmt: skip
-    return Shown("changes.html.j2", "Changes", data)
+    return PageAnswer("changes.html.j2", "Changes", data)
 
 
 def _rows(
@@ -93,7 +93,7 @@ def _rows(
     return reader.records(_CHANGES, {"who": who, "id": change_id, "at": at, "most": most})
 
 
-def _line(row: Mapping[str, Any], asked: Asked) -> ChangeLine:
+def _line(row: Mapping[str, Any], asked: PageRequest) -> ChangeLine:
     key = row["app_name"], row["eval_set_id"], row["eval_id"]
     action: str = row["action"]
     detail = orjson.loads(row["detail"]) if row["detail"] else {}
@@ -116,7 +116,7 @@ def _more(row: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _may_undo(row: Mapping[str, Any], asked: Asked) -> bool:
+def _may_undo(row: Mapping[str, Any], asked: PageRequest) -> bool:
     """Tell whether the reader may take a change back: their own, an admin also those of others."""
     reversible = row["action"] in ("approve", "edit", "reject", "skip", "add_to_set", *_OPPOSITE)
     mine = row["who"] == asked.person.name
@@ -127,7 +127,7 @@ def _may_undo(row: Mapping[str, Any], asked: Asked) -> bool:
 # -- taking back --------------------------------------------------------------------------------
 
 
-def undo(writer: CursorWriter, asked: Asked) -> str:
+def undo(writer: CursorWriter, asked: PageRequest) -> str:
     """Take one change back; return to the list."""
     rows = _rows(writer, change_id=asked["change"])
     if not rows:
@@ -153,7 +153,7 @@ def _item_of(writer: CursorWriter, review_id: str) -> str:
     return str(item_id)
 
 
-def _take_from_set(writer: CursorWriter, asked: Asked, row: Mapping[str, Any]) -> None:
+def _take_from_set(writer: CursorWriter, asked: PageRequest, row: Mapping[str, Any]) -> None:
     """Take the cases out of their set file again; those that people edited there stay."""
     path = next((one for one in asked.sets if one.name == row["target"]), None)
     if path is None:

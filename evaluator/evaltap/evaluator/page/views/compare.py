@@ -12,7 +12,7 @@ from evaltap.evaluator.compare.metrics import improved, regressed
 from evaltap.evaluator.compare.model import CaseChange, Comparison, MetricChange, Rules
 from evaltap.evaluator.compare.sides import Side, no_turns
 from evaltap.evaluator.compare.stores import side_of
-from evaltap.evaluator.page.asked import Asked, Shown, link
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.views.runs import RunLine, newest_first, whole
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import Cell, Limits, TurnEvidence
@@ -129,12 +129,12 @@ class ComparePage:
     closed_href: str
 
 
-def view(reader: StoreReader, asked: Asked) -> Shown:
+def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
     """Read the comparison of the runs `a` and `b`."""
-    return Shown("compare.html.j2", "Compare", read(reader, asked))
+    return PageAnswer("compare.html.j2", "Compare", read(reader, asked))
 
 
-def read(reader: StoreReader, asked: Asked) -> ComparePage:
+def read(reader: StoreReader, asked: PageRequest) -> ComparePage:
     """Return the comparison; without `a` and `b` of the two newest runs."""
     lines = [line for line in newest_first(reader) if line.run.cases]
     by_id = {line.run.run_id: line for line in lines}
@@ -171,7 +171,7 @@ def _side(reader: StoreReader, run_id: str) -> Side:
 class _Address:
     """The links of a comparison: they keep what it is of."""
 
-    def __init__(self, a: str, b: str, asked: Asked) -> None:
+    def __init__(self, a: str, b: str, asked: PageRequest) -> None:
         self.a, self.b = a, b
         self.asked = asked
         self.show = asked["show"] if asked["show"] in _TABS else "broken"
@@ -275,7 +275,7 @@ def _opened(
     sides: Iterable[Side],
     runs: Iterable[RunLine],
     metric: str,
-    asked: Asked,
+    asked: PageRequest,
 ) -> Iterable[CaseSide]:
     for name, side, line in zip("AB", sides, runs, strict=True):
         key = _own_key(side, case.key)

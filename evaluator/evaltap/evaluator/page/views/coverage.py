@@ -10,7 +10,7 @@ from evaltap.evaluator.curation.drift import Drift, Shift, drift
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.values import DIMENSIONS, Period, Seen, seen_in, seen_of_set
 from evaltap.evaluator.evalsets.files import read_set
-from evaltap.evaluator.page.asked import Asked, Shown, key_text, link
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link
 from evaltap.evaluator.store.queries import StoreReader
 
 PERIODS: Final = {"24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
@@ -55,12 +55,12 @@ class CoveragePage:
     """What changed beyond chance, with the words of intents."""
 
 
-def view(reader: StoreReader, asked: Asked) -> Shown:
+def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
     """Read the coverage of the period by one dimension."""
-    return Shown("coverage.html.j2", "Coverage", read(reader, asked))
+    return PageAnswer("coverage.html.j2", "Coverage", read(reader, asked))
 
 
-def read(reader: StoreReader, asked: Asked) -> CoveragePage:
+def read(reader: StoreReader, asked: PageRequest) -> CoveragePage:
     """Return what the eval sets cover of the turns of `period`, compared by `by`."""
     by = asked["by"] if asked["by"] in DIMENSIONS else "tools"
     period = asked["period"] if asked["period"] in PERIODS else "7d"
@@ -106,7 +106,7 @@ def _shifts(changed: Drift, seen: Sequence[Seen]) -> tuple[Shift, ...]:
     )
 
 
-def _end(reader: StoreReader, asked: Asked) -> datetime:
+def _end(reader: StoreReader, asked: PageRequest) -> datetime:
     """Return until when the page looks: now, or the last turn of a file that nobody writes."""
     ((last,),) = reader.rows("SELECT max(started_at) FROM turns")
     return asked.now if asked.live or last is None else last.replace(tzinfo=UTC)

@@ -11,7 +11,7 @@ from evaltap.evaluator.landing.dead_letters import letters
 from evaltap.evaluator.landing.seq_ranges import Ranges, size
 from evaltap.evaluator.maintenance.completeness import landed_accounts
 from evaltap.evaluator.maintenance.why import Answer, why
-from evaltap.evaluator.page.asked import Asked, Shown, link
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.store.queries import StoreReader
 
 SHOWN_LETTERS: Final = 50
@@ -63,7 +63,7 @@ class DeliveryPage:
     case: str
 
 
-def view(reader: StoreReader, asked: Asked) -> Shown:
+def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
     """Read the accounts, and why the case `id` has no score where one is asked for."""
     producers = tuple(
         Producer(
@@ -82,7 +82,7 @@ def view(reader: StoreReader, asked: Asked) -> Shown:
     ((oldest,),) = reader.rows(_OLDEST)
     answer = why(reader, asked["id"]) if asked["id"] else None
     data = DeliveryPage(producers, found, oldest, answer, asked["id"])
-    return Shown("delivery.html.j2", "Delivery", data)
+    return PageAnswer("delivery.html.j2", "Delivery", data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Alert:
     """The cases to look at."""
 
 
-def view_alerts(reader: StoreReader, asked: Asked) -> Shown:
+def view_alerts(reader: StoreReader, asked: PageRequest) -> PageAnswer:
     """Read the alarms, newest first."""
     found = []
     for row in reader.records(_ALERTS):
@@ -111,4 +111,4 @@ def view_alerts(reader: StoreReader, asked: Asked) -> Shown:
                 row["turned_at"], event, link("/cases", q=q) if q else "",
             )
         )  # fmt: skip
-    return Shown("alerts.html.j2", "Alerts", tuple(found))
+    return PageAnswer("alerts.html.j2", "Alerts", tuple(found))

@@ -9,8 +9,8 @@ from typing import Any, Final
 import orjson
 
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.page.asked import Asked, Shown, key_of, key_text, link
 from evaltap.evaluator.page.problems import problem
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_of, key_text, link
 from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import Limits, TurnEvidence
@@ -80,7 +80,7 @@ class ExpectedPage:
     case_href: str
 
 
-def decided_turns(reader: StoreReader, asked: Asked, key: CaseKey) -> tuple[Decided, ...]:
+def decided_turns(reader: StoreReader, asked: PageRequest, key: CaseKey) -> tuple[Decided, ...]:
     """Return what stands of the turns of a case, in their order."""
     named = _named(key)
     rows = reader.rows(_STANDS, named | {"who": asked.person.name})
@@ -95,7 +95,7 @@ def decided_turns(reader: StoreReader, asked: Asked, key: CaseKey) -> tuple[Deci
     return tuple(sorted(found.values(), key=lambda one: one.place))
 
 
-def view(reader: StoreReader, asked: Asked) -> Shown:
+def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
     """Read the turns of a case as they would be expected; 404 where none has landed."""
     key = asked.key
     turns = reader.rows(_TURNS, _named(key))
@@ -108,7 +108,7 @@ def view(reader: StoreReader, asked: Asked) -> Shown:
         for place, (evidence, row) in enumerate(zip(report.evidence, turns, strict=False), 1)
     )
     data = ExpectedPage(key, key_text(key), shown, _seen(turns), _case_href(key, asked))
-    return Shown("expected.html.j2", "Use as expected", data)
+    return PageAnswer("expected.html.j2", "Use as expected", data)
 
 
 def _turn(
@@ -133,7 +133,7 @@ def _named(key: CaseKey) -> dict[str, Any]:
     return {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
 
 
-def _case_href(key: CaseKey, asked: Asked) -> str:
+def _case_href(key: CaseKey, asked: PageRequest) -> str:
     """Return the page of a case, within the list that the reader came from."""
     return link("/case", set=key[1], id=key[2], app=key[0], q=asked["q"], sort=asked["sort"])
 
@@ -141,7 +141,7 @@ def _case_href(key: CaseKey, asked: Asked) -> str:
 # -- what reviewers do --------------------------------------------------------------------------
 
 
-def use(writer: CursorWriter, asked: Asked) -> str:
+def use(writer: CursorWriter, asked: PageRequest) -> str:
     """Approve the chosen turns as they were done, or as they were edited in the form."""
     key = key_of(asked["case"])
     turns = writer.rows(_TURNS, _named(key))
@@ -166,7 +166,7 @@ def use(writer: CursorWriter, asked: Asked) -> str:
     return _case_href(key, asked)
 
 
-def _after(asked: Asked, place: int, actual: CaseData) -> tuple[str | None, Any]:
+def _after(asked: PageRequest, place: int, actual: CaseData) -> tuple[str | None, Any]:
     """Return answer and tools where the form has others than the recording."""
     answer: str | None = asked[f"answer-{place}"].replace("\r\n", "\n")
     if not answer or answer == _answer(actual).strip():
@@ -180,7 +180,7 @@ def _after(asked: Asked, place: int, actual: CaseData) -> tuple[str | None, Any]
     return answer, None if tools == (actual.get("tools") or []) else tools
 
 
-def _items(writer: CursorWriter, key: CaseKey, turn: str, asked: Asked) -> list[str]:
+def _items(writer: CursorWriter, key: CaseKey, turn: str, asked: PageRequest) -> list[str]:
     """Return the items of a turn in every queue; queue it where there is none."""
 
     def found() -> list[str]:
@@ -193,7 +193,7 @@ def _items(writer: CursorWriter, key: CaseKey, turn: str, asked: Asked) -> list[
     return found()
 
 
-def take_back(writer: CursorWriter, asked: Asked) -> str:
+def take_back(writer: CursorWriter, asked: PageRequest) -> str:
     """Undo what the reader approved of a case."""
     key = key_of(asked["case"])
     rows = writer.rows(

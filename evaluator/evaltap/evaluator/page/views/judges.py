@@ -7,7 +7,7 @@ from typing import Any, Final
 from evaltap.evaluator.calibration.verdicts import Calibrated, calibrate_metric
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.estimates.labels import Label, reviewed_labels
-from evaltap.evaluator.page.asked import Asked, Shown, link
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.results.runs import RunMetric
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
@@ -76,7 +76,7 @@ class JudgesPage:
     """Why judges gave no verdict, the most frequent first, with the last case and its link."""
 
 
-def view(reader: StoreReader, asked: Asked) -> Shown:
+def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
     """Read what is known of each judge."""
     labels = reviewed_labels(reader)
     use, samples = reader.records(_USE), reader.records(_AGREEMENT)
@@ -85,7 +85,7 @@ def view(reader: StoreReader, asked: Asked) -> Shown:
         {**row, "href": _href((row["app_name"], row["eval_set_id"], row["eval_id"]))}
         for row in reader.records(_ERRORS)
     )
-    return Shown("judges.html.j2", "Judges", JudgesPage(judges, errors))
+    return PageAnswer("judges.html.j2", "Judges", JudgesPage(judges, errors))
 
 
 def _judge(

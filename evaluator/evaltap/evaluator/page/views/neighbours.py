@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.filters.choice import Choice
-from evaltap.evaluator.page.asked import Asked, link
 from evaltap.evaluator.page.paging import around
+from evaltap.evaluator.page.request import PageRequest, link
 from evaltap.evaluator.page.views.cases import chosen
 from evaltap.evaluator.store.queries import StoreReader
 
@@ -21,7 +21,7 @@ class Neighbours:
     next_href: str = ""
 
 
-def neighbours(reader: StoreReader, asked: Asked, key: CaseKey) -> Neighbours:
+def neighbours(reader: StoreReader, asked: PageRequest, key: CaseKey) -> Neighbours:
     """Return what is beside a case in the list of the parameters `q` and `sort`."""
     found, _ = chosen(asked)
     before, after = around(reader, Choice(found), key, now=asked.now)

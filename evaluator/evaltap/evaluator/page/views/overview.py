@@ -9,7 +9,7 @@ from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.landing.seq_ranges import size
 from evaltap.evaluator.maintenance.completeness import landed_accounts
 from evaltap.evaluator.page import plots, traffic
-from evaltap.evaluator.page.asked import Asked, Shown, link
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.traffic import Change, MetricRate, Span, ToolUse
 from evaltap.evaluator.reports.charts import duration, money
 from evaltap.evaluator.reports.grouping import pattern
@@ -114,14 +114,14 @@ class Overview:
     turns: int
 
 
-def view(reader: StoreReader, asked: Asked) -> Shown:
+def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
     """Read the overview; its part `live` is what changes as turns land."""
     data = read(reader, asked)
     part = asked["part"] == "live"
-    return Shown("_overview.html.j2" if part else "overview.html.j2", "Overview", data)
+    return PageAnswer("_overview.html.j2" if part else "overview.html.j2", "Overview", data)
 
 
-def read(reader: StoreReader, asked: Asked) -> Overview:
+def read(reader: StoreReader, asked: PageRequest) -> Overview:
     """Return the overview of the span, application and metric that are asked for."""
     app = asked["app"]
     spans = tuple((one, link("/", range=one, app=app)) for one in traffic.SPANS)
@@ -168,7 +168,7 @@ def read(reader: StoreReader, asked: Asked) -> Overview:
     )  # fmt: skip
 
 
-def _between(asked: Asked) -> Span | None:
+def _between(asked: PageRequest) -> Span | None:
     """Return the span from `from` to `to`, where both are asked for."""
     if not (asked["from"] and asked["to"]):
         return None
@@ -178,7 +178,7 @@ def _between(asked: Asked) -> Span | None:
     return traffic.span_between(start, end)
 
 
-def _time(asked: Asked, name: str) -> datetime:
+def _time(asked: PageRequest, name: str) -> datetime:
     try:
         found = datetime.fromisoformat(asked[name])
     except ValueError:
@@ -190,7 +190,7 @@ def _time(asked: Asked, name: str) -> datetime:
     return found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
 
 
-def _end(reader: StoreReader, asked: Asked, last: datetime) -> datetime:
+def _end(reader: StoreReader, asked: PageRequest, last: datetime) -> datetime:
     """Return until when the page looks: now, or the last turn of a file that nobody writes."""
     now = asked.now.astimezone(UTC).replace(tzinfo=None)
     if asked.live:
@@ -217,14 +217,14 @@ def _chosen(found: Sequence[MetricRate], wanted: str) -> MetricRate | None:
     return by_name.get(wanted) or next(iter(failing), None)
 
 
-def _cases(asked: Asked, q: str, span: Span) -> str:
+def _cases(asked: PageRequest, q: str, span: Span) -> str:
     more = f" app:{asked['app']}" if asked["app"] else ""
     until = "" if span.name else f" to:{span.end:%Y-%m-%dT%H:%M}"
     return link("/cases", q=f"{q} from:{span.start:%Y-%m-%dT%H:%M}{until}{more}", sort="worst")
 
 
 def _tiles(
-    asked: Asked,
+    asked: PageRequest,
     span: Span,
     rows: Sequence[Mapping[str, Any]],
     chosen: MetricRate | None,
@@ -339,7 +339,7 @@ def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
-def _reasons(reader: StoreReader, asked: Asked, span: Span) -> tuple[Reason, ...]:
+def _reasons(reader: StoreReader, asked: PageRequest, span: Span) -> tuple[Reason, ...]:
     groups: dict[tuple[str, str, str], list[tuple[str, datetime]]] = {}
     for metric, status, reason, at in reader.rows(_REASONS, span.parameters(asked["app"])):
         text = readable(reason)

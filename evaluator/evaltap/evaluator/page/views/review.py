@@ -7,8 +7,8 @@ from typing import Any, Final
 import orjson
 
 from evaltap.evaluator.filters.choice import Choice
-from evaltap.evaluator.page.asked import Asked, Shown, link
 from evaltap.evaluator.page.paging import list_page
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.views.case import LIMITS
 from evaltap.evaluator.page.views.cases import understood
 from evaltap.evaluator.page.writing import CursorWriter
@@ -74,12 +74,12 @@ class ReviewPage:
     case_href: str
 
 
-def view(reader: StoreReader, asked: Asked) -> Shown:
+def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
     """Read the queue, or the item `at`."""
-    return Shown("review.html.j2", "Review", read(reader, asked))
+    return PageAnswer("review.html.j2", "Review", read(reader, asked))
 
 
-def read(reader: StoreReader, asked: Asked) -> ReviewPage:
+def read(reader: StoreReader, asked: PageRequest) -> ReviewPage:
     """Return the page of the item `at`, or of the queues."""
     ((mine,),) = reader.rows(
         "SELECT count(*) FROM v_review_decisions WHERE reviewer = $who", {"who": asked.person.name}
@@ -96,7 +96,7 @@ def read(reader: StoreReader, asked: Asked) -> ReviewPage:
     )  # fmt: skip
 
 
-def _evidence(reader: StoreReader, asked: Asked, one: Item) -> TurnEvidence | None:
+def _evidence(reader: StoreReader, asked: PageRequest, one: Item) -> TurnEvidence | None:
     key = one.app, one.eval_set_id, one.eval_id
     report = read_case(reader, key, references=asked.references, limits=LIMITS)
     turns = (turn for turn in report.evidence if turn.invocation_id == one.invocation_id)
@@ -116,7 +116,7 @@ def _content(message: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _decided(reader: StoreReader, asked: Asked) -> Decided | None:
+def _decided(reader: StoreReader, asked: PageRequest) -> Decided | None:
     if not asked["done"]:
         return None
     try:
@@ -142,12 +142,12 @@ def _case_href(one: Item) -> str:
 # -- what reviewers do --------------------------------------------------------------------------
 
 
-def start(writer: CursorWriter, asked: Asked) -> str:
+def start(writer: CursorWriter, asked: PageRequest) -> str:
     """Claim the next item; return where to go."""
     return _next(writer, asked, "")
 
 
-def act(writer: CursorWriter, asked: Asked) -> str:
+def act(writer: CursorWriter, asked: PageRequest) -> str:
     """Write a decision and claim the next item; return where to go."""
     one = item(writer, asked["item"])
     action = asked["action"]
@@ -161,7 +161,7 @@ def act(writer: CursorWriter, asked: Asked) -> str:
     return _next(writer, asked, one.item_id)
 
 
-def _after(asked: Asked, one: Item) -> Any:
+def _after(asked: PageRequest, one: Item) -> Any:
     try:
         tools = orjson.loads(asked["tools"]) if asked["tools"] else None
     except ValueError as error:
@@ -169,13 +169,13 @@ def _after(asked: Asked, one: Item) -> Any:
     return edited(one, answer=asked["answer"] or None, tools=tools)
 
 
-def take_back(writer: CursorWriter, asked: Asked) -> str:
+def take_back(writer: CursorWriter, asked: PageRequest) -> str:
     """Undo this person's last decision; return to its item."""
     one = undo(writer, asked.person.name)
     return link("/review", queue=asked["queue"], at=one.item_id)
 
 
-def add(writer: CursorWriter, asked: Asked) -> str:
+def add(writer: CursorWriter, asked: PageRequest) -> str:
     """Queue the turns of picked cases that did not pass, else their last; or of the cases of a filter.
 
     With `once` equal turns of different sessions are one item.
@@ -205,12 +205,12 @@ ORDER BY t.started_at NULLS FIRST, t.first_landed_seq
 """
 
 
-def _wanted(writer: CursorWriter, key: tuple[str, str, str], asked: Asked) -> list[Wanted]:
+def _wanted(writer: CursorWriter, key: tuple[str, str, str], asked: PageRequest) -> list[Wanted]:
     rows = writer.rows(_TURNS, {"app": key[0], "eval_set": key[1], "eval_id": key[2]})
     bad = [turn for turn, failed in rows if failed] or [turn for turn, _ in rows[-1:]]
     return [Wanted(*key, turn, f"picked by {asked.person.name}") for turn in bad]
 
 
-def _next(writer: CursorWriter, asked: Asked, done: str) -> str:
+def _next(writer: CursorWriter, asked: PageRequest, done: str) -> str:
     one = next_item(writer, asked.person.name, asked["queue"])
     return link("/review", queue=asked["queue"], at=one.item_id if one else None, done=done)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from evaltap.evaluator.page.asked import Asked, Shown, link
 from evaltap.evaluator.page.problems import problem
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.reports.summary import CaseRow, Summary, summarise
 from evaltap.evaluator.results.runs import RunState, listed_runs, run_states
 from evaltap.evaluator.store.queries import StoreReader
@@ -80,12 +80,12 @@ class RunPage:
     """Runs to compare it with, newest first."""
 
 
-def view(reader: StoreReader, asked: Asked) -> Shown:
+def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
     """Read the list."""
-    return Shown("runs.html.j2", "Runs", read(reader, asked))
+    return PageAnswer("runs.html.j2", "Runs", read(reader, asked))
 
 
-def read(reader: StoreReader, asked: Asked) -> RunsPage:
+def read(reader: StoreReader, asked: PageRequest) -> RunsPage:
     """Return the runs that the parameter `at` begins with."""
     lines = newest_first(reader, landing=asked.live)
     at = min(whole(asked["at"]), len(lines))
@@ -129,12 +129,12 @@ def whole(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
-def view_one(reader: StoreReader, asked: Asked) -> Shown:
+def view_one(reader: StoreReader, asked: PageRequest) -> PageAnswer:
     """Read a run; 404 where there is none."""
     found = read_one(reader, asked["id"], landing=asked.live)
     if found is None:
         return problem(404, f"There is no run {asked['id']!r} in {asked.store_path}.")
-    return Shown("run.html.j2", asked["id"], found)
+    return PageAnswer("run.html.j2", asked["id"], found)
 
 
 def read_one(reader: StoreReader, run_id: str, *, landing: bool = False) -> RunPage | None:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from evaltap.evaluator.page import changes
-from evaltap.evaluator.page.asked import Asked, Shown
 from evaltap.evaluator.page.changes import Change
+from evaltap.evaluator.page.request import PageAnswer, PageRequest
 from evaltap.evaluator.page.security.access import INVITATION_SECONDS, Access, Person
 from evaltap.evaluator.page.writing import CursorWriter
 from evaltap.evaluator.store.queries import StoreReader
@@ -37,12 +37,12 @@ class SettingsPage:
     problem: str = ""
 
 
-def view(reader: StoreReader, asked: Asked) -> Shown:
+def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
     """Return who is logged in."""
     return _shown(SettingsPage(_sessions(asked), _people(asked)))
 
 
-def invite(writer: CursorWriter, asked: Asked) -> Shown:
+def invite(writer: CursorWriter, asked: PageRequest) -> PageAnswer:
     """Return the settings with a link for a colleague."""
     name, role = asked["name"], asked["role"]
     try:
@@ -56,7 +56,7 @@ def invite(writer: CursorWriter, asked: Asked) -> Shown:
     )
 
 
-def end(writer: CursorWriter, asked: Asked) -> str:
+def end(writer: CursorWriter, asked: PageRequest) -> str:
     """End somebody's session."""
     named = [one.name for one in _sessions(asked) if one.session_id == asked["session"]]
     _access(asked).end(asked["session"])
@@ -64,7 +64,7 @@ def end(writer: CursorWriter, asked: Asked) -> str:
     return "/settings"
 
 
-def remove(writer: CursorWriter, asked: Asked) -> str:
+def remove(writer: CursorWriter, asked: PageRequest) -> str:
     """Take a person off the list, with the sessions and links of that name."""
     if asked["name"] in _access(asked).people():
         _access(asked).remove(asked["name"])
@@ -72,16 +72,16 @@ def remove(writer: CursorWriter, asked: Asked) -> str:
     return "/settings"
 
 
-def _shown(page: SettingsPage, status: int = 200) -> Shown:
-    return Shown("settings.html.j2", "Settings", page, status)
+def _shown(page: SettingsPage, status: int = 200) -> PageAnswer:
+    return PageAnswer("settings.html.j2", "Settings", page, status)
 
 
-def _access(asked: Asked) -> Access:
+def _access(asked: PageRequest) -> Access:
     assert asked.access is not None  # the application gives it
     return asked.access
 
 
-def _sessions(asked: Asked) -> tuple[LoggedIn, ...]:
+def _sessions(asked: PageRequest) -> tuple[LoggedIn, ...]:
     return tuple(
         LoggedIn(
             one.session_id, one.person.name, one.person.role, _at(one.opened_at), _at(one.seen_at),
@@ -91,7 +91,7 @@ def _sessions(asked: Asked) -> tuple[LoggedIn, ...]:
     )  # fmt: skip
 
 
-def _people(asked: Asked) -> tuple[Person, ...]:
+def _people(asked: PageRequest) -> tuple[Person, ...]:
     return tuple(Person(name, role) for name, role in sorted(_access(asked).people().items()))
 
 

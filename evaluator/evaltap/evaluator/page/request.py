@@ -31,7 +31,7 @@ NO_SOURCE: Final = Source()
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PageRequest:
     """One request for a page: its parameters, who asks, and when."""
 
     parameters: Mapping[str, str]
@@ -82,7 +82,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class PageAnswer:
     """What a view found: data for its template, which is also the JSON of the page."""
 
     template: str
