@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from evaltap.cli.interpreter import collecting_rarely, switching_often
 from evaltap.cli.options.common import MinuteLine, add_json, open_store, progress
@@ -96,7 +96,7 @@ class ConsumeOptions:
     where: LiveEngineOptions
 
 
-_EXAMPLES = (
+_EPILOG: Final = (
     "examples:\n"
     "  evaltap consume --log agent.log.db --db cases.duckdb --until-idle\n"
     "  evaltap consume --log agent.log.db --db cases.duckdb --metrics metrics.json\n"
@@ -114,7 +114,7 @@ _EXAMPLES = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.epilog = _EXAMPLES
+    parser.epilog = _EPILOG
     add = parser.add_argument
     log = add(
         "--log",
@@ -139,6 +139,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the DuckDB file for cases and scores",
     )
     of_settings(store, STORE)
+    _add_when(parser)
+    add_monitor(parser)
+    add_serve(parser)
+    add_page(parser)
+    add_scores_topic(parser)
+    add_scores_otlp(parser)
+    add_scoring(
+        parser, metrics_help="score with these metrics (default: only land)", required=False
+    )
+    add_live_engine(parser)
+    add_reports(parser)
+    add_json(parser)
+    add_guards(parser)
+    parser.set_defaults(run=run, options=ConsumeOptions)
+
+
+def _add_when(parser: argparse.ArgumentParser) -> None:
+    """Add where it begins, when it ends, what it leaves on the log and how it shows that it lives."""
+    add = parser.add_argument
     add(
         "--until-idle",
         action="store_true",
@@ -167,19 +186,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="touch this file every few seconds while landing and scoring make progress, for a liveness"
         " probe",
     )
-    add_monitor(parser)
-    add_serve(parser)
-    add_page(parser)
-    add_scores_topic(parser)
-    add_scores_otlp(parser)
-    add_scoring(
-        parser, metrics_help="score with these metrics (default: only land)", required=False
-    )
-    add_live_engine(parser)
-    add_reports(parser)
-    add_json(parser)
-    add_guards(parser)
-    parser.set_defaults(run=run, options=ConsumeOptions)
 
 
 class Ending:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from evaltap.cli.options.common import add_database, add_json, progress
 from evaltap.cli.options.filtering import FilterOptions, add_filter
@@ -62,29 +62,32 @@ class CurateOptions:
         return target
 
 
+_EPILOG: Final = (
+    "examples:\n"
+    "  evaltap curate cases.duckdb --out golden.evalset.json\n"
+    "  evaltap curate cases.duckdb --like failures --out failures.evalset.json\n"
+    "  evaltap curate cases.duckdb --into golden.evalset.json --filter tool:refund\n"
+    "  evaltap curate cases.duckdb --recipe november.json --out nov.evalset.json\n"
+    "  evaltap curate cases.duckdb --as regression --out bugs.evalset.json\n"
+    "  evaltap curate cases.duckdb --as expected --out golden.evalset.json\n\n"
+    "Recipes for --like:\n"
+    "  representative  100 turns sampled from the traffic (the default)\n"
+    "  failures        turns that failed, crashed or got a thumbs down\n"
+    "  regressions     turns that failed, as regression cases\n"
+    "  coverage        rare tools and tool paths, and three turns of each tool path\n"
+    "  approved        turns that reviewers approved\n\n"
+    "Of each group of near-duplicates one is kept: `source.curation.weight` says how much"
+    " traffic it represents, `source.curation.labels` why it was picked.\n\n"
+    "An existing file is updated and people's edits are kept. Cases that the recipe no longer"
+    " produces are kept too, unless --prune is given.\n\n"
+    "exit code: 0 written, 1 left out regression cases that prove nothing, 2 bad input, 3 no"
+    " turn to make a case from"
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap curate cases.duckdb --out golden.evalset.json\n"
-        "  evaltap curate cases.duckdb --like failures --out failures.evalset.json\n"
-        "  evaltap curate cases.duckdb --into golden.evalset.json --filter tool:refund\n"
-        "  evaltap curate cases.duckdb --recipe november.json --out nov.evalset.json\n"
-        "  evaltap curate cases.duckdb --as regression --out bugs.evalset.json\n"
-        "  evaltap curate cases.duckdb --as expected --out golden.evalset.json\n\n"
-        "Recipes for --like:\n"
-        "  representative  100 turns sampled from the traffic (the default)\n"
-        "  failures        turns that failed, crashed or got a thumbs down\n"
-        "  regressions     turns that failed, as regression cases\n"
-        "  coverage        rare tools and tool paths, and three turns of each tool path\n"
-        "  approved        turns that reviewers approved\n\n"
-        "Of each group of near-duplicates one is kept: `source.curation.weight` says how much"
-        " traffic it represents, `source.curation.labels` why it was picked.\n\n"
-        "An existing file is updated and people's edits are kept. Cases that the recipe no longer"
-        " produces are kept too, unless --prune is given.\n\n"
-        "exit code: 0 written, 1 left out regression cases that prove nothing, 2 bad input, 3 no"
-        " turn to make a case from"
-    )
+    parser.epilog = _EPILOG
     add = parser.add_argument
     add_database(parser)
     add("--recipe", type=Path, metavar="R.json", help="a recipe file: which turns to pick, and how")

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from evaltap.cli.options.common import add_databases, add_json, open_stores
 from evaltap.cli.parsing import moment, names
@@ -27,28 +28,31 @@ class EstimateOptions:
     json: bool
 
 
+_EPILOG: Final = (
+    "examples:\n"
+    "  evaltap estimate cases.duckdb\n"
+    "  evaltap estimate cases.duckdb --metric helpful --by tool --since 7d\n"
+    "  evaltap estimate cases.duckdb --where \"'refund' IN tools\"\n"
+    "  evaltap estimate cases.duckdb --signal error_rate --by app --json\n"
+    "  evaltap estimate cases.duckdb --metric helpful --labels labels.jsonl\n\n"
+    "low, high: 95 % interval of the rate for this agent and its users in general\n"
+    "traffic_low, traffic_high: the same for the turns of this window only\n\n"
+    "Signals:\n"
+    "  pass_rate, not_scored, judge_disagreement        for each metric\n"
+    "  error_rate, tool_error_rate, negative_feedback   for all turns\n"
+    "  slow_rate, costly_rate, long_rate                turns above 95 % of stored turns\n\n"
+    "Flags:\n"
+    "  uncovered       some turns had no chance of being recorded\n"
+    "  few_sessions    effectively fewer than 10 sessions\n"
+    "  open            the window has not ended\n"
+    "  no_labels:...   no labels for passed (or failed) verdicts\n\n"
+    "exit code: 0 estimated, 2 bad input, 3 nothing to estimate from"
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap estimate cases.duckdb\n"
-        "  evaltap estimate cases.duckdb --metric helpful --by tool --since 7d\n"
-        "  evaltap estimate cases.duckdb --where \"'refund' IN tools\"\n"
-        "  evaltap estimate cases.duckdb --signal error_rate --by app --json\n"
-        "  evaltap estimate cases.duckdb --metric helpful --labels labels.jsonl\n\n"
-        "low, high: 95 % interval of the rate for this agent and its users in general\n"
-        "traffic_low, traffic_high: the same for the turns of this window only\n\n"
-        "Signals:\n"
-        "  pass_rate, not_scored, judge_disagreement        for each metric\n"
-        "  error_rate, tool_error_rate, negative_feedback   for all turns\n"
-        "  slow_rate, costly_rate, long_rate                turns above 95 % of stored turns\n\n"
-        "Flags:\n"
-        "  uncovered       some turns had no chance of being recorded\n"
-        "  few_sessions    effectively fewer than 10 sessions\n"
-        "  open            the window has not ended\n"
-        "  no_labels:...   no labels for passed (or failed) verdicts\n\n"
-        "exit code: 0 estimated, 2 bad input, 3 nothing to estimate from"
-    )
+    parser.epilog = _EPILOG
     add = parser.add_argument
     add_databases(parser)
     add("--metric", default="", metavar="NAME", help="only this metric (default: all)")

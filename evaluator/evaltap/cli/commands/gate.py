@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from evaltap.cli.options.code import add_allow_code, check_code
 from evaltap.cli.options.common import add_json, open_store, progress
@@ -52,21 +52,24 @@ class GateOptions:
     judges: JudgeOptions
 
 
+_EPILOG: Final = (
+    "examples:\n"
+    "  evaltap gate cases.evalset.json --gate gate.json\n"
+    "  evaltap gate run-*.jsonl --gate gate.json --write-baseline baseline.json\n"
+    "  evaltap gate run-*.jsonl --gate gate.json --baseline baseline.json \\\n"
+    "      --fail-on regressed\n"
+    "  evaltap gate cases.jsonl --gate gate.json --min-pass-rate 0.9\n"
+    "  EVALTAP_GATE_SAFETY=1 evaltap gate cases.jsonl --gate gate.json --json\n\n"
+    "A case that occurs again, in the same file or another, counts as another trial.\n\n"
+    "exit code: 0 every case passed every dimension and is no worse than the baseline, 1 a case"
+    " did not, 2 bad input, 3 nothing failed, but something could not be checked or decided."
+    " With --fail-on regressed only the comparison decides, with --min-pass-rate only the rate."
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap gate cases.evalset.json --gate gate.json\n"
-        "  evaltap gate run-*.jsonl --gate gate.json --write-baseline baseline.json\n"
-        "  evaltap gate run-*.jsonl --gate gate.json --baseline baseline.json \\\n"
-        "      --fail-on regressed\n"
-        "  evaltap gate cases.jsonl --gate gate.json --min-pass-rate 0.9\n"
-        "  EVALTAP_GATE_SAFETY=1 evaltap gate cases.jsonl --gate gate.json --json\n\n"
-        "A case that occurs again, in the same file or another, counts as another trial.\n\n"
-        "exit code: 0 every case passed every dimension and is no worse than the baseline, 1 a case"
-        " did not, 2 bad input, 3 nothing failed, but something could not be checked or decided."
-        " With --fail-on regressed only the comparison decides, with --min-pass-rate only the rate."
-    )
+    parser.epilog = _EPILOG
     add = parser.add_argument
     add(
         "cases",

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from evaltap.cli.options.common import add_json, open_store, open_stores, print_outcome
 from evaltap.cli.options.filtering import FilterOptions, add_filter
@@ -54,30 +54,33 @@ class ReviewOptions:
         return self.reviewer or os.environ.get("EVALTAP_REVIEWER", "").strip() or getpass.getuser()
 
 
+_EPILOG: Final = (
+    "examples:\n"
+    "  evaltap review cases.duckdb                        # review on the terminal\n"
+    "  evaltap review add cases.duckdb --like failures\n"
+    "  evaltap review add cases.duckdb --filter 'feedback:down' --needed 2\n"
+    "  evaltap review add cases.duckdb --draw helpful     # to label for `calibrate`\n"
+    "  evaltap review next cases.duckdb --as ann --json\n"
+    "  evaltap review approve cases.duckdb 3f2a9c1d5e6b7a80 --as ann\n"
+    "  evaltap review edit cases.duckdb 3f2a9c1d5e6b7a80 --answer 'Yes.' --as ann\n"
+    "  evaltap review undo cases.duckdb --as ann\n"
+    "  evaltap review list cases.duckdb\n"
+    "  evaltap review export cases.duckdb --labels --out labels.jsonl\n"
+    "  evaltap review import cases.duckdb --from reviews.jsonl\n\n"
+    "Without an ACTION you work through the queue on the terminal. An empty queue is filled"
+    " first, as by `add`.\n\n"
+    "Every decision, and every undo, is stored with its author. Reviewers see neither the"
+    " judges' verdicts nor each other's. Then:\n"
+    "  `evaltap curate --as expected` makes cases of what was approved\n"
+    "  `evaltap calibrate X.duckdb --db X.duckdb` compares judges with the reviews\n\n"
+    "exit code: 0 done, 2 bad input, 3 nothing to review"
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.usage = "evaltap review [ACTION] X.duckdb [ITEM] [options]"
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap review cases.duckdb                        # review on the terminal\n"
-        "  evaltap review add cases.duckdb --like failures\n"
-        "  evaltap review add cases.duckdb --filter 'feedback:down' --needed 2\n"
-        "  evaltap review add cases.duckdb --draw helpful     # to label for `calibrate`\n"
-        "  evaltap review next cases.duckdb --as ann --json\n"
-        "  evaltap review approve cases.duckdb 3f2a9c1d5e6b7a80 --as ann\n"
-        "  evaltap review edit cases.duckdb 3f2a9c1d5e6b7a80 --answer 'Yes.' --as ann\n"
-        "  evaltap review undo cases.duckdb --as ann\n"
-        "  evaltap review list cases.duckdb\n"
-        "  evaltap review export cases.duckdb --labels --out labels.jsonl\n"
-        "  evaltap review import cases.duckdb --from reviews.jsonl\n\n"
-        "Without an ACTION you work through the queue on the terminal. An empty queue is filled"
-        " first, as by `add`.\n\n"
-        "Every decision, and every undo, is stored with its author. Reviewers see neither the"
-        " judges' verdicts nor each other's. Then:\n"
-        "  `evaltap curate --as expected` makes cases of what was approved\n"
-        "  `evaltap calibrate X.duckdb --db X.duckdb` compares judges with the reviews\n\n"
-        "exit code: 0 done, 2 bad input, 3 nothing to review"
-    )
+    parser.epilog = _EPILOG
     add = parser.add_argument
     words = add(
         "words", nargs="+", metavar="[ACTION] X.duckdb [ITEM]",

@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from evaltap.cli.listening import listening, listening_at
 from evaltap.cli.options.common import add_database, open_store
@@ -59,36 +59,39 @@ class UiOptions:
     json: bool
 
 
+_EPILOG: Final = (
+    "examples:\n"
+    "  evaltap ui cases.duckdb                        # prints a link and opens it\n"
+    "  evaltap ui cases.duckdb --no-open --port 8080\n"
+    "  evaltap ui cases.duckdb --link                 # a new link to a running page\n"
+    "  evaltap ui cases.duckdb --invite reviewer --name ann\n"
+    "  evaltap ui cases.duckdb --host 0.0.0.0 --allow-host evals.example.com \\\n"
+    "      --tls-cert cert.pem --tls-key key.pem\n\n"
+    "Access:\n"
+    "  Only this machine can reach the page, unless --host is given.\n"
+    "  A link logs in once, within ten minutes (an invitation: within three days). Its code is"
+    " in the fragment, so no server logs it.\n"
+    "  X.duckdb.page.json records where the page runs; --link and --invite make links to that"
+    " address.\n"
+    "  Roles: viewer reads, reviewer also reviews and exports, admin also invites.\n"
+    "  Logins are kept in the user's state folder, never in the DuckDB file.\n\n"
+    "Behind a proxy:\n"
+    "  The proxy names the user in --user-header. evaltap trusts the header only from"
+    " --behind-proxy and with the secret.\n"
+    "  Only people on the list get in; add them with --invite or in the page's settings.\n\n"
+    "Containers:\n"
+    "  EVALTAP_UI_TOKEN_FILE names a file with a code of 32 or more characters, which can log in"
+    " any number of times.\n\n"
+    "While the page runs, commands that only read the file read it through this process;"
+    " commands that write to it (score, consume) cannot run. To watch a file while it is"
+    " written, use `evaltap consume --ui`.\n\n"
+    "exit code: 0 ended by a signal, 2 bad input"
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.epilog = (
-        "examples:\n"
-        "  evaltap ui cases.duckdb                        # prints a link and opens it\n"
-        "  evaltap ui cases.duckdb --no-open --port 8080\n"
-        "  evaltap ui cases.duckdb --link                 # a new link to a running page\n"
-        "  evaltap ui cases.duckdb --invite reviewer --name ann\n"
-        "  evaltap ui cases.duckdb --host 0.0.0.0 --allow-host evals.example.com \\\n"
-        "      --tls-cert cert.pem --tls-key key.pem\n\n"
-        "Access:\n"
-        "  Only this machine can reach the page, unless --host is given.\n"
-        "  A link logs in once, within ten minutes (an invitation: within three days). Its code is"
-        " in the fragment, so no server logs it.\n"
-        "  X.duckdb.page.json records where the page runs; --link and --invite make links to that"
-        " address.\n"
-        "  Roles: viewer reads, reviewer also reviews and exports, admin also invites.\n"
-        "  Logins are kept in the user's state folder, never in the DuckDB file.\n\n"
-        "Behind a proxy:\n"
-        "  The proxy names the user in --user-header. evaltap trusts the header only from"
-        " --behind-proxy and with the secret.\n"
-        "  Only people on the list get in; add them with --invite or in the page's settings.\n\n"
-        "Containers:\n"
-        "  EVALTAP_UI_TOKEN_FILE names a file with a code of 32 or more characters, which can log in"
-        " any number of times.\n\n"
-        "While the page runs, commands that only read the file read it through this process;"
-        " commands that write to it (score, consume) cannot run. To watch a file while it is"
-        " written, use `evaltap consume --ui`.\n\n"
-        "exit code: 0 ended by a signal, 2 bad input"
-    )
+    parser.epilog = _EPILOG
     add_database(parser)
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
