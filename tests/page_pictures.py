@@ -55,7 +55,9 @@ def work(site: Served, ids: list[str], reviews: int = 4) -> dict[str, str]:
         site.access.enrol(Person(name, role))
 
     def post(path: str, **form: str) -> str:
-        return site.ask(path, "POST", headers=SAME, form=form).headers["Location"] or ""
+        answer = site.ask(path, "POST", headers=SAME, form=form)
+        assert answer.status == 303, answer.text
+        return answer.headers["Location"] or ""
 
     def review(query: str, most: int) -> str:
         post("/review/add", q=query)
@@ -64,9 +66,8 @@ def work(site: Served, ids: list[str], reviews: int = 4) -> dict[str, str]:
             if not at:
                 break
             action = "reject" if number % 9 == 4 else "approve"
-            at = (
-                post("/review/decide", item=at, action=action).partition("at=")[2].partition("&")[0]
-            )
+            decided = post("/review/decide", item=at, action=action)
+            at = decided.partition("at=")[2].partition("&")[0]
         return at
 
     review("metric:llm_rubric_response=passed", reviews)

@@ -36,6 +36,12 @@ STRANGE = {"iframe", "math", "mi", "base", "style", "img", "x", "object", "embed
 
 def check(page: Served, path: str) -> str:
     answer = page.ask(path, role="admin")
+    for _ in range(5):
+        if (
+            answer.status != 504
+        ):  # a query ran out of time, as it may while other work takes the processors
+            break
+        answer = page.ask(path, role="admin")
     assert answer.status in (200, 400, 404)
     found = Found()
     found.feed(answer.text)
