@@ -91,4 +91,4 @@ def test_a_choice_that_leaves_nothing_is_refused(
     with pytest.raises(SystemExit) as caught:
         main([*command, "--cost-class", "cheap"])
     assert caught.value.code == 2
-    assert "expected some of free, local_model, paid_judge" in capsys.readouterr().err
+    assert "expected one of free, local_model, paid_judge" in capsys.readouterr().err

@@ -14,7 +14,11 @@ _STRUCTURAL = ("run", "agent", "model", "tool")
 
 
 def mark_wrappers(nodes: Iterable[Node]) -> None:
-    """Treat a model span as a run when it holds one: an agent's run with model calls, or calls with tools."""
+    """Treat a model span as a run when it holds one and gives its answer as its own.
+
+    It holds an agent's run with model calls, or several calls with tools between them. A model call that
+    hands over to another agent holds a run too (ADK 1.14), but says something else.
+    """
     within: dict[Node, list[tuple[Node, bool]]] = {}
     for node in nodes:
         if node.kind not in ("model", "tool"):
@@ -28,9 +32,11 @@ def mark_wrappers(nodes: Iterable[Node]) -> None:
             in_run = in_run or above.kind in ("run", "agent")
     for outer, held in within.items():
         models = [(node, in_run) for node, in_run in held if node.kind == "model"]
-        answers = [node for node, _ in models if node.reading.output]
+        answers = [_content(node.reading) for node, _ in models if node.reading.output]
         has_tools = len(models) < len(held)
-        if any(in_run for _, in_run in models) or (has_tools and len(answers) > 1):
+        holds_run = any(in_run for _, in_run in models) or (has_tools and len(answers) > 1)
+        answer = _content(outer.reading)
+        if holds_run and answer is not None and answer in answers:
             outer.reading.kind = "run"
 
 
