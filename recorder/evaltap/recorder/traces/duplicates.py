@@ -21,7 +21,7 @@ def mark_wrappers(nodes: Iterable[Node]) -> None:
     """
     within: dict[Node, list[tuple[Node, bool]]] = {}
     for node in nodes:
-        if node.kind not in ("model", "tool"):
+        if node.kind not in _STRUCTURAL:
             continue
         in_run = False
         for above in node.ancestors():
@@ -32,12 +32,22 @@ def mark_wrappers(nodes: Iterable[Node]) -> None:
             in_run = in_run or above.kind in ("run", "agent")
     for outer, held in within.items():
         models = [(node, in_run) for node, in_run in held if node.kind == "model"]
-        answers = [_content(node.reading) for node, _ in models if node.reading.output]
-        has_tools = len(models) < len(held)
-        holds_run = any(in_run for _, in_run in models) or (has_tools and len(answers) > 1)
-        answer = _content(outer.reading)
-        if holds_run and answer is not None and answer in answers:
+        has_tools = any(node.kind == "tool" for node, _ in held)
+        several = sum(node.reading.output is not None for node, _ in models) > 1
+        holds_run = any(in_run for _, in_run in models) or (has_tools and several)
+        answer = _answer(outer.reading)
+        if holds_run and answer and any(_answer(node.reading) == answer for node, _ in held):
             outer.reading.kind = "run"
+
+
+def _answer(reading: Reading) -> str | None:
+    """Return what a model's call or a run says in the end, where it asks for no tool."""
+    content = _content(reading)
+    if content is not None:
+        said, calls = content
+        return said if not calls else None
+    stated = reading.final or reading.final_fallback
+    return stated.value if stated is not None and isinstance(stated.value, str) else None
 
 
 def merge_nested(nodes: Iterable[Node]) -> None:
