@@ -29,24 +29,22 @@ class StoredRuns(ThreadingHTTPServer):
     """LangSmith's side of the client: keeps what is posted, and what is patched onto it."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Posted)
-        self.runs: dict[str, Run] = {}
+        self.runs = runs = dict[str, Run]()
 
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                run = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                key = run.get("id") or self.path.rpartition("/")[2]
+                runs.setdefault(key, {}).update(run)
+                self.send_response(202)
+                self.end_headers()
 
-class _Posted(BaseHTTPRequestHandler):
-    server: StoredRuns
+            do_PATCH = do_POST
 
-    def do_POST(self) -> None:
-        run = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        key = run.get("id") or self.path.rpartition("/")[2]
-        self.server.runs.setdefault(key, {}).update(run)
-        self.send_response(202)
-        self.end_headers()
+            def log_message(self, format: str, *arguments: Any) -> None:
+                """Write nothing."""
 
-    do_PATCH = do_POST
-
-    def log_message(self, *_: Any) -> None:
-        """Write nothing."""
+        super().__init__(("127.0.0.1", 0), Handler)
 
 
 @pytest.fixture

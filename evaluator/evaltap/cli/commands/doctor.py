@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from evaltap.cli.options.common import add_json, open_stores
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from evaltap.evaluator.sources.positions import LogPosition
     from evaltap.recorder.diagnostics import Diagnostic
 
+PIPED = 160
+"""Columns of lines that go to no terminal, as in reports."""
 _SIGNS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
 
 
@@ -111,11 +114,9 @@ def run(options: DoctorOptions) -> int:
 
 def _print_line(head: str, text: str) -> None:
     """Print a text behind its head, in as many lines as the terminal needs."""
-    from evaltap.evaluator.reports.console import console
-
-    lines = textwrap.wrap(
-        text, max(40, console().width - len(head)), break_long_words=False, break_on_hyphens=False
-    )
+    # Not the console of the reports: `doctor` works where only the recorder is installed.
+    width = get_terminal_size((PIPED, 0)).columns - len(head)
+    lines = textwrap.wrap(text, max(40, width), break_long_words=False, break_on_hyphens=False)
     print(head + f"\n{' ' * len(head)}".join(lines))
 
 

@@ -40,7 +40,8 @@ def _parts(value: Any) -> Mapping[Any, Any]:
     """Return the named parts of a value; none where it has no names."""
     if isinstance(value, Mapping):
         return value
+    if isinstance(value, tuple):
+        return {name: getattr(value, name) for name in getattr(value, "_fields", ())}
     if is_dataclass(value) and not isinstance(value, type):
         return {one.name: getattr(value, one.name) for one in fields(value)}
-    names = getattr(value, "_fields", ()) if isinstance(value, tuple) else ()
-    return dict(zip(names, value, strict=True)) if names else {}
+    return {}
