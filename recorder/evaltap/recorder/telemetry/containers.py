@@ -8,7 +8,7 @@ like any other.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from evaltap.recorder.telemetry.flat_spans import Entry
+from evaltap.recorder.telemetry.flat_spans import Entry, mapping
 from evaltap.recorder.telemetry.langfuse_export import (
     is_langfuse,
     is_observation,
@@ -75,9 +75,9 @@ def _is_jaeger(trace: object) -> bool:
 
 
 def _of_jaeger(trace: Mapping[str, object]) -> Iterator[Entry]:
-    processes = _mapping(trace.get("processes"))
-    for span in filter(None, map(_mapping, _listed(trace.get("spans")))):
-        process = _mapping(processes.get(str(span.get("processID"))))
+    processes = mapping(trace.get("processes"))
+    for span in filter(None, map(mapping, _listed(trace.get("spans")))):
+        process = mapping(processes.get(str(span.get("processID"))))
         tags = _tags(span.get("tags"))
         start = _whole(span.get("startTime"))
         scope = tags.pop("otel.scope.name", tags.pop("otel.library.name", ""))
@@ -94,7 +94,7 @@ def _of_jaeger(trace: Mapping[str, object]) -> Iterator[Entry]:
                 "startTimeUnixNano": start * 1000,
                 "endTimeUnixNano": (start + _whole(span.get("duration"))) * 1000,
                 "attributes": _attributes(tags),
-                "events": [_jaeger_event(log) for log in map(_mapping, _listed(span.get("logs")))],
+                "events": [_jaeger_event(log) for log in map(mapping, _listed(span.get("logs")))],
                 "status": {
                     "code": 2 if failed else _STATUS.get(code, 0),
                     "message": tags.get("otel.status_description", ""),
@@ -104,7 +104,7 @@ def _of_jaeger(trace: Mapping[str, object]) -> Iterator[Entry]:
 
 
 def _jaeger_parent(span: Mapping[str, object]) -> object:
-    references = [_mapping(one) for one in _listed(span.get("references"))]
+    references = [mapping(one) for one in _listed(span.get("references"))]
     parents = [one.get("spanID") for one in references if one.get("refType") == "CHILD_OF"]
     return parents[0] if parents else span.get("parentSpanID")
 
@@ -120,7 +120,7 @@ def _jaeger_event(log: Mapping[str, object]) -> JsonObject:
 
 
 def _tags(tags: object) -> JsonObject:
-    return {str(one.get("key")): one.get("value") for one in map(_mapping, _listed(tags)) if one}
+    return {str(one.get("key")): one.get("value") for one in map(mapping, _listed(tags)) if one}
 
 
 def _is_sdk_span(document: object) -> bool:
@@ -131,11 +131,11 @@ def _is_sdk_span(document: object) -> bool:
 
 
 def _of_sdk(span: Mapping[str, object]) -> Entry:
-    context, status = _mapping(span.get("context")), _mapping(span.get("status"))
-    scope = _mapping(span.get("instrumentation_scope") or span.get("scope"))
+    context, status = mapping(span.get("context")), mapping(span.get("status"))
+    scope = mapping(span.get("instrumentation_scope") or span.get("scope"))
     code = str(status.get("status_code", "")).removeprefix("StatusCode.").upper()
     return (
-        dict(_mapping(_mapping(span.get("resource")).get("attributes"))),
+        dict(mapping(mapping(span.get("resource")).get("attributes"))),
         str(scope.get("name") or ""),
         {
             "traceId": _padded(context.get("trace_id"), 32),
@@ -151,7 +151,7 @@ def _of_sdk(span: Mapping[str, object]) -> Entry:
                     "timeUnixNano": _nanoseconds(event.get("timestamp")),
                     "attributes": _attributes(event.get("attributes")),
                 }
-                for event in map(_mapping, _listed(span.get("events")))
+                for event in map(mapping, _listed(span.get("events")))
             ],
             "status": {"code": _STATUS.get(code, 0), "message": status.get("description") or ""},
         },
@@ -199,10 +199,6 @@ def _padded(identifier: object, digits: int) -> object:
         return identifier
     bare = identifier.removeprefix("0x")
     return bare.rjust(digits, "0") if bare else ""
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _listed(value: object) -> Sequence[object]:

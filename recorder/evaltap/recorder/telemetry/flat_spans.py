@@ -10,6 +10,11 @@ Entry = tuple[JsonObject, str, JsonObject]
 """Resource attributes, instrumentation scope and the span."""
 
 
+def mapping(value: object) -> Mapping[str, object]:
+    """Return an object; empty for anything else."""
+    return value if isinstance(value, Mapping) else {}
+
+
 def texts(values: Mapping[str, object]) -> JsonObject:
     """Return what there is, as an SDK writes it: texts as they are, all else as JSON."""
     return {

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from evaltap.recorder.telemetry.flat_spans import Entry, identifier, texts
+from evaltap.recorder.telemetry.flat_spans import Entry, identifier, mapping, texts
 from evaltap.schemas.data import JsonObject
 
 _RUNS: Final = ("SPAN", "AGENT", "CHAIN")
@@ -128,4 +128,4 @@ def _mapping(value: object) -> Mapping[str, object]:
             value = json.loads(value)
         except ValueError:
             return {}
-    return value if isinstance(value, Mapping) else {}
+    return mapping(value)

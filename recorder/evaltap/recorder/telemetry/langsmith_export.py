@@ -7,11 +7,11 @@ and runs with their children inside (`child_runs`).
 import json
 from collections.abc import Iterable, Iterator, Mapping
 
-from evaltap.recorder.telemetry.flat_spans import Entry, identifier, texts
+from evaltap.recorder.telemetry.flat_spans import Entry, identifier, mapping, texts
 from evaltap.schemas.data import JsonObject
 
 
-def is_run(document: JsonObject) -> bool:
+def _is_run(document: JsonObject) -> bool:
     """Tell whether an object is one LangSmith run."""
     return {"id", "run_type", "inputs"} <= document.keys() and bool(
         document.keys() & {"trace_id", "dotted_order", "child_runs"}
@@ -23,7 +23,7 @@ def runs_of(document: object) -> list[JsonObject] | None:
     if isinstance(document, Mapping) and isinstance(document.get("runs"), list):
         document = document["runs"]
     found = document if isinstance(document, list) else [document]
-    runs = [one for one in found if isinstance(one, dict) and is_run(one)]
+    runs = [one for one in found if isinstance(one, dict) and _is_run(one)]
     return [*_flattened(runs)] if runs and len(runs) == len(found) else None
 
 
@@ -69,8 +69,9 @@ def _trace_of(run: JsonObject) -> object:
 
 def _attributes(run: JsonObject) -> JsonObject:
     """Return what LangSmith's OpenTelemetry exporter writes for a run."""
-    metadata = _mapping(_mapping(run.get("extra")).get("metadata"))
-    model = metadata.get("ls_model_name") or _invocation(run).get("model_name")
+    extra = mapping(run.get("extra"))
+    metadata, invoked = mapping(extra.get("metadata")), mapping(extra.get("invocation_params"))
+    model = metadata.get("ls_model_name") or invoked.get("model") or invoked.get("model_name")
     known = {f"langsmith.metadata.{name}": value for name, value in metadata.items()}
     return texts(
         {
@@ -84,28 +85,19 @@ def _attributes(run: JsonObject) -> JsonObject:
     )
 
 
-def _invocation(run: JsonObject) -> Mapping[str, object]:
-    stated = _mapping(_mapping(run.get("extra")).get("invocation_params"))
-    return {"model_name": stated.get("model") or stated.get("model_name")}
-
-
 def _usage(run: JsonObject) -> JsonObject | None:
     """Return the tokens of a model's run, as its message or LangSmith's own columns state them."""
     if run["run_type"] != "llm":
         return None
-    outputs = _mapping(run.get("outputs"))
+    outputs = mapping(run.get("outputs"))
     generations = outputs.get("generations")
     while isinstance(generations, list) and generations:
         generations = generations[0]
-    message = _mapping(_mapping(generations).get("message"))
-    stated = outputs.get("usage_metadata") or _mapping(message.get("kwargs", message)).get(
+    message = mapping(mapping(generations).get("message"))
+    stated = outputs.get("usage_metadata") or mapping(message.get("kwargs", message)).get(
         "usage_metadata"
     )
     if isinstance(stated, Mapping):
         return dict(stated)
     used = {"input_tokens": run.get("prompt_tokens"), "output_tokens": run.get("completion_tokens")}
     return used if any(used.values()) else None
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
