@@ -104,6 +104,19 @@ def test_a_cluster_gives_the_rows_of_one_process_for_json_lines_documents_and_pa
 
 @pytest.mark.slow
 @pytest.mark.timeout(280)
+def test_without_an_address_a_cluster_that_runs_already_is_not_joined() -> None:
+    write_metrics()
+    write_cases(Path("a.jsonl"), 0, 3)
+
+    with nodes(count=1):
+        code, said = score("a.jsonl", "--metrics", "m.json", "--engine", "ray", "--db", "r.duckdb")
+
+    assert code == 1, said
+    assert rows("r.duckdb", "scores")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(280)
 def test_lines_and_rows_that_are_no_cases_are_the_same_dead_letters_as_in_one_process(
     tmp_path: Path,
 ) -> None:

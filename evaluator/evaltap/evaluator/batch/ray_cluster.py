@@ -10,6 +10,9 @@ from evaltap.schemas.errors import ConfigurationError, EvaltapError, InputError
 OBJECT_STORE_BYTES: Final = 128 << 20
 """Memory that a cluster started here may take for what tasks are given and return."""
 
+OWN_CLUSTER: Final = "local"
+"""Ray's address for a cluster of our own; without an address it joins any that runs on this machine."""
+
 CONNECT_SECONDS: Final = 10.0
 
 
@@ -34,13 +37,12 @@ class RayCluster:
         self.ray: Any = ray  # the module, which has no types
         quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
         if not ray.is_initialized():
-            own = self._address is None and not os.environ.get("RAY_ADDRESS")
-            if own:
+            address = self._address or os.environ.get("RAY_ADDRESS") or OWN_CLUSTER
+            if address == OWN_CLUSTER:
                 quiet |= {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
-            address = self._address or os.environ.get("RAY_ADDRESS") or ""
             try:
                 _knock(address)
-                ray.init(self._address, **quiet)
+                ray.init(address, **quiet)
             except (OSError, ValueError, RuntimeError) as error:
                 raise InputError(
                     f"no Ray cluster at {address} ({str(error).splitlines()[0]});"
