@@ -11,7 +11,7 @@ OBJECT_STORE_BYTES: Final = 128 << 20
 """Memory that a cluster started here may take for what tasks are given and return."""
 
 OWN_CLUSTER: Final = "local"
-"""Ray's address for a cluster of our own; without an address it joins any that runs on this machine."""
+"""The address by which Ray starts a cluster; given none, Ray joins one that runs on this machine."""
 
 CONNECT_SECONDS: Final = 10.0
 
