@@ -98,7 +98,7 @@ CHOSEN = [
 def test_each_term_chooses_the_cases_it_says(store: Store, text: str, expected: str) -> None:
     query = chosen_query(store, Choice(parse_filter(text)), now=NOON.replace(day=22, hour=18))
 
-    found = sorted(eval_id for _, _, eval_id in store.rows(*query))
+    found = sorted(eval_id for _, _, eval_id in store.rows(query.statement, query.parameters))
 
     assert found == [f"s-{number}" for number in expected.split()]
 
@@ -109,7 +109,7 @@ def test_summaries_choose_the_cases_that_the_rows_choose(
 ) -> None:
     query = chosen_query(summarised, Choice(parse_filter(text)), now=NOON.replace(day=22, hour=18))
 
-    found = sorted(eval_id for _, _, eval_id in summarised.rows(*query))
+    found = sorted(eval_id for _, _, eval_id in summarised.rows(query.statement, query.parameters))
 
     assert "case_index" in query.statement
     assert found == [f"s-{number}" for number in expected.split()]

@@ -66,14 +66,36 @@ def test_pages_hold_every_case_once_forwards_and_backwards(
     assert [page.cases for page in reversed(back)] == [page.cases for page in pages]
 
 
-@pytest.mark.parametrize("mark", ["x", "e30", "WzEsMl0", "WyJhIiwiYiIsImMiLCJkIl0", "🙂"])
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "x",
+        "e30",
+        "WzEsMl0",
+        "WyJhIiwiYiIsImMiLCJkIl0",
+        "🙂",
+        "WzEwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAsICJhIiwgImIiLCAiYyJd",
+    ],
+)
 def test_a_mark_that_makes_no_sense_begins_anew(reader: StoreReader, mark: str) -> None:
     assert len(cases.read(reader, asked(after=mark)).rows) == 31
 
 
-def test_the_list_goes_on_from_a_case(reader: StoreReader) -> None:
-    choice = Choice(parse_filter("status:failed sort:worst"))
+@pytest.mark.parametrize(
+    "written",
+    [
+        "status:failed sort:worst",
+        "",
+        "sort:oldest",
+        "sort:cost",
+        "refund",
+        "tool:* sort:score",
+    ],
+)
+def test_the_list_goes_on_from_a_case(reader: StoreReader, written: str) -> None:
+    choice = Choice(parse_filter(written))
     ids = list_page(reader, choice, 50).cases
+    assert ids
     for place, one in enumerate(ids):
         before, after = around(reader, choice, (one.app, one.eval_set_id, one.eval_id))
         assert (before and before[2]) == (ids[place - 1].eval_id if place else None)

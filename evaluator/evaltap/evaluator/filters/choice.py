@@ -23,11 +23,10 @@ _SORTED: Final = {
 }
 
 _INDEXED: Final = f"""SELECT {KEYS}, first_at, last_at, cost_usd, latency_ms, turns, lowest,
-       nullif(len(failed) + len(errored), 0) AS not_passed, (SELECT count(*) {{chosen}}) AS matched
+       {{not_passed}} AS not_passed
 {{chosen}}"""
-# Counted apart: a window would hold all cases that fit before the first are known.
 
-_FROM_ROWS: Final = f"""SELECT *, count(*) OVER () AS matched FROM (
+_FROM_ROWS: Final = f"""FROM (
   SELECT {KEYS}, min(coalesce(started_at, landed_at)) AS first_at,
          max(coalesce(started_at, landed_at)) AS last_at,
          sum(cost_usd) AS cost_usd, max(latency_ms) AS latency_ms, count(*) AS turns
@@ -63,6 +62,8 @@ class ChosenQuery(NamedTuple):
 
     statement: str
     parameters: dict[str, Any]
+    is_indexed: bool
+    """Whether it reads the summary of cases only."""
 
 
 def chosen_query(
@@ -77,9 +78,9 @@ def chosen_query(
     fitting = fitting_query(store, choice, now=now)
     statement = f"""
         SELECT {columns} FROM ({fitting.statement})
-        ORDER BY {_SORTED[choice.filter.sort]}, {KEYS}
+        ORDER BY {order_of(choice)}
         {"" if limit is None else f"LIMIT {limit}"}"""
-    return ChosenQuery(statement, fitting.parameters)
+    return ChosenQuery(statement, fitting.parameters, fitting.is_indexed)
 
 
 def fitting_query(
@@ -87,9 +88,8 @@ def fitting_query(
 ) -> ChosenQuery:
     """Return a query for the cases, from the summaries where they are made and current.
 
-    Its columns: the keys, first_at, last_at, cost_usd, latency_ms, turns, `matched` (the number of all
-    cases that fit) and, for the orders that need them, lowest and not_passed of the latest scores.  Raises
-    InputError for a condition that is none.
+    Its columns: the keys, first_at, last_at, cost_usd, latency_ms, turns and, for the orders that need
+    them, lowest and not_passed of the latest scores.  Raises InputError for a condition that is none.
     """
     if choice.where:
         check_condition(store, choice.where)
@@ -106,16 +106,41 @@ def fitting_query(
     if choice.where:
         turns = f"SELECT {KEYS} FROM ({turns_with(choice.where)}) WHERE (\n{choice.where}\n)"
         joins.append(f"SEMI JOIN ({turns}) USING ({KEYS})")
+    ranks = choice.filter.sort in ("worst", "score")
     if indexed:
+        not_passed = "nullif(len(failed) + len(errored), 0)" if ranks else "NULL"
         chosen = f"FROM case_index {' '.join(joins)} WHERE {' AND '.join(conditions)}"
-        statement = _INDEXED.format(chosen=chosen)
+        statement = _INDEXED.format(chosen=chosen, not_passed=not_passed)
     else:
-        ranked = _LOWEST if choice.filter.sort in ("worst", "score") else ""
+        ranked = _LOWEST if ranks else ""
         statement = f"{_FROM_ROWS.format(chosen=' '.join(joins))} {ranked}"
-    return ChosenQuery(statement, bound.values)
+    return ChosenQuery(statement, bound.values, indexed and not joins)
+
+
+def order_of(choice: Choice) -> str:
+    """Return SQL for the order that the filter asks for."""
+    return f"{_SORTED[choice.filter.sort]}, {KEYS}"
+
+
+def first_cases(
+    query: ChosenQuery, limit: int, *, ordered: str, where: str = "TRUE", columns: str = "*"
+) -> str:
+    """Return a statement for the first so many cases of a query, and `matched`: how many fit in all.
+
+    `columns` are selected of the query, before `where` and `ordered` look at them.
+    """
+    # The summary is read again rather than kept: to find its newest rows few of it are read.
+    kept = "NOT MATERIALIZED" if query.is_indexed else "MATERIALIZED"
+    return f"""
+        WITH fitting AS {kept} ({query.statement})
+        SELECT *, (SELECT count(*) FROM fitting) AS matched FROM (
+          FROM (SELECT {columns} FROM fitting) WHERE {where} ORDER BY {ordered} LIMIT {limit}
+        )"""
 
 
 def chosen_keys(store: StoreReader, choice: Choice, *, limit: int | None = None) -> list[CaseKey]:
     """Return the application, eval set and id of the cases that fit, in order."""
     query = chosen_query(store, choice, limit=limit)
-    return [(app, name, eval_id) for app, name, eval_id in store.rows(*query)]
+    return [
+        (app, name, eval_id) for app, name, eval_id in store.rows(query.statement, query.parameters)
+    ]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from evaltap.evaluator.filters.choice import Choice, chosen_query
+from evaltap.evaluator.filters.choice import Choice, first_cases, fitting_query, order_of
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.summaries.marks import are_current
@@ -68,11 +68,12 @@ def list_cases(
     store: StoreReader, choice: Choice, limit: int, *, now: datetime | None = None
 ) -> Listing:
     """Return the first so many cases that fit, in the order that the filter asks for."""
-    query = chosen_query(store, choice, columns="*", limit=limit, now=now)
+    query = fitting_query(store, choice, now=now)
+    first = first_cases(query, limit, ordered=order_of(choice))
     # A table of few rows: what is read of them afterwards is little.
     store.execute(
         "CREATE OR REPLACE TEMP TABLE listed_cases AS SELECT *, row_number() OVER () AS place"
-        f" FROM ({query.statement})",
+        f" FROM ({first})",
         query.parameters,
     )
     matched = store.rows("SELECT coalesce(max(matched), 0) FROM listed_cases")[0][0]

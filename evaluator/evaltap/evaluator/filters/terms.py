@@ -55,11 +55,16 @@ def _of_case(name: str) -> Callable[[Term, Bound], str]:
     return lambda term, bound: f"SELECT {KEYS} FROM latest_cases WHERE {matches(name, term, bound)}"
 
 
+def has_wildcard(value: str) -> bool:
+    """Tell whether a value of a term stands for several."""
+    return "*" in value or "?" in value
+
+
 def matches(expression: str, term: Term, bound: Bound) -> str:
     """Return a condition: the expression is one of the values, where * and ? stand for letters."""
     conditions = [
         f"{expression} GLOB {bound(value.replace('[', '[[]'))}"
-        if "*" in value or "?" in value
+        if has_wildcard(value)
         else f"{expression} = {bound(value)}"
         for value in term.values
     ]

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -9,22 +10,52 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from evaltap.evaluator.cases.identity import CaseKey
-from evaltap.evaluator.filters.choice import Choice, fitting_query
+from evaltap.evaluator.filters.choice import Choice, ChosenQuery, first_cases, fitting_query
 from evaltap.evaluator.filters.listing import ListedCase, listed_cases
 from evaltap.evaluator.filters.terms import KEYS
 from evaltap.evaluator.store.queries import StoreReader
 
+
+class SortKey(NamedTuple):
+    """A column that a list is sorted by."""
+
+    column: str
+    descending: bool = False
+    is_time: bool = False
+    """A time is written into marks as microseconds."""
+
+    @property
+    def mark(self) -> str:
+        """SQL for its value in a mark."""
+        return f"epoch_us({self.column})" if self.is_time else self.column
+
+    def direction(self, backwards: bool) -> str:
+        """Return SQL for its place in an ORDER BY."""
+        return f"{self.column}{' DESC' if self.descending != backwards else ''}"
+
+    def operator(self, backwards: bool) -> str:
+        """Return how the values that come later compare."""
+        return "<" if self.descending != backwards else ">"
+
+
 _LAST: Final = "1e308"
-_NEWEST: Final = f"coalesce(-epoch_us(last_at)::DOUBLE, {_LAST})"
-_SORT_KEYS: Final = {
-    "newest": [_NEWEST],
-    "oldest": [f"coalesce(epoch_us(first_at)::DOUBLE, {_LAST})"],
-    "cost": [f"coalesce(-cost_usd, {_LAST})"],
-    "latency": [f"coalesce(-latency_ms, {_LAST})"],
-    "worst": ["-coalesce(not_passed, 0)::DOUBLE", f"coalesce(lowest, -{_LAST})", _NEWEST],
-    "score": [f"coalesce(lowest, {_LAST})", _NEWEST],
+_NEWEST: Final = SortKey("last_at", descending=True, is_time=True)
+_KEYS: Final = [SortKey(name) for name in KEYS.split(", ")]
+_MOST_MICROSECONDS: Final = 2**62
+# Times are sorted by as they are: then DuckDB skips row groups that cannot hold any of the first cases.
+_SORTED: Final[Mapping[str, Mapping[SortKey, str]]] = {
+    "newest": {_NEWEST: ""},
+    "oldest": {SortKey("first_at", is_time=True): ""},
+    "cost": {SortKey("sort_0"): f"coalesce(-cost_usd, {_LAST})"},
+    "latency": {SortKey("sort_0"): f"coalesce(-latency_ms, {_LAST})"},
+    "worst": {
+        SortKey("sort_0"): "-coalesce(not_passed, 0)::DOUBLE",
+        SortKey("sort_1"): f"coalesce(lowest, -{_LAST})",
+        _NEWEST: "",
+    },
+    "score": {SortKey("sort_0"): f"coalesce(lowest, {_LAST})", _NEWEST: ""},
 }
-"""By which a list is sorted, upwards, before the keys of the case."""
+"""By which a list is sorted before the keys of the case, with the SQL of columns that are computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +80,22 @@ def list_page(
     """Return the cases after, or before, a mark; an invalid mark starts from the beginning."""
     sorted_by = _sorted(reader, choice, now)
     order = sorted_by.order
-    mark = _read(before or after, len(order) - 3)
+    mark = _read(before or after, order)
     backwards = bool(before) and mark is not None
-    beyond, parameters = "", dict(sorted_by.parameters)
+    beyond, parameters = "TRUE", dict(sorted_by.query.parameters)
     if mark is not None:
-        parameters |= {f"mark_{place}": value for place, value in enumerate(mark)}
-        values = ", ".join(f"$mark_{place}" for place in range(len(mark)))
-        beyond = f"WHERE ({', '.join(order)}) {'<' if backwards else '>'} ({values})"
-    direction = " DESC" if backwards else ""
+        beyond = _beyond(order, _bound(mark, order, parameters), backwards)
+    first = first_cases(
+        sorted_by.query, size + 1, ordered=_ordered(order, backwards), where=beyond,
+        columns=sorted_by.columns,
+    )  # fmt: skip
     reader.execute(
-        f"""CREATE OR REPLACE TEMP TABLE listed_cases AS
-        SELECT *, row_number() OVER (ORDER BY {", ".join(order)}) AS place FROM (
-          SELECT * FROM ({sorted_by.statement}) {beyond}
-          ORDER BY {", ".join(name + direction for name in order)} LIMIT {size + 1}
-        )""",
+        "CREATE OR REPLACE TEMP TABLE listed_cases AS"
+        f" SELECT *, row_number() OVER (ORDER BY {_ordered(order)}) AS place FROM ({first})",
         parameters,
     )
-    marks = reader.rows(f"SELECT {', '.join(order)}, matched FROM listed_cases ORDER BY place")
+    columns = ", ".join(key.mark for key in order)
+    marks = reader.rows(f"SELECT {columns}, matched FROM listed_cases ORDER BY place")
     cases = listed_cases(reader)
     more = len(marks) > size
     if more:
@@ -84,19 +114,26 @@ def around(
 ) -> tuple[CaseKey | None, CaseKey | None]:
     """Return the cases before and after one in a list; None where there is none."""
     sorted_by = _sorted(reader, choice, now)
-    order = ", ".join(sorted_by.order)
-    down = ", ".join(f"{name} DESC" for name in sorted_by.order)
+    query, order = sorted_by.query, sorted_by.order
+    statement, parameters = f"SELECT {sorted_by.columns} FROM ({query.statement})", query.parameters
+    if not query.is_indexed:  # looked for once, not three times
+        reader.execute(f"CREATE OR REPLACE TEMP TABLE listed AS {statement}", parameters)
+        statement, parameters = "FROM listed", {}
+    named = {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
     is_case = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
-    rows = reader.rows(
-        f"""WITH listed AS MATERIALIZED (SELECT {order} FROM ({sorted_by.statement})),
-        this AS (FROM listed WHERE {is_case})
-        SELECT -1, {KEYS} FROM (
-          SELECT * FROM listed WHERE ({order}) < (SELECT ({order}) FROM this) ORDER BY {down} LIMIT 1)
-        UNION ALL
-        SELECT 1, {KEYS} FROM (
-          SELECT * FROM listed WHERE ({order}) > (SELECT ({order}) FROM this) ORDER BY {order} LIMIT 1)""",
-        {**sorted_by.parameters, "app": key[0], "eval_set": key[1], "eval_id": key[2]},
+    marks = ", ".join(one.mark for one in order)
+    this = reader.rows(f"SELECT {marks} FROM ({statement}) WHERE {is_case}", parameters | named)
+    if not this:
+        return None, None
+    parameters = dict(parameters)
+    values = _bound(this[0], order, parameters)
+    sides = " UNION ALL ".join(
+        f"""SELECT {side} AS side, {KEYS} FROM (
+          SELECT {KEYS} FROM ({statement}) WHERE {_beyond(order, values, side < 0)}
+          ORDER BY {_ordered(order, side < 0)} LIMIT 1)"""
+        for side in (-1, 1)
     )
+    rows = reader.rows(sides, parameters)
     found: dict[int, CaseKey] = {side: (app, name, eval_id) for side, app, name, eval_id in rows}
     return found.get(-1), found.get(1)
 
@@ -104,29 +141,68 @@ def around(
 class _Sorted(NamedTuple):
     """The cases of a list with the columns that it is sorted by."""
 
-    statement: str
-    parameters: dict[str, Any]
-    order: list[str]
+    query: ChosenQuery
+    columns: str
+    order: list[SortKey]
 
 
 def _sorted(reader: StoreReader, choice: Choice, now: datetime | None) -> _Sorted:
-    keys = _SORT_KEYS[choice.filter.sort]
-    query = fitting_query(reader, choice, now=now)
-    names = [f"sort_{place}" for place in range(len(keys))]
-    columns = ", ".join(f"{key} AS {name}" for key, name in zip(keys, names, strict=True))
-    statement = f"SELECT *, {columns} FROM ({query.statement})"
-    return _Sorted(statement, query.parameters, [*names, *KEYS.split(", ")])
+    keys = _SORTED[choice.filter.sort]
+    columns = "".join(f", {sql} AS {key.column}" for key, sql in keys.items() if sql)
+    return _Sorted(fitting_query(reader, choice, now=now), f"*{columns}", [*keys, *_KEYS])
+
+
+def _ordered(order: Sequence[SortKey], backwards: bool = False) -> str:
+    return ", ".join(key.direction(backwards) for key in order)
+
+
+def _beyond(order: Sequence[SortKey], values: Sequence[str], backwards: bool) -> str:
+    """Return a condition for the rows that come after one with these values, or before it."""
+    (key, *rest), (value, *others) = order, values
+    operator = key.operator(backwards)
+    if not rest:
+        return f"{key.column} {operator} {value}"
+    # The first condition follows from the second, and lets row groups be skipped.
+    return (
+        f"{key.column} {operator}= {value} AND ({key.column} {operator} {value}"
+        f" OR ({_beyond(rest, others, backwards)}))"
+    )
+
+
+def _bound(mark: Sequence[Any], order: Sequence[SortKey], parameters: dict[str, Any]) -> list[str]:
+    """Return SQL for the values of a mark.
+
+    Numbers are written out, as DuckDB skips row groups for constants only.
+    """
+    values = []
+    for place, (value, key) in enumerate(zip(mark, order, strict=True)):
+        if key.is_time:
+            values.append(f"make_timestamp({value:d})")
+        elif isinstance(value, str):
+            parameters[f"mark_{place}"] = value
+            values.append(f"$mark_{place}")
+        else:
+            values.append(f"{value!r}::DOUBLE")
+    return values
 
 
 def _written(row: tuple[Any, ...]) -> str:
     return base64.urlsafe_b64encode(orjson.dumps(row[:-1])).decode().rstrip("=")
 
 
-def _read(mark: str, numbers: int) -> list[Any] | None:
+def _read(mark: str, order: Sequence[SortKey]) -> list[Any] | None:
     try:
         found = orjson.loads(base64.urlsafe_b64decode(mark + "=" * (-len(mark) % 4)))
     except (ValueError, binascii.Error):
         return None
-    kinds = [(int, float)] * numbers + [(str,)] * 3
-    fits = isinstance(found, list) and len(found) == len(kinds)
-    return found if fits and all(map(isinstance, found, kinds)) else None
+    if not isinstance(found, list) or len(found) != len(order):
+        return None
+    return found if all(map(_fits, found, order)) else None
+
+
+def _fits(value: Any, key: SortKey) -> bool:
+    if key in _KEYS:
+        return isinstance(value, str)
+    if key.is_time:
+        return isinstance(value, int) and abs(value) < _MOST_MICROSECONDS
+    return isinstance(value, int | float)

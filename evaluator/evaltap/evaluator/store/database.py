@@ -39,7 +39,7 @@ from evaltap.schemas.files.missing import no_such_file
 SCHEMA_VERSION = 10
 WRITING_MEMORY = "160MB"
 
-SHARED_MEMORY: Final = "512MB"
+SHARED_MEMORY: Final = "384MB"
 """What DuckDB may keep in memory while others read what the store's thread writes in less."""
 
 STORE = __name__

@@ -13,6 +13,9 @@ from evaltap.evaluator.store.errors import StoreError, StoreHeldError
 
 ROWS_PER_GROUP = 4_096
 """A checkpoint rewrites the last group of a table, with all its rows, until the group is full."""
+MOST_LATE_ROWS: Final = 1_000
+"""The first so many rows in some order are found by the columns that they are sorted by; only then are the
+others read."""
 NAME: Final = "evaltap"
 """What the file is called within the connection."""
 HELD_SECONDS = 60.0
@@ -22,7 +25,10 @@ _LOG = logging.getLogger("evaltap.store")
 
 
 def _attached(path: Path, reading: Path | None) -> duckdb.DuckDBPyConnection:
-    settings: dict[str, Any] = {"autoinstall_known_extensions": "false"}
+    settings: dict[str, Any] = {
+        "autoinstall_known_extensions": "false",
+        "late_materialization_max_rows": MOST_LATE_ROWS,
+    }
     in_memory = str(path) == ":memory:"
     if not in_memory:
         # What does not fit into memory is spilled beside the file, not into the working directory.

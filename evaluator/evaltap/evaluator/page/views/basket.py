@@ -36,7 +36,7 @@ MOST_PICKED: Final = 500
 
 _LISTED: Final = f"""
 CREATE OR REPLACE TEMP TABLE listed_cases AS
-SELECT {KEYS}, first_at, last_at, cost_usd, latency_ms, turns, count(*) OVER () AS matched,
+SELECT {KEYS}, first_at, last_at, cost_usd, latency_ms, turns,
        row_number() OVER (ORDER BY p.changed_at DESC, eval_id) AS place
 FROM ({changes.PICKED}) p JOIN case_index USING ({KEYS})
 """

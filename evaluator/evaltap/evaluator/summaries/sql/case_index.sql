@@ -133,3 +133,5 @@ LEFT JOIN of_scores USING (app_name, eval_set_id, eval_id)
 LEFT JOIN of_score_times USING (app_name, eval_set_id, eval_id)
 LEFT JOIN thumbs USING (app_name, eval_set_id, eval_id)
 LEFT JOIN of_reviews USING (app_name, eval_set_id, eval_id)
+-- So that a list of the newest cases reads few row groups.
+ORDER BY last_at
