@@ -2,7 +2,6 @@
 
 import atexit
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 import apache
+import chromium
 from broker import Broker, GivenCluster
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ settings.register_profile("evaltap", deadline=None)
 settings.load_profile("evaltap")
 
 GIVEN_CLUSTER = os.environ.get("EVALTAP_TEST_KAFKA")
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 # Its jars may have to be fetched first.
 _APACHE = pytest.param("apache", marks=[pytest.mark.slow, pytest.mark.timeout(300)])
 
@@ -63,17 +62,13 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
-    """A Chromium: the one that EVALTAP_TEST_BROWSER names, or the first on the path."""
+    """A Chromium."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    found = os.environ.get("EVALTAP_TEST_BROWSER") or next(
-        filter(None, map(shutil.which, BROWSERS)), ""
-    )
+    found = chromium.browser_path()
     if not found:
-        pytest.skip(
-            f"no browser: none of {', '.join(BROWSERS)} is on the path (EVALTAP_TEST_BROWSER)"
-        )
+        pytest.skip(chromium.NONE)
     with api.sync_playwright() as playwright:
         # In containers tests often run as root, where Chromium's sandbox cannot be had.
-        chromium = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
+        launched = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield launched
+        launched.close()

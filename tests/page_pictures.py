@@ -3,7 +3,6 @@
 Every page, light, dark and on a phone, of one day of a support agent.
 """
 
-import shutil
 import sys
 import tempfile
 from contextlib import ExitStack, chdir
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from evaltap.evaluator.page.security.access import Person
+from chromium import browser_path
 from page_server import SAME, Served, served
 from page_store import GENEROUS
 from picture_store import picture_store
@@ -100,9 +100,7 @@ def take(folder: Path) -> None:
         served_ = served(Path(store.name), Path(temporary), sets=(Path(golden.name),))
         site = opened.enter_context(served_)
         names = work(site, ["s-754", "s-755", "s-757", "s-750"], 50)
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
+        browser = playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
         for screen in SCREENS:
             _pictures(browser, site, folder, screen, names)
         browser.close()

@@ -87,16 +87,30 @@ class Page:
         if status != 200:
             raise SystemExit(f"{path}: {status}")
 
+    def _ask_while_it_runs(self, kind: str, path: str) -> None:
+        try:
+            self.ask(kind, path)
+        except (OSError, http.client.HTTPException):
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(5)
+            if self.process.poll() is None:
+                raise
+
     def ask_for(self, seconds: float) -> None:
         """Send the requests of some seconds, each when it is due; late ones are not left out."""
         rng, began = random.Random(3), time.monotonic()
         askers = []
         for number in range(int(REQUESTS_A_SECOND * seconds)):
             time.sleep(max(0.0, began + number / REQUESTS_A_SECOND - time.monotonic()))
-            asker = threading.Thread(target=self.ask, args=self._request(number, rng))
+            if self.process.poll() is not None:
+                break
+            asker = threading.Thread(
+                target=self._ask_while_it_runs, args=self._request(number, rng)
+            )
             asker.start()
             askers.append(asker)
-            self.peak_mb = max(self.peak_mb, resident_mb(self.process.pid))
+            with suppress(OSError):  # it may have ended
+                self.peak_mb = max(self.peak_mb, resident_mb(self.process.pid))
         for asker in askers:
             asker.join()
 
@@ -173,15 +187,21 @@ def phase(page: Page, name: str, seconds: float) -> dict[str, float]:
     return found
 
 
-def latencies(work: Path, options: argparse.Namespace) -> None:
-    """Print both phases and their ratio."""
-    open_log(work / "log.db", mode="append").close()
+def sample(work: Path) -> list[str]:
+    """Return the ids of some cases."""
     with duckdb.connect(str(work / "x.duckdb"), read_only=True) as store:
         rows = store.execute(
             "SELECT eval_id FROM turns USING SAMPLE 500 ROWS (reservoir, 1)"
         ).fetchall()
+    return [row[0] for row in rows]
+
+
+def latencies(work: Path, options: argparse.Namespace) -> None:
+    """Print both phases and their ratio."""
+    open_log(work / "log.db", mode="append").close()
+    cases = sample(work)
     with consuming(work) as page:
-        page.cases = [row[0] for row in rows]
+        page.cases = cases
         for kind in range(REQUESTS_A_SECOND):  # what is made once
             page.ask("warm", page._request(kind, random.Random(1))[1])
         quiet = phase(page, "quiet", options.seconds)
@@ -202,40 +222,45 @@ def latencies(work: Path, options: argparse.Namespace) -> None:
     print(f"{landed:,} turns landed meanwhile, {scored:,} of them scored")
 
 
-def consumed(work: Path, log: Path, *, page: bool) -> float:
-    """Return how long it takes to consume a log to its end."""
-    shutil.copy(log, work / "log.db")
-    began = time.perf_counter()
-    if not page:
+def consume_all(work: Path, *, cases: list[str]) -> None:
+    """Consume the log to its end; with `cases`, with the page and its readers."""
+    if not cases:
         subprocess.run(
             [sys.executable, "-c", EVALTAP, "consume", "--log", str(work / "log.db"),
              "--db", str(work / "x.duckdb"), "--metrics", str(work / "metrics.json"), "--until-idle"],
             stdout=subprocess.DEVNULL,
         )  # fmt: skip
-        return time.perf_counter() - began
-    with consuming(work, "--until-idle") as shown:
-        shown.cases = ["s-none"]
-        while shown.process.poll() is None:
-            with suppress(OSError, http.client.HTTPException):
-                shown.ask_for(1)
-    return time.perf_counter() - began
+        return
+    with consuming(work, "--until-idle") as page:
+        page.cases = cases
+        while page.process.poll() is None:
+            page.ask_for(1)
 
 
 def backlog(work: Path, turns: int) -> None:
-    """Print how fast a backlog is consumed with the page and its readers, and without."""
+    """Print how fast a backlog is consumed with the page and its readers, and without.
+
+    Counted from the first turn that landed to the last score, as the store has them, without the start.
+    """
     rates = {}
     for place, page in enumerate((False, True)):
-        empty, full = work / f"empty-{place}.db", work / f"full-{place}.db"
-        for path, count in ((empty, 0), (full, turns)):
-            log = open_log(path, mode="append")
-            made = [*records(10_000_000 + place * turns, count)]
-            for start in range(0, count, 1_000):
-                log.append(made[start : start + 1_000])
-            log.close()
-        start_up = consumed(work, empty, page=page)
-        rates[page] = turns / (consumed(work, full, page=page) - start_up)
+        log = open_log(work / "log.db", mode="append")
+        made = [*records(10_000_000 + place * turns, turns)]
+        for start in range(0, turns, 1_000):
+            log.append(made[start : start + 1_000])
+        log.close()
+        with duckdb.connect(str(work / "x.duckdb"), read_only=True) as store:
+            ((before,),) = store.execute("SELECT max(landed_seq) FROM turns").fetchall()
+        consume_all(work, cases=sample(work) if page else [])
+        with duckdb.connect(str(work / "x.duckdb"), read_only=True) as store:
+            ((landed, seconds),) = store.execute(
+                "SELECT count(*), epoch((SELECT max(scored_at) FROM turn_scores) - min(landed_at))"
+                " FROM turns WHERE landed_seq > $before",
+                {"before": before},
+            ).fetchall()
+        rates[page] = landed / seconds
         name = "with the page and its readers" if page else "without a page"
-        print(f"a backlog of {turns:,} turns {name}: {rates[page]:,.0f} a second", flush=True)
+        print(f"a backlog of {landed:,} turns {name}: {rates[page]:,.0f} a second", flush=True)
     print(f"the page costs {1 - rates[True] / rates[False]:.0%} of the throughput")
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import chromium
 import page_pictures
 from evaltap.evaluator.page.routes import PAGES
 from small_png import pixels, small
@@ -51,6 +52,8 @@ def test_a_picture_made_small_is_still_the_picture() -> None:
 def test_the_pictures_are_of_the_page_as_it_is(tmp_path: Path) -> None:
     """When this fails, look at the new pictures and take them: python tests/page_pictures.py."""
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not chromium.browser_path():
+        pytest.skip(chromium.NONE)
     page_pictures.take(tmp_path)
 
     wrong = []

@@ -1,0 +1,13 @@
+"""The browser that tests of the page and of reports use."""
+
+import os
+import shutil
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+NONE = f"no browser: none of {', '.join(BROWSERS)} is on the path (EVALTAP_TEST_BROWSER)"
+
+
+def browser_path() -> str:
+    """Return the browser that EVALTAP_TEST_BROWSER names, or the first on the path; empty: there is none."""
+    given = os.environ.get("EVALTAP_TEST_BROWSER")
+    return given or next(filter(None, map(shutil.which, BROWSERS)), "")
