@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from evaltap.evaluator.page.security.access import Person
 from chromium import browser_path
+from evaltap.evaluator.page.security.access import Person
 from page_server import SAME, Served, served
 from page_store import GENEROUS
 from picture_store import picture_store
