@@ -149,10 +149,7 @@ def _stratified(pick: Pick) -> _Parts:
     value = (
         "concat_ws(', ', " + ", ".join(f"if({one} = '', '(none)', {one})" for one in names) + ")"
     )
-    measure = (
-        f"row_number() OVER (PARTITION BY {stratum} ORDER BY weight DESC,"
-        " ('0x' || left(sha256(eval_id || invocation_id), 15))::BIGINT)"
-    )
+    measure = f"row_number() OVER (PARTITION BY {stratum} ORDER BY draw)"
     columns = {"tool_path", "service", "models", "outcome", "started_at"}
     used = [one for one in sorted(columns) if one in stratum]
     return _Parts("TRUE", value, measure, columns=", ".join(used))

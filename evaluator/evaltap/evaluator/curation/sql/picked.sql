@@ -1,5 +1,6 @@
--- Turns that a pick may take, in its order.  `condition`, `value` (named in the label), `measure` (the
--- largest first), `columns`: that it looks at, `turns`: rows of `curation_turns`, `extra`: CTEs, `joins`; `source`: conditions on all turns; $seed: of the draw.
+-- Turns that a pick may take, in its order.  `condition`, `value` (named in the label), `measure` (what comes
+-- first), `columns`: that it looks at, `turns`: rows of `curation_turns`, `extra`: CTEs, `joins`; `source`:
+-- conditions on all turns; $seed: of the draw.
 -- `draw`: uniform in (0, 1], the same for a turn whatever else is stored; over the weight it orders a
 -- sample of the traffic (Ohlsson 1998), though some turns were recorded with more probability.
 WITH chosen AS (
@@ -9,12 +10,15 @@ WITH chosen AS (
     AND ($app::VARCHAR = '' OR app = $app)
     {source}
 )
-{extra}
-SELECT app, eval_set_id, eval_id, invocation_id, {value}::VARCHAR AS value
-FROM chosen {joins}
-WHERE {condition}
-ORDER BY {measure}
+{extra},
+taken AS (
+  SELECT *,
          ((('0x' || left(sha256($seed::VARCHAR || chr(0) || eval_id || chr(0) || invocation_id), 13))::BIGINT + 1)
-           / 4503599627370496) / weight,
-         app, eval_set_id, eval_id, invocation_id
+           / 4503599627370496) / weight AS draw
+  FROM chosen {joins}
+  WHERE {condition}
+)
+SELECT app, eval_set_id, eval_id, invocation_id, {value}::VARCHAR AS value
+FROM taken
+ORDER BY {measure} draw, app, eval_set_id, eval_id, invocation_id
 LIMIT $most

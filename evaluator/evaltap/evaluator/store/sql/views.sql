@@ -383,7 +383,8 @@ ORDER BY f.given_at DESC;
 -- The tool calls of a turn, in order.
 CREATE OR REPLACE VIEW v_turn_tools AS
 SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision,
-       list(coalesce(tool_name, '') ORDER BY call_index) AS tools,
+       -- Half the time of an ordered aggregate.
+       list_transform(list_sort(list((call_index, coalesce(tool_name, '')))), lambda call: call[2]) AS tools,
        count(*) FILTER (error_type IS NOT NULL OR error_message IS NOT NULL) AS failed_calls
 FROM latest_tool_calls
 GROUP BY ALL;
@@ -400,7 +401,7 @@ GROUP BY ALL;
 -- The metrics that a turn failed and passed, in their latest versions: the rows of latest_turn_scores.
 -- Only turns scored several times are compared (hashes may select too many of them, never too few).
 CREATE OR REPLACE VIEW v_turn_verdicts AS
-WITH keyed AS (
+WITH keyed AS NOT MATERIALIZED (
   SELECT app_name, eval_set_id, eval_id, invocation_id, turn_revision, metric_name, metric_digest,
          status, scored_at, if(invocation_id = '', turn_index::VARCHAR, invocation_id) AS turn
   FROM turn_scores
