@@ -176,11 +176,38 @@ def test_a_span_holds_its_end_in_its_last_bucket(name: str, minute: int) -> None
     assert span.before.end == span.start
 
 
-def test_quantiles_are_within_a_bin() -> None:
-    rows = [{"bin": 50, "w": 90.0}, {"bin": 100, "w": 10.0}]
-    assert traffic.quantile(rows, 0.5) == pytest.approx(1.05**50.5)
-    assert traffic.quantile(rows, 0.95) == pytest.approx(1.05**100.5)
-    assert traffic.quantile([], 0.5) is None
+def test_latencies_are_quantiles_of_each_bucket_and_of_all_to_within_a_bin() -> None:
+    span = traffic.span_of("1h", datetime(2026, 3, 1, 12, 59, 30))
+    first, second = span.times()[0], span.times()[7]
+    with Store(":memory:") as store:
+        assert traffic.latencies(store, span, "") == {}
+        store.append(
+            "latency_by_minute",
+            [(first, "shop", 50, 90, 90.0), (first, "shop", 100, 10, 10.0), (second, "bank", 80, 1, 900.0)],
+        )  # fmt: skip
+
+        assert traffic.latencies(store, span, "shop") == {
+            None: pytest.approx((1.05**50.5, 1.05**100.5)),
+            first: pytest.approx((1.05**50.5, 1.05**100.5)),
+        }
+        assert traffic.latencies(store, span, "")[None] == pytest.approx((1.05**80.5, 1.05**80.5))
+
+
+def test_calls_without_a_duration_count_and_have_no_quantile() -> None:
+    span = traffic.span_of("1h", datetime(2026, 3, 1, 12, 59, 30))
+    at = span.times()[3]
+    with Store(":memory:") as store:
+        store.append(
+            "tools_by_minute",
+            [(at, "shop", "refund", None, 3, 1), (at, "shop", "search", None, 50, 0),
+             (at, "shop", "search", 60, 95, 0), (at, "shop", "search", 90, 5, 0), (at, "shop", None, 10, 1, 0)],
+        )  # fmt: skip
+
+        assert traffic.tools(store, span, "") == [
+            traffic.ToolUse("refund", 3, 1, None),
+            traffic.ToolUse("search", 150, 0, pytest.approx(1.05**60.5)),
+            traffic.ToolUse("", 1, 0, pytest.approx(1.05**10.5)),
+        ]
 
 
 def test_a_change_is_named_only_when_its_interval_says_so() -> None:

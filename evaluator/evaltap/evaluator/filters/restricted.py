@@ -100,25 +100,31 @@ def restricted_to_case(reader: StoreReader, key: CaseKey) -> Iterator[None]:
 
     Where the summaries know how old the case is, no more of the file is read than that.
     """
-    copies = _copies(reader, key)
     names = dict(zip(("app", "eval_set", "eval_id"), key, strict=True))
+    copied = []
+
+    def copy(table: str, condition: str) -> None:
+        reader.execute(
+            f"CREATE TEMP TABLE {table} AS FROM {NAME}.main.{table} WHERE {_IS_CASE} AND ({condition})",
+            names,
+        )
+        copied.append(table)
+
     try:
-        for table, condition in copies.items():
-            reader.execute(
-                f"CREATE TEMP TABLE {table} AS FROM {NAME}.main.{table}"
-                f" WHERE {_IS_CASE} AND ({condition})",
-                names,
-            )
+        landed, scored = _ages(reader, names)
+        copy("turns", landed)
+        copy("scores", scored)
+        copy("turn_scores", scored)
+        copy("cases", _landed_with_turns(reader))
         yield
     finally:
-        for table in copies:
-            reader.execute(f"DROP TABLE IF EXISTS temp.{table}")
+        for table in copied:
+            reader.execute(f"DROP TABLE temp.{table}")
 
 
-def _copies(reader: StoreReader, key: CaseKey) -> dict[str, str]:
-    """Return the tables to copy from, each with a condition that all rows of the case meet."""
+def _ages(reader: StoreReader, names: dict[str, str]) -> tuple[str, str]:
+    """Return conditions that all turns of the case meet, and all its scores."""
     marks = read_marks(reader)
-    names = dict(zip(("app", "eval_set", "eval_id"), key, strict=True))
     ages = reader.rows(_AGE, names) if marks is not None and are_current(reader) else []
     landed = scored = "TRUE"
     if marks is not None and ages:
@@ -128,7 +134,13 @@ def _copies(reader: StoreReader, key: CaseKey) -> dict[str, str]:
         if first_scored is not None:
             times = (f"TIMESTAMP '{at}'" for at in (first_scored, last_scored, marks.scored_at))
             scored = _between("scored_at", *times)
-    return {"turns": landed, "scores": scored, "turn_scores": scored, "cases": _SINCE_ITS_TURNS}
+    return landed, scored
+
+
+def _landed_with_turns(reader: StoreReader) -> str:
+    """Return a condition that all revisions of the case meet: each landed together with a turn."""
+    ((first, last),) = reader.rows("SELECT min(landed_at), max(landed_at) FROM turns")
+    return f"landed_at BETWEEN TIMESTAMP '{first}' AND TIMESTAMP '{last}'" if first else "TRUE"
 
 
 def _between(column: str, first: object, last: object, mark: object) -> str:
@@ -142,8 +154,6 @@ _AGE = f"""
 SELECT first_seq, last_seq, first_scored_at, last_scored_at FROM case_index
 WHERE case_key = {key_of_case("$app", "$eval_set", "$eval_id")}
 """
-
-_SINCE_ITS_TURNS = "landed_at >= coalesce((SELECT min(landed_at) FROM turns), landed_at)"
 
 # A view that stands in for a table before all others, in the views of the file, too.
 _TABLES_OF_CASES = f"""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from evaltap.evaluator.reports.model import SEVERITY
 from evaltap.evaluator.stats.difference import Rate, difference
@@ -136,12 +136,16 @@ def turn_rows(reader: StoreReader, span: Span, app: str) -> list[dict[str, Any]]
     )
 
 
-def score_rows(reader: StoreReader, span: Span, app: str) -> list[dict[str, Any]]:
-    """Return verdicts by bucket, metric, version of the metric and status."""
+def score_rows(
+    reader: StoreReader, span: Span, app: str, *, by_bucket: bool = True
+) -> list[dict[str, Any]]:
+    """Return verdicts by bucket, if asked for, metric, version of the metric and status."""
+    bucket = "bucket, " if by_bucket else ""
     return reader.records(
-        f"""SELECT bucket, metric_name, metric_digest, status, sum(n)::BIGINT AS n, sum(w) AS w,
+        f"""SELECT {bucket}metric_name, metric_digest, status, sum(n)::BIGINT AS n, sum(w) AS w,
                    sum(w2) AS w2, sum(score_sum) AS score_sum, sum(scored_w) AS scored_w
-            FROM {_drawn("scores", span)} GROUP BY ALL ORDER BY max(summed_at)""",
+            FROM {_drawn("scores", span)}
+            GROUP BY {bucket}metric_name, metric_digest, status ORDER BY max(summed_at)""",
         span.parameters(app) | {"width": span.width},
     )
 
@@ -203,24 +207,34 @@ def change(before: Rate | None, now: Rate | None) -> Change | None:
     return Change(-found.value, interval, word)
 
 
-def latency_rows(reader: StoreReader, span: Span, app: str) -> list[dict[str, Any]]:
-    """Return how many turns took how long, by bucket and bin."""
-    return reader.records(
-        f"""SELECT bucket, bin, sum(w) AS w FROM {_drawn("latency", span)}
-            GROUP BY ALL ORDER BY bin""",
+class Latency(NamedTuple):
+    """Quantiles in milliseconds, to within 2.5 %."""
+
+    median: float
+    p95: float
+
+
+def latencies(reader: StoreReader, span: Span, app: str) -> dict[datetime | None, Latency]:
+    """Return the latency of the turns of each bucket in which there were any; None: of the whole span."""
+    rows = reader.rows(
+        f"""WITH binned AS (
+              SELECT bucket, bin, sum(w) AS w FROM {_drawn("latency", span)}
+              GROUP BY GROUPING SETS ((bucket, bin), (bin))),
+            added AS (
+              SELECT bucket, bin, sum(w) OVER (PARTITION BY bucket ORDER BY bin) AS so_far,
+                     sum(w) OVER (PARTITION BY bucket) AS total
+              FROM binned)
+            SELECT bucket, min(bin) FILTER (so_far >= 0.5 * total),
+                   min(bin) FILTER (so_far >= 0.95 * total)
+            FROM added GROUP BY bucket""",
         span.parameters(app) | {"width": span.width},
     )
+    return {bucket: Latency(_middle(median), _middle(p95)) for bucket, median, p95 in rows}
 
 
-def quantile(rows: Sequence[Mapping[str, Any]], of: float) -> float | None:
-    """Return a quantile in milliseconds, to within 2.5 %, from rows sorted by bin."""
-    total = sum(row["w"] for row in rows)
-    seen = 0.0
-    for row in rows:
-        seen += row["w"]
-        if seen >= of * total:
-            return float(_BIN ** (row["bin"] + 0.5))
-    return None
+def _middle(number: int) -> float:
+    """Return the middle of a bin in milliseconds."""
+    return float(_BIN ** (number + 0.5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,16 +249,21 @@ class ToolUse:
 
 def tools(reader: StoreReader, span: Span, app: str) -> list[ToolUse]:
     """Return the tools that were called, the one with most errors first."""
-    rows = reader.records(
-        f"""SELECT coalesce(tool_name, '') AS tool, bin, sum(calls)::BIGINT AS calls,
-                   sum(errors)::BIGINT AS errors
-            FROM {_drawn("tools", span)} GROUP BY ALL ORDER BY bin NULLS FIRST""",
+    rows = reader.rows(
+        f"""WITH binned AS (
+              SELECT coalesce(tool_name, '') AS tool, bin, sum(calls)::BIGINT AS calls,
+                     sum(errors)::BIGINT AS errors, if(bin IS NULL, 0, sum(calls)) AS timed
+              FROM {_drawn("tools", span)} GROUP BY tool, bin),
+            added AS (
+              SELECT *, sum(timed) OVER (PARTITION BY tool ORDER BY bin NULLS FIRST) AS so_far,
+                     sum(timed) OVER (PARTITION BY tool) AS total
+              FROM binned)
+            SELECT tool, sum(calls)::BIGINT AS calls, sum(errors)::BIGINT AS errors,
+                   min(bin) FILTER (so_far >= 0.95 * total)
+            FROM added GROUP BY tool ORDER BY errors DESC, calls DESC, tool""",
         span.parameters(app) | {"width": span.width},
     )
-    found = []
-    for name in {row["tool"] for row in rows}:
-        own = [row for row in rows if row["tool"] == name]
-        timed = [{"bin": row["bin"], "w": row["calls"]} for row in own if row["bin"] is not None]
-        calls, errors = sum(row["calls"] for row in own), sum(row["errors"] for row in own)
-        found.append(ToolUse(name, calls, errors, quantile(timed, 0.95)))
-    return sorted(found, key=lambda one: (-one.errors, -one.calls, one.tool))
+    return [
+        ToolUse(tool, calls, errors, None if p95 is None else _middle(p95))
+        for tool, calls, errors, p95 in rows
+    ]

@@ -25,6 +25,8 @@ CASE_KEY: Final = key_of_case("app_name", "eval_set_id", "eval_id")
 
 _KEYS: Final = "app_name, eval_set_id, eval_id"
 _UNITS: Final = ("turns", "scores", "latency", "tools")
+_TURNS_AT_ONCE: Final = 200_000
+"""Whose cases are summarised in one statement when all are."""
 MOST_CAUGHT_UP: Final = 20_000
 """New rows for which a command that reads brings the summaries up to date first."""
 _CLOCKS_APART: Final = timedelta(seconds=10)
@@ -63,18 +65,20 @@ class Summaries:
     def make(self, progress: Callable[[str], None] = lambda _: None) -> None:
         """Rebuild them, from all rows: half a minute for a million turns.  `progress` gets each step."""
         self._calls.forget()
-        whole = {name: name for name in (*_TABLES, "turn_scores")} | {
-            "decisions": "sampling_decisions",
-            "reviews": "v_review_decisions",
-        }
         with self._store.transaction():
             newest = newest_rows(self._store)
             for table in ("case_index", *_tables("minute"), *_tables("hour"), "page_marks"):
                 self._store.execute(f"DELETE FROM {table}")
-            progress("cases")
-            self._write_cases(whole)
+            # In parts, as what is aggregated has to fit into memory.
+            parts = newest.landed_seq // _TURNS_AT_ONCE + 1
+            for part in range(parts):
+                progress("cases" if parts == 1 else f"cases ({part + 1} of {parts})")
+                of_part = f"WHERE hash(eval_id) % {parts} = {part}"
+                self._write_cases(
+                    {name: f"(FROM {table} {of_part})" for name, table in _WHOLE.items()}
+                )
             progress("minutes")
-            self._write_minutes(_ALL_TURNS, {}, whole)
+            self._write_minutes(_ALL_TURNS, {}, _WHOLE)
             progress("hours")
             self._store.execute(sql(__name__, "hours").format(minutes="TRUE"))
             self._mark(newest)
@@ -326,6 +330,11 @@ def _earlier(one: Marks, other: Marks) -> Marks:
 
 _TABLES: Final[Mapping[str, str]] = {
     "turns": "turns", "cases": "cases", "calls": "tool_calls", "scores": "scores", "feedback": "feedback",
+}  # fmt: skip
+
+_WHOLE: Final[Mapping[str, str]] = {
+    **_TABLES, "turn_scores": "turn_scores", "decisions": "sampling_decisions",
+    "reviews": "v_review_decisions",
 }  # fmt: skip
 
 _NEXT_SCORED: Final = """

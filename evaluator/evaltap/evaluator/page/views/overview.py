@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.landing.seq_ranges import size
 from evaltap.evaluator.maintenance.completeness import landed_accounts
 from evaltap.evaluator.page import plots, traffic
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
-from evaltap.evaluator.page.traffic import Change, MetricRate, Span, ToolUse
+from evaltap.evaluator.page.traffic import Change, Latency, MetricRate, Span, ToolUse
 from evaltap.evaluator.reports.charts import duration, money
 from evaltap.evaluator.reports.grouping import pattern
 from evaltap.evaluator.reports.wording import readable
@@ -20,8 +20,8 @@ from evaltap.schemas.errors import InputError
 _FIRST_YEAR: Final = 1990
 _LAST_YEAR: Final = 2200
 _REASONS: Final = """
-SELECT metric_name, status, reason, last_at FROM (
-  SELECT t.metric_name, t.status, coalesce(t.reason, '') AS reason, c.last_at
+SELECT metric_name, status, reason, count(*), min(last_at) FROM (
+  SELECT t.metric_name, t.status, coalesce(t.reason, '') AS reason, c.last_at, t.scored_at
   FROM turn_scores t JOIN (
     SELECT app_name, eval_set_id, eval_id, last_at FROM case_index
     WHERE severity >= 3 AND last_at >= $start AND first_at < $until
@@ -30,19 +30,23 @@ SELECT metric_name, status, reason, last_at FROM (
   WHERE t.status IN ('failed', 'error') AND t.scored_at >= $start
   ORDER BY t.scored_at DESC LIMIT 1000
 )
+GROUP BY metric_name, status, reason ORDER BY max(scored_at) DESC, reason
 """
 # A crash is one whatever the metrics, and also where there are none.
 _CRASHES: Final = """
-SELECT coalesce(error_type, if(status = 'error', 'error', 'did not end')) AS kind,
-       coalesce(error_message, ''), started_at
-FROM turns t SEMI JOIN (
-  SELECT app_name, eval_set_id, eval_id FROM case_index
-  WHERE severity = 5 AND last_at >= $start AND first_at < $until
-    AND ($app::VARCHAR = '' OR app_name = $app)
-) USING (app_name, eval_set_id, eval_id)
-WHERE status IN ('error', 'incomplete') AND started_at >= $start AND started_at < $until
-QUALIFY turn_revision = max(turn_revision) OVER (PARTITION BY app_name, eval_set_id, eval_id, invocation_id)
-ORDER BY started_at DESC LIMIT 1000
+SELECT kind, 'crashed', message, count(*), min(started_at) FROM (
+  SELECT coalesce(error_type, if(status = 'error', 'error', 'did not end')) AS kind,
+         coalesce(error_message, '') AS message, started_at
+  FROM turns t SEMI JOIN (
+    SELECT app_name, eval_set_id, eval_id FROM case_index
+    WHERE severity = 5 AND last_at >= $start AND first_at < $until
+      AND ($app::VARCHAR = '' OR app_name = $app)
+  ) USING (app_name, eval_set_id, eval_id)
+  WHERE status IN ('error', 'incomplete') AND started_at >= $start AND started_at < $until
+  QUALIFY turn_revision = max(turn_revision) OVER (PARTITION BY app_name, eval_set_id, eval_id, invocation_id)
+  ORDER BY started_at DESC LIMIT 1000
+)
+GROUP BY kind, message ORDER BY max(started_at) DESC, message
 """
 
 
@@ -138,10 +142,11 @@ def read(reader: StoreReader, asked: PageRequest) -> Overview:
     span = _between(asked) or traffic.span_of(name, end)
     rows = traffic.turn_rows(reader, span, app)
     scores = traffic.newest_versions(traffic.score_rows(reader, span, app))
-    before = traffic.rates(traffic.newest_versions(traffic.score_rows(reader, span.before, app)))
+    earlier = traffic.score_rows(reader, span.before, app, by_bucket=False)
+    before = traffic.rates(traffic.newest_versions(earlier))
     found = traffic.rates(scores)
     chosen = _chosen(found, asked["metric"])
-    latencies = traffic.latency_rows(reader, span, app)
+    latencies = traffic.latencies(reader, span, app)
     tools = traffic.tools(reader, span, app)
     turns, weight = sum(row["turns"] for row in rows), sum(row["weight"] for row in rows)
     apps = tuple(
@@ -228,7 +233,7 @@ def _tiles(
     span: Span,
     rows: Sequence[Mapping[str, Any]],
     chosen: MetricRate | None,
-    latencies: Sequence[Mapping[str, Any]],
+    latencies: Mapping[datetime | None, Latency],
     tools: Sequence[ToolUse],
     delivery: Delivery,
 ) -> tuple[Tile, ...]:
@@ -244,10 +249,11 @@ def _tiles(
                 _cases(asked, f"metric:{chosen.metric}=failed", span),
             )
         )  # fmt: skip
-    p95, median = traffic.quantile(latencies, 0.95), traffic.quantile(latencies, 0.5)
-    if p95 is not None and median is not None:
-        slow = _cases(asked, f"latency:>{p95 / 1000:.2g}s", span)
-        tiles.append(Tile("latency, p95", duration(p95), f"median {duration(median)}", slow))
+    if (latency := latencies.get(None)) is not None:
+        slow = _cases(asked, f"latency:>{latency.p95 / 1000:.2g}s", span)
+        tiles.append(
+            Tile("latency, p95", duration(latency.p95), f"median {duration(latency.median)}", slow)
+        )
     if costs:
         known = f"{money(sum(costs) / turns)} a turn" if turns else ""
         tiles.append(Tile("cost", money(sum(costs)), known, _cases(asked, "cost:>0", span)))
@@ -265,7 +271,7 @@ def _charts(
     rows: Sequence[Mapping[str, Any]],
     scores: Sequence[Mapping[str, Any]],
     chosen: MetricRate | None,
-    latencies: Sequence[Mapping[str, Any]],
+    latencies: Mapping[datetime | None, Latency],
 ) -> tuple[plots.Chart, ...]:
     turns, errors, costs = ([0.0] * span.buckets for _ in range(3))
     for row in rows:
@@ -317,44 +323,42 @@ def _pass_rate(span: Span, scores: Sequence[Mapping[str, Any]], chosen: MetricRa
     )  # fmt: skip
 
 
-def _latency(span: Span, rows: Sequence[Mapping[str, Any]]) -> plots.Chart:
-    by_place: dict[int, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        by_place.setdefault(span.place(row["bucket"]), []).append(row)
-
-    def points(of: float) -> list[plots.Point]:
-        return [
-            plots.Point(at, _seconds(traffic.quantile(by_place.get(place, []), of)))
-            for place, at in enumerate(span.times())
-        ]
-
+def _latency(span: Span, latencies: Mapping[datetime | None, Latency]) -> plots.Chart:
+    by_bucket = [(at, latencies.get(at)) for at in span.times()]
+    p95 = [plots.Point(at, found.p95 / 1000 if found else None) for at, found in by_bucket]
+    median = [plots.Point(at, found.median / 1000 if found else None) for at, found in by_bucket]
     return plots.lines(
-        "Latency", [("p95", points(0.95)), ("median", points(0.5))], low=0.0,
+        "Latency", [("p95", p95), ("median", median)], low=0.0,
         form=lambda seconds: duration(1000 * seconds),
         say="median and 95th percentile of a turn's latency",
     )  # fmt: skip
 
 
-def _seconds(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000
-
-
 def _reasons(reader: StoreReader, asked: PageRequest, span: Span) -> tuple[Reason, ...]:
-    groups: dict[tuple[str, str, str], list[tuple[str, datetime]]] = {}
-    for metric, status, reason, at in reader.rows(_REASONS, span.parameters(asked["app"])):
-        text = readable(reason)
-        groups.setdefault((metric, status, pattern(text)), []).append((text, at))
-    for kind, message, at in reader.rows(_CRASHES, span.parameters(asked["app"])):
-        groups.setdefault((kind, "crashed", pattern(message)), []).append((message, at))
-    ranked = sorted(groups.items(), key=lambda one: -len(one[1]))
-    return tuple(
+    groups: dict[tuple[str, str, str], list[_Said]] = {}
+    for query in (_REASONS, _CRASHES):
+        for metric, status, reason, turns, since in reader.rows(
+            query, span.parameters(asked["app"])
+        ):
+            said = _Said(reason if status == "crashed" else readable(reason), turns, since)
+            groups.setdefault((metric, status, pattern(said.text)), []).append(said)
+    found = [
         Reason(
-            metric, status, one_line(members[0][0], 200) or "no reason given", len(members),
-            min(at for _, at in members),
+            metric, status, one_line(members[0].text, 200) or "no reason given",
+            sum(one.turns for one in members), min(one.since for one in members),
             _cases(asked, "status:crashed" if status == "crashed" else f"metric:{metric}={status}", span),
         )
-        for (metric, status, _), members in ranked[:8]
-    )  # fmt: skip
+        for (metric, status, _), members in groups.items()
+    ]  # fmt: skip
+    return tuple(sorted(found, key=lambda one: -one.count)[:8])
+
+
+class _Said(NamedTuple):
+    """A reason, of how many turns it was given, and since when."""
+
+    text: str
+    turns: int
+    since: datetime
 
 
 def _delivery(reader: StoreReader) -> Delivery:
