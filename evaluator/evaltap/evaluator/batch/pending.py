@@ -92,6 +92,7 @@ class PendingCases:
                 size = max(LARGE_CASES, size // 4)
                 continue
             first += len(some)
+            size = min(2 * size, at_a_time)  # what took the memory may have been something else
             yield found, min(some.values())
 
     def of(self, changed: ChangedCases, *, retry: bool = False) -> list[PendingCase]:
@@ -100,17 +101,22 @@ class PendingCases:
             return []
         apps, sets, ids = (list(names) for names in zip(*changed, strict=True))
         since = min(changed.values())
-        parameters = {
-            **self._wanted(retry=retry),
-            "apps": apps,
-            "sets": sets,
-            "ids": ids,
-            "landed_seq": since.landed_seq,
-            "landed_at": since.landed_at,
-            "scored_at": self._scored_since(since),
+        bounds = {
+            "turns": f"landed_seq >= {since.landed_seq}",
+            "cases": f"landed_at >= TIMESTAMP '{since.landed_at}'",
+            "scores": f"scored_at >= TIMESTAMP '{self._scored_since(since)}'",
         }
-        query = f"WITH {_OF_SOME} {sql(STORE, 'newest')}, {self._missing} {_CASES}"
-        return [self._assembled(row) for row in self._store.rows(query, parameters)]
+        try:
+            for table, bound in bounds.items():
+                self._store.execute(
+                    _SOME.format(table=table, bound=bound), {"apps": apps, "sets": sets, "ids": ids}
+                )
+            query = f"WITH {_OF_SOME} {sql(STORE, 'newest')}, {self._missing} {_CASES}"
+            rows = self._store.rows(query, self._wanted(retry=retry))
+        finally:
+            for table in bounds:
+                self._store.execute(f"DROP TABLE IF EXISTS temp.some_{table}")
+        return [self._assembled(row) for row in rows]
 
     @property
     def indexes(self) -> tuple[int, ...]:
@@ -191,21 +197,19 @@ _EVERYTHING = """
 these_cases AS (FROM cases), these_turns AS (FROM turns), these_scores AS (FROM scores),
 """
 
-# The bounds let DuckDB pass over what is older without reading it.
-_OF_SOME = """
-these AS (
+# Copied, not looked up in one query: that takes memory for as many rows as DuckDB expects, a fifth of the
+# table.  The bounds let it pass over what is older without reading it.
+_SOME = """
+CREATE OR REPLACE TEMP TABLE some_{table} AS
+FROM {table} SEMI JOIN (
   SELECT unnest($apps::VARCHAR[]) AS app_name, unnest($sets::VARCHAR[]) AS eval_set_id,
          unnest($ids::VARCHAR[]) AS eval_id
-),
-these_cases AS (
-  FROM cases SEMI JOIN these USING (app_name, eval_set_id, eval_id) WHERE landed_at >= $landed_at
-),
-these_turns AS (
-  FROM turns SEMI JOIN these USING (app_name, eval_set_id, eval_id) WHERE landed_seq >= $landed_seq
-),
-these_scores AS (
-  FROM scores SEMI JOIN these USING (app_name, eval_set_id, eval_id) WHERE scored_at >= $scored_at
-),
+) USING (app_name, eval_set_id, eval_id)
+WHERE {bound}
+"""
+
+_OF_SOME = """
+these_cases AS (FROM some_cases), these_turns AS (FROM some_turns), these_scores AS (FROM some_scores),
 """
 
 _CASES = """

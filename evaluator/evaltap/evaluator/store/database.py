@@ -191,7 +191,7 @@ class Store(ConnectedReader, StoreWriter):
             self.append("meta", [(FOLDER_KEY, str(folder)), (WORD_KEY, let_read(folder))])
 
     def share(self) -> None:
-        """Have memory and threads enough for readers beside the store's thread, until `unshare`.
+        """Have memory enough for readers beside the store's thread, until `unshare`.
 
         May be called from any thread that keeps the file open by a lease.
         """
@@ -210,10 +210,10 @@ class Store(ConnectedReader, StoreWriter):
     def _limit(self) -> None:
         if self.path == Path(":memory:") or self._memory is None:
             return
-        memory, threads = (SHARED_MEMORY, 2) if self._sharers else (self._memory, 1)
+        memory = SHARED_MEMORY if self._sharers else self._memory
         with self._connection.cursor() as cursor:
-            # The other processors make the rows, and helpers would only be in their way.
-            cursor.execute(f"SET memory_limit = '{memory}'; SET threads = {threads}")
+            # The other processors make the rows and answer other readers: helpers would be in their way.
+            cursor.execute(f"SET memory_limit = '{memory}'; SET threads = 1")
 
     @contextmanager
     def limited_memory(self, memory: str = WRITING_MEMORY) -> Iterator[None]:
