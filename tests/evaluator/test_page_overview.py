@@ -200,7 +200,8 @@ def test_calls_without_a_duration_count_and_have_no_quantile() -> None:
         store.append(
             "tools_by_minute",
             [(at, "shop", "refund", None, 3, 1), (at, "shop", "search", None, 50, 0),
-             (at, "shop", "search", 60, 95, 0), (at, "shop", "search", 90, 5, 0), (at, "shop", None, 10, 1, 0)],
+             (at, "shop", "search", 60, 95, 0), (at, "shop", "search", 90, 5, 0),
+             (at, "shop", None, 10, 1, 0)],
         )  # fmt: skip
 
         assert traffic.tools(store, span, "") == [

@@ -51,6 +51,32 @@ def review(database: Path, capsys: pytest.CaptureFixture[str]) -> Review:
     return run
 
 
+def test_a_filter_may_stand_behind_the_file(review: Review) -> None:
+    review("add", "feedback:down")
+
+    assert list(states(review)) == ["s-1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("list", "feedback:down"), "feedback:down: unexpected argument"),
+        (("approve", "1", "2"), "2: unexpected argument"),
+        (("list", "--filter", "tool:refund"), "--filter and --where: only for `evaltap review add`"),
+        (("next", "--answer", "Yes."), "--answer: only for `evaltap review edit`"),
+        (("add", "--comment", "why"), "--comment: only for `evaltap review approve|edit|reject|skip`"),
+        (("list", "--from", "x.jsonl"), "--from: only for `evaltap review import`"),
+    ],
+)  # fmt: skip
+def test_what_an_action_does_not_look_at_is_refused(
+    database: Path, arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    action, *more = arguments
+
+    assert main(["review", action, str(database), *more]) == 2
+    assert says in capsys.readouterr().err
+
+
 def states(review: Review) -> dict[str, str]:
     return {one["eval_id"]: one["state"] for one in review("list")["items"]}
 

@@ -5,8 +5,8 @@ import getpass
 import json
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,7 +58,7 @@ _EPILOG: Final = (
     "examples:\n"
     "  evaltap review cases.duckdb                        # review on the terminal\n"
     "  evaltap review add cases.duckdb --like failures\n"
-    "  evaltap review add cases.duckdb --filter 'feedback:down' --needed 2\n"
+    "  evaltap review add cases.duckdb feedback:down --needed 2\n"
     "  evaltap review add cases.duckdb --draw helpful     # to label for `calibrate`\n"
     "  evaltap review next cases.duckdb --as ann --json\n"
     "  evaltap review approve cases.duckdb 3f2a9c1d5e6b7a80 --as ann\n"
@@ -79,13 +79,13 @@ _EPILOG: Final = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.usage = "evaltap review [ACTION] X.duckdb [ITEM] [options]"
+    parser.usage = "evaltap review [ACTION] X.duckdb [ITEM or FILTER] [options]"
     parser.epilog = _EPILOG
     add = parser.add_argument
     words = add(
-        "words", nargs="+", metavar="[ACTION] X.duckdb [ITEM]",
-        help=f"ACTION: {', '.join(ACTIONS)}; ITEM: the id of the item to decide on (X.duckdb by default:"
-        " the store of evaltap.toml, or ./cases.duckdb)",
+        "words", nargs="+", metavar="[ACTION] X.duckdb [ITEM or FILTER]",
+        help=f"ACTION: {', '.join(ACTIONS)}; ITEM: the id of the item to decide on; FILTER: for add, as"
+        " --filter (X.duckdb by default: the store of evaltap.toml, or ./cases.duckdb)",
     )  # fmt: skip
     of_settings(words, STORE)
     add("--as", dest="reviewer", default="", metavar="NAME",
@@ -138,18 +138,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: ReviewOptions) -> int:
     """Do what was asked for."""
-    action, path, item_id = _words(options.words)
+    action, path, rest = _words(options.words)
+    _refuse_unheard(options, action, rest)
+    item_id = "".join(rest)
     if not 1 <= options.needed <= 3:
         raise InputError("--needed: expected 1, 2 or 3 reviewers")
     if options.json and not action:
         raise InputError("--json: only works with an ACTION; reviewing on the terminal prints text")
     if action == "add":
-        return _add(options, path)
+        chosen = FilterOptions((*options.chosen.filter, *rest), options.chosen.where)
+        return _add(replace(options, chosen=chosen), path)
     if action in ("list", "export"):
         with open_stores([path]) as reader:
             return (_list if action == "list" else _export)(options, reader)
     with open_store(path, create=False) as store:
-        if action in ("approve", "reject", "skip", "edit"):
+        if action in _DECISIONS:
             return _decide(options, store, action, item_id)
         if action == "undo":
             return _undo(options, store, item_id)
@@ -168,7 +171,7 @@ def run(options: ReviewOptions) -> int:
     return 0
 
 
-def _words(words: Sequence[str]) -> tuple[str, Path, str]:
+def _words(words: Sequence[str]) -> tuple[str, Path, Sequence[str]]:
     if len(words) > 1 and words[1] in ACTIONS:  # the store of the settings stands before it
         words = [words[1], words[0], *words[2:]]
     action = words[0] if words[0] in ACTIONS else ""
@@ -178,9 +181,34 @@ def _words(words: Sequence[str]) -> tuple[str, Path, str]:
         raise InputError(
             f"{words[0]}: neither a file nor an action; {hint or 'actions: ' + ', '.join(ACTIONS)}"
         )
-    if len(rest) > 2:
-        raise InputError(f"{rest[2]}: unexpected argument; expected [ACTION] X.duckdb [ITEM]")
-    return action, Path(rest[0]), rest[1] if len(rest) > 1 else ""
+    return action, Path(rest[0]), rest[1:]
+
+
+_ADDING: Final = ("add", "")
+_DECISIONS: Final = ("approve", "edit", "reject", "skip")
+_OF_ACTIONS: Final[Mapping[str, Sequence[str]]] = {
+    "like": _ADDING, "recipe": _ADDING, "draw": _ADDING, "limit": _ADDING, "answer": ("edit",),
+    "tools": ("edit",), "comment": _DECISIONS, "out": ("export",), "labels": ("export",),
+    "file": ("import",), "chosen": _ADDING,
+}  # fmt: skip
+"""Options that only some actions heed; an empty queue is filled without an action."""
+_FLAGS: Final = {"file": "--from", "chosen": "--filter and --where"}
+
+
+def _refuse_unheard(options: ReviewOptions, action: str, rest: Sequence[str]) -> None:
+    """Refuse what was given and this action would not look at; raise InputError."""
+    expected = {"add": None, "undo": 1} | dict.fromkeys(_DECISIONS, 1)
+    most = expected.get(action, 0)
+    if most is not None and len(rest) > most:
+        hint = "" if action else "; to queue cases by a filter: evaltap review add X.duckdb FILTER"
+        raise InputError(f"{rest[most]}: unexpected argument{hint}")
+    nothing = (None, "", False, FilterOptions((), ""))
+    for name, actions in _OF_ACTIONS.items():
+        if getattr(options, name) not in nothing and action not in actions:
+            heeding = "|".join(filter(None, actions))
+            raise InputError(
+                f"{_FLAGS.get(name, '--' + name)}: only for `evaltap review {heeding}`"
+            )
 
 
 def _add(options: ReviewOptions, path: Path) -> int:
