@@ -547,6 +547,14 @@ def test_the_help_lists_every_command_once_in_a_group(evaltap: Evaltap) -> None:
             "evaltap score: unknown argument --metrcs; did you mean '--metrics'? (see",
         ),
         (
+            ["curate", "x.duckdb", "status:failed", "--out", "s.json"],
+            "evaltap curate: unknown argument status:failed; did you mean '--filter status:failed'?",
+        ),
+        (
+            ["doctor", "tap.db"],
+            "evaltap doctor: unknown argument tap.db; did you mean '--log tap.db'?",
+        ),
+        (
             ["report", "x.duckdb", "--format", "markdwn"],
             "evaltap report: --format: unknown 'markdwn'; did you mean 'markdown'?",
         ),

@@ -23,6 +23,11 @@ _HEADING = re.compile(r"^(usage:|example:|[A-Za-z][^\n.]*:$)", re.MULTILINE)
 _OPTION = re.compile(r"(?<=^  )-\S.*?(?=  |$)", re.MULTILINE)
 _COMMAND = re.compile(r"(?<=^  )[a-z]+(?= +[a-z])", re.MULTILINE)
 
+_MEANT = {
+    "--log": re.compile(r"\.db$"), "--db": re.compile(r"\.duckdb$"), "--filter": re.compile(r"^-?[a-z]+:"),
+}  # fmt: skip
+"""Options whose values are often given without them, by what those look like."""
+
 Value = TypeVar("Value")
 Options = TypeVar("Options")
 
@@ -131,6 +136,11 @@ class CommandParser(argparse.ArgumentParser):
 def _hint(parser: argparse.ArgumentParser, word: str) -> str:
     """Return which option an unknown one was meant to be; empty for a known one or its beginning."""
     options = [name for action in parser._actions for name in action.option_strings]
+    if not word.startswith("-"):
+        meant = (
+            option for option, form in _MEANT.items() if option in options and form.search(word)
+        )
+        return next((f"; did you mean '{option} {word}'?" for option in meant), "")
     name = word.partition("=")[0]
     if any(option.startswith(name) for option in options):
         return ""
