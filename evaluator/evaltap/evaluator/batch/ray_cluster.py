@@ -44,9 +44,11 @@ class RayCluster:
                 _knock(address)
                 ray.init(address, **quiet)
             except (OSError, ValueError, RuntimeError) as error:
+                reason = str(error).splitlines()[0]
+                if address == OWN_CLUSTER:
+                    raise InputError(f"Ray could not start on this machine: {reason}") from None
                 raise InputError(
-                    f"no Ray cluster at {address} ({str(error).splitlines()[0]});"
-                    " start one with `ray start --head`"
+                    f"no Ray cluster at {address} ({reason}); start one with `ray start --head`"
                 ) from None
             self._began = True
         # Made anew by `init`; what goes wrong comes as an exception.
