@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from evaltap.cli.options.judges import JudgeOptions, JudgeSession
 from evaltap.cli.parsing import positive
+from evaltap.evaluator.contract.hosts import PROVIDERS
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,11 +37,8 @@ _SENT_VARIABLES = (
     "EVALTAP_JUDGE_",
     "EVALTAP_EMBEDDINGS_",
     "EVALTAP_ALLOW_VARIABLES",
-    "OPENAI_API_KEY",
     "OPENAI_BASE_URL",
-    "ANTHROPIC_API_KEY",
-    "GEMINI_API_KEY",
-    "GOOGLE_API_KEY",
+    *(key for provider in PROVIDERS.values() for key in provider.keys),
 )
 
 

@@ -23,6 +23,7 @@ PROVIDERS: Final = {
         "https://generativelanguage.googleapis.com/v1beta/openai",
         ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
     ),
+    "hunyuan": Provider("https://api.hunyuan.cloud.tencent.com/v1", ("HUNYUAN_API_KEY",)),
 }
 OPENAI_URL: Final = PROVIDERS["openai"].url
 """Where a key without a URL belongs, of judges and of embeddings."""
