@@ -59,6 +59,7 @@ def test_what_waits_for_a_thread_that_never_starts_is_counted(
     assert_accounted(recorder, 20)
 
 
+@pytest.mark.slow
 def test_more_open_turns_than_wait_for_a_log_are_written_while_they_are_closed(
     tmp_path: Path,
 ) -> None:
@@ -84,6 +85,7 @@ print(recorder.close(), recorder.counters().recorded, sum(recorder.counters().dr
 """
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_into_the_time_to_close_is_counted_and_stated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

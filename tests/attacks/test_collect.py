@@ -174,6 +174,7 @@ def test_bodies_that_never_end_take_bounded_memory(tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_a_stalled_body_does_not_hold_the_end_up(tmp_path: Path) -> None:
     with collect(tmp_path) as server:
         assert server.post(CASE.read_bytes()) == 200

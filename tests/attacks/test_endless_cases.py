@@ -145,6 +145,7 @@ assert "evaltap-time-limit" in [thread.name for thread in threading.enumerate()]
 """
 
 
+@pytest.mark.slow
 def test_threads_that_begin_while_the_watch_looks_do_not_end_it() -> None:
     subprocess.run([sys.executable, "-c", MANY_THREADS], check=True, timeout=60)
 
@@ -220,6 +221,7 @@ def test_a_function_that_never_returns_is_an_error_of_each_case(folder: Path) ->
     assert all("took longer than 0.3 s" in reason for _, reason in found)
 
 
+@pytest.mark.slow
 def test_a_case_that_holds_the_interpreter_ends_the_process_and_is_given_up(folder: Path) -> None:
     (folder / "m.json").write_text(function_metric("stuck"))
     log = ("--log", "agent.log.db")

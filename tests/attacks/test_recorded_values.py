@@ -54,6 +54,7 @@ assert recorder.counters().faults == 0, recorder.counters()
 """
 
 
+@pytest.mark.slow
 def test_state_that_another_thread_changes_crashes_nothing() -> None:
     attack(SHARED_STATE, "3")
 

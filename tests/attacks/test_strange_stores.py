@@ -66,6 +66,7 @@ def everything_written(folder: Path) -> str:
     return "\n".join(path.read_bytes().decode("latin-1") for path in files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS_OF_REPORTS)
 def test_a_view_of_the_file_is_replaced_by_ours(
     folder: Path, view: str, capsys: pytest.CaptureFixture[str]

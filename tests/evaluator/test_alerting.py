@@ -445,6 +445,7 @@ CONSUME = ("consume", "--log", "t.log.db", "--db", "t.duckdb", "--metrics", "m.j
            "--monitor", "monitor.json")  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_consumer_killed_before_it_was_told_tells_after_its_restart(
     server: Received,
     folder: Path,
@@ -478,6 +479,7 @@ def test_a_consumer_killed_before_it_was_told_tells_after_its_restart(
     assert "t-secret" not in Path("t.duckdb").read_bytes().decode("latin-1")
 
 
+@pytest.mark.slow
 def test_an_end_that_comes_by_itself_does_not_wait_for_a_receiver_that_is_away(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -520,6 +522,7 @@ def test_receivers_that_make_no_sense_are_refused_before_anything_lands(
     assert "alerts[0]" in said
 
 
+@pytest.mark.slow
 def test_content_is_of_the_cases_of_the_alarm_and_silence_is_said(
     server: Received, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

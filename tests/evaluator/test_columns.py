@@ -35,6 +35,7 @@ def read(batches: Sequence[Sequence[Any]]) -> list[Any]:
     return first
 
 
+@pytest.mark.slow
 @given(st.lists(ROWS, max_size=3))
 def test_batches_read_as_one_table(batches: list[list[Any]]) -> None:
     assert read(batches) == [row for rows in batches for row in rows]

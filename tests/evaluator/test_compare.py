@@ -351,6 +351,7 @@ def stores(evaltap: Evaltap) -> tuple[str, str]:
     return "base.duckdb", "head.duckdb"
 
 
+@pytest.mark.slow
 def test_stores_baselines_result_files_and_score_lines_agree(
     evaltap: Evaltap, stores: tuple[str, str]
 ) -> None:
@@ -603,6 +604,7 @@ def test_few_sessions_of_traffic_decide_nothing(evaltap: Evaltap, traffic: str) 
 # Reports.
 
 
+@pytest.mark.slow
 def test_markdown_fits_into_a_comment_and_keeps_recorded_text_from_being_markup(
     evaltap: Evaltap,
 ) -> None:

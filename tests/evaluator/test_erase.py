@@ -196,6 +196,7 @@ def test_a_mistake_is_a_message(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_log_that_is_being_read_is_not_called_erased(capsys: pytest.CaptureFixture[str]) -> None:
     write_log(Path("log.db"), make_records(MINE))
     reader = open_log(Path("log.db"), mode="read")

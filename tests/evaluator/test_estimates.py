@@ -219,6 +219,7 @@ def test_equal_scores_everywhere_prove_no_certainty() -> None:
     assert found.process.low < 0.6
 
 
+@pytest.mark.slow
 def test_a_quantile_covers_that_of_the_process() -> None:
     rng, rounds = np.random.default_rng(4), 150
     truth, covered = float(stats.lognorm(0.7).ppf(0.9)), 0
@@ -294,6 +295,7 @@ def test_without_labels_of_a_verdict_all_of_it_is_open() -> None:
 # -- coverage --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_estimates_are_unbiased_and_cover_the_truth_as_often_as_they_say(name: str) -> None:
     found = Tally(SETTINGS[name], rounds=250, seed=11)

@@ -70,6 +70,7 @@ def baseline(evaltap: Evaltap, *files: str) -> str:
     return "b.json"
 
 
+@pytest.mark.slow
 def test_a_known_failure_shuts_the_gate_unless_only_regressions_do(evaltap: Evaltap) -> None:
     files = rounds("main", broken={3}, flaky={4})
     known = baseline(evaltap, *files)
@@ -81,6 +82,7 @@ def test_a_known_failure_shuts_the_gate_unless_only_regressions_do(evaltap: Eval
     assert "still failing (1)" in out
 
 
+@pytest.mark.slow
 def test_what_breaks_shuts_it_and_is_named(evaltap: Evaltap) -> None:
     known = baseline(evaltap, *rounds("main", broken={3}, flaky={4}))
     files = rounds("pr", broken={3, 7}, flaky={4})
@@ -97,6 +99,7 @@ def test_what_breaks_shuts_it_and_is_named(evaltap: Evaltap) -> None:
     assert found["comparison"]["usage"][0]["ratio"] == pytest.approx(1, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_every_form_of_baseline_gives_the_same_verdict(evaltap: Evaltap) -> None:
     files = rounds("main", broken={3})
     evaltap("gate", *files, *GATE, "--db", "main.duckdb", "--write-baseline", "b.json")
@@ -113,6 +116,7 @@ def test_every_form_of_baseline_gives_the_same_verdict(evaltap: Evaltap) -> None
     assert found == [(1, found[0][1], 60)] * 4
 
 
+@pytest.mark.slow
 def test_a_run_of_the_same_store_is_a_baseline(evaltap: Evaltap) -> None:
     evaltap("gate", *rounds("main"), *GATE, "--db", "x.duckdb")
     (run,) = json.loads(evaltap("runs", "x.duckdb", "--json")[1])
@@ -127,6 +131,7 @@ def test_a_run_of_the_same_store_is_a_baseline(evaltap: Evaltap) -> None:
     assert evaltap("gate", *rounds("pr"), *GATE, "--baseline", "x.duckdb")[0] == 0
 
 
+@pytest.mark.slow
 def test_thresholds_of_now_hold_for_both_sides(evaltap: Evaltap) -> None:
     files = rounds("main", broken=range(12))
     evaltap("gate", *files, *GATE, "--db", "main.duckdb")
@@ -138,6 +143,7 @@ def test_thresholds_of_now_hold_for_both_sides(evaltap: Evaltap) -> None:
     assert json.loads(out)["comparison"]["base"]["rate"] == 1
 
 
+@pytest.mark.slow
 def test_another_rule_is_not_compared_silently(evaltap: Evaltap) -> None:
     known = baseline(evaltap, *rounds("main"))
     Path("gate.json").write_text(json.dumps({"dimensions": [dimension("correctness", "on")]}))
@@ -194,6 +200,7 @@ def shown_commands() -> list[list[str]]:
     return [shlex.split(line)[1:] for line in lines if line.startswith("evaltap ")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("broken", "code"), [((), 0), ((7,), 1)])
 def test_the_commands_of_the_how_to_work(
     evaltap: Evaltap, broken: tuple[int, ...], code: int
@@ -220,6 +227,7 @@ def test_the_options_that_the_how_to_names_exist(evaltap: Evaltap) -> None:
         assert option in text, option
 
 
+@pytest.mark.slow
 def test_slices_inform_beside_the_verdict_of_the_gate(evaltap: Evaltap) -> None:
     b = baseline(evaltap, *rounds("main"))
     code, out, _ = evaltap("gate", *rounds("pr", broken=[3]), *GATE, "--baseline", b,

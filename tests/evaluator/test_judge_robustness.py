@@ -249,6 +249,7 @@ WIRE: dict[str, tuple[Callable[[], Answer], float | None]] = {
 }
 
 
+@pytest.mark.slow
 def test_nothing_that_a_server_does_over_http_crashes_a_run_or_invents_a_score(
     tmp_path: Path,
 ) -> None:

@@ -94,6 +94,7 @@ def test_weights_of_sampled_traffic_change_the_unit_and_nothing_else() -> None:
     assert one.evidence > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", PLANTED)
 def test_the_slice_that_broke_is_named_first_in_95_of_100_alarms(planted: str) -> None:
     source = random.Random(8)
@@ -146,6 +147,7 @@ def replayed(evaltap: Evaltap, db: str, *watches: Mapping[str, Any]) -> tuple[in
     return code, json.loads(out) if out else error
 
 
+@pytest.mark.slow
 def test_a_tool_that_breaks_is_found_named_first_and_stays_until_it_is_mended(
     evaltap: Evaltap,
 ) -> None:
@@ -198,6 +200,7 @@ def test_more_of_what_was_always_hard_is_told_from_an_agent_that_got_worse(
     )
 
 
+@pytest.mark.slow
 def test_slices_are_watched_one_by_one(evaltap: Evaltap) -> None:
     db = store_of(evaltap, lambda tool, day: 0.9 if tool == "order" and day >= 16 else 0.03)
 

@@ -200,6 +200,7 @@ class TestTurns:
         with consumed(on_topics(messages)) as plain, consumed(on_topics(renamed)) as store:
             assert turns(store) == turns(plain)
 
+    @pytest.mark.slow
     @settings(max_examples=6)
     @given(seed=st.integers(0, 2**32))
     def test_one_span_a_record_anywhere_gives_the_same_turns(self, seed: int) -> None:
@@ -641,6 +642,7 @@ class TestPoison:
 class TestKills:
     """A process may die at any moment: the store ends as if none had."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("landed", [True, False])
     def test_a_kill_at_any_record_changes_nothing(self, *, landed: bool) -> None:
         messages = _overlapping(random.Random(5), count=5)
@@ -660,6 +662,7 @@ class TestKills:
         else:
             raise AssertionError("the first process never came to its end")
 
+    @pytest.mark.slow
     @settings(max_examples=8)
     @given(seed=st.integers(0, 2**32))
     def test_many_kills_at_odd_moments_change_nothing(self, seed: int) -> None:

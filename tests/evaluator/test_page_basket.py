@@ -128,6 +128,7 @@ CONTENTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("content", "command", "ending"), CONTENTS)
 def test_an_export_is_what_the_command_beside_it_writes(
     file: Path, tmp_path: Path, content: str, command: list[str], ending: str
@@ -224,6 +225,7 @@ def test_an_admin_takes_back_what_a_reviewer_decided(page: Served) -> None:
     assert "is expected" not in case
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_failing_step_becomes_expected_and_leaves_as_a_set_by_keys(
     browser: "Browser", file: Path, tmp_path: Path

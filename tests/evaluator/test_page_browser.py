@@ -14,7 +14,7 @@ from page_store import GENEROUS, support_store
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 AXE = Path(__file__).parents[1] / "data" / "axe" / "axe.min.js"
 CASE = f"/case?set=live&id={GENEROUS}&app=shop"
 PAGES = [
@@ -92,6 +92,7 @@ LOOKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
 def test_pages_are_quiet_fit_and_can_be_read_by_everybody(
@@ -170,6 +171,7 @@ def test_the_bar_of_a_phone_shows_where_one_is(browser: "Browser", site: Served,
     visitor.check()
 
 
+@pytest.mark.slow
 def test_the_filter_survives_what_is_done_to_a_case(browser: "Browser", tmp_path: Path) -> None:
     with served(support_store(tmp_path, count=20), tmp_path) as site:
         visitor = Visitor(browser, site)
@@ -191,6 +193,7 @@ def test_the_filter_survives_what_is_done_to_a_case(browser: "Browser", tmp_path
         visitor.check()
 
 
+@pytest.mark.slow
 def test_numbers_move_while_the_page_is_open_and_pause_stops_them(
     browser: "Browser", tmp_path: Path
 ) -> None:
@@ -224,6 +227,7 @@ def test_numbers_move_while_the_page_is_open_and_pause_stops_them(
         visitor.check()
 
 
+@pytest.mark.slow
 def test_keys_lead_from_the_list_to_the_difference_and_back(
     browser: "Browser", site: Served
 ) -> None:
@@ -254,6 +258,7 @@ def test_keys_lead_from_the_list_to_the_difference_and_back(
     visitor.check()
 
 
+@pytest.mark.slow
 def test_twenty_turns_are_reviewed_by_keys_alone(browser: "Browser", tmp_path: Path) -> None:
     with served(support_store(tmp_path, count=20), tmp_path) as site:
         visitor = Visitor(browser, site)
@@ -295,6 +300,7 @@ def test_single_keys_can_be_turned_off(browser: "Browser", site: Served) -> None
     visitor.check()
 
 
+@pytest.mark.slow
 def test_attacks_are_text(browser: "Browser", tmp_path: Path) -> None:
     chosen = MANY[:: len(MANY) // 10]
     with served(support_store(tmp_path, cases=attack_cases(chosen)), tmp_path) as site:
@@ -354,6 +360,7 @@ def test_every_page_can_be_read_without_script(browser: "Browser", site: Served,
     visitor.context.close()
 
 
+@pytest.mark.slow
 def test_pages_can_be_read_without_script(browser: "Browser", site: Served) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()

@@ -46,6 +46,7 @@ def asked(**parameters: str) -> PageRequest:
     return PageRequest(parameters, Person("ann", "admin"), Path("x.duckdb"), now=NOON)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sort", SORTS)
 @pytest.mark.parametrize("size", [1, 7, 31, 50])
 def test_pages_hold_every_case_once_forwards_and_backwards(

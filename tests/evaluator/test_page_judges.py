@@ -74,6 +74,7 @@ def shown(page: Served) -> dict[str, Any]:
     return dict(judge)
 
 
+@pytest.mark.slow
 def test_the_figures_of_a_judge_are_those_counted_by_hand(
     judged: tuple[Path, dict[str, bool]], page: Served
 ) -> None:
@@ -99,6 +100,7 @@ def test_the_figures_of_a_judge_are_those_counted_by_hand(
     assert "too few labels" in text
 
 
+@pytest.mark.slow
 def test_disagreements_show_the_question_with_false_passes_first(
     judged: tuple[Path, dict[str, bool]], page: Served
 ) -> None:

@@ -107,6 +107,7 @@ def few(tmp_path: Path) -> Iterator[Served]:
         yield page
 
 
+@pytest.mark.slow
 def test_nothing_recorded_becomes_markup(few: Served) -> None:
     few.ask("/review/add", "POST", headers=SAME, form={"q": "sort:newest"})
     visit(few, MANY[:: len(MANY) // 16])

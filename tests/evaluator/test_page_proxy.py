@@ -144,6 +144,7 @@ def test_options_that_make_no_sense_are_refused(
         proxy_of(networks, "X-Forwarded-Email", file)
 
 
+@pytest.mark.slow
 def test_a_page_on_a_unix_socket_is_this_users_and_a_proxy_of_it_is_known(
     own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

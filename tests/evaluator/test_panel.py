@@ -62,6 +62,7 @@ def score(one: EvalMetric, case: dict[str, Any] = QUESTION, **by_model: Judge) -
 SAMPLES = st.lists(st.sampled_from([0.0, 0.5, 0.6, 1.0]), min_size=1, max_size=9)
 
 
+@pytest.mark.slow
 @given(SAMPLES, st.booleans())
 def test_stopping_early_changes_no_result(answers: list[float], parallel: bool) -> None:
     def asked(**more: Any) -> tuple[MetricOutcome, int]:

@@ -267,6 +267,7 @@ def test_the_marker_is_declared_and_tests_without_it_are_left_alone(run: Run) ->
     run("", "--markers").stdout.fnmatch_lines(["@pytest.mark.evaltap(cases, metrics, *"])
 
 
+@pytest.mark.slow
 def test_cases_are_shared_out_to_several_workers(run: Run) -> None:
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
 

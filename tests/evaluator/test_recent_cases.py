@@ -66,6 +66,7 @@ class ImpatientSource(MemorySource):
         return super().poll(max_records, 0)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(records(), st.integers(1, 12), st.sampled_from([1_000, 4 << 20]))
 def test_scores_from_memory_are_those_of_what_is_read_back(

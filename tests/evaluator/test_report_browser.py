@@ -16,7 +16,7 @@ from reports import report_of, rubric_answer
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 ATTACK = (
     "<script>window.hacked = 1</script></script><img src=x onerror=window.hacked=1>"
@@ -43,7 +43,7 @@ class Opened:
         """Wait until so many cases are listed; the page's policy lets no other way of waiting in."""
         from playwright.sync_api import expect
 
-        expect(self.page.locator(".row")).to_have_count(count)
+        expect(self.page.locator(".row")).to_have_count(count, timeout=30_000)
 
 
 Open = Callable[..., Opened]
@@ -112,6 +112,7 @@ def nothing() -> Report:
     return Report(Source("x", None), "2026-11-21T12:00", empty, (), (), (), Usage(0), None, ())
 
 
+@pytest.mark.slow
 def test_opening_a_case_shows_calls_side_by_side_votes_and_answers(
     report: Report, open_report: Open
 ) -> None:
@@ -171,6 +172,7 @@ def test_cases_are_searched_filtered_and_sorted(report: Report, open_report: Ope
     assert opened.rows() == ["bad", "good", "hidden"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)], ids=["wide", "narrow"])
 @pytest.mark.parametrize("count", [0, 1, 100, 5_000])
 def test_any_number_of_cases_opens_at_any_width(
@@ -328,6 +330,7 @@ def test_the_users_words_and_fields_are_searched(
     assert sorted(opened.rows()) == rows
 
 
+@pytest.mark.slow
 def test_a_link_opens_its_case(open_report: Open, told: Report) -> None:
     opened = open_report(told)
     opened.page.locator(".row", has_text="s-014").click()

@@ -93,6 +93,7 @@ def test_nothing_is_queued_twice(review: Review) -> None:
     assert states(review) == {"s-0": "open", "s-1": "open", "s-2": "open"}
 
 
+@pytest.mark.slow
 def test_decisions_are_rows_and_undo_is_another(review: Review, database: Path) -> None:
     review("add")
     item = ids(review)["s-0"]
@@ -108,6 +109,7 @@ def test_decisions_are_rows_and_undo_is_another(review: Review, database: Path) 
     assert rows == [(one, "ann") for one in ("approve", "reject", "undo", "undo")]
 
 
+@pytest.mark.slow
 def test_two_reviewers_agree_disagree_and_a_third_settles(review: Review) -> None:
     review("add", "--needed", "2")
     found = ids(review)
@@ -138,6 +140,7 @@ def test_an_item_is_held_for_who_took_it_until_the_lease_ends(
     assert later.item_id == first.item_id
 
 
+@pytest.mark.slow
 def test_a_reviewer_sees_nothing_of_what_others_said(review: Review) -> None:
     review("add", "--needed", "2")
     review("reject", ids(review)["s-0"])
@@ -147,6 +150,7 @@ def test_a_reviewer_sees_nothing_of_what_others_said(review: Review) -> None:
     assert (shown["verdict"], shown["reviewers"], shown["after"]) == (None, [], None)
 
 
+@pytest.mark.slow
 def test_what_was_decided_is_not_handed_out_again(review: Review) -> None:
     review("add")
     for _ in range(3):
@@ -156,6 +160,7 @@ def test_what_was_decided_is_not_handed_out_again(review: Review) -> None:
     review("next", who="bob", code=3)
 
 
+@pytest.mark.slow
 def test_an_edit_becomes_the_expected_turn_and_a_rejected_one_no_case(
     review: Review, database: Path, tmp_path: Path
 ) -> None:
@@ -178,6 +183,7 @@ def test_an_edit_becomes_the_expected_turn_and_a_rejected_one_no_case(
     assert (stamp["state"], stamp["by"]) == ("edited", ["ann"])
 
 
+@pytest.mark.slow
 def test_reviews_are_labels_for_judges(review: Review, database: Path, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="nobody has reviewed"):
         read_labels(database)
@@ -326,6 +332,7 @@ def test_alpha_is_that_of_krippendorff() -> None:
     assert alpha([["a", "a"]]) is None
 
 
+@pytest.mark.slow
 def test_the_interval_holds_the_truth_of_most_samples() -> None:
     rng = random.Random(4)
 

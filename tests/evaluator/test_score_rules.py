@@ -84,6 +84,7 @@ def rule(rate: float, **more: Any) -> dict[str, Any]:
     return {"name": "judged", "metrics": ["helpful"], "rate": rate, **more}
 
 
+@pytest.mark.slow
 def test_only_drawn_turns_are_judged_and_the_estimate_speaks_of_all(
     evaltap: Evaltap, judge: JudgeServer
 ) -> None:
@@ -124,6 +125,7 @@ def test_a_turn_that_was_left_out_says_why(evaltap: Evaltap, judge: JudgeServer)
     assert "helpful: 3 turns not scored: rule judged, sampled out at rate 0.1" in out
 
 
+@pytest.mark.slow
 def test_starting_again_judges_nothing_twice_and_nothing_that_was_left_out(
     evaltap: Evaltap, judge: JudgeServer
 ) -> None:
@@ -139,6 +141,7 @@ def test_starting_again_judges_nothing_twice_and_nothing_that_was_left_out(
     assert rows("SELECT count(*) FROM sampling_decisions") == decided
 
 
+@pytest.mark.slow
 def test_a_session_that_goes_on_keeps_its_draws(evaltap: Evaltap, judge: JudgeServer) -> None:
     source = random.Random(3)
     cases = [case for number in range(60) for case in session(number, source)]
@@ -189,6 +192,7 @@ def test_the_costly_metric_looks_only_where_the_cheap_one_failed(
     assert rate["covered"] == pytest.approx(len(rows(failed)) / (SESSIONS * TURNS), abs=0.001)
 
 
+@pytest.mark.slow
 def test_rules_with_conditions_are_nested_and_weighted(
     evaltap: Evaltap, judge: JudgeServer
 ) -> None:
@@ -213,6 +217,7 @@ def test_rules_with_conditions_are_nested_and_weighted(
     assert unweighted < 0.6, "without weights this test would pass, too"
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_spent_leaves_turns_uncovered_and_says_so(
     evaltap: Evaltap, judge: JudgeServer
 ) -> None:
@@ -235,6 +240,7 @@ def test_a_budget_that_is_spent_leaves_turns_uncovered_and_says_so(
     assert len(judge.requests) == before
 
 
+@pytest.mark.slow
 def test_an_hour_is_planned_by_the_same_hours_of_the_days_before(
     evaltap: Evaltap, judge: JudgeServer
 ) -> None:

@@ -191,6 +191,7 @@ CRITERIA = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(CRITERIA, st.lists(VALUES, max_size=4), st.lists(VALUES, max_size=4))
 def test_the_matrix_holds_the_likeness_of_each_pair(

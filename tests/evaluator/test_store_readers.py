@@ -213,6 +213,7 @@ def test_who_gets_no_place_in_time_is_turned_away(store: Store) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_opening_anew_waits_for_readers_and_readers_for_it(store: Store) -> None:
     readers = Readers(store)
     failed: list[BaseException] = []
@@ -266,6 +267,7 @@ def test_opening_anew_ends_a_reader_that_does_not_end(store: Store) -> None:
     assert store.rows(COUNT)
 
 
+@pytest.mark.slow
 def test_opening_anew_takes_the_cursor_of_one_that_never_lets_go(store: Store) -> None:
     def read() -> None:
         with Readers(store).reading(seconds=60) as reader:
@@ -294,7 +296,7 @@ def test_a_store_with_readers_has_memory_for_them(store: Store) -> None:
         Readers(store)
         shared = limits()
         store.limit_memory("256MB")
-        assert limits() == shared == [("488.2 MiB", 2)]
+        assert limits() == shared == [("366.2 MiB", 1)]
         store.reopen()
         assert limits() == shared
         with store.unlimited_memory():

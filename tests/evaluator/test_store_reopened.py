@@ -94,6 +94,7 @@ def test_it_waits_for_a_process_that_comes_in_between(
     assert "waiting for it" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_process_that_stays_in_the_file_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

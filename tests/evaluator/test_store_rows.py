@@ -41,6 +41,7 @@ VALUES: Final[dict[str, st.SearchStrategy[Any]]] = {
 TABLES: Final = ("turns", "tool_calls", "cases", "consumed_ranges", "dead_letters")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES)
 @given(st.data())
 @settings(max_examples=10)
@@ -95,6 +96,7 @@ def test_many_rows_of_which_one_lacks_what_it_must_have_are_refused_as_a_whole()
         assert store.rows("FROM consumed_ranges") == []
 
 
+@pytest.mark.slow
 def test_rows_too_large_for_the_memory_that_is_allowed_are_read_once_it_is_asked_for(
     tmp_path: Path,
 ) -> None:

@@ -68,6 +68,7 @@ def _land(store: Store, app: str, case: str, turn: str, revision: int, seq: int)
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(TURNS, SCORES, st.randoms(use_true_random=False))
 def test_the_latest_are_those_that_comparing_every_row_finds(

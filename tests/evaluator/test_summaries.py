@@ -218,6 +218,7 @@ STEPS: Final = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(before=STEPS, after=STEPS, going=st.sampled_from(("a", "user-b", "user-x", "old", "")))
 @settings(max_examples=10, deadline=None, phases=[Phase.explicit, Phase.generate])
 def test_summaries_are_what_a_query_over_the_rows_gives(

@@ -50,6 +50,7 @@ def alerts(evaltap: Evaltap) -> tuple[int, Any]:
     return code, json.loads(out)
 
 
+@pytest.mark.slow
 def test_an_alarm_is_stored_once_named_and_ends_across_restarts(evaltap: Evaltap) -> None:
     records = traffic(breaks, days=36)
     seen = []
@@ -75,6 +76,7 @@ def test_an_alarm_is_stored_once_named_and_ends_across_restarts(evaltap: Evaltap
     assert all("refund" in one["tools"] for one in found)
 
 
+@pytest.mark.slow
 def test_a_replay_finds_what_was_stored_live(evaltap: Evaltap) -> None:
     write_log(Path("t.log.db"), traffic(breaks, days=36))
     consume(evaltap)
@@ -88,6 +90,7 @@ def test_a_replay_finds_what_was_stored_live(evaltap: Evaltap) -> None:
     assert [{k: v for k, v in one.items() if k != "alert_id"} for one in stored] == replayed
 
 
+@pytest.mark.slow
 def test_the_filter_of_an_alarm_is_shown_as_a_command(evaltap: Evaltap) -> None:
     write_log(Path("t.log.db"), traffic(breaks, days=20))
     _, _, said = consume(evaltap)
@@ -98,6 +101,7 @@ def test_the_filter_of_an_alarm_is_shown_as_a_command(evaltap: Evaltap) -> None:
     assert "s-1" in evaltap(*command)[1]
 
 
+@pytest.mark.slow
 def test_after_a_rebase_the_new_level_is_usual(evaltap: Evaltap) -> None:
     write_log(Path("t.log.db"), traffic(breaks, days=20))
     consume(evaltap)
@@ -110,6 +114,7 @@ def test_after_a_rebase_the_new_level_is_usual(evaltap: Evaltap) -> None:
     assert (code, [one["status"] for one in found]) == (0, ["firing", "resolved"])
 
 
+@pytest.mark.slow
 def test_an_erased_session_is_no_evidence_any_more(evaltap: Evaltap) -> None:
     write_log(Path("t.log.db"), traffic(breaks, days=20))
     consume(evaltap)
@@ -183,6 +188,7 @@ class Clock:
         return self.now
 
 
+@pytest.mark.slow
 def test_silence_begins_while_nothing_lands_and_only_when_the_log_is_read(evaltap: Evaltap) -> None:
     write_log(Path("t.log.db"), traffic(lambda tool, day: 0, days=1))
     consume(evaltap)

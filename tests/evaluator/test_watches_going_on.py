@@ -106,6 +106,7 @@ def test_looks_that_go_on_find_what_a_first_look_finds(evaltap: Evaltap, seed: i
     assert fired >= {"helpful", "floor", "alive"}
 
 
+@pytest.mark.slow
 def test_a_look_reads_no_day_that_is_over(
     evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_look_reads_no_day_that_is_over(
     assert max(read[1:]) <= 2 * DAILY
 
 
+@pytest.mark.slow
 def test_what_was_erased_rebased_or_complained_about_is_seen(evaltap: Evaltap) -> None:
     unhappy = Watch(name="unhappy", signal="negative_feedback", baseline_days=7)
     rules = MonitorFile(watch=[Watch(name="helpful", metric="helpful"), unhappy])

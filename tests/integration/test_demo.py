@@ -49,6 +49,7 @@ def turns() -> list[tuple[str, int, Exchange]]:
     ]
 
 
+@pytest.mark.slow
 def test_every_turn_says_what_the_script_says(store: duckdb.DuckDBPyConnection) -> None:
     recorded = store.sql(
         "SELECT eval_id, user_text, final_text, tool_count, status FROM latest_turns"
@@ -122,6 +123,7 @@ def test_the_sql_that_it_suggests_runs(store: duckdb.DuckDBPyConnection) -> None
     assert all(store.sql(query).fetchall() for query in QUERIES)
 
 
+@pytest.mark.slow
 def test_with_a_page_the_agent_goes_on_until_a_signal(tmp_path: Path) -> None:
     path = tmp_path / "out" / "cases.duckdb"
     demo = Program(["demo", "--dir", str(path.parent), "--ui", "127.0.0.1:0"], tmp_path)

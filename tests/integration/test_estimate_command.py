@@ -365,6 +365,7 @@ def test_with_a_share_of_the_rest_nothing_is_uncovered(tmp_path: Path, estimate:
     assert row["low"] < 0.1 < row["high"]
 
 
+@pytest.mark.slow
 def test_turns_that_a_burst_brings_beyond_the_limit_are_uncovered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,6 +93,7 @@ def test_while_the_broker_is_away_turns_are_spooled_and_sent_when_it_is_back(
         assert len(turns(store)) == 50
 
 
+@pytest.mark.slow
 def test_what_a_closed_recorder_could_not_send_the_next_one_sends(broker: Broker) -> None:
     broker.stop()
     first = Recorder(broker.log())
@@ -204,6 +205,7 @@ def test_poison_on_the_topic_becomes_dead_letters_between_good_turns(broker: Bro
     assert (consumed.landed.turns, consumed.landed.dead_letters) == (2, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("log", "message"),
     [

@@ -120,6 +120,7 @@ def test_record_says_which_turns_a_broker_refused_and_where_they_are(
     assert json.loads(said.out)["refused"] == 1
 
 
+@pytest.mark.slow
 def test_record_waits_for_the_broker_where_the_spool_is_full(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,7 @@ def test_flapping_loses_nothing_and_lands_nothing_twice(
     assert consumed.landed.turns == 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make_rule",
     [
@@ -193,6 +194,7 @@ def test_a_slow_network_delivers_in_order(broker: Broker, network: Proxy, url: s
     assert numbers == list(range(1, 1_201)), "one partition keeps what was recorded in order"
 
 
+@pytest.mark.slow
 def test_a_full_spool_drops_the_newest_turns_and_counts_each(
     broker: Broker, network: Proxy, url: str
 ) -> None:
@@ -241,6 +243,7 @@ print(before == held(), before, held())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("silent", [False, True], ids=["refused", "black hole"])
 def test_fifty_failed_connections_leave_no_thread_and_no_file_open(
     monkeypatch: pytest.MonkeyPatch, broker: Broker, network: Proxy, url: str, silent: bool
@@ -302,6 +305,7 @@ def test_a_broker_that_dies_while_a_log_is_opened_is_asked_again(
     assert next(asked) > 5, "it died, and then it answered"
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_topic_waits_through_an_outage_too(
     broker: Broker, network: Proxy, url: str
 ) -> None:

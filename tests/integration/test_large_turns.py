@@ -28,6 +28,7 @@ def large_case(number: int) -> dict[str, Any]:
     return make_case(f"large-{number}", [actual]) | {"conversation": [expected]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read_back", [False, True], ids=["from memory", "read back"])
 def test_large_turns_are_landed_and_scored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_back: bool
@@ -49,6 +50,7 @@ def test_large_turns_are_landed_and_scored(
         assert store.rows("SELECT count(*) FROM scores") == [(2 * TURNS,)]
 
 
+@pytest.mark.slow
 def test_reasons_that_do_not_fit_into_memory_together_are_summed_up_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +68,7 @@ def test_reasons_that_do_not_fit_into_memory_together_are_summed_up_and_reported
     assert len(json.loads(Path("report.json").read_text())["cases"]) == 300
 
 
+@pytest.mark.slow
 def test_bad_records_that_come_again_are_known_among_letters_that_do_not_fit_into_memory(
     tmp_path: Path,
 ) -> None:
@@ -88,6 +91,7 @@ def test_bad_records_that_come_again_are_known_among_letters_that_do_not_fit_int
     assert (other.duplicates, other.dead_letters) == (0, 1)
 
 
+@pytest.mark.slow
 def test_sessions_whose_input_is_large_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

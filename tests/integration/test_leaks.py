@@ -71,6 +71,7 @@ def record(recorder: Recorder, planting: Planting, number: int) -> None:
         assert failing
 
 
+@pytest.mark.slow
 def test_none_of_ten_thousand_secrets_is_in_log_store_dead_letters_or_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_consumer_that_is_away_for_a_while_costs_no_turn_and_no_room(
     assert largest < 2.5 * SMALLEST, "with its journal"
 
 
+@pytest.mark.slow
 def test_a_log_that_was_consumed_takes_turns_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

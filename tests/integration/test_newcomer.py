@@ -90,6 +90,7 @@ def press(page: "Page", key: str) -> None:
         page.keyboard.press(key)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_turns_without_metrics_say_how_to_score_them(
     browser: "Browser", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -119,6 +120,7 @@ def test_turns_without_metrics_say_how_to_score_them(
         up.process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_from_the_first_start_to_a_score_of_the_set_that_was_made(
     browser: "Browser", up: Program, tmp_path: Path

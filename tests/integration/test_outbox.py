@@ -52,6 +52,7 @@ def letters_of(broker: Broker, tmp_path: Path) -> list[WireRecord]:
     return messages(broker.log("dlq"))
 
 
+@pytest.mark.slow
 def test_what_is_committed_is_published(broker: Broker, tmp_path: Path) -> None:
     good = make_records(sessions(3, turns=1))
     publish(broker.log(), [good[0], WireRecord(b"k", b"{", good[0].headers), *good[1:]])
@@ -101,6 +102,7 @@ def test_a_letter_that_is_refused_for_its_size_is_cut_and_says_so(
     assert cut.header("own") == "1"
 
 
+@pytest.mark.slow
 def test_a_letter_that_no_cut_makes_small_enough_holds_up_nobody(
     broker: Broker, tmp_path: Path
 ) -> None:
@@ -111,6 +113,7 @@ def test_a_letter_that_no_cut_makes_small_enough_holds_up_nobody(
     assert [one.key for one in found] == [b"k"]
 
 
+@pytest.mark.slow
 def test_dead_letters_that_do_not_fit_into_memory_together_are_published_all_the_same(
     broker: Broker, tmp_path: Path
 ) -> None:
@@ -159,6 +162,7 @@ def test_a_score_with_a_reason_that_no_record_holds_is_published_with_the_beginn
         assert reason.startswith(score["reason"].partition("…")[0])
 
 
+@pytest.mark.slow
 def test_a_score_that_no_record_holds_at_all_holds_up_nobody(
     broker: Broker, tmp_path: Path
 ) -> None:

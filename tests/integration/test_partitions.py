@@ -67,6 +67,7 @@ def test_two_consumers_share_the_partitions_and_their_files_answer_as_one(shards
         assert answers(connection) == whole()
 
 
+@pytest.mark.slow
 def test_a_report_over_both_files_is_that_of_one(
     shards: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -74,6 +74,7 @@ def is_listening(path: Path) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -247,6 +248,7 @@ def test_a_reader_that_takes_too_long_ends(store: Store) -> None:
             reader.rows(ENDLESS)
 
 
+@pytest.mark.slow
 def test_a_reader_learns_that_the_file_was_opened_anew(store: Store) -> None:
     with reader_of(store) as reader:
         reader.rows("SELECT 1")
@@ -270,7 +272,7 @@ def test_memory_is_given_while_somebody_reads_and_taken_back(store: Store) -> No
     setting = "SELECT current_setting('memory_limit')"
     with store.limited_memory("64MB"):
         with reader_of(store) as reader:
-            assert reader.rows(setting) == [("488.2 MiB",)]
+            assert reader.rows(setting) == [("366.2 MiB",)]
         wait_for(lambda: store.rows(setting) == [("61.0 MiB",)])
 
 

@@ -74,6 +74,7 @@ def values(attributes: list[dict[str, Any]]) -> dict[str, Any]:
     return {one["key"]: next(iter(one["value"].values())) for one in attributes}
 
 
+@pytest.mark.slow
 def test_each_score_is_an_event_within_the_span_that_it_judges(
     evaltap: Evaltap, server: Received, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +173,7 @@ def test_what_is_sent_is_otlp(evaltap: Evaltap, server: Received) -> None:
     assert "evaltap.turns_scored" in metrics
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_was_away_gets_everything_later(
     evaltap: Evaltap, server: Received, tmp_path: Path
 ) -> None:
@@ -191,6 +193,7 @@ def test_an_endpoint_that_was_away_gets_everything_later(
     assert len({one["attributes"]["evaltap.score.id"] for one in records(server)}) == 8
 
 
+@pytest.mark.slow
 def test_scores_that_come_back_are_no_traffic(
     evaltap: Evaltap, server: Received, tmp_path: Path
 ) -> None:

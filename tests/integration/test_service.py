@@ -74,6 +74,7 @@ def figure(url: str, name: str) -> float:
     return sum(float(one.rpartition(" ")[2]) for one in lines)
 
 
+@pytest.mark.slow
 def test_probes_and_figures_of_a_running_consumer(consumer: Program) -> None:
     url = served(consumer)
     wait_for(lambda: figure(url, "evaltap_turns_scored_total") == 80, 60)
@@ -99,6 +100,7 @@ def test_probes_and_figures_of_a_running_consumer(consumer: Program) -> None:
     assert consumer.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_reload_takes_new_files_and_keeps_the_old_ones_when_they_are_bad(
     consumer: Program,
 ) -> None:

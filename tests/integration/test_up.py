@@ -130,6 +130,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "metrics.json").write_text(json.dumps(METRICS))
 
 
+@pytest.mark.slow
 def test_a_signal_in_the_midst_of_it_ends_all_in_order_and_loses_nothing(tmp_path: Path) -> None:
     with up(tmp_path, "--metrics", "metrics.json") as running:
         sender = threading.Thread(
@@ -164,6 +165,7 @@ def alive(running: Up) -> bool:
     return running.process.poll() is None
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_has_put_on_the_log_lands_with_the_next_start(tmp_path: Path) -> None:
     with up(tmp_path) as running:
         for number in range(20):
@@ -181,6 +183,7 @@ def test_what_a_killed_process_has_put_on_the_log_lands_with_the_next_start(tmp_
     assert 15 <= turns <= 25  # what the killed process had not assembled yet is gone with it
 
 
+@pytest.mark.slow
 def test_the_page_logs_in_by_its_link_and_shows_what_has_landed(tmp_path: Path) -> None:
     with up(tmp_path) as running:
         address, _, code = running.link.partition("/login#")

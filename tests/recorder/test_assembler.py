@@ -61,6 +61,7 @@ def feed(assembler: Assembler, observations: Sequence[Observation]) -> list[dict
     return [case for item in observations for case in assembler.feed(item)]
 
 
+@pytest.mark.slow
 def test_a_closed_run_at_rest_costs_the_garbage_collector_little_and_is_revised_as_ever() -> None:
     resting, awake = Assembler(), Assembler()
     for number in range(200):
@@ -79,6 +80,7 @@ def test_a_closed_run_at_rest_costs_the_garbage_collector_little_and_is_revised_
     assert resting.held_bytes == awake.held_bytes
 
 
+@pytest.mark.slow
 def test_runs_that_are_forgotten_are_held_no_longer_also_when_nobody_looks_after_them() -> None:
     assembler = Assembler(AssemblerLimits(max_closed_runs=10))
     for number in range(100):

@@ -132,6 +132,7 @@ SPAN_NAMES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(
     st.lists(st.tuples(SPAN_NAMES, SCOPES, ATTRIBUTES), min_size=1, max_size=4),

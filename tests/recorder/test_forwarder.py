@@ -299,6 +299,7 @@ def test_whoever_waits_is_told_at_once_of_a_setting_that_no_waiting_mends(
     forwarder.stop()
 
 
+@pytest.mark.slow
 def test_trouble_is_retried_sooner_while_somebody_waits(tmp_path: Path, topic: Topic) -> None:
     # After six failures in a row the pause is five seconds: fourteen more would take over a minute.
     failures = iter(range(20))
@@ -365,6 +366,7 @@ def test_two_forwarders_adopt_an_orphan_once(tmp_path: Path) -> None:
     assert sorted(topics[0].sessions + topics[1].sessions) == sorted(f"s-{n}" for n in range(200))
 
 
+@pytest.mark.slow
 def test_a_child_forked_at_any_moment_can_use_its_own_spool(tmp_path: Path) -> None:
     spool, topic = new_spool(tmp_path), Topic()
     forwarder = Forwarder(topic.connect, spool)

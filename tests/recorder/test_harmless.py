@@ -452,6 +452,7 @@ print(recorder.counters().delivered)
     assert sum(by_producer.values()) == len(seen)
 
 
+@pytest.mark.slow
 def test_a_directory_that_cannot_be_written_costs_turns_only(tmp_path: Path) -> None:
     # Not below tmp_path, which only its owner may enter.
     folder = Path(tempfile.mkdtemp())

@@ -31,6 +31,7 @@ def turn_of(log: Path) -> dict[str, Any]:
     return dict(turn)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_the_script_of_the_page_records_a_turn(page: str, tmp_path: Path) -> None:
     text = (DOCS / page).read_text()

@@ -31,6 +31,7 @@ def test_at_least_99_of_100_of_what_is_claimed_are_found(group: str) -> None:
     assert len(missed) <= len(of_group) / 100, missed[:5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [2, 3])
 def test_other_random_characters_are_found_as_well(seed: int) -> None:
     other = entries(seed)
@@ -102,6 +103,7 @@ class TestTime:
     MOST_SECONDS = 30.0
     """CPU for a megabyte; an honest one takes some tenths, what is quadratic takes hours."""
 
+    @pytest.mark.slow
     @settings(max_examples=6)
     @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map("".join))
     def test_a_megabyte_of_anything_is_done_in_time(self, piece: str) -> None:
@@ -112,6 +114,7 @@ class TestTime:
 
         assert time.process_time() - began < self.MOST_SECONDS
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("piece", ["a", "1", "a ", "1-", "a:", " ,", "aA1!", "\n", "id=a"])
     @pytest.mark.parametrize(
         "pattern", [r"\w+!", r"\w+@\w+\.\w+", r"\w+\s*:\s*\w+", r"(?s).+x", r"[^\s]+\.example\.com"]

@@ -292,6 +292,7 @@ def sample(
     return [sum(w for w, _ in weights), failing], turns, failures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quiet", [0.0, 15.0, 10_000.0])
 def test_weights_give_back_the_traffic_within_the_error_of_the_simulation(quiet: float) -> None:
     rng = np.random.default_rng(7)
