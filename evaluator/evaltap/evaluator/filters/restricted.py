@@ -100,7 +100,7 @@ def restricted_to_case(reader: StoreReader, key: CaseKey) -> Iterator[None]:
 
     Where the summaries know how old the case is, no more of the file is read than that.
     """
-    names = dict(zip(("app", "eval_set", "eval_id"), key, strict=True))
+    names: dict[str, str] = dict(zip(("app", "eval_set", "eval_id"), key, strict=True))
     copied = []
 
     def copy(table: str, condition: str) -> None:
