@@ -12,6 +12,7 @@ from evaltap.evaluator.page.views import compare, runs
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.readers import Readers
+from evaltap.evaluator.summaries.summaries import Summaries
 from page_server import served
 from page_store import GENEROUS, NOON, compared_store, support_store
 
@@ -24,8 +25,10 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def reader(path: Path) -> Iterator[StoreReader]:
-    with Store(path) as store, Readers(store).reading(seconds=120) as found:
-        yield found
+    with Store(path) as store:
+        Summaries(store).refresh()
+        with Readers(store).reading(seconds=120) as found:
+            yield found
 
 
 def asked(**parameters: str) -> PageRequest:
@@ -75,6 +78,16 @@ def test_a_comparison_tells_what_broke_and_what_was_fixed(reader: StoreReader) -
     assert {tab.name: tab.count for tab in swapped.tabs}["broken"] == 2
 
 
+def test_a_row_has_the_question_and_why_the_failing_run_failed(reader: StoreReader) -> None:
+    broken = {row.case.name: row for row in compare.read(reader, asked()).rows}
+    fixed = compare.read(reader, asked(show="fixed")).rows
+
+    assert broken[GENEROUS].opening == "Hello, I need help with an order."
+    assert "refund (amount: expected 10, found 100)" in broken[GENEROUS].reason
+    assert len(fixed) == 2
+    assert all("missing" in row.reason for row in fixed)
+
+
 def test_an_open_row_has_the_difference_of_both_sides(reader: StoreReader) -> None:
     closed = compare.read(reader, asked())
     row = next(one for one in closed.rows if one.case.name == GENEROUS)
@@ -93,6 +106,7 @@ def test_runs_of_files_show_verdicts_and_no_turns(tmp_path: Path) -> None:
     with Store(path) as store:
         page = compare.read(store, asked(app="", set="", id=GENEROUS))
         (row,) = [one for one in page.rows if one.case.name == GENEROUS]
+        assert (row.opening, "refund" in row.reason) == ("", True)
         app, eval_set, eval_id = row.case.key
         page = compare.read(store, asked(app=app, set=eval_set, id=eval_id))
 

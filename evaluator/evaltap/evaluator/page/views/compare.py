@@ -1,6 +1,6 @@
 """Two runs side by side: what changed under each metric, how sure that is, and which cases it was."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -42,6 +42,16 @@ _OUTCOMES: Final = {
 """Sign, word and colour of an outcome."""
 
 
+_TEXTS: Final = """
+SELECT app_name, eval_set_id, eval_id, any_value(opening),
+       arg_max(reason, scored_at) FILTER (run_id = $a AND status <> 'passed'),
+       arg_max(reason, scored_at) FILTER (run_id = $b AND status <> 'passed')
+FROM scores LEFT JOIN case_index USING (app_name, eval_set_id, eval_id)
+WHERE eval_id IN $ids AND metric_name = $metric AND run_id IN ($a, $b)
+GROUP BY ALL
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class MetricLine:
     """A metric in the summary."""
@@ -73,6 +83,10 @@ class CaseLine:
     sign: str
     word: str
     status: str
+    opening: str
+    """The beginning of the first user message; empty where no turn of the case is in the store."""
+    reason: str
+    """Of the run that failed: B, or A for a case that is fixed."""
     figures: str
     href: str
     opened: bool
@@ -221,7 +235,7 @@ def _page(
         tuple((title, tuple(names)) for title, names in wording.listed(found)),
         found.notes, address.show,
         tuple(Tab(name, len(many), address.to(show=name)) for name, many in by_tab.items()),
-        tuple(_case_line(one, address, one is opened) for one in shown), len(chosen),
+        tuple(_case_lines(reader, shown, sides, metric.metric, address, opened)), len(chosen),
         address.to(at=until) if until < len(chosen) else "",
         address.to(at=max(at - PER_PAGE, 0) or None) if at else "",
         tuple(_opened(reader, opened, sides, runs, metric.metric, address.asked)) if opened else (),
@@ -262,11 +276,37 @@ def _metric_line(metric: MetricChange, rules: Rules, address: _Address) -> Metri
     )  # fmt: skip
 
 
-def _case_line(case: CaseChange, address: _Address, opened: bool) -> CaseLine:
-    sign, word, status = _OUTCOMES[case.outcome]
-    app, eval_set, eval_id = case.key
-    href = address.to(app=app, set=eval_set, id=eval_id, at=address.at or None)
-    return CaseLine(case, sign, word, status, wording.figures(case), f"{href}#opened", opened)
+def _case_lines(
+    reader: StoreReader,
+    cases: Sequence[CaseChange],
+    sides: tuple[Side, Side],
+    metric: str,
+    address: _Address,
+    opened: CaseChange | None,
+) -> Iterator[CaseLine]:
+    texts = _texts(reader, [one.key[2] for one in cases], address, metric)
+    for case in cases:
+        sign, word, status = _OUTCOMES[case.outcome]
+        app, eval_set, eval_id = case.key
+        href = address.to(app=app, set=eval_set, id=eval_id, at=address.at or None)
+        failing = case.outcome != "newly_passing"  # 0: A, 1: B
+        own = _own_key(sides[failing], case.key) or case.key
+        opening, *reasons = texts.get(own, ("", "", ""))
+        yield CaseLine(
+            case, sign, word, status, opening or "", reasons[failing] or "",
+            wording.figures(case), f"{href}#opened", case is opened,
+        )  # fmt: skip
+
+
+def _texts(
+    reader: StoreReader, ids: Sequence[str], address: _Address, metric: str
+) -> dict[CaseKey, tuple[str | None, str | None, str | None]]:
+    """Return the opening of each case and why it did not pass in A and in B."""
+    values = {"ids": ids, "metric": metric, "a": address.a, "b": address.b}
+    return {
+        (app, name, one): (opening, of_a, of_b)
+        for app, name, one, opening, of_a, of_b in reader.rows(_TEXTS, values)
+    }
 
 
 def _opened(
