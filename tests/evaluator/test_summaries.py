@@ -19,7 +19,7 @@ from evaltap.evaluator.live.summary_keeper import SummaryKeeper, Ticks
 from evaltap.evaluator.maintenance.erasure import Subject, erase_from_store, find_in_store
 from evaltap.evaluator.maintenance.pruning import prune
 from evaltap.evaluator.store.database import Store
-from evaltap.evaluator.summaries.marks import are_current
+from evaltap.evaluator.summaries.marks import current_marks
 from evaltap.evaluator.summaries.summaries import CASE_KEY, Summaries
 
 NOON: Final = datetime(2026, 11, 23, 12)
@@ -173,12 +173,12 @@ def assert_same_choices(store: Store) -> None:
     def listings() -> list[Any]:
         return [list_cases(store, Choice(parse_filter(text)), 1_000) for text in texts]
 
-    assert are_current(store)
+    assert current_marks(store) is not None
     indexed = listings()
     store.execute("BEGIN")
     try:
         store.execute("DELETE FROM page_marks")
-        assert not are_current(store)
+        assert current_marks(store) is None
         for text, found, expected in zip(texts, indexed, listings(), strict=True):
             assert found == expected, text
     finally:

@@ -11,7 +11,7 @@ from evaltap.evaluator.filters.language import NO_FILTER, Filter
 from evaltap.evaluator.filters.terms import KEYS, Bound, cases_of
 from evaltap.evaluator.filters.turns import turns_with
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.evaluator.summaries.marks import are_current
+from evaltap.evaluator.summaries.marks import current_marks
 
 _SORTED: Final = {
     "newest": "last_at DESC NULLS LAST",
@@ -93,7 +93,7 @@ def fitting_query(
     """
     if choice.where:
         check_condition(store, choice.where)
-    bound, indexed = Bound(), are_current(store)
+    bound, indexed = Bound(), current_marks(store) is not None
     joins, conditions = [], ["first_seq IS NOT NULL"]
     for term in choice.filter.terms:
         moment = now or datetime.now(UTC)

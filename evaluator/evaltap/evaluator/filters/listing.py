@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from evaltap.evaluator.filters.choice import Choice, first_cases, fitting_query, order_of
 from evaltap.evaluator.store.database import STORE, sql
 from evaltap.evaluator.store.queries import StoreReader
-from evaltap.evaluator.summaries.marks import are_current
+from evaltap.evaluator.summaries.marks import current_marks
 from evaltap.schemas.text import utc_text
 
 OPENING_LENGTH = 160
@@ -82,7 +82,7 @@ def list_cases(
 
 def listed_cases(store: StoreReader) -> list[ListedCase]:
     """Return the cases of `listed_cases`, by its column `place`."""
-    if are_current(store):
+    if current_marks(store) is not None:
         listed = sql(__name__, "listing_indexed")
     else:
         listed = sql(__name__, "listing").format(newest=sql(STORE, "newest"), length=OPENING_LENGTH)

@@ -11,7 +11,7 @@ from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.opening import NAME
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.shards import ShardedStore
-from evaltap.evaluator.summaries.marks import are_current, read_marks
+from evaltap.evaluator.summaries.marks import current_marks
 from evaltap.evaluator.summaries.summaries import catch_up, key_of_case
 from evaltap.schemas.errors import InputError
 
@@ -124,8 +124,8 @@ def restricted_to_case(reader: StoreReader, key: CaseKey) -> Iterator[None]:
 
 def _ages(reader: StoreReader, names: dict[str, str]) -> tuple[str, str]:
     """Return conditions that all turns of the case meet, and all its scores."""
-    marks = read_marks(reader)
-    ages = reader.rows(_AGE, names) if marks is not None and are_current(reader) else []
+    marks = current_marks(reader)
+    ages = reader.rows(_AGE, names) if marks is not None else []
     landed = scored = "TRUE"
     if marks is not None and ages:
         first_seq, last_seq, first_scored, last_scored = ages[0]

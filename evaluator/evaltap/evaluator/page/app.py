@@ -3,10 +3,11 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl, quote
 
 import anyio.to_thread
@@ -56,6 +57,7 @@ from evaltap.evaluator.page.security.login import (
 )
 from evaltap.evaluator.page.security.proxy import Proxy, ProxyGate
 from evaltap.evaluator.page.security.site import Site
+from evaltap.evaluator.page.sharing import SharedAnswers
 from evaltap.evaluator.page.statements import RecordedReader, Statement
 from evaltap.evaluator.page.ticks import Live, Ticker
 from evaltap.evaluator.page.tracing import TraceUrl
@@ -116,6 +118,10 @@ def create_app(
     return app
 
 
+Read: TypeAlias = tuple[PageAnswer, tuple[Statement, ...]]
+"""What a page shows, and the statements that read it."""
+
+
 class _Application:
     def __init__(
         self, readers: Readers, about: PageRequest, access: Access, site: Site, live: Live | None
@@ -127,6 +133,7 @@ class _Application:
         self._ticker = Ticker(live) if live else None
         self._attempts = Attempts()
         self._marks = Marks()
+        self._shared = SharedAnswers[Read]()
 
     async def show(self, route: PageRoute, request: Request) -> Response:
         """Answer with a page, a part of it, or its data."""
@@ -144,9 +151,19 @@ class _Application:
             return _json(shown, store_path=asked.store_path)
         return self._html(request, shown, asked, started, statements)
 
-    def _read(
-        self, route: PageRoute, asked: PageRequest
-    ) -> tuple[PageAnswer, tuple[Statement, ...]]:
+    def _read(self, route: PageRoute, asked: PageRequest) -> Read:
+        if not route.shared:
+            return self._read_anew(route, asked)
+        key = (route.path, *sorted(asked.parameters.items()))
+        found = self._shared.get(
+            key, partial(self._read_anew, route, asked), is_good=lambda read: read[0].status == 200
+        )
+        if self._marks.is_due(asked.person):  # what was kept was read for somebody else
+            with suppress(EvaltapError), self._readers.reading(seconds=route.seconds) as reader:
+                self._marks.look(reader, asked.person)
+        return found
+
+    def _read_anew(self, route: PageRoute, asked: PageRequest) -> Read:
         recorded: RecordedReader | None = None
         try:
             with self._readers.reading(seconds=route.seconds) as reader:

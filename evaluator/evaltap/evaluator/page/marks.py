@@ -40,9 +40,16 @@ class Marks:
         }  # fmt: skip
         return {path: mark for path, mark in found.items() if mark}
 
+    def is_due(self, person: Person) -> bool:
+        """Tell whether `look` would read anything."""
+        return self._lacks_basket(person) or time.monotonic() - self._looked_at >= _EVERY_SECONDS
+
+    def _lacks_basket(self, person: Person) -> bool:
+        return person.may("reviewer") and person.name not in self._baskets
+
     def look(self, reader: StoreReader, person: Person, *, anew: bool = False) -> None:
         """Bring the marks up to date; called with what reads a page, before it does."""
-        if person.may("reviewer") and (anew or person.name not in self._baskets):
+        if self._lacks_basket(person) or (anew and person.may("reviewer")):
             self._baskets[person.name] = str(len(changes.picked(reader, person)) or "")
         now = time.monotonic()
         with self._lock:

@@ -14,6 +14,7 @@ from evaltap.evaluator.filters.choice import Choice, ChosenQuery, first_cases, f
 from evaltap.evaluator.filters.listing import ListedCase, listed_cases
 from evaltap.evaluator.filters.terms import KEYS
 from evaltap.evaluator.store.queries import StoreReader
+from evaltap.evaluator.summaries.summaries import key_of_case
 
 
 class SortKey(NamedTuple):
@@ -41,6 +42,10 @@ class SortKey(NamedTuple):
 _LAST: Final = "1e308"
 _NEWEST: Final = SortKey("last_at", descending=True, is_time=True)
 _KEYS: Final = [SortKey(name) for name in KEYS.split(", ")]
+_LAST_AT: Final = f"""
+SELECT epoch_us(last_at) FROM case_index
+WHERE case_key = {key_of_case("$app", "$eval_set", "$eval_id")} AND last_at IS NOT NULL
+"""
 _MOST_MICROSECONDS: Final = 2**62
 # Times are sorted by as they are: then DuckDB skips row groups that cannot hold any of the first cases.
 _SORTED: Final[Mapping[str, Mapping[SortKey, str]]] = {
@@ -121,6 +126,9 @@ def around(
         statement, parameters = "FROM listed", {}
     named = {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
     is_case = "app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id"
+    if query.is_indexed:  # the time lets row groups be skipped
+        for (at,) in reader.rows(_LAST_AT, named):
+            is_case += f" AND last_at = make_timestamp({at:d})"
     marks = ", ".join(one.mark for one in order)
     this = reader.rows(f"SELECT {marks} FROM ({statement}) WHERE {is_case}", parameters | named)
     if not this:

@@ -39,6 +39,8 @@ class PageRoute(NamedTuple):
     role: str = "viewer"
     seconds: float = PAGE_SECONDS
     """How long its statements may take."""
+    shared: bool = False
+    """It is the same for everybody, and may be some seconds old."""
 
 
 class ActionRoute(NamedTuple):
@@ -51,7 +53,7 @@ class ActionRoute(NamedTuple):
 
 
 PAGES: Final = (
-    PageRoute("/", overview.view),
+    PageRoute("/", overview.view, shared=True),
     PageRoute("/cases", cases.view, seconds=SEARCH_SECONDS),
     PageRoute("/case", case.view),
     PageRoute("/runs", runs.view, seconds=SEARCH_SECONDS),

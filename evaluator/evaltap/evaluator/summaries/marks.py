@@ -21,9 +21,7 @@ class Marks(NamedTuple):
 
 def read_marks(reader: StoreReader) -> Marks | None:
     """Return how far the summaries go; None before they are made."""
-    rows = reader.rows(
-        f"SELECT {', '.join(Marks._fields)} FROM page_marks WHERE name = 'summaries'"
-    )
+    rows = reader.rows(f"SELECT {_FIELDS} FROM page_marks WHERE name = 'summaries'")
     return Marks(*rows[0]) if rows else None
 
 
@@ -33,14 +31,19 @@ def newest_rows(reader: StoreReader) -> Marks:
     return Marks(*row)
 
 
-def are_current(reader: StoreReader) -> bool:
-    """Tell whether the summaries say what the rows say; a moment before, where another thread keeps them."""
-    marks = read_marks(reader)
-    if marks is None:
-        return False
-    if not isinstance(reader, Store) and reader.rows(_KEPT)[0][0]:
-        return True
-    return marks == newest_rows(reader)
+def current_marks(reader: StoreReader) -> Marks | None:
+    """Return how far the summaries go when they say what the rows say, else None.
+
+    Where another thread keeps them, they may say what the rows said a moment before.
+    """
+    rows = reader.rows(f"SELECT {_FIELDS}, {_KEPT} FROM page_marks WHERE name = 'summaries'")
+    if not rows:
+        return None
+    *values, kept = rows[0]
+    marks = Marks(*values)
+    return (
+        marks if (kept and not isinstance(reader, Store)) or marks == newest_rows(reader) else None
+    )
 
 
 _NEWEST: Final = """
@@ -51,7 +54,5 @@ SELECT coalesce((SELECT max(landed_seq) FROM turns), 0),
        greatest($never, (SELECT max(decided_at) FROM sampling_decisions))
 """
 
-_KEPT: Final = """
-SELECT count(*) > 0 FROM page_marks
-WHERE written_at > now() AT TIME ZONE 'UTC' - INTERVAL 1 MINUTE
-"""
+_FIELDS: Final = ", ".join(Marks._fields)
+_KEPT: Final = "written_at > now() AT TIME ZONE 'UTC' - INTERVAL 1 MINUTE"

@@ -8,6 +8,7 @@
   let paused = false;
   let shown = null;
   let heard = Date.now();
+  let settling = 0;
   const say = (kind, text) => { state.className = "live " + kind; words.textContent = text; };
   function tick(version) {
     heard = Date.now();
@@ -16,6 +17,9 @@
     if (version === shown || document.visibilityState !== "visible") return;
     shown = version;
     document.body.dispatchEvent(new CustomEvent("tick"));
+    // The server may answer with figures that are up to five seconds old: ask once more when nothing follows.
+    clearTimeout(settling);
+    settling = setTimeout(() => { if (!paused) document.body.dispatchEvent(new CustomEvent("tick")); }, 6000);
   }
   channel.addEventListener("message", (event) => tick(event.data));
   if (navigator.locks) {

@@ -52,6 +52,10 @@ FROM scores s LEFT JOIN runs r USING (run_id)
 WHERE s.app_name = $app AND s.eval_set_id = $eval_set AND s.eval_id = $eval_id
 ORDER BY r.started_at DESC LIMIT 20
 """
+_IN_REVIEW: Final = """
+SELECT 1 FROM review_items
+WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id LIMIT 1
+"""
 _QUEUED: Final = """
 SELECT 1 FROM v_review_items
 WHERE app_name = $app AND eval_set_id = $eval_set AND eval_id = $eval_id AND verdict IS NULL LIMIT 1
@@ -174,6 +178,8 @@ def _read(
     metrics, notes = standing(reader, key)
     named_case = {"set": key[1], "id": key[2], "app": key[0]}
     kept = {"q": asked["q"], "sort": asked["sort"]}
+    # Looked at first, as most cases are not: the views read all reviews.
+    in_review = bool(reader.rows(_IN_REVIEW, named))
     return CasePage(
         key,
         report,
@@ -188,9 +194,9 @@ def _read(
         tuple(reader.records(_FEEDBACK, named)),
         tuple(reader.records(_RUNS, named)),
         beside,
-        bool(reader.rows(_QUEUED, named)),
+        in_review and bool(reader.rows(_QUEUED, named)),
         key in changes.picked(reader, asked.person),
-        decided_turns(reader, asked, key),
+        decided_turns(reader, asked, key) if in_review else (),
         key_text(key),
         link("/expected", **named_case, **kept),
         asked["view"],
