@@ -374,6 +374,14 @@ def test_options_that_do_not_go_together_are_refused(
         ('{"evalSetId": "s", "evalCases": [{"evalId": "a"}, {"evalId": "a"}]}', "the evalId 'a'"),
         ('{"evalSetId": "s", "evalCases": [{"evalId": 5}]}', "evalId"),
         ('{"evalSetId": "s", "evalCases": [', "is it truncated?"),
+        (
+            '{"evalSetId": "s", "evalCases": [{"evalId": "a", "source": {"curation": 7}}]}',
+            "case 'a': source.curation: found the number 7; expected an object",
+        ),
+        (
+            '{"evalSetId": "s", "evalCases": [{"evalId": "a", "source": {"curation": {"from": "x"}}}]}',
+            "case 'a': source.curation.from: found the string 'x'; expected an object",
+        ),
     ],
 )
 def test_a_set_that_was_edited_into_nonsense_is_not_overwritten(

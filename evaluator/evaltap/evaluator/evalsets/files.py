@@ -8,7 +8,7 @@ from pathlib import Path
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import eval_set_name, iter_cases, write_bytes
-from evaltap.schemas.files.validation import parse
+from evaltap.schemas.files.validation import describe, parse
 from evaltap.schemas.formats.case import CaseData, EvalSet
 
 
@@ -21,14 +21,35 @@ class SetFile:
 
 
 def read_set(path: Path) -> SetFile:
-    """Read an eval set or JSON Lines of cases; raise FormatError for an id that occurs twice."""
+    """Read an eval set or JSON Lines of cases.
+
+    Raises FormatError for an id that occurs twice, and for provenance that is none.
+    """
     cases, name = [], ""
     for case in iter_cases(path):
+        _check_provenance(case, str(path))
         own = case.get("evalSetId") or ""
         name = name or own
         cases.append({key: value for key, value in case.items() if key != "evalSetId"})
     check_ids(cases, str(path))
     return SetFile(name or eval_set_name(path), tuple(cases))
+
+
+def _check_provenance(case: CaseData, path: str) -> None:
+    # `source` may hold anything; what evaltap reads of it must have the shape it was written in.
+    found, place = case, f"case {case['evalId']!r}: "
+    for name in ("source", "curation", "from"):
+        value = found.get(name)
+        place += name if name == "source" else f".{name}"
+        if value is None:
+            return
+        if not isinstance(value, dict):
+            raise FormatError(
+                f"found {describe(value)}; expected an object, as `evaltap curate` writes it",
+                path=path,
+                place=place,
+            )
+        found = value
 
 
 def check_ids(cases: Iterable[CaseData], path: str) -> None:
