@@ -34,10 +34,9 @@ def exported(source: Path, form: str, name: str, *more: str) -> Path:
 @pytest.mark.parametrize("form", READ_BACK)
 def test_what_is_asked_expected_and_called_comes_back(source: Path, form: str) -> None:
     out = exported(source, form, "out.json" if form in ("deepeval", "langsmith") else "out.jsonl")
-    data = out / "data/test.jsonl" if form == "huggingface" else out
     back = source.parent / "back.evalset.json"
 
-    assert main(["convert", str(data), "--out", str(back)]) == 0
+    assert main(["convert", str(out), "--out", str(back)]) == 0
 
     found = {case["evalId"]: carried(case) for case in read_set(back).cases}
     wanted = {case["evalId"]: carried(case) for case in CASES}

@@ -1,7 +1,8 @@
 """Iterate over the rows of data sets on disk, in any supported file format.
 
-JSON Lines, JSON arrays, CSV; Parquet and Arrow files, and folders that Hugging Face `datasets` saved
-(`save_to_disk`, or Parquet files), through pyarrow.  Nothing is downloaded.
+JSON Lines, also in a folder as `evaltap export` writes it, JSON arrays, CSV; Parquet and Arrow files, and
+folders that Hugging Face `datasets` saved (`save_to_disk`, or Parquet files), through pyarrow.  Nothing is
+downloaded.
 """
 
 import csv
@@ -149,7 +150,7 @@ _READERS: Final[Mapping[str, Callable[[Path], Iterator[Row]]]] = {
 
 
 def _folder_rows(path: Path, split: str) -> Iterator[Row]:
-    """Read what `save_to_disk` wrote (one data set, or splits), or a folder with Parquet files."""
+    """Read what `save_to_disk` wrote (one data set, or splits), or Parquet or JSON Lines files."""
     splits = _splits(path)
     if split and split not in splits:
         known = ", ".join(filter(None, splits)) or "none"
@@ -175,16 +176,16 @@ def _splits(path: Path) -> dict[str, list[Path]]:
         return {name: _saved(path / name) for name in names}
     if (path / "state.json").is_file():
         return {"": _saved(path)}
-    found = sorted(path.rglob("*.parquet"))
+    found = sorted(path.rglob("*.parquet")) or sorted(path.rglob("*.jsonl"))
     if not found:
         raise InputError(
             f"{path}: contains no data set; expected dataset_dict.json or state.json (save_to_disk), or"
-            " Parquet files"
+            " Parquet or JSON Lines files"
         )
     splits: dict[str, list[Path]] = {}
     for file in found:
         # Hugging Face names shards `train-00000-of-00002.parquet`.
-        splits.setdefault(file.name.removesuffix(".parquet").split("-")[0], []).append(file)
+        splits.setdefault(file.stem.split("-")[0], []).append(file)
     return splits
 
 
