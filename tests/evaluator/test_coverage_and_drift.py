@@ -188,6 +188,31 @@ def test_coverage_names_what_a_set_lacks(
     assert "missing refund: 50.0%" in capsys.readouterr().out
 
 
+def test_versions_and_models_of_a_set_are_those_its_cases_were_recorded_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = Asked("Where is my order A-1?", source={"version": "v1"})
+    new = Asked("Refund A-2", ("refund",), source={"version": "v2"}, telemetry={"models": ["big"]})
+    database = str(landed(tmp_path, [old, new], metrics=[]))
+    golden = tmp_path / "g.evalset.json"
+    by_hand = tmp_path / "h.evalset.json"
+    main(["curate", database, "--out", str(golden), "--filter", "tool:get_order"])
+    by_hand.write_text('{"evalSetId": "h", "evalCases": [{"evalId": "h", "conversation": [{}]}]}')
+    capsys.readouterr()
+
+    def coverages(of_set: Path, *more: str) -> list[Any]:
+        arguments = ["--set", str(of_set), "--by", "version,model", "--json", *more]
+        assert main(["coverage", database, *arguments]) == 0
+        return [
+            ([gap["value"] for gap in row["gaps"]], row["unseen"])
+            for row in json.loads(capsys.readouterr().out)
+        ]
+
+    assert coverages(golden) == [(["v2"], []), (["big"], [])]
+    assert coverages(golden, "--filter", "tool:refund") == [(["v2"], ["v1"]), (["big"], ["small"])]
+    assert coverages(by_hand) == [(["v1", "v2"], []), (["big", "small"], [])]
+
+
 def test_drift_between_periods_and_against_a_set(
     database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,7 +224,8 @@ def test_drift_between_periods_and_against_a_set(
 
     golden = str(tmp_path / "g.evalset.json")
     main(["curate", str(database), "--out", golden, "--filter", "tool:get_order"])
-    assert main(["drift", str(database), "--before", f"set:{golden}", *periods[2:]]) == 0
+    of_set = ["--before", f"set:{golden}", *periods[2:], "--by", "tools"]
+    assert main(["drift", str(database), *of_set]) == 0
     assert "refund: 0.0% -> 100.0%" in capsys.readouterr().out
 
 

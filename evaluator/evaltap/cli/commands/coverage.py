@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evaltap.cli.options.common import add_databases, add_json
+from evaltap.cli.options.common import add_databases, add_json, open_stores
 from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.parsing import moment, names, positive
 from evaltap.schemas.errors import InputError
@@ -86,9 +86,11 @@ def run(options: CoverageOptions) -> int:
     from evaltap.evaluator.curation.values import Period, check_dimensions, seen_in, seen_of_set
     from evaltap.evaluator.evalsets.files import read_set
 
-    cases = [turn for path in options.sets for turn in seen_of_set(read_set(path).cases)]
+    check_dimensions(options.by)
+    sets = [read_set(path).cases for path in options.sets]
+    with open_stores(options.db) as store:  # cases may come from turns that the filter leaves out
+        cases = [turn for of_set in sets for turn in seen_of_set(of_set, store)]
     with options.chosen.open(options.db) as store:
-        check_dimensions(options.by)
         seen = seen_in(store, Period(options.since, options.until, options.app))
     if not seen:
         raise NothingSeenError("no turn has landed in this period; choose another")

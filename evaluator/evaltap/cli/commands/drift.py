@@ -112,7 +112,7 @@ def _seen(store: "StoreReader", period: PeriodOrSet, app: str) -> "list[Seen]":
     from evaltap.evaluator.evalsets.files import read_set
 
     if isinstance(period, Path):
-        found = seen_of_set(read_set(period).cases)
+        found = seen_of_set(read_set(period).cases, store)
         name = str(period)
     else:
         found = seen_in(store, Period(*period, app))

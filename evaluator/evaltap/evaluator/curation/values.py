@@ -36,8 +36,9 @@ class Seen:
 
     key: TurnKey
     tools: tuple[str, ...]
-    model: str
-    version: str
+    model: str | None
+    """Empty where none was recorded; None where nothing tells, for a case without a recording."""
+    version: str | None
     text: str
     probability: float = 1.0
 
@@ -72,18 +73,46 @@ def _plain(moment: datetime | None) -> datetime | None:
     return None if moment is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 
-def seen_of_set(cases: Iterable[CaseData]) -> list[Seen]:
-    """Return the turns of a set, as they should be, else as they were recorded."""
+def seen_of_set(cases: Iterable[CaseData], store: StoreReader) -> list[Seen]:
+    """Return the turns of a set, as they should be, else as they were recorded.
+
+    Sets hold no telemetry: models and versions are those of the landed turns that cases come from.
+    """
+    cases = list(cases)
+    origins = [_origin(case) for case in cases]
+    recorded = _recorded(store, {origin for origin in origins if origin})
     found = []
-    for case in cases:
+    for case, origin in zip(cases, origins, strict=True):
         app = (case.get("sessionInput") or {}).get("appName") or ""
+        of_origin = recorded.get(origin) if origin else None
+        model, version = of_origin or (None, None)
         for number, turn in enumerate(expected_turns(case)):
             key = TurnKey(app, "", str(case["evalId"]), str(number))
             names = tuple(tool.get("name") or "" for tool in turn.get("tools") or () if tool)
-            models = (turn.get("telemetry") or {}).get("models") or [""]
+            (own, *_) = (turn.get("telemetry") or {}).get("models") or [model]
             text = message_text(turn.get("userContent"))
-            found.append(Seen(key, names, models[0], "", text))
+            found.append(Seen(key, names, own, version, text))
     return found
+
+
+def _origin(case: CaseData) -> TurnKey | None:
+    """Return the landed turn that a case was made of, of several the last."""
+    origin = ((case.get("source") or {}).get("curation") or {}).get("from") or {}
+    turns = origin.get("invocationIds")
+    turn = turns[-1] if isinstance(turns, list) and turns else None
+    parts = [*(origin.get(name) for name in ("appName", "evalSetId", "evalId")), turn]
+    return None if None in parts else TurnKey(*map(str, parts))
+
+
+def _recorded(store: StoreReader, turns: Iterable[TurnKey]) -> dict[TurnKey, tuple[str, str]]:
+    """Return model and version of landed turns."""
+    names = sorted({turn.eval_id for turn in turns})
+    rows = store.rows(
+        """SELECT app_name, eval_set_id, eval_id, invocation_id, models[1], version
+        FROM latest_turns WHERE eval_id IN (SELECT unnest($names::VARCHAR[]))""",
+        {"names": names},
+    )
+    return {TurnKey(*key): (model or "", version or "") for *key, model, version in rows}
 
 
 def values_of(
@@ -91,19 +120,20 @@ def values_of(
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
     """Return the values of a dimension, for each turn and for each of some others.
 
-    `others` are compared with: intents are those of the first turns.  `fold`: a tool that is called
-    several times in a row counts once in a path.
+    `others` are compared with: intents are those of the first turns, and what is unknown is no value.
+    `fold`: a tool that is called several times in a row counts once in a path.
     """
     if name == "intent":
         return _intents(seen, others)
     one: Mapping[str, Callable[[Seen], tuple[str, ...]]] = {
         "tools": lambda turn: (_path(turn.tools, fold=fold),),
         "tool": lambda turn: tuple(dict.fromkeys(turn.tools)),
-        "model": lambda turn: (turn.model,),
-        "version": lambda turn: (turn.version,),
+        "model": lambda turn: () if turn.model is None else (turn.model,),
+        "version": lambda turn: () if turn.version is None else (turn.version,),
         "language": lambda turn: (language_of(turn.text),),
     }
-    return [one[name](turn) for turn in seen], [one[name](turn) for turn in others]
+    unknown = () if name == "tool" else ("",)
+    return [one[name](turn) or unknown for turn in seen], [one[name](turn) for turn in others]
 
 
 def _path(tools: Sequence[str], *, fold: bool) -> str:

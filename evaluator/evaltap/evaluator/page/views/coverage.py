@@ -68,7 +68,7 @@ def read(reader: StoreReader, asked: PageRequest) -> CoveragePage:
     turns, earlier = _counts(reader, since, since - PERIODS[period])
     found, changed, seen = None, None, list[Seen]()
     if 0 < turns <= MOST_TURNS:
-        cases = [turn for path in asked.sets for turn in seen_of_set(read_set(path).cases)]
+        cases = [turn for path in asked.sets for turn in seen_of_set(read_set(path).cases, reader)]
         seen = seen_in(reader, Period(since))
         found = coverage(by, seen, cases)
     if found and 0 < earlier <= MOST_TURNS:
