@@ -137,6 +137,56 @@ def test_uncovered_and_new_look_at_a_set(database: Path, tmp_path: Path) -> None
     assert tools == {"cancel", "export_all", "track"}
 
 
+@pytest.mark.parametrize(
+    ("by", "wanted"),
+    [
+        (["language", "tool_path"], {"uncovered:refund, en"}),
+        (["version"], {"uncovered:v2"}),
+        (["model"], {"uncovered:big"}),
+    ],
+)
+def test_uncovered_compares_what_cases_have_of_each_dimension(
+    tmp_path: Path, by: list[str], wanted: set[str]
+) -> None:
+    old = Asked("Where is my parcel, please?", source={"version": "v1"})
+    new = Asked("I want all of my money back now", ("refund",), source={"version": "v2"},
+                telemetry={"models": ["big"]})  # fmt: skip
+    database = landed(tmp_path, [old, new], metrics=[])
+    curate(database, tmp_path / "first.evalset.json", "--filter", "tool:get_order")
+    uncovered = {"label": "uncovered", "by": by, "against": "first.evalset.json"}
+    path = recipe(tmp_path, pick=[uncovered])
+
+    cases = curate(database, tmp_path / "u.evalset.json", "--recipe", path)
+
+    assert {label for found in labels(cases).values() for label in found} == wanted
+
+
+def test_new_and_uncovered_are_reasons_of_turns_that_another_pick_took(
+    database: Path, tmp_path: Path
+) -> None:
+    curate(database, tmp_path / "first.evalset.json", "--filter", "tool:get_order")
+    against = {"against": "first.evalset.json"}
+    picks = [{"label": "errors"}, {"label": "uncovered", **against}, {"label": "new", **against}]
+    path = recipe(tmp_path, pick=picks)
+
+    found = labels(curate(database, tmp_path / "s.evalset.json", "--recipe", path))
+
+    assert found["s-41"] == ["errors:TimeoutError", "new", "uncovered:track"]
+
+
+def test_new_means_the_same_where_near_duplicates_are_kept(database: Path, tmp_path: Path) -> None:
+    first = tmp_path / "first.evalset.json"
+    curate(database, first, "--filter", "tool:get_order")
+    pick = [{"label": "new", "against": "first.evalset.json"}]
+
+    path = recipe(tmp_path, pick=pick, collapse=False)
+    cases = curate(database, tmp_path / "n.evalset.json", "--recipe", path)
+
+    tools = {tool["name"] for case in cases for turn in case["actualConversation"]
+             for tool in turn.get("tools", [])}  # fmt: skip
+    assert tools == {"cancel", "export_all", "track"}
+
+
 def test_the_same_store_and_recipe_give_the_same_bytes_on_a_rebuilt_store_too(
     tmp_path: Path,
 ) -> None:

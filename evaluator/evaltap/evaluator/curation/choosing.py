@@ -8,10 +8,12 @@ from typing import Any
 
 from evaltap.evaluator.cases.language import language_of
 from evaltap.evaluator.curation.grouping import Block, Likeness, Said, TurnGroup, turn_groups
+from evaltap.evaluator.curation.near import RADIUS
 from evaltap.evaluator.curation.picks import Offer, TurnKey, offered
 from evaltap.evaluator.curation.recipe import Pick, Recipe
 from evaltap.evaluator.curation.said import SaidTurns
 from evaltap.evaluator.curation.texts import SimilarTexts, normal
+from evaltap.evaluator.curation.values import Seen, seen_of_set
 from evaltap.evaluator.evalsets.content import expected_turns, message_text, tool_path
 from evaltap.evaluator.evalsets.files import read_set
 from evaltap.evaluator.store.queries import StoreReader
@@ -50,12 +52,13 @@ def choose(store: StoreReader, recipe: Recipe, progress: Progress = lambda _: No
     if recipe.radius is not None:
         groups = turn_groups(said.values(), Likeness(recipe.radius, recipe.semantic), progress)
     filling = _Filling(said, groups, recipe.limit)
-    taken = []
+    taken, allowed = [], list[list[Offer]]()
     for pick, offers_ in zip(recipe.picks, offers, strict=True):
-        count = filling.fill(pick, _allowed(pick, offers_, said, recipe))
+        allowed.append(_allowed(store, pick, offers_, said, recipe))
+        count = filling.fill(pick, allowed[-1])
         taken.append({"label": pick.label, "offered": len(offers_), "taken": count})
-    for offers_ in offers:
-        filling.label(offers_)
+    for allowed_ in allowed:
+        filling.label(allowed_)
     chosen = list(filling.chosen.values())
     if recipe.radius is not None and chosen:
         _count_alike(window, recipe.radius, chosen)
@@ -112,13 +115,17 @@ class _Filling:
         """Add every other reason that holds; being drawn is none that holds for what was not."""
         for offer in offers:
             taken = self.chosen.get(offer.key)
-            drawn = offer.label.partition(":")[0] in ("random", "stratified", "uncovered", "new")
+            drawn = offer.label.partition(":")[0] in ("random", "stratified")
             if taken is not None and not drawn and offer.label not in taken.labels:
                 taken.labels.append(offer.label)
 
 
 def _allowed(
-    pick: Pick, offers: Sequence[Offer], said: Mapping[TurnKey, Said], recipe: Recipe
+    store: StoreReader,
+    pick: Pick,
+    offers: Sequence[Offer],
+    said: Mapping[TurnKey, Said],
+    recipe: Recipe,
 ) -> list[Offer]:
     """Return the offers that a pick takes, with its strata as they are looked at in Python."""
     found = [offer for offer in offers if offer.key in said]
@@ -132,8 +139,9 @@ def _allowed(
     path = Path(pick.against)
     cases = read_set(path if path.is_absolute() else recipe.folder / path).cases
     if pick.label == "new":
-        return _new(found, said, cases, recipe.radius or 1.0)
-    covered = {value for case in cases for value in _values(pick, case)}
+        radius = RADIUS if recipe.radius is None else recipe.radius
+        return _new(found, said, cases, radius)
+    covered = {_value(pick, turn) for turn in seen_of_set(cases, store)}
     return [offer for offer in found if offer.label.partition(":")[2] not in covered]
 
 
@@ -141,17 +149,18 @@ def _with(label: str, value: str) -> str:
     return f"{label}, {value}" if ":" in label else f"{label}:{value}"
 
 
-def _values(pick: Pick, case: CaseData) -> set[str]:
-    """Return the values of a pick's dimensions that a case has."""
-    values = set()
-    for turn in expected_turns(case):
-        parts = {
-            "tool_path": tool_path(turn) or "(none)",
-            "language": language_of(message_text(turn.get("userContent"))),
-            "app": (case.get("sessionInput") or {}).get("appName", ""),
-        }
-        values.add(", ".join(parts.get(name, "") for name in pick.by))
-    return values
+def _value(pick: Pick, turn: Seen) -> str | None:
+    """Return what labels call the stratum of a case's turn; None where it is unknown."""
+    values = {
+        "tool_path": " > ".join(turn.tools),
+        "app": turn.key.app,
+        "model": turn.model,
+        "version": turn.version,
+        "language": language_of(turn.text),
+    }
+    names = sorted(pick.by, key=lambda name: name == "language")  # labels end with it
+    found = [values[name] for name in names]
+    return None if None in found else ", ".join(value or "(none)" for value in found)
 
 
 def _new(

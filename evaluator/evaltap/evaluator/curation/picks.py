@@ -150,7 +150,7 @@ def _stratified(pick: Pick) -> _Parts:
         "concat_ws(', ', " + ", ".join(f"if({one} = '', '(none)', {one})" for one in names) + ")"
     )
     measure = f"row_number() OVER (PARTITION BY {stratum} ORDER BY draw)"
-    columns = {"tool_path", "service", "models", "outcome", "started_at"}
+    columns = {"tool_path", "service", "models", "version", "outcome", "started_at"}
     used = [one for one in sorted(columns) if one in stratum]
     return _Parts("TRUE", value, measure, columns=", ".join(used))
 

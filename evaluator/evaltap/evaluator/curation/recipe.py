@@ -21,11 +21,15 @@ DIMENSIONS: Final[Mapping[str, str]] = {
     "app": "app",
     "service": "coalesce(service, '')",
     "model": "coalesce(models[1], '')",
+    "version": "coalesce(version, '')",
     "outcome": "outcome",
     "day": "strftime(started_at, '%Y-%m-%d')",
     "week": "strftime(date_trunc('week', started_at), '%Y-%m-%d')",
 }
 """What picks may divide turns by, as SQL over `curation_turns`."""
+
+OF_CASES: Final = ("tool_path", "app", "model", "version", "language")
+"""Of these, what a case of an eval set has, too."""
 
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "failed": ("metric", "limit"),
@@ -186,10 +190,10 @@ class _Reader:
             raise FormatError(f"found {shown}; {hint}", path=self._path, place=f"{place}.label")
         given = self.object(data, place, ("label", *_FIELDS[label]))
         by = self.names(given, "by") or ("tool_path",)
+        known = OF_CASES if label == "uncovered" else (*DIMENSIONS, "language")
         for name in by:
-            if name not in (*DIMENSIONS, "language"):
-                known = ", ".join((*DIMENSIONS, "language"))
-                raise self.wrong(f"{place}.by", name, f"of {known}")
+            if name not in known:
+                raise self.wrong(f"{place}.by", name, f"one of {', '.join(known)}")
         if label in ("uncovered", "new") and not given.get("against"):
             raise self.wrong(f"{place}.against", None, "an eval set file")
         return Pick(
