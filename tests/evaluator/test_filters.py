@@ -16,6 +16,7 @@ from evaltap.evaluator.filters.language import FIELDS, SORTS, Filter, Term, pars
 from evaltap.evaluator.filters.listing import list_cases
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.summaries.summaries import Summaries
+from evaltap.recorder import Recorder
 from evaltap.schemas.errors import InputError
 from shop import Asked, landed
 
@@ -313,3 +314,22 @@ def test_an_error_is_found_by_its_name_without_its_module(
         main(["cases", str(database), named, "--json"])
 
         assert [one["eval_id"] for one in json.loads(capsys.readouterr().out)] == ["s-0"]
+
+
+@pytest.mark.parametrize("term", ["error:TimeoutError", "error:*", 'in:all "too slow"'])
+def test_an_error_of_a_tool_that_is_a_text_alone_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], term: str
+) -> None:
+    recorder = Recorder(tmp_path / "log.db", app_name="shop")
+    for name, error in (("a", "TimeoutError: too slow"), ("b", None)):
+        with recorder.turn(session_id=name, user="Where is it?") as turn:
+            turn.tool("track", {}, result=1, error=error)
+            turn.respond("I cannot say.")
+    recorder.close()
+    log, database = str(tmp_path / "log.db"), str(tmp_path / "x.duckdb")
+    main(["consume", "--log", log, "--db", database, "--until-idle"])
+    capsys.readouterr()
+
+    main(["cases", database, term, "--json"])
+
+    assert [one["eval_id"] for one in json.loads(capsys.readouterr().out)] == ["a"]

@@ -51,7 +51,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "since": "24h, 7d, 2026-11-01 or 2026-11-02T12:00 (UTC): turns at or after this time",
     "from": "the same as since",
     "to": "turns before this time",
-    "in": "all: also search for words in arguments and results of tools",
+    "in": "all: also search for words in arguments, results and errors of tools",
     "sort": ", ".join(SORTS),
 }
 """What a term may name, and what its value looks like."""
@@ -92,7 +92,7 @@ class Filter:
     terms: tuple[Term, ...] = ()
     sort: str = "newest"
     everywhere: bool = False
-    """Words are looked for in arguments and results of tools, too."""
+    """Words are looked for in arguments, results and errors of tools, too."""
     text: str = ""
     """As it was written."""
 

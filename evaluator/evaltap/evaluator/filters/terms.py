@@ -104,7 +104,12 @@ def _error(term: Term, bound: Bound) -> str:
     # A type is recorded with its module; people look for the name that they raise.
     short = "regexp_extract(error_type, '[^.]*$')"
     condition = f"({matches('error_type', term, bound)} OR {matches(short, term, bound)})"
-    return f"{_turns(condition)} UNION ALL SELECT {KEYS} FROM latest_tool_calls WHERE {condition}"
+    # Of a tool's error that is a text alone, it may begin with the type: `TimeoutError: too slow`.
+    told = (
+        "coalesce(nullif(error_type, ''), regexp_extract(error_message, '^([A-Za-z0-9_.]+):', 1))"
+    )
+    in_tool = condition.replace("error_type", told)
+    return f"{_turns(condition)} UNION ALL SELECT {KEYS} FROM latest_tool_calls WHERE {in_tool}"
 
 
 def _gap(term: Term, bound: Bound) -> str:
@@ -196,7 +201,8 @@ def _words(term: Term, given: Filter, bound: Bound) -> str:
     if not given.everywhere:
         return found
     return f"""{found} UNION ALL SELECT {KEYS} FROM latest_tool_calls
-      WHERE contains(lower(arguments::VARCHAR), {word}) OR contains(lower(result::VARCHAR), {word})"""
+      WHERE contains(lower(arguments::VARCHAR), {word}) OR contains(lower(result::VARCHAR), {word})
+        OR contains(lower(error_message), {word})"""
 
 
 DECISIONS: Final[Mapping[str, list[str]]] = {
