@@ -108,6 +108,18 @@ def test_each_pick_takes_what_it_says(database: Path, tmp_path: Path) -> None:
     assert len(found) == 7  # four impolite groups, and the three
 
 
+def test_a_pick_by_a_metric_that_scored_nothing_says_so(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picks = [{"label": "failed", "metric": "polit"}, {"label": "errors"}]
+    path = recipe(tmp_path, pick=picks)
+
+    curate(database, tmp_path / "s.evalset.json", "--recipe", path)
+
+    said = "failed: no turn has a verdict of 'polit'; did you mean 'polite'?"
+    assert said in capsys.readouterr().err
+
+
 def test_every_value_of_a_stratum_has_its_turn(database: Path, tmp_path: Path) -> None:
     path = recipe(tmp_path, pick=[{"label": "stratified", "by": ["tool_path"], "per": 1}])
 

@@ -319,6 +319,8 @@ def _print(options: CurateOptions, report: dict[str, Any]) -> None:
     )
     for pick in report["picks"]:
         print(f"  {pick['label']}: {pick['taken']:,} of {pick['offered']:,} turns")
+        if note := pick.get("note"):
+            print(f"evaltap curate: {pick['label']}: {note}", file=sys.stderr)
     if health := report["health"]:
         print(
             f"  near-duplicates: {counted(health['turns'], 'turn')} in"

@@ -18,6 +18,7 @@ from evaltap.evaluator.evalsets.content import expected_turns, message_text, too
 from evaltap.evaluator.evalsets.files import read_set
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.case import CaseData
+from evaltap.schemas.text import did_you_mean_one_of
 
 Progress = Callable[[int], None]
 
@@ -52,11 +53,13 @@ def choose(store: StoreReader, recipe: Recipe, progress: Progress = lambda _: No
     if recipe.radius is not None:
         groups = turn_groups(said.values(), Likeness(recipe.radius, recipe.semantic), progress)
     filling = _Filling(said, groups, recipe.limit)
-    taken, allowed = [], list[list[Offer]]()
+    taken, allowed = list[dict[str, Any]](), list[list[Offer]]()
     for pick, offers_ in zip(recipe.picks, offers, strict=True):
         allowed.append(_allowed(store, pick, offers_, said, recipe))
         count = filling.fill(pick, allowed[-1])
         taken.append({"label": pick.label, "offered": len(offers_), "taken": count})
+        if pick.metric and not offers_ and (note := _unknown_metric(store, pick.metric)):
+            taken[-1]["note"] = note
     for allowed_ in allowed:
         filling.label(allowed_)
     chosen = list(filling.chosen.values())
@@ -66,6 +69,17 @@ def choose(store: StoreReader, recipe: Recipe, progress: Progress = lambda _: No
         for one in chosen:
             one.weight = one.said.weight
     return Choices(chosen, taken, groups)
+
+
+def _unknown_metric(store: StoreReader, metric: str) -> str:
+    """Return what to say of a metric that no turn was scored by, empty if one was."""
+    known = [
+        name for (name,) in store.rows("SELECT DISTINCT metric_name FROM turn_scores ORDER BY 1")
+    ]
+    if metric in known:
+        return ""
+    hint = did_you_mean_one_of(metric, known) if known else "score some first"
+    return f"no turn has a verdict of {metric!r}; {hint}"
 
 
 class _Filling:
