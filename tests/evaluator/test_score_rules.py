@@ -10,6 +10,7 @@ import pytest
 
 from cases import RESPONSE, RUBRIC, make_case, make_records, make_turn, write_log
 from commands import Evaltap, runner
+from estimate_oracle import Oracle
 from evaltap.evaluator.batch.sampling import draw_of
 from evaltap.evaluator.store.database import Store
 from evaltap.recorder.sampling.sampler import position
@@ -175,6 +176,24 @@ def test_a_session_is_one_draw_where_the_rule_says_so(evaltap: Evaltap, judge: J
     assert {name for name, _ in counted} == {
         f"s-{number}" for number in range(SESSIONS) if draw_of(f"s-{number}") < 0.25
     }
+
+
+@pytest.mark.parametrize("unit", ["turn", "session"])
+def test_the_interval_of_this_traffic_knows_whether_turns_or_sessions_were_drawn(
+    evaltap: Evaltap, unit: str
+) -> None:
+    said = RESPONSE | {"metricName": "said", "evaluatorName": "final_response_avg_score"}
+    Path("m.json").write_text(json.dumps([said]))
+    land(60)
+    consume(evaltap, {"name": "some", "metrics": ["said"], "rate": 0.4, "unit": unit})
+
+    scored = rows("SELECT eval_id, status = 'passed' FROM turn_scores ORDER BY eval_id")
+    names, passed = zip(*scored, strict=True)
+    ones = [1.0] * len(scored)
+    oracle = Oracle(names, ones, [0.4] * len(scored), passed, by_turn=unit == "turn")
+    (rate,) = json.loads(evaltap("estimate", "t.duckdb", "--json")[1])
+    assert (rate["low"], rate["high"]) == pytest.approx(oracle.process, abs=1e-6)
+    assert (rate["traffic_low"], rate["traffic_high"]) == pytest.approx(oracle.traffic, abs=1e-6)
 
 
 def test_the_costly_metric_looks_only_where_the_cheap_one_failed(

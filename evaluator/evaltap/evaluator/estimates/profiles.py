@@ -17,7 +17,10 @@ def read_profiles(
     columns = slice_columns(slices)
     found: dict[tuple[Any, ...], list[Profile]] = {}
     for row in store.rows(sql(__name__, "profiles").format(slices=columns, value=value)):
-        cells = tuple(Cell(p, int(turns), total, squares) for p, turns, total, squares in row[-2])
+        cells = tuple(
+            Cell(p, int(turns), total, squares, q, bool(by_turn))
+            for p, turns, total, squares, q, by_turn in row[-2]
+        )
         found.setdefault(row[: slices + 2], []).append(Profile(cells, row[-1]))
     return found
 

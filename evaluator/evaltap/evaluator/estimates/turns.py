@@ -57,7 +57,7 @@ _SCORES: Final[Mapping[Unit, str]] = {
     Unit.TURN: """
         SELECT app_name AS app, eval_set_id, eval_id, invocation_id, turn_revision AS revision,
                metric_name AS metric, metric_digest, status AS verdict, score, scored_at,
-               coalesce(d.probability, 1) AS scored_probability
+               coalesce(d.probability, 1) AS scored_probability, d.unit = 'turn' AS drawn_by_turn
                {columns}
         FROM {scores} {joins}
         LEFT JOIN latest_decisions d
@@ -66,14 +66,14 @@ _SCORES: Final[Mapping[Unit, str]] = {
     Unit.CASE: """
         SELECT app_name AS app, eval_set_id, eval_id, '' AS invocation_id,
                metric_name AS metric, metric_digest, status AS verdict, score, scored_at,
-               1 AS scored_probability
+               1 AS scored_probability, false AS drawn_by_turn
         FROM {scores}""",
 }
 _NO_CHANCE: Final = """
         UNION ALL BY NAME
         SELECT app_name AS app, eval_set_id, eval_id, invocation_id, turn_revision AS revision,
                metric_name AS metric, metric_digest, 'uncovered' AS verdict, decided_at AS scored_at,
-               1 AS scored_probability
+               1 AS scored_probability, false AS drawn_by_turn
         FROM latest_decisions WHERE decision = 'uncovered'"""
 _KEYS: Final[Mapping[Unit, str]] = {
     Unit.TURN: "app, eval_set_id, eval_id, invocation_id, revision",
@@ -118,8 +118,9 @@ def choose_turns(
     """Write the temporary table `estimate_turns`: a row for each turn, slice and metric version.
 
     Columns: by_0, by_1, … (the slice, texts), metric, metric_digest, score, scored_at, session (64 bits of
-    a hash), eval_set_id, eval_id, invocation_id, producer_id, started_at, probability, has, counts,
-    uncovered (a rule left the metric no chance to score it).
+    a hash), eval_set_id, eval_id, invocation_id, producer_id, started_at, recorded, scored, by_turn (how
+    likely it was recorded, how likely it was then scored, and whether by a draw of its own), probability
+    (the product), has, counts, uncovered (a rule left the metric no chance to score it).
     """
     joins = _joins(scope, by, signal)
     if Join.LANGUAGES in joins:
@@ -131,20 +132,23 @@ def choose_turns(
         parameters["limit"] = limit
     if signal.of_metric:
         columns, scores = _METRIC_COLUMNS, _scores(scope, signal, unit)
-        probability, uncovered = "scored_probability", "(verdict = 'uncovered')"
+        scored = "scored_probability::DOUBLE"
+        by_turn = "coalesce(drawn_by_turn AND scored_probability < 1, false)"
+        uncovered = "(verdict = 'uncovered')"
         source = f"FROM scored JOIN landed USING ({_KEYS[unit]})"
         if scope.with_files:
             source = _WITH_FILES.format(keys=_KEYS[unit])
     else:
         columns, scores, source = _NO_METRIC_COLUMNS, "SELECT NULL", "FROM landed"
-        probability, uncovered = "1", "false"
+        scored, by_turn, uncovered = "1.0::DOUBLE", "false", "false"
     slices, unnested = _slices(by)
     statement = f"""
         CREATE OR REPLACE TEMP TABLE estimate_turns AS
         WITH landed AS ({chosen}), scored AS ({scores})
         SELECT {slices} {columns}, hash(app, eval_set_id, eval_id) AS session,
                eval_set_id, eval_id, invocation_id, producer_id, started_at,
-               coalesce(inclusion_probability, 1) * {probability} AS probability,
+               coalesce(inclusion_probability, 1)::DOUBLE AS recorded, {scored} AS scored,
+               {by_turn} AS by_turn, recorded * {scored} AS probability,
                ({signal.has}) AS has, coalesce({signal.counts}, false) AND NOT {uncovered} AS counts,
                {uncovered} AS uncovered
         {source}{unnested}

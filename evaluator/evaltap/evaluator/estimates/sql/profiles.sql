@@ -1,7 +1,7 @@
 -- Sessions as estimators see them, alike ones together.  `slices`: the columns of the slice, `value`: the
 -- score of a turn.
 WITH cells AS (
-  SELECT {slices} metric, metric_digest, session, probability, count(*) AS turns,
+  SELECT {slices} metric, metric_digest, session, recorded, scored, by_turn, count(*) AS turns,
          sum({value}) AS total, sum(pow({value}, 2)) AS squares
   FROM estimate_turns
   WHERE counts
@@ -9,7 +9,7 @@ WITH cells AS (
 ),
 sessions AS (
   SELECT {slices} metric, metric_digest,
-         list([probability, turns, total, squares] ORDER BY probability) AS cells
+         list([recorded, turns, total, squares, scored, by_turn::DOUBLE] ORDER BY recorded, scored) AS cells
   FROM cells
   GROUP BY {slices} metric, metric_digest, session
 )
