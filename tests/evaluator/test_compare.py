@@ -166,6 +166,23 @@ def test_what_head_alone_could_not_evaluate_is_missing_and_no_pass(evaltap: Eval
     assert [case["change"] for case in found["cases"][:5]] == ["missing"] * 5
 
 
+def test_what_one_side_has_no_score_of_at_all_is_missing_and_no_pass(evaltap: Evaltap) -> None:
+    def lines(scored: int) -> list[dict[str, Any]]:
+        judged = [line for n in range(scored) for line in trials(f"s-{n:02}", 5)]
+        every = [line for n in range(20) for line in trials(f"s-{n:02}", 5, metricName="said")]
+        return judged + every
+
+    base = write_lines("b.jsonl", lines(20))
+    code, found = compared(evaltap, base, write_lines("h.jsonl", lines(10)))
+
+    assert code == 3
+    assert found["reasons"] == ["helpful: 50 of 100 trials of head have no verdict"]
+    helpful = next(one for one in found["metrics"] if one["metric"] == "helpful")
+    assert (helpful["base"]["missing"], helpful["head"]["missing"]) == (0, 50)
+    changes = [one["change"] for one in found["cases"] if one["metric"] == "helpful"]
+    assert changes.count("missing") == 10
+
+
 def test_a_metric_that_no_side_can_evaluate_on_a_case_leaves_nothing_open(evaltap: Evaltap) -> None:
     lines = [score_line(f"s-{n:02}", 1, "not_evaluated" if n < 5 else "passed") for n in range(20)]
     name = write_lines("b.jsonl", lines)

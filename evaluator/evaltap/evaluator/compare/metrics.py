@@ -85,12 +85,29 @@ def improved(metric: MetricChange, rules: Rules) -> bool:
 
 
 def _within(pair: PairedMetric, names: Collection[CaseKey]) -> PairedMetric:
-    """Return a metric with the cases that are compared only."""
+    """Return a metric with the cases that are compared only.
+
+    What one side has no score of at all is missing there, as often as the other side tried it.
+    """
     base, head = (
-        replace(side, cases={key: one for key, one in side.cases.items() if key in names})
+        {key: one for key, one in side.cases.items() if key in names}
         for side in (pair.base, pair.head)
     )
-    return PairedMetric(pair.name, base, head)
+    return PairedMetric(
+        pair.name,
+        replace(pair.base, cases=_absent(base, head) | base),
+        replace(pair.head, cases=_absent(head, base) | head),
+    )
+
+
+def _absent(
+    cases: Mapping[CaseKey, Counts], others: Mapping[CaseKey, Counts]
+) -> dict[CaseKey, Counts]:
+    return {
+        key: Counts(0, 0, one.trials + one.missing, 0 if one.trials else one.not_evaluated)
+        for key, one in others.items()
+        if key not in cases
+    }
 
 
 def _metric(pair: PairedMetric, decides: bool, rules: Rules) -> MetricChange:
