@@ -507,13 +507,15 @@ def test_an_end_that_comes_by_itself_does_not_wait_for_a_receiver_that_is_away(
         ({"type": "webhook", "uri": "https://h.example"}, "did you mean 'url'?"),
         ({"type": "command", "argv": ["/bin/true"]}, "--allow-code"),
         ({"type": "webhook", "url": "${ALERT_URL_THAT_IS_NOT_SET}"}, "is not set"),
+        ({"type": "webhook", "url": "https://h.example", "name": "command-1"}, "another receiver"),
     ],
 )
 def test_receivers_that_make_no_sense_are_refused_before_anything_lands(
     folder: Path, capsys: pytest.CaptureFixture[str], alert: Any, message: str
 ) -> None:
     watch = {"name": "e", "signal": "error_rate"}
-    Path("monitor.json").write_text(json.dumps({"watch": [watch], "alerts": [alert]}))
+    alerts = [alert, {"type": "command", "argv": ["/bin/true"]}]
+    Path("monitor.json").write_text(json.dumps({"watch": [watch], "alerts": alerts}))
 
     code, _, said = runner(capsys)(*CONSUME, "--until-idle")
 

@@ -252,6 +252,10 @@ def test_without_enough_days_a_watch_is_learning(evaltap: Evaltap) -> None:
         ({"falseAlarmsPerMonth": 0}, "falseAlarmsPerMonth"),
         ({"silencedUntil": "2026-11-24T12:00:00"}, "expected a time, e.g."),
         ({"silencedUntil": "soon"}, "silencedUntil"),
+        ({"minutes": 60}, "`minutes` needs the signal `silence`"),
+        ({"signal": "silence", "metric": "", "by": ["tool"]}, "`silence` takes no `by`"),
+        ({"signal": "silence", "metric": "", "smallestChange": 0.1}, "takes no `smallestChange`"),
+        ({"signal": "silence", "metric": "", "falseAlarmsPerMonth": 0.1}, "falseAlarmsPerMonth"),
     ],
 )
 def test_rules_that_make_no_sense_are_refused(

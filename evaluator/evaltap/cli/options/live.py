@@ -267,6 +267,7 @@ def check_receivers(
 ) -> "list[Receiver]":
     """Return the receivers of alerts; raises InputError for one that cannot be told."""
     from evaltap.evaluator.alerting.receivers import make_receiver
+    from evaltap.evaluator.monitoring.rules import name_of
 
     found = []
     for number, settings in enumerate(rules.alerts):
@@ -275,7 +276,7 @@ def check_receivers(
             raise InputError(
                 f"{place}: runs a program; check what it names, then allow it with --allow-code"
             )
-        name = settings.name or f"{settings.type}-{number}"
+        name = name_of(settings, number)
         found.append(make_receiver(settings, place, os.environ, name=name))
     return found
 

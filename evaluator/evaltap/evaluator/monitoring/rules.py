@@ -20,6 +20,8 @@ from evaltap.schemas.text import did_you_mean, did_you_mean_one_of
 SILENCE: Final = "silence"
 UNITS: Final = ("turn", "session")
 SEVERITIES: Final = ("critical", "error", "warning", "info")
+_LEARNING: Final = ("smallest_change", "baseline_days", "false_alarms_per_month")
+"""What only a watch that learns what is usual looks at."""
 PAGERDUTY: Final = "https://events.pagerduty.com/v2/enqueue"
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "webhook": ("url",),
@@ -50,8 +52,14 @@ def read_rules(path: Path) -> MonitorFile:
     for place, rule in enumerate(rules.score):
         if problem := _rule_problem(rule, named, f"{path}: score[{place}]"):
             raise FormatError(problem, path=str(path), place=f"score[{place}]")
+    receivers = Counter(name_of(one, place) for place, one in enumerate(rules.alerts))
     for place, receiver in enumerate(rules.alerts):
-        if problem := _receiver_problem(receiver):
+        problem = _receiver_problem(receiver)
+        if not problem and receivers[name_of(receiver, place)] > 1:
+            problem = (
+                f"`name` is {receiver.name!r}, which another receiver has; expected a unique name"
+            )
+        if problem:
             raise FormatError(problem, path=str(path), place=f"alerts[{place}]")
     if problem := _evidence_problem(rules.evidence_url):
         raise FormatError(problem, path=str(path), place="evidenceUrl")
@@ -67,6 +75,11 @@ def read_rules(path: Path) -> MonitorFile:
         if problem := _problem(watch, f"{path}: {where}"):
             raise FormatError(problem, path=str(path), place=where)
     return rules
+
+
+def name_of(receiver: AlertReceiver, place: int) -> str:
+    """Return the name under which the deliveries of the receiver at a place of the list are stored."""
+    return receiver.name or f"{receiver.type}-{place}"
 
 
 def chance_of(watch: Watch, rules: MonitorFile) -> float:
@@ -106,8 +119,8 @@ def _problem(watch: Watch, where: str) -> str:
         watch.silence_ends  # noqa: B018  # raises for what is no time
     except ValueError:
         return f"`silencedUntil` is {watch.silenced_until!r}; expected a time, e.g. 2026-11-24T18:00:00Z"
-    if watch.signal == SILENCE and watch.by:
-        return "`silence` takes no `by`; leave it out"
+    if problem := _silence_problem(watch):
+        return problem
     if problem := _limit_problem(watch):
         return problem
     for name in watch.by:
@@ -119,13 +132,23 @@ def _problem(watch: Watch, where: str) -> str:
     return ""
 
 
+def _silence_problem(watch: Watch) -> str:
+    given = watch.model_fields_set
+    if watch.signal != SILENCE:
+        return "`minutes` needs the signal `silence`; leave it out" if "minutes" in given else ""
+    for key in ("by", *_LEARNING):
+        if key in given:
+            return f"`silence` takes no `{to_camel(key)}`; leave it out"
+    return ""
+
+
 def _limit_problem(watch: Watch) -> str:
     given = watch.model_fields_set
     if not watch.has_limit:
         return "`hours` needs `below` or `above`; add one" if "hours" in given else ""
     if watch.signal == SILENCE:
         return "`silence` takes no `below` or `above`; its limit is `minutes`"
-    for key in ("smallest_change", "baseline_days", "false_alarms_per_month"):
+    for key in _LEARNING:
         if key in given:
             return f"`{to_camel(key)}` does not work with a fixed limit; leave one of them out"
     return ""
