@@ -165,6 +165,7 @@ def test_a_tool_that_breaks_is_found_named_first_and_stays_until_it_is_mended(
     assert firing["since"][:10] in ("2026-11-16", "2026-11-17", "2026-11-18")
     assert firing["rate_before"] == pytest.approx(0.96, abs=0.02)
     assert firing["rate_after"] < firing["most"] < firing["rate_before"]
+    assert 0 < firing["low"] < firing["rate_after"] < firing["high"] < 1
     assert (firing["changed"][0]["by"], firing["changed"][0]["value"]) == ("tool", "refund")
     assert firing["changed"][0]["kind"] == "rate"
     assert firing["changed"][0]["effect"] > 0.1
@@ -173,6 +174,7 @@ def test_a_tool_that_breaks_is_found_named_first_and_stays_until_it_is_mended(
 
     code, text, _ = evaltap("monitor", "replay", db, "--rules", "monitor.json")
     assert "tool refund: 9" in text
+    assert re.search(r"9\d\.\d% -> \d+\.\d% \(95 %: \d+\.\d% to \d+\.\d%\) since 2026-11-1", text)
     assert replayed(evaltap, db, HELPFUL)[1] == events
 
 

@@ -232,18 +232,18 @@ def _print(events: "list[Event]", paths: Sequence[Path]) -> None:
 
 
 def _lines(event: "Event", store: str) -> Iterator[str]:
-    from evaltap.evaluator.monitoring.wording import explanation, of_limit
+    from evaltap.evaluator.monitoring.wording import explanation, interval, of_limit
 
     slice_ = "".join(f" {name}={value}" for name, value in event.slice.items())
     at = "" if event.at is None else f", {event.at:%Y-%m-%d %H:%M} UTC"
     yield f"{event.status} {event.watch}{slice_}{at}"
-    if event.low is not None:
+    if event.of_limit:
         yield f"  {of_limit(event)}"
     elif event.rate_before is not None and event.rate_after is not None:
         since = "" if event.since is None else f" since {event.since:%Y-%m-%d}"
         yield (
-            f"  {event.rate_before:.1%} -> {event.rate_after:.1%}{since}; a normal day reaches"
-            f" {event.most or 0:.1%}"
+            f"  {event.rate_before:.1%} -> {event.rate_after:.1%}{interval(event)}{since}; a normal day"
+            f" reaches {event.most or 0:.1%}"
         )
     elif event.since is not None:
         over = event.status == "resolved" and event.at is not None

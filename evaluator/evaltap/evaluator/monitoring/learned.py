@@ -24,6 +24,7 @@ from evaltap.evaluator.monitoring.turns import (
     WatchedSession,
     WatchedTurn,
     by_value,
+    cells_of,
     counting_of,
     has_ended,
     read_turns,
@@ -31,6 +32,8 @@ from evaltap.evaluator.monitoring.turns import (
     sessions_of,
 )
 from evaltap.evaluator.stats.detector import Usual, longest_session, usual
+from evaltap.evaluator.stats.estimate import estimate
+from evaltap.evaluator.stats.sample import Profile
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
 
@@ -248,7 +251,7 @@ class LearnedWatch:
             assert self._counting is not None
             assert stream.learned is not None
             self._explained[key] = explained(
-                store, self._watch, self._counting, event, stream.learned.ends
+                store, self._watch, self._counting, event, stream.learned
             )
         return self._explained[key]
 
@@ -260,27 +263,45 @@ class LearnedWatch:
 
 
 def explained(
-    store: StoreReader, watch: Watch, counting: Counting, event: Event, begins: date
+    store: StoreReader, watch: Watch, counting: Counting, event: Event, learned: Usually
 ) -> Event:
-    """Return an alarm with the slices that changed since the baseline, which ended with a day."""
+    """Return an alarm with its interval, and the slices that changed since the baseline."""
     assert event.since is not None
     assert event.at is not None
     since, until = event.since.replace(tzinfo=UTC), event.at.replace(tzinfo=UTC)
     until += timedelta(microseconds=1)  # the turn that raised it is part of it
-    ended = datetime.combine(begins, time())
+    ended = datetime.combine(learned.ends, time())
+    good = watch.signal == "pass_rate"
     candidates: list[Candidate] = []
     for by in SLICES:
         select_turns(store, watch, counting, by, event.slice, until=until)
-        good = watch.signal == "pass_rate"
         candidates += changed_slices(store, by, ended, event.since, good=good)
     changed = explaining(candidates)
+    whole = read_turns(store, watch, counting, "", event.slice, since=since, until=until)
+    low, high = _interval(whole, learned.longest, good=good)
     within = dict(event.slice)
     if changed:
         within[changed[0].by] = changed[0].value
     turns = read_turns(store, watch, counting, "", within, since=since, until=until)
     cases = dict.fromkeys(turn.eval_id for turn in turns if turn.bad)
     found = filter_of(watch, event.slice, changed, event.since, event.at)
-    return replace(event, changed=changed, cases=tuple(cases)[:EXAMPLES], cases_filter=found)
+    return replace(
+        event,
+        changed=changed,
+        cases=tuple(cases)[:EXAMPLES],
+        cases_filter=found,
+        low=low,
+        high=high,
+    )
+
+
+def _interval(
+    turns: Sequence[WatchedTurn], longest: int, *, good: bool
+) -> tuple[float | None, float | None]:
+    """Return the 95 % interval of the share since the change, of the turns of a session that count."""
+    sessions = [one._replace(turns=one.turns[:longest]) for one in sessions_of(turns)]
+    found = estimate(Profile(cells_of(one, good=good)) for one in sessions)
+    return (None, None) if found is None else found.process
 
 
 def _learn(sessions: Sequence[WatchedSession], watch: Watch, ends: date) -> Usually:

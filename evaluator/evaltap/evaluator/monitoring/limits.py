@@ -20,6 +20,7 @@ from evaltap.evaluator.monitoring.turns import (
     WatchedSession,
     WatchedTurn,
     by_value,
+    cells_of,
     counting_of,
     has_ended,
     read_turns,
@@ -136,7 +137,7 @@ class LimitWatch:
         good = self._watch.signal == "pass_rate"
         for session in sessions:
             hour = session.began.replace(minute=0, second=0, microsecond=0)
-            found.setdefault(hour, Counter())[_cells_of(session, good=good)] += 1
+            found.setdefault(hour, Counter())[cells_of(session, good=good)] += 1
         return found
 
     def _after(
@@ -163,16 +164,6 @@ class LimitWatch:
             firing = False
             events += (_event(watch, slice_, "resolved", ends, found),)
         return _State(firing, events, (ends, found))
-
-
-def _cells_of(session: WatchedSession, *, good: bool) -> _Cells:
-    """Return a session as estimators see it; of a pass rate, what passed counts."""
-    counts = Counter((1 / turn.weight, turn.bad != good) for turn in session.turns)
-    found = []
-    for chance in sorted({chance for chance, _ in counts}):
-        has = counts[chance, True]
-        found.append(Cell(chance, has + counts[chance, False], has, has))
-    return tuple(found)
 
 
 def _estimate(

@@ -50,8 +50,13 @@ class Event:
     cases_filter: str = ""
     """What `evaltap cases` is asked for them."""
     low: float | None = None
-    """Of a fixed limit: the 95 % interval of `rate_after`."""
+    """Where an alarm fires, and of a fixed limit: the 95 % interval of `rate_after`."""
     high: float | None = None
+
+    @property
+    def of_limit(self) -> bool:
+        """Whether its watch has a fixed limit, and nothing that is usual."""
+        return self.rate_before is None and self.rate_after is not None
 
     def data(self) -> dict[str, Json]:
         """Return the event as JSON data."""

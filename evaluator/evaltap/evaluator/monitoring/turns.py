@@ -12,6 +12,7 @@ from evaltap.evaluator.monitoring.changes import EVERYTHING, Changes
 from evaltap.evaluator.monitoring.rules import where_of
 from evaltap.evaluator.monitoring.starts import start_of
 from evaltap.evaluator.stats.detector import Bad
+from evaltap.evaluator.stats.sample import Cell
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
 
@@ -158,6 +159,16 @@ def sessions_of(turns: Iterable[WatchedTurn]) -> list[WatchedSession]:
         WatchedSession(many[0].started_at, max(turn.started_at for turn in many), many)
         for many in found.values()
     ]
+
+
+def cells_of(session: WatchedSession, *, good: bool) -> tuple[Cell, ...]:
+    """Return a session as estimators see it; of a pass rate, what passed counts."""
+    counts = Counter((1 / turn.weight, turn.bad != good) for turn in session.turns)
+    found = []
+    for chance in sorted({chance for chance, _ in counts}):
+        has = counts[chance, True]
+        found.append(Cell(chance, has + counts[chance, False], has, has))
+    return tuple(found)
 
 
 def has_ended(session: WatchedSession, until: datetime | None, quiet: timedelta) -> bool:

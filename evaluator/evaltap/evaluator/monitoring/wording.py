@@ -6,7 +6,7 @@ from evaltap.evaluator.monitoring.model import Changed, Event
 def summary(event: Event) -> str:
     """Return what became of a watch, in a sentence."""
     name = event.watch + "".join(f" {by}={value}" for by, value in event.slice.items())
-    if event.low is not None and event.rate_after is not None:
+    if event.of_limit:
         return f"{name} is {'back ' if event.status == 'resolved' else ''}at {of_limit(event)}"
     if event.rate_before is None or event.rate_after is None:
         return f"{name}: {_of_silence(event)}"
@@ -15,17 +15,22 @@ def summary(event: Event) -> str:
         return f"{name} is back at {after:.1%} (usual: {before:.1%})"
     verb = "fell" if after < before else "rose"
     since = "" if event.since is None else f" since {event.since:%Y-%m-%d}"
-    said = f"{name} {verb} from {before:.1%} to {after:.1%}{since}"
+    said = f"{name} {verb} from {before:.1%} to {after:.1%}{interval(event)}{since}"
     if event.most is not None:
         said += f" (a normal day reaches {event.most:.1%})"
     return "; ".join([said, *(explanation(one) for one in event.changed[:1])])
 
 
+def interval(event: Event) -> str:
+    """Return the interval of the rate now, to follow it; empty where there is none."""
+    if event.low is None or event.high is None:
+        return ""
+    return f" (95 %: {event.low:.1%} to {event.high:.1%})"
+
+
 def of_limit(event: Event) -> str:
     """Return the rate of a window beside its fixed limit."""
-    low, high, limit = event.low or 0.0, event.high or 0.0, event.most or 0.0
-    rate = event.rate_after or 0.0
-    return f"{rate:.1%} (95 %: {low:.1%} to {high:.1%}), limit {limit:.1%}"
+    return f"{event.rate_after or 0.0:.1%}{interval(event)}, limit {event.most or 0.0:.1%}"
 
 
 def explanation(one: Changed) -> str:
