@@ -13,6 +13,7 @@ from pydantic.alias_generators import to_snake
 from cases import write_log
 from commands import Evaltap, runner
 from evaltap.evaluator.stats.detector import Bad, Detector, longest_session, usual
+from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import AlertReceiver, ScoreRule, Watch
 from planted_changes import PLANTED, named_first
 from traffic import binomial_bounds
@@ -212,6 +213,30 @@ def test_slices_are_watched_one_by_one(evaltap: Evaltap) -> None:
     firing = {one["slice"].get("tool") for one in events if one["status"] == "firing"}
     assert "order" in firing
     assert "search" not in firing
+
+
+def test_an_alarm_names_cases_that_are_not_all_alike(evaltap: Evaltap) -> None:
+    db = store_of(
+        evaltap, lambda tool, day: 0.2 if day >= 16 else 0.03, tools=lambda day: ("search",)
+    )
+    (alarm,) = replayed(evaltap, db, HELPFUL)[1]
+    with Store(db) as store:
+        bad = store.rows(
+            "SELECT eval_id FROM turn_scores JOIN turns USING (eval_id, invocation_id)"
+            " WHERE turn_scores.status = 'failed' AND started_at >= $since::TIMESTAMP"
+            " AND started_at <= $at::TIMESTAMP ORDER BY started_at",
+            {"since": alarm["since"], "at": alarm["at"]},
+        )
+        *_, (unlike,) = bad
+        store.execute(
+            "UPDATE turns SET user_text = 'Cancel it' WHERE eval_id = $id", {"id": unlike}
+        )
+
+    (again,) = replayed(evaltap, db, HELPFUL)[1]
+
+    assert len(bad) > 10
+    assert unlike not in alarm["cases"]
+    assert again["cases"] == [alarm["cases"][0], unlike, *alarm["cases"][1:9]]
 
 
 def test_silence_is_an_alarm_until_the_next_turn(evaltap: Evaltap) -> None:

@@ -15,9 +15,9 @@ from evaltap.evaluator.monitoring.alarms import Alarms
 from evaltap.evaluator.monitoring.changed import Candidate, changed_slices, explaining
 from evaltap.evaluator.monitoring.changes import Changes
 from evaltap.evaluator.monitoring.evidence import filter_of
+from evaltap.evaluator.monitoring.examples import example_cases
 from evaltap.evaluator.monitoring.model import Event, Status
 from evaltap.evaluator.monitoring.turns import (
-    EXAMPLES,
     MOST_POINTS,
     OTHER,
     Counting,
@@ -282,13 +282,13 @@ def explained(
     within = dict(event.slice)
     if changed:
         within[changed[0].by] = changed[0].value
-    turns = read_turns(store, watch, counting, "", within, since=since, until=until)
-    cases = dict.fromkeys(turn.eval_id for turn in turns if turn.bad)
+    select_turns(store, watch, counting, "", within, since=since, until=until)
+    cases = example_cases(store, good=good)
     found = filter_of(watch, event.slice, changed, event.since, event.at)
     return replace(
         event,
         changed=changed,
-        cases=tuple(cases)[:EXAMPLES],
+        cases=cases,
         cases_filter=found,
         low=low,
         high=high,

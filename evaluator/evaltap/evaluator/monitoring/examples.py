@@ -1,0 +1,55 @@
+"""The cases that an alarm names: the worst ones, of which no two are alike as long as there are others."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from evaltap.evaluator.monitoring.turns import EXAMPLES
+from evaltap.evaluator.store.queries import StoreReader
+
+_MOST_READ: Final = 2_000
+"""Bad turns that are looked at, the worst first."""
+
+
+def example_cases(store: StoreReader, *, good: bool) -> tuple[str, ...]:
+    """Return eval ids of bad turns in `estimate_turns`; `good`: what has the signal is not bad.
+
+    Near-duplicates have the same tools and similar words, as in `evaltap duplicates`.
+    """
+    turns = store.rows(_BAD, {"good": good, "most": _MOST_READ})
+    return tuple(dict.fromkeys([*_unlike(turns), *(case for case, _, _ in turns)]))[:EXAMPLES]
+
+
+def _unlike(turns: Sequence[tuple[str, str, str]]) -> Sequence[str]:
+    from evaltap.evaluator.curation.near import RADIUS
+    from evaltap.evaluator.curation.texts import normal, shingles
+
+    chosen: dict[str, tuple[str, set[str]]] = {}
+    for case, path, text in turns:
+        if len(chosen) == EXAMPLES:
+            break
+        parts = shingles(normal(text))
+        alike = any(
+            path == other and len(parts & known) >= RADIUS * len(parts | known)
+            for other, known in chosen.values()
+        )
+        if case not in chosen and not alike:
+            chosen[case] = path, parts
+    return list(chosen)
+
+
+_BAD: Final = """
+SELECT e.eval_id, coalesce(k.path, ''), coalesce(t.user_text, '')
+FROM estimate_turns e
+JOIN latest_turns t USING (eval_set_id, eval_id, invocation_id)
+LEFT JOIN (
+  SELECT app_name, eval_set_id, eval_id, invocation_id,
+         string_agg(tool_name, ' > ' ORDER BY call_index) AS path
+  FROM latest_tool_calls SEMI JOIN estimate_turns USING (eval_set_id, eval_id, invocation_id)
+  GROUP BY ALL
+) k ON (k.app_name, k.eval_set_id, k.eval_id, k.invocation_id)
+     = (t.app_name, t.eval_set_id, t.eval_id, t.invocation_id)
+WHERE e.counts AND coalesce(e.has, false) <> $good AND e.started_at IS NOT NULL
+  AND hash(t.app_name, t.eval_set_id, t.eval_id) = e.session
+ORDER BY e.score NULLS FIRST, e.started_at, e.eval_id, e.invocation_id
+LIMIT $most
+"""
