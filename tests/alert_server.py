@@ -1,6 +1,8 @@
 """A web server that receives alerts, and answers as it is told: for tests of receivers."""
 
+import base64
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,10 +11,16 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from google.protobuf.json_format import MessageToDict
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+
 
 @dataclass
 class Received:
-    """What came: path, headers and JSON body of each request, in order."""
+    """What came: path, headers and body of each request in its JSON form, in order."""
 
     url: str = ""
     requests: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
@@ -27,6 +35,18 @@ class Received:
         return [body for _, _, body in self.requests]
 
 
+def _decoded(path: str, headers: dict[str, str], body: bytes) -> Any:
+    if headers["content-type"] != "application/x-protobuf":
+        return json.loads(body)
+    kind = ExportLogsServiceRequest if path == "/v1/logs" else ExportMetricsServiceRequest
+    text = json.dumps(MessageToDict(kind.FromString(body)))
+    return json.loads(re.sub(r'"(traceId|spanId)": "([^"]+)"', _in_hex, text))
+
+
+def _in_hex(found: re.Match[str]) -> str:
+    return f'"{found[1]}": "{base64.b64decode(found[2]).hex()}"'
+
+
 @contextmanager
 def alert_server() -> Iterator[Received]:
     """Serve on this machine for the block."""
@@ -36,7 +56,7 @@ def alert_server() -> Iterator[Received]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             headers = {key.lower(): value for key, value in self.headers.items()}
-            received.requests.append((self.path, headers, json.loads(body)))
+            received.requests.append((self.path, headers, _decoded(self.path, headers, body)))
             status = received.answers.pop(0) if received.answers else 200
             if status == 0:
                 time.sleep(1.0)

@@ -1,6 +1,5 @@
 """Scores as OpenTelemetry events: within the judged span, each once, valid OTLP, and never traffic again."""
 
-import base64
 import copy
 import json
 import re
@@ -9,11 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf.json_format import ParseDict
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
 
 from alert_server import Received, alert_server, wait_for
 from cases import RESPONSE, TRAJECTORY, make_case, make_records, make_turn, write_log
@@ -152,19 +146,27 @@ def test_a_score_that_could_not_be_had_is_an_error_without_a_value(
     assert not any("gen_ai.evaluation.score.value" in one["attributes"] for one in found)
 
 
-def test_what_is_sent_is_otlp(evaltap: Evaltap, server: Received) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "content_type"),
+    [
+        ("", "application/x-protobuf"),
+        ("http/protobuf", "application/x-protobuf"),
+        ("http/json", "application/json"),
+    ],
+)
+def test_what_is_sent_is_otlp(
+    evaltap: Evaltap,
+    server: Received,
+    monkeypatch: pytest.MonkeyPatch,
+    protocol: str,
+    content_type: str,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
     consume(evaltap, server.url)
 
-    paths = {path for path, _, _ in server.requests}
-    assert paths == {"/v1/logs", "/v1/metrics"}
-    for path, _, body in server.requests:
-        kind = ExportLogsServiceRequest if path == "/v1/logs" else ExportMetricsServiceRequest
-        text = re.sub(
-            r'"(traceId|spanId)": "([0-9a-f]+)"',
-            lambda found: f'"{found[1]}": "{base64.b64encode(bytes.fromhex(found[2])).decode()}"',
-            json.dumps(body),
-        )
-        assert ParseDict(json.loads(text), kind()).ByteSize() > 100
+    assert {path for path, _, _ in server.requests} == {"/v1/logs", "/v1/metrics"}
+    assert {headers["content-type"] for _, headers, _ in server.requests} == {content_type}
+    assert {one["traceId"] for one in records(server) if "traceId" in one} == {TRACE}
     metrics = [
         one["name"]
         for path, _, body in server.requests if path == "/v1/metrics"
@@ -221,6 +223,17 @@ def landed(log: str) -> list[bytes | None]:
         return [one.value for _, one in opened.records() if b"invocationId" in (one.value or b"")]
     finally:
         opened.close()
+
+
+def test_a_protocol_that_is_not_http_is_refused(
+    evaltap: Evaltap, server: Received, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+
+    code, _, error = consume(evaltap, server.url)
+
+    assert code == 2
+    assert "found 'grpc'; expected one of http/protobuf, http/json" in error
 
 
 @pytest.mark.parametrize("url", ["collector:4318", "ftp://h", "http://user:pw@h:4318"])

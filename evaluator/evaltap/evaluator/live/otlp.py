@@ -1,7 +1,7 @@
-"""Scores and figures as OpenTelemetry: OTLP/HTTP with JSON, which every receiver of OTLP takes."""
+"""Scores and figures as OpenTelemetry, over OTLP/HTTP."""
 
-import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from evaltap.evaluator.judges.http import Broken, HttpClient, NotSent, TooLarge, TooSlow
 from evaltap.evaluator.live.exposition import Family
+from evaltap.evaluator.live.otlp_encoding import encoding_of
 from evaltap.evaluator.live.outbox import Item
 from evaltap.evaluator.store.database import Store, sql
 from evaltap.evaluator.topics.clients import TopicsAway
@@ -25,6 +26,7 @@ METRICS_SECONDS: Final = 60.0
 _HEADERS: Final = "OTEL_EXPORTER_OTLP_HEADERS"
 _LABELS: Final = {"passed": "pass", "failed": "fail", "crashed": "fail"}
 _INFO, _WARN = 9, 13
+_HEX: Final = re.compile("[0-9a-fA-F]+")
 
 
 class EndpointAway(TopicsAway):
@@ -34,7 +36,8 @@ class EndpointAway(TopicsAway):
 class OtlpWriter:
     """Posts log records and metrics to an endpoint; one that is away is left alone for longer and longer.
 
-    Headers come from OTEL_EXPORTER_OTLP_HEADERS.  Raises InputError for an endpoint that is none.
+    Headers come from OTEL_EXPORTER_OTLP_HEADERS, the encoding from OTEL_EXPORTER_OTLP_PROTOCOL.  Raises
+    InputError for an endpoint or a protocol that is none.
     """
 
     def __init__(
@@ -56,7 +59,9 @@ class OtlpWriter:
         self._base = (
             f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/v1/logs')}"
         )
-        self._headers = {"Content-Type": "application/json", **_headers(environ)}
+        encoding = encoding_of(environ)
+        self._encode = encoding.encode
+        self._headers = {"Content-Type": encoding.content_type, **_headers(environ)}
         self._clients = {path: self._client(path) for path in ("/v1/logs", "/v1/metrics")}
         self._clock = clock
         self._not_before = 0.0
@@ -91,7 +96,7 @@ class OtlpWriter:
     def _post(self, path: str, body: Json) -> None:
         if self._clock() < self._not_before:
             raise EndpointAway("the OTLP endpoint is unavailable")
-        problem = self._answer(path, json.dumps(body).encode())
+        problem = self._answer(path, self._encode(path, body))
         if problem:
             self._not_before = self._clock() + self._pause
             self._pause = min(LONGEST_PAUSE, 2 * self._pause)
@@ -154,11 +159,16 @@ def _record(row: Mapping[str, Any], explained: Redact | None) -> Json:
         "eventName": EVENT,
         "attributes": _attributes(attributes),
     }
-    if row["trace_id"] and row["span_id"]:
-        record |= {"traceId": row["trace_id"], "spanId": row["span_id"], "flags": 1}
-    elif row["trace_id"]:
+    if _is_id(row["trace_id"], 32):
         record["traceId"] = row["trace_id"]
+        if _is_id(row["span_id"], 16):
+            record |= {"spanId": row["span_id"], "flags": 1}
     return record
+
+
+def _is_id(value: str | None, length: int) -> bool:
+    """Tell whether a recorded id is one of OpenTelemetry's; other ids join no span."""
+    return value is not None and len(value) == length and _HEX.fullmatch(value) is not None
 
 
 def _metric(family: Family) -> Json | None:
