@@ -108,7 +108,7 @@ def test_a_second_consumer_is_told_who_holds_the_file(tmp_path: Path) -> None:
 
     said = (tmp_path / "said.txt").read_text()
     assert second.exitcode == 2
-    assert f"held by another process (process {holder.pid})" in said
+    assert f"open in another process (process {holder.pid})" in said
     holder.stdin.close()
     holder.wait()
     holder.stdout.close()

@@ -233,11 +233,11 @@ def test_labels_are_read_from_json_lines_and_csv(tmp_path: Path) -> None:
         ('{"label": "pass"}\n', "no evalId"),
         ('{"evalId": 1, "label": "pass"}\n', "an id is not a string"),
         ('{"evalId": "a", "lable": "pass"}\n', "found lable"),
-        ("[]\n", "no JSON object"),
-        ('{"evalId": \n', "no JSON"),
+        ("[]\n", "not a JSON object"),
+        ('{"evalId": \n', "not JSON"),
         (
             '{"evalId": "a", "label": 1}\n{"evalId": "a", "label": 0}\n',
-            "line 2: labels what line 1",
+            "line 2: repeats the ids of line 1",
         ),
     ],
 )

@@ -42,7 +42,7 @@ def test_a_piece_of_several_ids_is_refused_with_their_names(evaltap: Evaltap, st
     code, _, err = evaltap("show", store, "01a20ae4")
 
     assert code == 2
-    assert f"'01a20ae4' is a piece of several ids; give more of it: {IDS[1]}, {IDS[0]}\n" in err
+    assert f"'01a20ae4' is part of several ids; give a longer part: {IDS[1]}, {IDS[0]}\n" in err
 
 
 def test_a_few_letters_are_no_piece(evaltap: Evaltap, store: str) -> None:

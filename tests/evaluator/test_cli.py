@@ -601,7 +601,7 @@ def test_a_wrong_command_line_is_one_line_with_the_nearest_word(
         (("report", "c.jsonl"), "not a DuckDB file"),
         (("consume", "--log", "none.db", "--db", "x.duckdb", "--until-idle"), "no log at none.db"),
         (("consume", "--log", "c.jsonl", "--db", "x.duckdb", "--until-idle"), "not an evaltap log"),
-        (("fmt", "c.txt"), "of no known kind"),
+        (("fmt", "c.txt"), "of unknown kind"),
         (("fmt", "none.json"), "no such file"),
         (("export", "none.duckdb", "--out", "e.json"), "none.duckdb: no such file"),
     ],
@@ -646,7 +646,7 @@ def test_a_database_that_another_process_holds_is_explained(evaltap: Evaltap, st
         holder.communicate(b"")
 
     assert code == 2
-    assert f"held by another process (process {holder.pid})" in err
+    assert f"open in another process (process {holder.pid})" in err
 
 
 @pytest.mark.parametrize(

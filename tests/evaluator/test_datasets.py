@@ -68,7 +68,7 @@ def test_one_split_may_be_chosen_and_places_name_it() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("a.txt", b"", "of no known form; expected a file .jsonl"),
+        ("a.txt", b"", "unknown format; expected a file .jsonl"),
         ("a.csv", b"a,b\n1\n", "line 2: another number of cells"),
         ("a.csv", b"a\n\xff\n", "not CSV in UTF-8"),
         ("a.json", b'{"a": 1, "b": 2}', "found an object; expected an array of rows"),
@@ -461,7 +461,10 @@ def test_columns_that_the_criteria_do_not_tell_may_be_given(tmp_path: Path) -> N
         (LABEL | {"passing_labels": ["kind"]}, "the second part of the first"),
         (SCORE | {"range": [0, 10]}, "use llm_criteria"),
         (SCORE | {"input": [{"role": "user", "content": "{{item.other}}"}]}, "map a column"),
-        (SCORE | {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "is no text"),
+        (
+            SCORE | {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+            "is not text",
+        ),
         ({"type": "python", "name": "code", "source": "..."}, "unsupported type"),
     ],
 )

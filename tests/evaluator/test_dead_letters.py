@@ -71,7 +71,7 @@ def test_letters_are_listed_and_shown_with_their_bytes(run: Run) -> None:
     code, out, _ = run("dlq", "list", "x.duckdb")
     assert code == 0
     assert "schema_unknown" in out
-    assert "parked: a newer version wrote it; replay it after an upgrade" in out
+    assert "written by a newer version; replay it after an upgrade" in out
     assert "2 shown of 2" in out
     assert (
         json.loads(run("dlq", "list", "x.duckdb", "--reason", "hash_mismatch", "--json")[1])[
@@ -298,5 +298,5 @@ def test_a_record_that_cannot_be_read_is_bad_input_as_a_line_of_a_file_is(run: R
     code, out, errors = run("consume", "--log", "agent.log.db", "--db", "x.duckdb", "--until-idle")
 
     assert (code, "1 turn landed, 0 duplicates, 1 dead letter" in out) == (2, True)
-    assert "1 record could not be read; evaltap dlq list x.duckdb says why" in errors
+    assert "1 record could not be read; `evaltap dlq list x.duckdb` shows why" in errors
     assert run("consume", "--log", "agent.log.db", "--db", "x.duckdb", "--until-idle")[0] == 0

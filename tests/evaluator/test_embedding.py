@@ -83,7 +83,7 @@ def test_a_text_that_is_not_there_or_has_no_direction_has_no_score() -> None:
 
     assert [turn.status for turn in found.turns] == ["not_evaluated"] * 3 + ["passed"]
     assert "expected finalResponse is absent" in found.turns[1].reason
-    assert "no direction" in found.turns[2].reason
+    assert "has no vector" in found.turns[2].reason
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_a_dimension_is_the_mean_of_its_metrics_whatever_their_own_thresholds() 
     [
         (None, "no judge service was given"),
         (ScriptedJudge([JudgeUnavailable("out of reach")]), "out of reach"),
-        (ScriptedJudge([grades(6, "pass")]), "6 is no whole number from 1 to 5"),
+        (ScriptedJudge([grades(6, "pass")]), "6 is not a whole number from 1 to 5"),
     ],
 )
 def test_without_a_verdict_the_gate_is_incomplete_and_does_not_pass(

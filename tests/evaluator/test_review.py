@@ -185,7 +185,7 @@ def test_an_edit_becomes_the_expected_turn_and_a_rejected_one_no_case(
 
 @pytest.mark.slow
 def test_reviews_are_labels_for_judges(review: Review, database: Path, tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="nobody has reviewed"):
+    with pytest.raises(FormatError, match="nothing has been reviewed"):
         read_labels(database)
     review("add")
     found = ids(review)

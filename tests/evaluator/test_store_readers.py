@@ -200,7 +200,7 @@ def test_who_comes_when_too_many_wait_is_turned_away(store: Store) -> None:
         other.join()
 
     assert len(turned_away) == 3
-    assert "1 readers wait already" in turned_away[0]
+    assert "1 readers are already waiting" in turned_away[0]
 
 
 def test_who_gets_no_place_in_time_is_turned_away(store: Store) -> None:

@@ -90,7 +90,7 @@ def test_it_waits_for_a_process_that_comes_in_between(
         add(store, "2")
 
         assert values(store) == ["1", "2"]
-    assert "held by another process" in caplog.text
+    assert "open in another process" in caplog.text
     assert "waiting for it" in caplog.text
 
 

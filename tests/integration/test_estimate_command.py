@@ -351,7 +351,7 @@ def test_with_probability_0_the_rest_is_uncovered(
     (by_app,) = estimate("--signal", "error_rate", "--by", "app")
     assert by_app["covered"] == pytest.approx(0.1)
     assert main(["estimate", str(tmp_path / "x.duckdb"), "--signal", "error_rate"]) == 0
-    assert "sampled_out 270; the figures speak of errors only" in capsys.readouterr().err
+    assert "sampled_out 270; the figures only describe errors" in capsys.readouterr().err
 
 
 def test_with_a_share_of_the_rest_nothing_is_uncovered(tmp_path: Path, estimate: Estimate) -> None:

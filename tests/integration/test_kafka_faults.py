@@ -112,7 +112,7 @@ with recorder.turn(session_id="s", user="hi") as turn:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     assert done.returncode == 0
-    assert "turns wait on the spool until the broker takes them" in done.stderr
+    assert "turns wait on the spool until the broker accepts them" in done.stderr
     assert len(list(Path(os.environ["EVALTAP_SPOOL_DIR"]).rglob("*.log.db"))) == 1
 
 

@@ -181,4 +181,4 @@ def test_a_file_that_a_consumer_holds_is_told(
     assert main(["attach", "shard-0.duckdb", "shard-1.duckdb"]) == 2
     holder.communicate(b"\n")
 
-    assert "shard-0.duckdb: held by another process" in capfd.readouterr().err
+    assert "shard-0.duckdb: open in another process" in capfd.readouterr().err

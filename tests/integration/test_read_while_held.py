@@ -151,7 +151,7 @@ def test_what_writes_says_who_holds_the_file(
     stores: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["review", "approve", str(stores[0]), "x", "--as", "ann"]) == 2
-    assert "held by another process" in capfd.readouterr().err
+    assert "open in another process" in capfd.readouterr().err
 
 
 @pytest.fixture

@@ -71,8 +71,7 @@ def embedding_settings(
     if not name or not (url or key):
         raise EmbeddingsNotConfiguredError(
             "embeddings not configured: set embedding.model.modelName or EVALTAP_EMBEDDINGS_MODEL, and "
-            "a base URL or EVALTAP_EMBEDDINGS_API_KEY; or providerName wordllama for weights on this "
-            "machine"
+            "a base URL or EVALTAP_EMBEDDINGS_API_KEY; or providerName wordllama for a local model"
         )
     timeout = _timeout(environ.get("EVALTAP_EMBEDDINGS_TIMEOUT", ""))
     url = url or OPENAI_URL
@@ -257,7 +256,7 @@ class WordLlamaEmbedder:
             import wordllama
         except ImportError as error:
             raise ConfigurationError(
-                "embeddings of this machine need the package wordllama; install evaltap[embeddings]"
+                "local embeddings need the package wordllama; install evaltap[embeddings]"
             ) from error
         finally:
             logging.root.handlers[:] = handlers

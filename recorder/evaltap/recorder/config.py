@@ -175,7 +175,7 @@ class RecorderConfig:
     sample_rate: float = _setting("sample_rate", 1.0, _number(0, 1),
         "Share of sessions to record, selected by a hash of the session id.", fallback=0.0)
     sample_rules: str = _setting("sample_rules", "", _outcomes,
-        "JSON list of rules that keep more of certain turns, decided when they have ended (see the"
+        "JSON list of rules that keep more of certain turns, decided after they have ended (see the"
         " how-to).")
     sample_hold_seconds: float = _setting("sample_hold_seconds", 300.0, _number(0, 86_400),
         "How long a session must be idle before rules decide on all of its turns together; 0 decides turn"
@@ -186,10 +186,10 @@ class RecorderConfig:
     redaction: bool = _setting("redaction", True, _on_unless_off,
         "Replace personal data and secrets before anything is written.")
     redaction_key: str | None = _setting("redaction_key", None, _text,
-        "Secret key for pseudonyms, 16 or more characters. Without it, a random key is kept beside the"
+        "Secret key for pseudonyms, 16 or more characters. Without it, a random key is kept next to the"
         " log.", secret=True)
     redaction_policy: str = _setting("redaction_policy", "", _policy,
-        "What to do with each field: `field=keep|hash|redact|drop,...`, or `metadata` to keep only names,"
+        "Action per field: `field=keep|hash|redact|drop,...`, or `metadata` to keep only names,"
         " structure and hashed arguments.", fallback="metadata")
     redaction_rules: str = _setting("redaction_rules", "", _rules,
         "Your own rules, as a JSON object of names and regular expressions; what matches becomes"

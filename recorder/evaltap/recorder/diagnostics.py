@@ -268,7 +268,7 @@ def log_diagnostic(log: str, max_bytes: int) -> Diagnostic:
     try:
         opened = open_log(path, mode="append")
     except InputError as error:
-        return Diagnostic(about, str(error), "problem", "correct what the message names")
+        return Diagnostic(about, str(error), "problem", "correct the setting in the message")
     with closing(opened):
         return _room_diagnostic(about, opened, limit_of(opened) or max_bytes)
 

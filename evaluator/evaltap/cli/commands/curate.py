@@ -127,7 +127,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="take every turn that matches, without sampling, including near-duplicates",
     )
-    add("--limit", type=positive, metavar="N", help="make at most N cases")
+    add("--limit", type=positive, metavar="N", help="create at most N cases")
     add("--seed", metavar="TEXT", help="seed of the random sample")
     add(
         "--keep-unproven",
@@ -188,7 +188,7 @@ def run(options: CurateOptions) -> int:
     hint = (
         "no turn has been approved yet; approve some with `evaltap review`"
         if recipe.name == "approved"
-        else ("no turn to make a case from; see what has landed with `evaltap cases`")
+        else ("no turn to create a case from; see what has landed with `evaltap cases`")
     )
     print(f"evaltap curate: {hint}", file=sys.stderr)
     return 3

@@ -100,11 +100,7 @@ def _list(options: ListOptions) -> int:
         print(json.dumps({"total": total, "letters": [_data(letter) for letter in found]}))
         return 0
     for letter in found:
-        parked = (
-            "  parked: a newer version wrote it; replay it after an upgrade"
-            if letter.parked
-            else ""
-        )
+        parked = "  written by a newer version; replay it after an upgrade" if letter.parked else ""
         place = f"{letter.topic}[{letter.partition}] {letter.offset}"
         print(f"{letter.number:>5}  {letter.reason:<16} {visible(place)}{parked}")
         print(f"       {one_line(visible(letter.detail), DETAIL_WIDTH)}")

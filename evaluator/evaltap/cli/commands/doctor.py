@@ -80,7 +80,7 @@ def run(options: DoctorOptions) -> int:
             away = True
             sights.append(
                 Diagnostic(
-                    "topics", str(error), "problem", "the rest of the report does without them"
+                    "topics", str(error), "problem", "the rest of the report does not cover them"
                 )
             )
     gone = [position.gap for position in positions if position.gap]

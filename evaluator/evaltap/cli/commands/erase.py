@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--subject",
         required=True,
         metavar="ID",
-        help="the user id or session id, as the agent knew it",
+        help="the user id or session id, as the agent used it",
     )
     add(
         "--log",

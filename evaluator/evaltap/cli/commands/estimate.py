@@ -88,7 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--labels",
         type=Path,
         metavar="FILE",
-        help="people's labels (as for `evaltap calibrate`, or a .duckdb file with reviews), to estimate"
+        help="human labels (as for `evaltap calibrate`, or a .duckdb file with reviews), to estimate"
         " the pass rate that people would find",
     )
     add_json(parser)

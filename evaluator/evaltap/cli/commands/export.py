@@ -152,9 +152,9 @@ def _say_what_is_renamed(repeated: Set[str]) -> None:
 
     if repeated:
         print(
-            f"evaltap export: {counted(len(repeated), 'eval id')} stand for several cases, such as"
-            f" {min(repeated)!r}: each case is named after its run or version, too (ID@VERSION);"
-            " --filter version:NAME exports one version",
+            f"evaltap export: {counted(len(repeated), 'eval id')} occurred in several runs or versions,"
+            f" such as {min(repeated)!r}; the cases are exported as ID@VERSION; use --filter version:NAME"
+            " to export one version",
             file=sys.stderr,
         )
 
@@ -168,6 +168,6 @@ def _say_what_is_left_out(options: ExportOptions, cases: "Sequence[CaseData]") -
     for name in NOT_CARRIED:
         if count := sum(1 for case in cases if case.get(name)):
             print(
-                f"evaltap export: {options.form} cannot hold {name}; left out of {count:,} cases",
+                f"evaltap export: {options.form} does not support {name}; left out of {count:,} cases",
                 file=sys.stderr,
             )

@@ -175,13 +175,13 @@ def _settings_text(chosen: InitOptions) -> str:
 
 
 _SETTINGS = """\
-# Settings of evaltap for this folder and below. An argument wins over an EVALTAP_* variable, a variable
-# over this file. Paths are relative to this file. Keys and passwords do not belong here.
+# Settings for evaltap in this folder and below. Arguments override EVALTAP_* variables, which override
+# this file. Paths are relative to this file. Keys and passwords do not belong here.
 
 log = {log}          # where the agent records to, and what `evaltap consume` reads
 store = {store}        # the DuckDB file with cases and scores
 metrics = {metrics}      # what is measured
-# references = "golden.evalset.json"   # what is expected, for metrics that compare
+# references = "golden.evalset.json"   # expected turns, for metrics that compare
 
 # How the agent records: any setting of the recorder. An agent reads this file when EVALTAP_CONFIG names it.
 [recorder]

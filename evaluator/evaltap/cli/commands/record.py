@@ -72,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         sources.add_parser(
             "otlp",
             help="OTLP/JSON files of traces and logs",
-            description="Make eval cases from the agent runs in OTLP/JSON files of traces and logs.",
+            description="Create eval cases from the agent runs in OTLP/JSON files of traces and logs.",
             epilog=OTLP_EXAMPLE,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -90,7 +90,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         sources.add_parser(
             "claude-code",
             help="transcripts of Claude Code",
-            description="Make eval cases from Claude Code transcripts, one case for each session.",
+            description="Create eval cases from Claude Code transcripts, one case for each session.",
             epilog=CLAUDE_CODE_EXAMPLE,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -102,7 +102,7 @@ def _configure_claude_code(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="+",
         metavar="FILE",
-        help="transcripts (JSON Lines), or folders of them; the files of sub-agents beside them are"
+        help="transcripts (JSON Lines), or folders of them; the files of sub-agents next to them are"
         " included",
     )
     target = parser.add_mutually_exclusive_group(required=True)

@@ -70,7 +70,7 @@ def run(options: RunsOptions) -> int:
         rows = listed_runs(store)
         landing = store.lands
     if not rows and not options.json:
-        print("no scoring runs yet; make one with `evaltap score` or `evaltap consume --metrics`")
+        print("no scoring runs yet; create one with `evaltap score` or `evaltap consume --metrics`")
         return 0
     if options.json:
         print(json.dumps([_data(row) for row in rows], ensure_ascii=False))

@@ -227,7 +227,7 @@ def _check(options: UiOptions) -> None:
 
     if not options.db.exists():
         raise InputError(
-            no_such_file(options.db, "make one with `evaltap consume` or `evaltap score --db`")
+            no_such_file(options.db, "create one with `evaltap consume` or `evaltap score --db`")
         )
     if (options.tls_cert is None) != (options.tls_key is None):
         raise InputError("--tls-cert and --tls-key: one is missing; give both")

@@ -95,7 +95,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help="with --engine ray: a folder for the Parquet results that every node can reach (default:"
-        " X.parquet beside --db X.duckdb)",
+        " X.parquet next to --db X.duckdb)",
     )
 
 

@@ -226,7 +226,7 @@ class JudgeSession:
         if self._cache is not None:
             if self._cache.problem:
                 print(
-                    f"evaltap {self.options.command}: judge cache {self._cache.path} was switched off"
+                    f"evaltap {self.options.command}: judge cache {self._cache.path} was turned off"
                     f" during the run: {self._cache.problem}",
                     file=sys.stderr,
                 )

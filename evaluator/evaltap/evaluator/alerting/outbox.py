@@ -171,7 +171,7 @@ class _Channel:
         log.warning("alert %s: %s %s", one.alert.event.watch, self.name, delivery.problem)
         if self._now() - one.since > GIVEN_UP_AFTER:
             self._waiting.remove(one)
-            log.error("alert %s: %s is not told; given up", one.alert.event.watch, self.name)
+            log.error("alert %s: giving up on notifying %s", one.alert.event.watch, self.name)
             return [self._row(one, "gave_up", delivery.problem)]
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(one.attempts - 1, 20))
         one.not_before = self._now() + pause

@@ -144,8 +144,8 @@ class _Secrets:
             given = self._environ.get(found[1], "").strip()
             if not given:
                 raise InputError(
-                    f"{self._place}: the environment variable {found[1]} is not set; set it, or take the"
-                    " receiver out"
+                    f"{self._place}: the environment variable {found[1]} is not set; set it, or remove the"
+                    " receiver"
                 )
             return given
 
@@ -171,7 +171,7 @@ def _client(url: str, headers: Mapping[str, str], place: str, *, private: bool) 
     def refuses(address: str) -> str:
         near = not _is(address, "is_global")
         if near and not (local or private):
-            return "its host is in a private network; `allowPrivate` lets it be told"
+            return "its host is in a private network; set `allowPrivate` to allow it"
         if not near and parts.scheme == "http":
             return "its host is not in a private network; expected https"
         return ""

@@ -82,7 +82,7 @@ def readable(error: Exception) -> EvaltapError:
         if isinstance(cause, OSError) and inner is None:
             return InputError(
                 f"a node cannot reach {cause.filename or 'a file'} ({cause.strerror}); input and"
-                " results must lie under the same path on every node"
+                " results must be under the same path on every node"
             )
         cause = inner or cause.__cause__
     return InputError(f"Ray gave up: {str(error).strip().splitlines()[-1]}")

@@ -109,7 +109,7 @@ class RayEngine:
             if self._keeper is not None:
                 self.spending = ray.get(self._keeper.spending.remote(), timeout=10)
         except ray.exceptions.RayError as error:
-            log.warning("what judges were paid is not known: %s", _first_line(error))
+            log.warning("the cost of judges is unknown: %s", _first_line(error))
         for actor in self._actors:
             ray.kill(actor.handle)
         self._actors, self._keeper = [], None
@@ -198,7 +198,7 @@ class RayEngine:
         """Note the death of a worker; return what it had under way."""
         lost = actor.lose()
         log.warning(
-            "a worker died with %d cases under way: %s",
+            "a worker died with %d cases in progress: %s",
             sum(len(task.cases) for task in lost), _first_line(error),
         )  # fmt: skip
         if self._keeper is not None:

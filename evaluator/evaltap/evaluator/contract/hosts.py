@@ -50,7 +50,7 @@ def host_of(url: str) -> str:
         parts = urlsplit(url.strip())
         port = parts.port
     except ValueError:
-        return "an address that is no URL"
+        return "an address that is not a URL"
     host = parts.hostname or "an address without a host"
     return f"{host}:{port}" if port else host
 

@@ -221,7 +221,7 @@ def _message_text(message: Json) -> str:
     parts = content if isinstance(content, list) else [content]
     texts = [one.get("text") if isinstance(one, Mapping) else one for one in parts]
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise _Unsupported("a message of its input is no text")
+        raise _Unsupported("a message of its input is not text")
     return "\n".join(map(str, texts))
 
 

@@ -41,7 +41,7 @@ def read_rows(path: Path, *, split: str = "") -> Iterator[Row]:
         raise InputError(f"--split {split}: {path} is one file; splits are folders")
     read = _READERS.get(path.suffix.lower())
     if read is None:
-        raise InputError(f"{path}: of no known form; expected {FORMS}")
+        raise InputError(f"{path}: unknown format; expected {FORMS}")
     yield from read(path)
 
 

@@ -25,7 +25,7 @@ class Uncovered:
         """A sentence for people."""
         left_out = ", ".join(f"{reason} {turns:,.0f}" for reason, turns in self.reasons.items())
         kept = ", ".join(self.kept_for)
-        return f"turns without a chance of being kept: {left_out}; the figures speak of {kept} only"
+        return f"turns without a chance of being kept: {left_out}; the figures only describe {kept}"
 
 
 def note_uncovered(store: StoreReader, scope: Scope, by: Sequence[str]) -> Uncovered | None:

@@ -65,13 +65,13 @@ def choose_labels(store: StoreReader, labels: Sequence[Label], slices: int) -> L
         *turn, line, verdict, probability, passes = row
         first = seen.setdefault(tuple(turn), line)
         if first != line:
-            raise InputError(f"line {line}: labels the turn that line {first} labels; keep one")
+            raise InputError(f"line {line}: labels the same turn as line {first}; keep one")
         key = tuple(turn[: slices + 2])
         found.setdefault(key, []).append((verdict, 1 / probability, passes))
     used = len(set(seen.values()))
     if not used:
         raise InputError(
-            f"none of {len(labels):,} labels is about a turn with a verdict that is looked at here"
+            f"none of {len(labels):,} labels is for a turn with a verdict in this selection"
         )
     if used < len(of_turns):
         notes.append(f"labels of turns without a verdict here, not used: {len(of_turns) - used:,}")

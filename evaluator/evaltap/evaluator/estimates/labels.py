@@ -18,7 +18,7 @@ _PASS: Final = frozenset({"pass", "passed", "true", "yes", "1", "1.0"})
 _FAIL: Final = frozenset({"fail", "failed", "false", "no", "0", "0.0"})
 _FIELDS: Final = ("evalId", "invocationId", "rubricId", "metricName", "evalSetId")
 _FORM: Final = (
-    "expected evalId and label (pass or fail), perhaps invocationId, rubricId, metricName,"
+    "expected evalId and label (pass or fail), optionally invocationId, rubricId, metricName,"
     " evalSetId"
 )
 
@@ -53,7 +53,7 @@ def read_labels(path: Path) -> list[Label]:
     for line, row in rows:
         label = _label(row, line, path)
         if label.key in labels:
-            raise _bad(path, line, f"labels what line {labels[label.key].line} labels; keep one")
+            raise _bad(path, line, f"repeats the ids of line {labels[label.key].line}; keep one")
         labels[label.key] = label
     if not labels:
         raise FormatError(f"contains no labels; {_FORM}", path=str(path))
@@ -64,7 +64,9 @@ def _reviewed(path: Path) -> list[Label]:
     with open_to_read(path) as store:
         labels = reviewed_labels(store)
     if not labels:
-        raise FormatError("nobody has reviewed anything here; evaltap review", path=str(path))
+        raise FormatError(
+            "nothing has been reviewed here yet; use `evaltap review`", path=str(path)
+        )
     return labels
 
 
@@ -103,9 +105,9 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Json]]]:
         try:
             row = orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            raise _bad(path, number, f"no JSON ({error}); {_FORM}") from None
+            raise _bad(path, number, f"not JSON ({error}); {_FORM}") from None
         if not isinstance(row, dict):
-            raise _bad(path, number, f"no JSON object; {_FORM}")
+            raise _bad(path, number, f"not a JSON object; {_FORM}")
         yield number, row
 
 

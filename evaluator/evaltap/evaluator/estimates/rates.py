@@ -145,14 +145,14 @@ def _check_metric(store: StoreReader, name: str) -> None:
         raise InputError(
             f"--metric {name}: no turn has a score of it; {did_you_mean_one_of(name, known)}"
             if known
-            else f"--metric {name}: no turn has a score yet; make some with `evaltap score`"
+            else f"--metric {name}: no turn has a score yet; score some with `evaltap score`"
         )
 
 
 def _without_time(store: StoreReader) -> Iterable[str]:
     ((turns,),) = store.rows("SELECT count(*) FROM latest_turns WHERE started_at IS NULL")
     if turns:
-        yield f"turns without a time of start, which are in no window: {turns:,}"
+        yield f"turns without a start time, which are in no window: {turns:,}"
 
 
 class _Beside(NamedTuple):

@@ -66,5 +66,5 @@ def _compared(
         return pair
     near = cosine(vectors[pair[0]], vectors[pair[1]])
     if near is None:
-        return Finding(None, "a text has no direction in the model's space (no word that it knows)")
+        return Finding(None, "a text has no vector (the model knows none of its words)")
     return Finding(max(0.0, near), f"cosine {near:.3f}", value=near)

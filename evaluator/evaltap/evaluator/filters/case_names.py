@@ -51,7 +51,7 @@ def full_name(store: StoreReader, case: str) -> str:
     if len(found) > 1:
         more = ", …" if len(found) > _MOST_NAMED else ""
         names = ", ".join(found[:_MOST_NAMED])
-        raise InputError(f"{case!r} is a piece of several ids; give more of it: {names}{more}")
+        raise InputError(f"{case!r} is part of several ids; give a longer part: {names}{more}")
     return found[0] if found else case
 
 

@@ -109,7 +109,7 @@ def parse_filter(text: str) -> Filter:
         rest = "" if found is None else text[found.end() : found.end() + 1].strip()
         if found is None or rest:
             shown = rest or text[place:].strip()
-            raise _wrong(text, f"a quotation mark without its partner at {shown[:20]!r}")
+            raise _wrong(text, f"unbalanced quotation mark at {shown[:20]!r}")
         place = found.end()
         term = _term(text, found["minus"] == "-", found["field"], found["value"])
         if term.field == "sort":

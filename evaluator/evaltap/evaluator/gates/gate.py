@@ -145,7 +145,7 @@ class Gate:
         }
         """Of the dimensions that decide."""
         if not self.thresholds:
-            raise MetricError("no dimension of the gate has a threshold; give one at least")
+            raise MetricError("no dimension of the gate has a threshold; add at least one")
         members = [_metrics(one, self._thresholds[one.name] or 0, spec) for one in spec.dimensions]
         self.spec = spec
         metrics = [metric for part in members for metric in part]

@@ -198,8 +198,7 @@ class OpenAIJudge:
 
     def _no_completion(self, found: str) -> JudgeInvalid:
         return JudgeInvalid(
-            f"judge {self._where()} answered with something else than a completion: "
-            f"{self._scrub(found)}"
+            f"judge {self._where()} did not answer with a completion: {self._scrub(found)}"
         )
 
     def _refusal(self, response: HttpResponse) -> JudgeUnavailable | JudgeRejected:

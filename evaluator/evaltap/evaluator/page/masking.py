@@ -39,7 +39,7 @@ def without_words(found: Filter) -> tuple[Filter, list[str]]:
     if len(kept) == len(found.terms):
         return found, []
     return replace(found, terms=kept), [
-        "contents are hidden from viewers, so words and reason: match nothing"
+        "content is hidden from viewers, so words and reason: match nothing"
     ]
 
 

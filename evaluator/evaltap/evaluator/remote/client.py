@@ -99,7 +99,7 @@ class RemoteReader(StoreReader):
         answer = self._ask(Hello(PROTOCOL))
         if not isinstance(answer, Hello) or answer.protocol != PROTOCOL:
             raise StoreHeldError(
-                f"{self.path}: held by a process of another version of evaltap; use that version, or stop it"
+                f"{self.path}: open in another version of evaltap; use that version, or stop the process"
             )
         self.lands = answer.lands
 
@@ -129,7 +129,7 @@ class RemoteReader(StoreReader):
     def _rows_of(self, request: Request) -> Rows:
         answer = self._ask(request)
         if not isinstance(answer, Rows):
-            raise StoreError(f"{self.path}: an answer that is none ({type(answer).__name__})")
+            raise StoreError(f"{self.path}: an invalid answer ({type(answer).__name__})")
         return answer
 
     def _all(self, statement: str, parameters: Any) -> tuple[list[str], RowList]:

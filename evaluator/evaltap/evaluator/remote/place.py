@@ -34,5 +34,5 @@ def _folder() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.stat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise OSError(f"{folder}: is not this user's alone")
+        raise OSError(f"{folder}: is accessible to other users")
     return folder

@@ -102,7 +102,9 @@ class StoreServer:
             ).start()
 
     def _turn_away(self, channel: Channel) -> None:
-        error = BusyError(f"{self._store.path}: {MOST_READERS} commands read it already; ask again")
+        error = BusyError(
+            f"{self._store.path}: {MOST_READERS} commands are already reading it; try again"
+        )
         with suppress(OSError, ValueError, EvaltapError):
             channel.request()  # what is not read when the connection ends would end it for the other, too
             channel.send(_failed(error))
@@ -113,7 +115,7 @@ class StoreServer:
             with suppress(OSError, EvaltapError, duckdb.Error):
                 self._answer(channel)
         except Exception:  # a reader's mistake must not end what holds the store
-            _LOG.exception("%s: a reader was turned away", self._store.path)
+            _LOG.exception("%s: a reader was rejected", self._store.path)
         finally:
             channel.close()
             with self._lock:
@@ -169,7 +171,7 @@ class _Answers:
                 self._reader.append(table, [unpacked(row) for row in rows])
                 return Rows([], [], more=False)
             case _:
-                raise StoreError("a greeting in the midst of a conversation")
+                raise StoreError("an unexpected greeting")
 
     def _rows(self, size: int) -> Rows:
         rows = self._reader.fetch(size)

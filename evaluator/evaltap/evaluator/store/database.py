@@ -69,7 +69,7 @@ class Store(ConnectedReader, StoreWriter):
         super().__init__(Path(path))
         if not create and not self.path.exists():
             raise StoreError(
-                no_such_file(self.path, "make one with `evaltap consume` or `evaltap score --db`")
+                no_such_file(self.path, "create one with `evaltap consume` or `evaltap score --db`")
             )
         self.gate = Gate(str(path))
         self._reading: Path | None = None

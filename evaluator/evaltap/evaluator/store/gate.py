@@ -68,7 +68,7 @@ class Gate:
                     f"{self._name}: is being reopened; run the command again in a moment"
                 )
             if self._closed:
-                raise BusyError(f"{self._name}: is closed; whoever held it has ended")
+                raise BusyError(f"{self._name}: is closed; the process that had it open has ended")
             lease = Lease(open_cursor(), time.monotonic() + seconds, seconds)
             self._leases.add(lease)
             if self._watcher is None:
@@ -137,7 +137,7 @@ class Gate:
         for lease in self._leases:
             if lease.ended is None and now >= lease.until:
                 lease.ended = TooSlowError(
-                    f"{self._name}: not read within {lease.seconds:g} s; ask for less"
+                    f"{self._name}: not read within {lease.seconds:g} s; narrow the query"
                 )
             if lease.ended is not None:
                 lease.cursor.interrupt()

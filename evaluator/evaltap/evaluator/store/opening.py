@@ -110,12 +110,12 @@ def open_file(path: Path, reading: Path | None = None) -> duckdb.DuckDBPyConnect
         holder = text.partition("PID ")[2].split(")")[0].split(" ")[0].strip(".")
         who = f" (process {holder})" if holder.isdigit() else ""
         raise StoreHeldError(
-            f"{path}: held by another process{who}; DuckDB allows one process at a time: stop it, or read a"
+            f"{path}: open in another process{who}; DuckDB allows one process at a time: stop it, or read a"
             " copy of the file"
         )
     if path.is_dir():
         raise StoreError(f"{path}: is a folder; expected a DuckDB file")
     if not path.parent.exists():
-        raise StoreError(f"{path}: the folder {path.parent} does not exist; make it first")
+        raise StoreError(f"{path}: the folder {path.parent} does not exist; create it first")
     first = text.splitlines()[0] if text else "unknown reason"
     raise StoreError(f"{path}: cannot be opened ({first}); check permissions and the path")

@@ -69,12 +69,14 @@ class Readers:
         if not self._places.acquire(blocking=False):
             with self._lock:
                 if self._waiting >= self._most_waiting:
-                    raise BusyError(f"{path}: {self._waiting} readers wait already; ask again soon")
+                    raise BusyError(
+                        f"{path}: {self._waiting} readers are already waiting; try again soon"
+                    )
                 self._waiting += 1
             try:
                 if not self._places.acquire(timeout=seconds):
                     raise BusyError(
-                        f"{path}: other readers took longer than {seconds:g} s; ask again"
+                        f"{path}: other readers took longer than {seconds:g} s; try again"
                     )
             finally:
                 with self._lock:

@@ -41,7 +41,7 @@ def trusted_folder(connection: duckdb.DuckDBPyConnection, path: Path) -> Path | 
         folder = Path(named)
         if not folder.is_dir():
             raise StoreError(
-                f"{path}: reads its results from {folder}, which is gone; bring it back"
+                f"{path}: reads its results from {folder}, which is missing; restore it"
             )
         readers = folder / _READERS
         if not any(word.isalnum() and (readers / word).is_file() for word in values(WORD_KEY)):

@@ -130,7 +130,7 @@ def _places(path: Path) -> list[Place]:
     except duckdb.Error as error:
         if "lock" in str(error).lower():
             raise StoreHeldError(
-                f"{path}: held by another process; stop it or wait, or read it alone"
+                f"{path}: open in another process; stop it or wait, or read it alone"
             ) from None
         raise StoreError(f"{path}: {str(error).splitlines()[0]}") from None
 

@@ -41,7 +41,7 @@ def refuse_other(statements: str) -> None:
         if statement.type not in _ALLOWED:
             shown = re.sub(r"\s+", " ", statement.query.strip())[:80]
             raise NotReadingError(
-                f"{shown}: a {statement.type.name} statement; expected one that reads, as SELECT or FROM"
+                f"{shown}: a {statement.type.name} statement; expected one that reads, such as SELECT or FROM"
             )
     if found := _NOT_ONLY_READING.search(statements):
         raise NotReadingError(

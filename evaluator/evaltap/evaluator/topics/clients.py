@@ -41,7 +41,7 @@ def make_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> None:
     try:
         patiently(lambda: _make_topics(location, partitions), CONNECT_SECONDS)
     except KafkaError as error:
-        raise TopicsAway(f"{location}: topics cannot be made ({error})") from None
+        raise TopicsAway(f"{location}: topics cannot be created ({error})") from None
 
 
 def _make_topics(location: KafkaLocation, partitions: Mapping[str, int]) -> None:

@@ -28,7 +28,7 @@ def configured_redactor(config: RecorderConfig) -> PatternRedactor | None:
         return config.redactor(shared_key(key_path(config.log)))
     except OSError as error:
         raise InputError(
-            f"cannot read or write the redaction key beside {config.log} ({error.strerror or error}); make"
+            f"cannot read or write the redaction key next to {config.log} ({error.strerror or error}); make"
             " the folder writable or set EVALTAP_REDACTION_KEY"
         ) from error
 

@@ -26,7 +26,7 @@ from evaltap.schemas.formats.result import EvalSetResult
 
 DocumentKind: TypeAlias = Literal["eval set", "ADK eval set", "metrics", "result"]
 
-CASE_FORMS = "an .evalset.json file, or JSON Lines with one eval case a line"
+CASE_FORMS = "an .evalset.json file, or JSON Lines with one eval case per line"
 
 
 def read_bytes(path: Path) -> bytes:
@@ -269,7 +269,7 @@ def document_kind(data: object) -> DocumentKind:
         if _has_key(data, "evalCases", "evalSetId"):
             return "eval set"
     kinds = ", ".join(get_args(DocumentKind))
-    raise FormatError(f"found {describe(data)} of no known kind; expected one of: {kinds}")
+    raise FormatError(f"found {describe(data)} of unknown kind; expected one of: {kinds}")
 
 
 READERS: Mapping[str, Callable[[Path], WireModel | list[EvalMetric]]] = {

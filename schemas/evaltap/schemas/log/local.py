@@ -97,7 +97,9 @@ class LocalLog:
                     # would loop.
                     if found:
                         break
-                    raise sqlite3.DatabaseError("the log is malformed: its offsets do not ascend")
+                    raise sqlite3.DatabaseError(
+                        "the log is malformed: its offsets are not ascending"
+                    )
                 record = WireRecord(_as_bytes(key), _as_bytes(value), unpack_headers(headers))
                 size += record.size
                 if found and max_bytes is not None and size > max_bytes:

@@ -95,7 +95,7 @@ def _likert5(_: GradedCriterion) -> Scale:
     def normalise(value: Json) -> float:
         if _is_number(value) and value in (1, 2, 3, 4, 5):
             return float((value - 1) / 4)
-        raise ValueError(f"{value!r} is no whole number from 1 to 5")
+        raise ValueError(f"{value!r} is not a whole number from 1 to 5")
 
     schema = {"type": "integer", "minimum": 1, "maximum": 5}
     return Scale("a whole number from 1 (not at all) to 5 (entirely)", schema, normalise)
@@ -110,7 +110,7 @@ def _numeric(criterion: GradedCriterion) -> Scale:
     def normalise(value: Json) -> float:
         if _is_number(value) and low <= value <= high:
             return float((value - low) / (high - low))
-        raise ValueError(f"{value!r} is no number from {low:g} to {high:g}")
+        raise ValueError(f"{value!r} is not a number from {low:g} to {high:g}")
 
     schema = {"type": "number", "minimum": low, "maximum": high}
     return Scale(f"a number from {low:g} (worst) to {high:g} (best)", schema, normalise)

@@ -57,7 +57,9 @@ class Panel:
             raise MetricError("earlyStop: only a majority can be decided early; use majority_vote")
         cascade = self.criterion.cascade
         if cascade is not None and cascade.judge_model is None:
-            raise MetricError("cascade.judgeModel is missing; name the judge for what is not sure")
+            raise MetricError(
+                "cascade.judgeModel is missing; name the judge for uncertain verdicts"
+            )
         if cascade is not None and not (
             0 <= cascade.margin <= 1 and 0 <= cascade.min_confidence <= 1
         ):

@@ -84,10 +84,10 @@ class KafkaSink:
             try:
                 spool = new_spool(spool_folder(self._location))
             except OSError as error:
-                raise SinkError(f"cannot make a spool: {error}; set EVALTAP_SPOOL_DIR") from error
+                raise SinkError(f"cannot create a spool: {error}; set EVALTAP_SPOOL_DIR") from error
             self._pid = os.getpid()
             self._local = LocalLogSink(
-                spool.path, max_bytes=self._max_bytes, remedy="bring the broker back"
+                spool.path, max_bytes=self._max_bytes, remedy="restart the broker"
             )
             self._forwarder = Forwarder(lambda: TopicProducer(self._location), spool)
             self._forwarder.start()

@@ -171,7 +171,7 @@ class Forwarder:
         self._awaited = 0
         self._sender = SpoolSender(connect, self._stopping.is_set)
         self._fatal: list[Exception] = []
-        self._faults = Faults("turns wait on the spool until the broker takes them")
+        self._faults = Faults("turns wait on the spool until the broker accepts them")
         self._backoff = 0.0
         self._next_scan = 0.0
         self._fork_lock = threading.Lock()
