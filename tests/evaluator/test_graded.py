@@ -198,7 +198,7 @@ def test_numeric_answers_keep_their_order_and_stay_within_0_and_1(
 
     assert 0 <= scale.normalise(one) <= scale.normalise(two) <= 1
     for beyond in (low - 1, low + width + 1):
-        with pytest.raises(ValueError, match="no number from"):
+        with pytest.raises(ValueError, match="not a number from"):
             scale.normalise(beyond)
 
 

@@ -232,7 +232,7 @@ def test_only_the_user_can_connect_and_only_so_many_at_once(store: Store) -> Non
     readers = [reader_of(store) for _ in range(MOST_READERS)]
     assert all(reader.rows("SELECT 1") for reader in readers)
 
-    with pytest.raises(BusyError, match="commands read it already"):
+    with pytest.raises(BusyError, match="commands are already reading it"):
         reader_of(store)
     for reader in readers:
         reader.close()

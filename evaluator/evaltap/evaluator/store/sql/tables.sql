@@ -116,7 +116,7 @@ CREATE TABLE IF NOT EXISTS dead_letters (
   landed_at         TIMESTAMP NOT NULL
 );
 
--- Where to continue reading each log; written in the transaction that writes the rows.
+-- Where to continue reading each log; written in the same transaction as the rows.
 CREATE TABLE IF NOT EXISTS offsets (
   topic            VARCHAR NOT NULL,
   partition_number INTEGER NOT NULL,
@@ -146,7 +146,7 @@ CREATE TABLE IF NOT EXISTS manifests (
   landed_at   TIMESTAMP NOT NULL
 );
 
--- The numbers of all consumed records, whatever became of them; v_completeness adds them up.
+-- The numbers of all consumed records, landed or not; v_completeness adds them up.
 CREATE TABLE IF NOT EXISTS consumed_ranges (
   producer_id VARCHAR NOT NULL,
   first_seq   BIGINT NOT NULL,
@@ -182,13 +182,13 @@ CREATE TABLE IF NOT EXISTS run_metrics (
   references_digest VARCHAR            -- which reference_cases it compared landed cases with; NULL: none
 );
 
--- What landed cases were expected to be, as given by --references; kept so that readers see it, too.
+-- The expected turns of landed cases, from --references; stored so that readers can show them.
 CREATE TABLE IF NOT EXISTS reference_cases (
   references_digest VARCHAR NOT NULL,  -- hash of all references of the file and of how cases are joined
   join_by           VARCHAR NOT NULL,  -- eval_id | user_text | auto
   eval_id           VARCHAR NOT NULL,  -- of the reference
-  said              VARCHAR[] NOT NULL, -- hashes of what its user says, turn by turn; the words are not kept
-  turns_json        VARCHAR NOT NULL,  -- JSON array of the expected turns, without the user's words
+  said              VARCHAR[] NOT NULL, -- hashes of the user's messages, one for each turn; the texts are not stored
+  turns_json        VARCHAR NOT NULL,  -- JSON array of the expected turns, without the user's messages
   kept_at           TIMESTAMP NOT NULL
 );
 
