@@ -1,10 +1,11 @@
 """A sequential test of whether a share of turns has risen above that of a usual day, with a stated rate of
 false alarms, however often it is evaluated.
 
-Each day a bettor starts with six purses of 1 that bet on more; a session multiplies them.  While the share
-is at most what was said, the expected sum of all purses grows by one a day, so in the first 30 days it
-reaches 30/alpha with a chance of at most alpha (Shiryaev-Roberts e-detector: Shin, Ramdas and Rinaldo, New
-England Journal of Statistics in Data Science 2023; bets on bounded means: Waudby-Smith and Ramdas 2023).
+Each day a bettor starts with 1, split evenly between six purses that bet on more; a session multiplies
+them.  While the share is at most what was said, the expected sum of all purses grows by one a day, so in
+the first 30 days it reaches 30/alpha with a chance of at most alpha (Shiryaev-Roberts e-detector: Shin,
+Ramdas and Rinaldo, New England Journal of Statistics in Data Science 2023; bets on bounded means:
+Waudby-Smith and Ramdas 2023).
 """
 
 import math
