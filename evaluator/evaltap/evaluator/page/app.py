@@ -141,35 +141,37 @@ class _Application:
         session = session_of(request, self._access, self._site)
         if session is None:
             return to_login(request)
-        asked = self._asked(session, dict(request.query_params))
+        page_request = self._asked(session, dict(request.query_params))
         if not session.person.may(route.role):
-            return self._html(request, not_for(session.person, route.role), asked, started)
-        shown, statements = await anyio.to_thread.run_sync(self._read, route, asked)
-        if asked.masked:
+            return self._html(request, not_for(session.person, route.role), page_request, started)
+        shown, statements = await anyio.to_thread.run_sync(self._read, route, page_request)
+        if page_request.masked:
             shown = masked(shown)
-        if asked["format"] == "json":
-            return _json(shown, store_path=asked.store_path)
-        return self._html(request, shown, asked, started, statements)
+        if page_request["format"] == "json":
+            return _json(shown, store_path=page_request.store_path)
+        return self._html(request, shown, page_request, started, statements)
 
-    def _read(self, route: PageRoute, asked: PageRequest) -> Read:
+    def _read(self, route: PageRoute, page_request: PageRequest) -> Read:
         if not route.shared:
-            return self._read_anew(route, asked)
-        key = (route.path, *sorted(asked.parameters.items()))
+            return self._read_anew(route, page_request)
+        key = (route.path, *sorted(page_request.parameters.items()))
         found = self._shared.get(
-            key, partial(self._read_anew, route, asked), is_good=lambda read: read[0].status == 200
+            key,
+            partial(self._read_anew, route, page_request),
+            is_good=lambda read: read[0].status == 200,
         )
-        if self._marks.is_due(asked.person):  # what was kept was read for somebody else
+        if self._marks.is_due(page_request.person):  # what was kept was read for somebody else
             with suppress(EvaltapError), self._readers.reading(seconds=route.seconds) as reader:
-                self._marks.look(reader, asked.person)
+                self._marks.look(reader, page_request.person)
         return found
 
-    def _read_anew(self, route: PageRoute, asked: PageRequest) -> Read:
+    def _read_anew(self, route: PageRoute, page_request: PageRequest) -> Read:
         recorded: RecordedReader | None = None
         try:
             with self._readers.reading(seconds=route.seconds) as reader:
-                self._marks.look(reader, asked.person)
+                self._marks.look(reader, page_request.person)
                 recorded = RecordedReader(reader)
-                return route.view(recorded, asked), tuple(recorded.statements)
+                return route.view(recorded, page_request), tuple(recorded.statements)
         except EvaltapError as error:
             return problem_of(error), tuple(recorded.statements if recorded else ())
 
@@ -179,24 +181,24 @@ class _Application:
         session = session_of(request, self._access, self._site)
         if session is None:
             return to_login(request)
-        asked = self._asked(session, await _form(request))
+        page_request = self._asked(session, await _form(request))
         if not session.person.may(route.role):
-            return self._html(request, not_for(session.person, route.role), asked, started)
+            return self._html(request, not_for(session.person, route.role), page_request, started)
         try:
-            found = await anyio.to_thread.run_sync(self._write, route, asked)
+            found = await anyio.to_thread.run_sync(self._write, route, page_request)
         except EvaltapError as error:
-            return self._html(request, problem_of(error), asked, started)
+            return self._html(request, problem_of(error), page_request, started)
         if isinstance(found, Download):
             return _download(found)
         if isinstance(found, PageAnswer):
-            return self._html(request, found, asked, started)
+            return self._html(request, found, page_request, started)
         return RedirectResponse(found, 303)
 
-    def _write(self, route: ActionRoute, asked: PageRequest) -> str | PageAnswer | Download:
+    def _write(self, route: ActionRoute, page_request: PageRequest) -> str | PageAnswer | Download:
         with self._readers.writing(seconds=route.seconds) as cursor:
-            writer = CursorWriter(asked.store_path, cursor)
-            found = route.act(writer, asked)
-            self._marks.look(writer, asked.person, anew=True)
+            writer = CursorWriter(page_request.store_path, cursor)
+            found = route.act(writer, page_request)
+            self._marks.look(writer, page_request.person, anew=True)
             return found
 
     def _asked(self, session: Session, parameters: Mapping[str, str]) -> PageRequest:
@@ -209,7 +211,7 @@ class _Application:
         self,
         request: Request,
         shown: PageAnswer,
-        asked: PageRequest | None,
+        page_request: PageRequest | None,
         started: float,
         statements: tuple[Statement, ...] = (),
     ) -> Response:
@@ -221,10 +223,10 @@ class _Application:
             (time.perf_counter() - started) * 1e3,
             statements,
             NAVIGATION,
-            self._marks.of(asked.person) if asked else {},
+            self._marks.of(page_request.person) if page_request else {},
         )
         headers = {"Retry-After": "2"} if shown.status == 503 else None
-        return HTMLResponse(render(shown, asked, frame), shown.status, headers)
+        return HTMLResponse(render(shown, page_request, frame), shown.status, headers)
 
     async def login(self, request: Request) -> Response:
         """Show where the code goes; take it and open a session."""

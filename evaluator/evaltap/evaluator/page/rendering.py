@@ -94,12 +94,12 @@ def environment() -> Environment:
     return made
 
 
-def render(shown: PageAnswer, asked: PageRequest | None, frame: Frame) -> str:
+def render(shown: PageAnswer, request: PageRequest | None, frame: Frame) -> str:
     """Return the HTML of a page, or of a part of one."""
     template = environment().get_template(shown.template)
     context: dict[str, Any] = {
         "data": shown.data,
-        "asked": asked,
+        "request": request,
         "frame": frame,
         "title": shown.title,
     }

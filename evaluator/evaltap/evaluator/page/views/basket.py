@@ -80,24 +80,24 @@ class BasketPage:
     """The set files that cases can be added to, each with its command."""
 
 
-def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
+def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read the basket of the reader."""
-    return PageAnswer("basket.html.j2", "Basket", read(reader, asked))
+    return PageAnswer("basket.html.j2", "Basket", read(reader, request))
 
 
-def read(reader: StoreReader, asked: PageRequest) -> BasketPage:
+def read(reader: StoreReader, request: PageRequest) -> BasketPage:
     """Return the basket, and what it would make as the parameters `as`, `format` and `name` say."""
-    since = changes.picked(reader, asked.person)
-    wanted = wanted_of(asked["as"], asked["format"], asked["name"])
-    reader.execute(_LISTED, {"who": asked.person.name})
+    since = changes.picked(reader, request.person)
+    wanted = wanted_of(request["as"], request["format"], request["name"])
+    reader.execute(_LISTED, {"who": request.person.name})
     cases = listed_cases(reader)
     reviewed = {
         (app, name, one): tuple(counts) for app, name, one, *counts in reader.rows(_REVIEWED)
     }
     keys = [(one.app, one.eval_set_id, one.eval_id) for one in cases]
     filter_ = filter_of(reader, keys)
-    made = made_of(reader, keys, wanted.content, asked.redact)  # last: it narrows the reader
-    store = asked.store_path
+    made = made_of(reader, keys, wanted.content, request.redact)  # last: it narrows the reader
+    store = request.store_path
     return BasketPage(
         tuple(
             _picked(one, key, since[key], reviewed.get(key, (0, 0)))
@@ -109,7 +109,7 @@ def read(reader: StoreReader, asked: PageRequest) -> BasketPage:
         commands(store, filter_, wanted) if filter_ else (),
         tuple(
             (path.name, commands(store, filter_, wanted, path) if filter_ else ())
-            for path in asked.sets
+            for path in request.sets
         ),
     )  # fmt: skip
 
@@ -132,84 +132,84 @@ def _picked(case: ListedCase, key: CaseKey, at: datetime, reviewed: tuple[int, i
 # -- what people do with it ---------------------------------------------------------------------
 
 
-def pick(writer: CursorWriter, asked: PageRequest) -> str:
+def pick(writer: CursorWriter, request: PageRequest) -> str:
     """Put the chosen cases into the basket, or with `all` those that a filter takes."""
-    keys = asked.keys
-    if asked["all"]:
-        found, problems = understood(asked["q"])
+    keys = request.keys
+    if request["all"]:
+        found, problems = understood(request["q"])
         if problems:
             raise InputError(problems[0])
-        page = list_page(writer, Choice(found), MOST_PICKED, now=asked.now)
+        page = list_page(writer, Choice(found), MOST_PICKED, now=request.now)
         if page.matched > MOST_PICKED:
             raise InputError(
                 f"{page.matched:,} cases match, but a basket holds at most {MOST_PICKED}. Narrow the"
                 " filter, or use `evaltap curate` with it"
             )
         keys = [(one.app, one.eval_set_id, one.eval_id) for one in page.cases]
-    there = changes.picked(writer, asked.person)
+    there = changes.picked(writer, request.person)
     new = [key for key in keys if key not in there]
     if len(there) + len(new) > MOST_PICKED:
         raise InputError(
             f"a basket holds at most {MOST_PICKED} cases, and {len(there)} are in it; remove some"
         )
-    changes.write(writer, asked.person, [Change("pick", key) for key in new])
-    return asked.path
+    changes.write(writer, request.person, [Change("pick", key) for key in new])
+    return request.path
 
 
-def drop(writer: CursorWriter, asked: PageRequest) -> str:
+def drop(writer: CursorWriter, request: PageRequest) -> str:
     """Take the chosen cases out of the basket, or with `all` everything."""
-    there = changes.picked(writer, asked.person)
-    gone = [*there] if asked["all"] else [key for key in asked.keys if key in there]
-    changes.write(writer, asked.person, [Change("drop", key) for key in gone])
-    return asked.path if asked["next"] else "/basket"
+    there = changes.picked(writer, request.person)
+    gone = [*there] if request["all"] else [key for key in request.keys if key in there]
+    changes.write(writer, request.person, [Change("drop", key) for key in gone])
+    return request.path if request["next"] else "/basket"
 
 
-def export(writer: CursorWriter, asked: PageRequest) -> Download:
+def export(writer: CursorWriter, request: PageRequest) -> Download:
     """Return the basket as a file."""
-    wanted = wanted_of(asked["as"], asked["format"], asked["name"])
-    keys = _basket(writer, asked)
+    wanted = wanted_of(request["as"], request["format"], request["name"])
+    keys = _basket(writer, request)
     with writer.snapshot():
-        made = made_of(writer, keys, wanted.content, asked.redact)
+        made = made_of(writer, keys, wanted.content, request.redact)
     if not made.cases:
         raise InputError(_nothing(made.left_out))
     file = download(made, wanted)
     detail = {"cases": len(made.cases), "content": wanted.content, "format": wanted.form}
-    changes.write(writer, asked.person, [Change("export", target=file.name, detail=detail)])
+    changes.write(writer, request.person, [Change("export", target=file.name, detail=detail)])
     return file
 
 
-def add_to_set(writer: CursorWriter, asked: PageRequest) -> str:
+def add_to_set(writer: CursorWriter, request: PageRequest) -> str:
     """Add the basket to one of the set files that the page was started with."""
-    path = _set_of(asked, asked["file"])
-    wanted = wanted_of(asked["as"], "trpc", "")
+    path = _set_of(request, request["file"])
+    wanted = wanted_of(request["as"], "trpc", "")
     if wanted.content == "recorded":
         raise InputError("recorded cases cannot be added to a set; choose expected or inputs")
-    keys = _basket(writer, asked)
+    keys = _basket(writer, request)
     with writer.snapshot():
-        made = made_of(writer, keys, wanted.content, asked.redact)
+        made = made_of(writer, keys, wanted.content, request.redact)
     there = read_set(path)
     updated = add_to(there.cases, made.cases)
     if not updated.added:
         raise InputError(_nothing(made.left_out) if not made.cases else f"{path}: has these cases")
     write_set(path, there.eval_set_id, updated.cases)
     detail = {"cases": list(updated.added)}
-    changes.write(writer, asked.person, [Change("add_to_set", target=path.name, detail=detail)])
-    return link("/basket", **{"as": asked["as"]}, added=str(len(updated.added)), file=path.name)
+    changes.write(writer, request.person, [Change("add_to_set", target=path.name, detail=detail)])
+    return link("/basket", **{"as": request["as"]}, added=str(len(updated.added)), file=path.name)
 
 
-def _basket(writer: CursorWriter, asked: PageRequest) -> Sequence[CaseKey]:
-    keys = [*changes.picked(writer, asked.person)]
+def _basket(writer: CursorWriter, request: PageRequest) -> Sequence[CaseKey]:
+    keys = [*changes.picked(writer, request.person)]
     if not keys:
         raise InputError("the basket is empty; pick cases in the list with x and b")
     return keys
 
 
-def _set_of(asked: PageRequest, name: str) -> Path:
-    for path in asked.sets:
+def _set_of(request: PageRequest, name: str) -> Path:
+    for path in request.sets:
         if path.name == name:
             return path
     raise InputError(
-        f"unknown set {name!r}; the page was started with --set {asked.sets or 'none'}"
+        f"unknown set {name!r}; the page was started with --set {request.sets or 'none'}"
     )
 
 

@@ -146,38 +146,38 @@ class CasePage:
     self_href: str
 
 
-def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
+def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read a case; 404 where there is none."""
-    key = asked.key
-    found = read(reader, asked, key)
+    key = request.key
+    found = read(reader, request, key)
     if found is None:
-        return problem(404, f"There is no case {asked['id']!r} in {asked.store_path}.")
-    return PageAnswer("case.html.j2", asked["id"], found)
+        return problem(404, f"There is no case {request['id']!r} in {request.store_path}.")
+    return PageAnswer("case.html.j2", request["id"], found)
 
 
-def read(reader: StoreReader, asked: PageRequest, key: CaseKey) -> CasePage | None:
+def read(reader: StoreReader, request: PageRequest, key: CaseKey) -> CasePage | None:
     """Return the page of a case; None where it neither landed nor was scored."""
-    beside = neighbours(reader, asked, key)
+    beside = neighbours(reader, request, key)
     with restricted_to_case(reader, key):
-        return _read(reader, asked, key, beside)
+        return _read(reader, request, key, beside)
 
 
 def _read(
-    reader: StoreReader, asked: PageRequest, key: CaseKey, beside: Neighbours
+    reader: StoreReader, request: PageRequest, key: CaseKey, beside: Neighbours
 ) -> CasePage | None:
     named = {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
     report = read_case(
-        reader, key, run_id=asked["run"], metric=asked["metric"], references=asked.references,
+        reader, key, run_id=request["run"], metric=request["metric"], references=request.references,
         limits=LIMITS,
     )  # fmt: skip
     headers = reader.records(_HEADER, named)
     if not headers and not report.cells:
         return None
     rows = reader.records(_TURNS, named)
-    turns = _turns(report, rows, asked.trace_url)
+    turns = _turns(report, rows, request.trace_url)
     metrics, notes = standing(reader, key)
     named_case = {"set": key[1], "id": key[2], "app": key[0]}
-    kept = {"q": asked["q"], "sort": asked["sort"]}
+    kept = {"q": request["q"], "sort": request["sort"]}
     # Looked at first, as most cases are not: the views read all reviews.
     in_review = bool(reader.rows(_IN_REVIEW, named))
     return CasePage(
@@ -195,12 +195,12 @@ def _read(
         tuple(reader.records(_RUNS, named)),
         beside,
         in_review and bool(reader.rows(_QUEUED, named)),
-        key in changes.picked(reader, asked.person),
-        decided_turns(reader, asked, key) if in_review else (),
+        key in changes.picked(reader, request.person),
+        decided_turns(reader, request, key) if in_review else (),
         key_text(key),
         link("/expected", **named_case, **kept),
-        asked["view"],
-        _raw(reader) if asked["view"] == "raw" else "",
+        request["view"],
+        _raw(reader) if request["view"] == "raw" else "",
         link("/case", **named_case, **kept, view="raw"),
         link("/case", **named_case),
     )

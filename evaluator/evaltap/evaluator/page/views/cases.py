@@ -66,26 +66,31 @@ class CasesPage:
     fields: tuple[tuple[str, str], ...]
 
 
-def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
+def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read a page of the list."""
-    return PageAnswer("cases.html.j2", "Cases", read(reader, asked))
+    return PageAnswer("cases.html.j2", "Cases", read(reader, request))
 
 
-def read(reader: StoreReader, asked: PageRequest) -> CasesPage:
+def read(reader: StoreReader, request: PageRequest) -> CasesPage:
     """Return the page of cases that the parameters `q`, `sort` and `after` ask for."""
-    written = asked["q"]
-    found, problems = chosen(asked)
+    written = request["q"]
+    found, problems = chosen(request)
     page = list_page(
-        reader, Choice(found), PER_PAGE, after=asked["after"], before=asked["before"], now=asked.now
+        reader,
+        Choice(found),
+        PER_PAGE,
+        after=request["after"],
+        before=request["before"],
+        now=request.now,
     )
-    picked = changes.picked(reader, asked.person)
-    rows = [_row(case, picked, asked) for case in page.cases]
+    picked = changes.picked(reader, request.person)
+    rows = [_row(case, picked, request) for case in page.cases]
     chips = _chips(written)
     if not rows and chips:
-        chips = [_counted(reader, chip, asked) for chip in chips]
+        chips = [_counted(reader, chip, request) for chip in chips]
 
     def at(**place: str) -> str:
-        return link("/cases", q=written, sort=asked["sort"], **place)
+        return link("/cases", q=written, sort=request["sort"], **place)
 
     return CasesPage(
         written,
@@ -102,18 +107,18 @@ def read(reader: StoreReader, asked: PageRequest) -> CasesPage:
     )
 
 
-def chosen(asked: PageRequest) -> tuple[Filter, list[str]]:
+def chosen(request: PageRequest) -> tuple[Filter, list[str]]:
     """Return the filter of a list by its parameters `q` and `sort`, and what of it makes no sense."""
-    found, problems = allowed(asked["q"], asked)
-    if asked["sort"] in SORTS:
-        found = replace(found, sort=asked["sort"])
+    found, problems = allowed(request["q"], request)
+    if request["sort"] in SORTS:
+        found = replace(found, sort=request["sort"])
     return found, problems
 
 
-def allowed(written: str, asked: PageRequest) -> tuple[Filter, list[str]]:
+def allowed(written: str, request: PageRequest) -> tuple[Filter, list[str]]:
     """Return the filter of what can be understood and the reader may ask, and what is wrong with the rest."""
     found, problems = understood(written)
-    if not asked.masked:
+    if not request.masked:
         return found, problems
     found, refused = without_words(found)
     return found, [*problems, *refused]
@@ -158,17 +163,17 @@ def _chips(written: str) -> list[Chip]:
     return made
 
 
-def _counted(reader: StoreReader, chip: Chip, asked: PageRequest) -> Chip:
+def _counted(reader: StoreReader, chip: Chip, request: PageRequest) -> Chip:
     """Return a chip with how many cases would fit without it."""
-    found, problems = allowed(chip.without, asked)
+    found, problems = allowed(chip.without, request)
     if problems:
         return chip
-    query = chosen_query(reader, Choice(found), columns="1", limit=MOST_COUNTED, now=asked.now)
+    query = chosen_query(reader, Choice(found), columns="1", limit=MOST_COUNTED, now=request.now)
     counted = f"SELECT count(*) FROM ({query.statement})"
     return replace(chip, matched=reader.rows(counted, query.parameters)[0][0])
 
 
-def _row(case: ListedCase, picked: Container[CaseKey], asked: PageRequest) -> CaseRow:
+def _row(case: ListedCase, picked: Container[CaseKey], request: PageRequest) -> CaseRow:
     key = case.app, case.eval_set_id, case.eval_id
-    href = link("/case", set=key[1], id=key[2], app=key[0], q=asked["q"], sort=asked["sort"])
+    href = link("/case", set=key[1], id=key[2], app=key[0], q=request["q"], sort=request["sort"])
     return CaseRow(case, href, key_text(key), key in picked)

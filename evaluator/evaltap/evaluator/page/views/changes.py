@@ -74,13 +74,13 @@ class ChangesPage:
     older_href: str
 
 
-def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
+def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read a page of the changes, of everybody or of one person."""
-    at, who = whole(asked["at"]), asked["who"]
+    at, who = whole(request["at"]), request["who"]
     rows = _rows(reader, who=who, at=at, most=PER_PAGE + 1)
     people = reader.rows("SELECT reviewer FROM reviews UNION SELECT who FROM changes ORDER BY 1")
     data = ChangesPage(
-        tuple(_line(row, asked) for row in rows[:PER_PAGE]), who, tuple(name for (name,) in people),
+        tuple(_line(row, request) for row in rows[:PER_PAGE]), who, tuple(name for (name,) in people),
         link("/changes", who=who, at=max(at - PER_PAGE, 0) or None) if at else "",
         link("/changes", who=who, at=at + PER_PAGE) if len(rows) > PER_PAGE else "",
     )  # fmt: skip
@@ -93,7 +93,7 @@ def _rows(
     return reader.records(_CHANGES, {"who": who, "id": change_id, "at": at, "most": most})
 
 
-def _line(row: Mapping[str, Any], asked: PageRequest) -> ChangeLine:
+def _line(row: Mapping[str, Any], request: PageRequest) -> ChangeLine:
     key = row["app_name"], row["eval_set_id"], row["eval_id"]
     action: str = row["action"]
     detail = orjson.loads(row["detail"]) if row["detail"] else {}
@@ -101,7 +101,7 @@ def _line(row: Mapping[str, Any], asked: PageRequest) -> ChangeLine:
         row["id"], row["done_at"], row["who"], row["role"] or "", _WORDS.get(action, action),
         row["target"] or key[2] or "", row["invocation_id"] or "", _more(row, detail),
         link("/case", set=key[1], id=key[2], app=key[0]) if key[2] else "",
-        row["undone"], _may_undo(row, asked),
+        row["undone"], _may_undo(row, request),
     )  # fmt: skip
 
 
@@ -116,36 +116,36 @@ def _more(row: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _may_undo(row: Mapping[str, Any], asked: PageRequest) -> bool:
+def _may_undo(row: Mapping[str, Any], request: PageRequest) -> bool:
     """Tell whether the reader may take a change back: their own, an admin also those of others."""
     reversible = row["action"] in ("approve", "edit", "reject", "skip", "add_to_set", *_OPPOSITE)
-    mine = row["who"] == asked.person.name
-    others = asked.person.may("admin") and row["action"] not in _OPPOSITE
+    mine = row["who"] == request.person.name
+    others = request.person.may("admin") and row["action"] not in _OPPOSITE
     return reversible and not row["undone"] and (mine or others)
 
 
 # -- taking back --------------------------------------------------------------------------------
 
 
-def undo(writer: CursorWriter, asked: PageRequest) -> str:
+def undo(writer: CursorWriter, request: PageRequest) -> str:
     """Take one change back; return to the list."""
-    rows = _rows(writer, change_id=asked["change"])
+    rows = _rows(writer, change_id=request["change"])
     if not rows:
-        raise InputError(f"unknown change {asked['change']!r}")
+        raise InputError(f"unknown change {request['change']!r}")
     (row,) = rows
-    if not _may_undo(row, asked):
+    if not _may_undo(row, request):
         why = "it is already undone" if row["undone"] else "it is not yours, or cannot be undone"
         raise InputError(f"cannot undo this change: {why}")
     if row["kind"] == "review":
         one = item(writer, _item_of(writer, row["id"]))
-        decide(writer, one, asked.person.name, "undo", undoes=row["id"])
+        decide(writer, one, request.person.name, "undo", undoes=row["id"])
     elif row["action"] == "add_to_set":
-        _take_from_set(writer, asked, row)
+        _take_from_set(writer, request, row)
     else:
         key = row["app_name"], row["eval_set_id"], row["eval_id"]
         back = Change(_OPPOSITE[row["action"]], key, undoes=row["id"])
-        changes.write(writer, asked.person, [back])
-    return asked.path if asked["next"] else "/changes"
+        changes.write(writer, request.person, [back])
+    return request.path if request["next"] else "/changes"
 
 
 def _item_of(writer: CursorWriter, review_id: str) -> str:
@@ -153,9 +153,9 @@ def _item_of(writer: CursorWriter, review_id: str) -> str:
     return str(item_id)
 
 
-def _take_from_set(writer: CursorWriter, asked: PageRequest, row: Mapping[str, Any]) -> None:
+def _take_from_set(writer: CursorWriter, request: PageRequest, row: Mapping[str, Any]) -> None:
     """Take the cases out of their set file again; those that people edited there stay."""
-    path = next((one for one in asked.sets if one.name == row["target"]), None)
+    path = next((one for one in request.sets if one.name == row["target"]), None)
     if path is None:
         raise InputError(
             f"{row['target']}: the page was started without this set; add it with --set"
@@ -168,7 +168,7 @@ def _take_from_set(writer: CursorWriter, asked: PageRequest, row: Mapping[str, A
     kept = [case for case in there.cases if case["evalId"] not in gone]
     write_set(path, there.eval_set_id, kept)
     back = Change("take_from_set", target=path.name, detail={"cases": gone}, undoes=row["id"])
-    changes.write(writer, asked.person, [back])
+    changes.write(writer, request.person, [back])
 
 
 def _unedited(case: Mapping[str, Any]) -> bool:

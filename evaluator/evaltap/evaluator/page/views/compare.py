@@ -143,22 +143,24 @@ class ComparePage:
     closed_href: str
 
 
-def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
+def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read the comparison of the runs `a` and `b`."""
-    return PageAnswer("compare.html.j2", "Compare", read(reader, asked))
+    return PageAnswer("compare.html.j2", "Compare", read(reader, request))
 
 
-def read(reader: StoreReader, asked: PageRequest) -> ComparePage:
+def read(reader: StoreReader, request: PageRequest) -> ComparePage:
     """Return the comparison; without `a` and `b` of the two newest runs."""
     lines = [line for line in newest_first(reader) if line.run.cases]
     by_id = {line.run.run_id: line for line in lines}
-    a = by_id.get(asked["a"] or (lines[1].run.run_id if len(lines) > 1 else ""))
-    b = by_id.get(asked["b"] or (lines[0].run.run_id if lines else ""))
+    a = by_id.get(request["a"] or (lines[1].run.run_id if len(lines) > 1 else ""))
+    b = by_id.get(request["b"] or (lines[0].run.run_id if lines else ""))
     if a is None or b is None:
-        wrong = next((asked[side] for side in "ab" if asked[side] and asked[side] not in by_id), "")
+        wrong = next(
+            (request[side] for side in "ab" if request[side] and request[side] not in by_id), ""
+        )
         why = f"There is no run {wrong!r} with scores." if wrong else "A comparison needs two runs."
         return _nothing(lines, a, b, why, "")
-    address = _Address(a.run.run_id, b.run.run_id, asked)
+    address = _Address(a.run.run_id, b.run.run_id, request)
     ((scores,),) = reader.rows(
         "SELECT count(*) FROM scores WHERE run_id IN ($a, $b)", {"a": address.a, "b": address.b}
     )
@@ -170,9 +172,9 @@ def read(reader: StoreReader, asked: PageRequest) -> ComparePage:
         return _nothing(lines, a, b, why, "")
     try:
         sides = _side(reader, address.a), _side(reader, address.b)
-        found = compare(*sides, Rules(across_metrics=bool(asked["across"])))
+        found = compare(*sides, Rules(across_metrics=bool(request["across"])))
     except InputError as error:
-        across = "" if asked["across"] else address.to(across="1")
+        across = "" if request["across"] else address.to(across="1")
         return _nothing(lines, a, b, str(error), across)
     return _page(reader, found, sides, (a, b), lines, address)
 
@@ -185,16 +187,16 @@ def _side(reader: StoreReader, run_id: str) -> Side:
 class _Address:
     """The links of a comparison: they keep what it is of."""
 
-    def __init__(self, a: str, b: str, asked: PageRequest) -> None:
+    def __init__(self, a: str, b: str, request: PageRequest) -> None:
         self.a, self.b = a, b
-        self.asked = asked
-        self.show = asked["show"] if asked["show"] in _TABS else "broken"
-        self.at = whole(asked["at"])
+        self.request = request
+        self.show = request["show"] if request["show"] in _TABS else "broken"
+        self.at = whole(request["at"])
 
     def to(self, **changed: str | int | None) -> str:
         """Return the address of this comparison with other parameters."""
         kept: dict[str, str | int | None] = {
-            "a": self.a, "b": self.b, "metric": self.asked["metric"], "across": self.asked["across"],
+            "a": self.a, "b": self.b, "metric": self.request["metric"], "across": self.request["across"],
             "show": "" if self.show == "broken" else self.show,
         }  # fmt: skip
         return link("/compare", **(kept | changed))
@@ -218,12 +220,12 @@ def _page(
     address: _Address,
 ) -> ComparePage:
     named = {one.metric: one for one in found.metrics}
-    metric = named.get(address.asked["metric"]) or _most_changed(found)
+    metric = named.get(address.request["metric"]) or _most_changed(found)
     by_tab = {name: _of(metric, outcomes) for name, outcomes in _TABS.items()}
     chosen = by_tab[address.show]
     at = min(address.at, len(chosen))
     shown = chosen[at : at + PER_PAGE]
-    key = tuple(address.asked[name] for name in ("app", "set", "id"))
+    key = tuple(address.request[name] for name in ("app", "set", "id"))
     opened = next((one for one in shown if one.key == key), None)
     until = at + PER_PAGE
     return ComparePage(
@@ -238,7 +240,7 @@ def _page(
         tuple(_case_lines(reader, shown, sides, metric.metric, address, opened)), len(chosen),
         address.to(at=until) if until < len(chosen) else "",
         address.to(at=max(at - PER_PAGE, 0) or None) if at else "",
-        tuple(_opened(reader, opened, sides, runs, metric.metric, address.asked)) if opened else (),
+        tuple(_opened(reader, opened, sides, runs, metric.metric, address.request)) if opened else (),
         address.to(at=at or None),
     )  # fmt: skip
 
@@ -315,12 +317,12 @@ def _opened(
     sides: Iterable[Side],
     runs: Iterable[RunLine],
     metric: str,
-    asked: PageRequest,
+    request: PageRequest,
 ) -> Iterable[CaseSide]:
     for name, side, line in zip("AB", sides, runs, strict=True):
         key = _own_key(side, case.key)
         if key is not None:
-            yield _case_side(reader, name, key, line, metric, asked.references)
+            yield _case_side(reader, name, key, line, metric, request.references)
 
 
 def _own_key(side: Side, key: CaseKey) -> CaseKey | None:

@@ -55,20 +55,22 @@ class CoveragePage:
     """What changed beyond chance, with the words of intents."""
 
 
-def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
+def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read the coverage of the period by one dimension."""
-    return PageAnswer("coverage.html.j2", "Coverage", read(reader, asked))
+    return PageAnswer("coverage.html.j2", "Coverage", read(reader, request))
 
 
-def read(reader: StoreReader, asked: PageRequest) -> CoveragePage:
+def read(reader: StoreReader, request: PageRequest) -> CoveragePage:
     """Return what the eval sets cover of the turns of `period`, compared by `by`."""
-    by = asked["by"] if asked["by"] in DIMENSIONS else "tools"
-    period = asked["period"] if asked["period"] in PERIODS else "7d"
-    since = _end(reader, asked) - PERIODS[period]
+    by = request["by"] if request["by"] in DIMENSIONS else "tools"
+    period = request["period"] if request["period"] in PERIODS else "7d"
+    since = _end(reader, request) - PERIODS[period]
     turns, earlier = _counts(reader, since, since - PERIODS[period])
     found, changed, seen = None, None, list[Seen]()
     if 0 < turns <= MOST_TURNS:
-        cases = [turn for path in asked.sets for turn in seen_of_set(read_set(path).cases, reader)]
+        cases = [
+            turn for path in request.sets for turn in seen_of_set(read_set(path).cases, reader)
+        ]
         seen = seen_in(reader, Period(since))
         found = coverage(by, seen, cases)
     if found and 0 < earlier <= MOST_TURNS:
@@ -76,7 +78,7 @@ def read(reader: StoreReader, asked: PageRequest) -> CoveragePage:
         (changed,) = drift([by], before, seen)
         seen += before
     return CoveragePage(
-        tuple(path.name for path in asked.sets), by,
+        tuple(path.name for path in request.sets), by,
         tuple((name, link("/coverage", by=name, period=period)) for name in DIMENSIONS), period,
         tuple((name, link("/coverage", by=by, period=name)) for name in PERIODS),
         turns, turns > MOST_TURNS, found, _gaps(found) if found else (),
@@ -106,10 +108,10 @@ def _shifts(changed: Drift, seen: Sequence[Seen]) -> tuple[Shift, ...]:
     )
 
 
-def _end(reader: StoreReader, asked: PageRequest) -> datetime:
+def _end(reader: StoreReader, request: PageRequest) -> datetime:
     """Return until when the page looks: now, or the last turn of a file that nobody writes."""
     ((last,),) = reader.rows("SELECT max(started_at) FROM turns")
-    return asked.now if asked.live or last is None else last.replace(tzinfo=UTC)
+    return request.now if request.live or last is None else last.replace(tzinfo=UTC)
 
 
 def _gaps(found: Coverage) -> tuple[GapLine, ...]:

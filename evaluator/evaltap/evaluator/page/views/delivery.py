@@ -63,7 +63,7 @@ class DeliveryPage:
     case: str
 
 
-def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
+def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read the accounts, and why the case `id` has no score where one is asked for."""
     producers = tuple(
         Producer(
@@ -80,8 +80,8 @@ def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
         for one in letters(reader, limit=SHOWN_LETTERS)
     )  # fmt: skip
     ((oldest,),) = reader.rows(_OLDEST)
-    answer = why(reader, asked["id"]) if asked["id"] else None
-    data = DeliveryPage(producers, found, oldest, answer, asked["id"])
+    answer = why(reader, request["id"]) if request["id"] else None
+    data = DeliveryPage(producers, found, oldest, answer, request["id"])
     return PageAnswer("delivery.html.j2", "Delivery", data)
 
 
@@ -99,7 +99,7 @@ class Alert:
     """The cases to look at."""
 
 
-def view_alerts(reader: StoreReader, asked: PageRequest) -> PageAnswer:
+def view_alerts(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read the alarms, newest first."""
     found = []
     for row in reader.records(_ALERTS):

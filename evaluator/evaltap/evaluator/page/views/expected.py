@@ -80,10 +80,10 @@ class ExpectedPage:
     case_href: str
 
 
-def decided_turns(reader: StoreReader, asked: PageRequest, key: CaseKey) -> tuple[Decided, ...]:
+def decided_turns(reader: StoreReader, request: PageRequest, key: CaseKey) -> tuple[Decided, ...]:
     """Return what stands of the turns of a case, in their order."""
     named = _named(key)
-    rows = reader.rows(_STANDS, named | {"who": asked.person.name})
+    rows = reader.rows(_STANDS, named | {"who": request.person.name})
     if not rows:
         return ()
     places = {row[0]: place for place, row in enumerate(reader.rows(_TURNS, named), 1)}
@@ -95,19 +95,21 @@ def decided_turns(reader: StoreReader, asked: PageRequest, key: CaseKey) -> tupl
     return tuple(sorted(found.values(), key=lambda one: one.place))
 
 
-def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
+def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read the turns of a case as they would be expected; 404 where none has landed."""
-    key = asked.key
+    key = request.key
     turns = reader.rows(_TURNS, _named(key))
     if not turns:
-        return problem(404, f"No turn of a case {asked['id']!r} has landed in {asked.store_path}.")
-    by_place = {one.place: one for one in decided_turns(reader, asked, key)}
-    report = read_case(reader, key, references=asked.references, limits=_LIMITS)
+        return problem(
+            404, f"No turn of a case {request['id']!r} has landed in {request.store_path}."
+        )
+    by_place = {one.place: one for one in decided_turns(reader, request, key)}
+    report = read_case(reader, key, references=request.references, limits=_LIMITS)
     shown = tuple(
         _turn(place, evidence, orjson.loads(row[2]), by_place.get(place))
         for place, (evidence, row) in enumerate(zip(report.evidence, turns, strict=False), 1)
     )
-    data = ExpectedPage(key, key_text(key), shown, _seen(turns), _case_href(key, asked))
+    data = ExpectedPage(key, key_text(key), shown, _seen(turns), _case_href(key, request))
     return PageAnswer("expected.html.j2", "Use as expected", data)
 
 
@@ -133,46 +135,46 @@ def _named(key: CaseKey) -> dict[str, Any]:
     return {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
 
 
-def _case_href(key: CaseKey, asked: PageRequest) -> str:
+def _case_href(key: CaseKey, request: PageRequest) -> str:
     """Return the page of a case, within the list that the reader came from."""
-    return link("/case", set=key[1], id=key[2], app=key[0], q=asked["q"], sort=asked["sort"])
+    return link("/case", set=key[1], id=key[2], app=key[0], q=request["q"], sort=request["sort"])
 
 
 # -- what reviewers do --------------------------------------------------------------------------
 
 
-def use(writer: CursorWriter, asked: PageRequest) -> str:
+def use(writer: CursorWriter, request: PageRequest) -> str:
     """Approve the chosen turns as they were done, or as they were edited in the form."""
-    key = key_of(asked["case"])
+    key = key_of(request["case"])
     turns = writer.rows(_TURNS, _named(key))
     if not turns:
         raise InputError(f"no turn of a case {key[2]!r} has landed")
-    if asked["seen"] != _seen(turns):
+    if request["seen"] != _seen(turns):
         raise InputError("the case has a new turn or revision; reload the page and check it again")
-    chosen = [place for place in range(1, len(turns) + 1) if asked[f"turn-{place}"]]
+    chosen = [place for place in range(1, len(turns) + 1) if request[f"turn-{place}"]]
     if not chosen:
         raise InputError("no turn chosen; choose the turns that went as they should")
-    afters = {place: _after(asked, place, orjson.loads(turns[place - 1][2])) for place in chosen}
+    afters = {place: _after(request, place, orjson.loads(turns[place - 1][2])) for place in chosen}
     prepared = []
     for place in chosen:
         answer, tools = afters[place]
         as_done = answer is None and tools is None
-        for item_id in _items(writer, key, turns[place - 1][0], asked):
+        for item_id in _items(writer, key, turns[place - 1][0], request):
             one = item(writer, item_id)
             prepared.append((one, None if as_done else edited(one, answer=answer, tools=tools)))
     for one, after in prepared:
         action = "approve" if after is None else "edit"
-        decide(writer, one, asked.person.name, action, after=after)
-    return _case_href(key, asked)
+        decide(writer, one, request.person.name, action, after=after)
+    return _case_href(key, request)
 
 
-def _after(asked: PageRequest, place: int, actual: CaseData) -> tuple[str | None, Any]:
+def _after(request: PageRequest, place: int, actual: CaseData) -> tuple[str | None, Any]:
     """Return answer and tools where the form has others than the recording."""
-    answer: str | None = asked[f"answer-{place}"].replace("\r\n", "\n")
+    answer: str | None = request[f"answer-{place}"].replace("\r\n", "\n")
     if not answer or answer == _answer(actual).strip():
         answer = None
     try:
-        tools = orjson.loads(asked[f"tools-{place}"]) if asked[f"tools-{place}"] else None
+        tools = orjson.loads(request[f"tools-{place}"]) if request[f"tools-{place}"] else None
     except ValueError as error:
         raise InputError(
             f"tools of turn {place}: invalid JSON ({error}); expected a list of calls"
@@ -180,7 +182,7 @@ def _after(asked: PageRequest, place: int, actual: CaseData) -> tuple[str | None
     return answer, None if tools == (actual.get("tools") or []) else tools
 
 
-def _items(writer: CursorWriter, key: CaseKey, turn: str, asked: PageRequest) -> list[str]:
+def _items(writer: CursorWriter, key: CaseKey, turn: str, request: PageRequest) -> list[str]:
     """Return the items of a turn in every queue; queue it where there is none."""
 
     def found() -> list[str]:
@@ -188,19 +190,19 @@ def _items(writer: CursorWriter, key: CaseKey, turn: str, asked: PageRequest) ->
         return [item_id for item_id, invocation_id in rows if invocation_id == turn]
 
     if not found():
-        wanted = Wanted(*key, turn, f"used as expected by {asked.person.name}", alone=True)
+        wanted = Wanted(*key, turn, f"used as expected by {request.person.name}", alone=True)
         add_items(writer, [wanted], DEFAULT_QUEUE)
     return found()
 
 
-def take_back(writer: CursorWriter, asked: PageRequest) -> str:
+def take_back(writer: CursorWriter, request: PageRequest) -> str:
     """Undo what the reader approved of a case."""
-    key = key_of(asked["case"])
+    key = key_of(request["case"])
     rows = writer.rows(
         f"SELECT item_id FROM v_review_decisions WHERE {_THIS} AND reviewer = $who"
         " AND action IN ('approve', 'edit')",
-        _named(key) | {"who": asked.person.name},
+        _named(key) | {"who": request.person.name},
     )
     for (item_id,) in rows:
-        undo(writer, asked.person.name, item_id)
-    return asked.path if asked["next"] else _case_href(key, asked)
+        undo(writer, request.person.name, item_id)
+    return request.path if request["next"] else _case_href(key, request)

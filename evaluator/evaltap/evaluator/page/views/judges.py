@@ -76,7 +76,7 @@ class JudgesPage:
     """Why judges gave no verdict, the most frequent first, with the last case and its link."""
 
 
-def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
+def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read what is known of each judge."""
     labels = reviewed_labels(reader)
     use, samples = reader.records(_USE), reader.records(_AGREEMENT)

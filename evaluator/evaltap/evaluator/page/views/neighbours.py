@@ -21,13 +21,13 @@ class Neighbours:
     next_href: str = ""
 
 
-def neighbours(reader: StoreReader, asked: PageRequest, key: CaseKey) -> Neighbours:
+def neighbours(reader: StoreReader, request: PageRequest, key: CaseKey) -> Neighbours:
     """Return what is beside a case in the list of the parameters `q` and `sort`."""
-    found, _ = chosen(asked)
-    before, after = around(reader, Choice(found), key, now=asked.now)
-    parameters = {"q": asked["q"], "sort": asked["sort"]}
+    found, _ = chosen(request)
+    before, after = around(reader, Choice(found), key, now=request.now)
+    parameters = {"q": request["q"], "sort": request["sort"]}
 
     def href(one: CaseKey | None) -> str:
         return link("/case", set=one[1], id=one[2], app=one[0], **parameters) if one else ""
 
-    return Neighbours(link("/cases", **parameters), asked["q"], href(before), href(after))
+    return Neighbours(link("/cases", **parameters), request["q"], href(before), href(after))

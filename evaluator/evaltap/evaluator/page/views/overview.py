@@ -118,16 +118,16 @@ class Overview:
     turns: int
 
 
-def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
+def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read the overview; its part `live` is what changes as turns land."""
-    data = read(reader, asked)
-    part = asked["part"] == "live"
+    data = read(reader, request)
+    part = request["part"] == "live"
     return PageAnswer("_overview.html.j2" if part else "overview.html.j2", "Overview", data)
 
 
-def read(reader: StoreReader, asked: PageRequest) -> Overview:
+def read(reader: StoreReader, request: PageRequest) -> Overview:
     """Return the overview of the span, application and metric that are asked for."""
-    app = asked["app"]
+    app = request["app"]
     spans = tuple((one, link("/", range=one, app=app)) for one in traffic.SPANS)
     ((made, landed, first, last),) = reader.rows(
         "SELECT (SELECT count(*) > 0 FROM page_marks), (SELECT count(*) > 0 FROM cases),"
@@ -137,15 +137,15 @@ def read(reader: StoreReader, asked: PageRequest) -> Overview:
         return Overview(
             made, landed, None, spans, (), app, "", False, 0, (), (), (), (), (), None, 0
         )
-    end = _end(reader, asked, last)
-    name = asked["range"] or traffic.shortest_with(_minute(reader, "min", first), end)
-    span = _between(asked) or traffic.span_of(name, end)
+    end = _end(reader, request, last)
+    name = request["range"] or traffic.shortest_with(_minute(reader, "min", first), end)
+    span = _between(request) or traffic.span_of(name, end)
     rows = traffic.turn_rows(reader, span, app)
     scores = traffic.newest_versions(traffic.score_rows(reader, span, app))
     earlier = traffic.score_rows(reader, span.before, app, by_bucket=False)
     before = traffic.rates(traffic.newest_versions(earlier))
     found = traffic.rates(scores)
-    chosen = _chosen(found, asked["metric"])
+    chosen = _chosen(found, request["metric"])
     latencies = traffic.latencies(reader, span, app)
     tools = traffic.tools(reader, span, app)
     turns, weight = sum(row["turns"] for row in rows), sum(row["weight"] for row in rows)
@@ -159,46 +159,48 @@ def read(reader: StoreReader, asked: PageRequest) -> Overview:
     return Overview(
         True, landed, span, spans, apps, app, chosen.metric if chosen else "",
         weight > turns * 1.001, chosen.effective if chosen else 0.0,
-        _tiles(asked, span, rows, chosen, latencies, tools, delivery),
+        _tiles(request, span, rows, chosen, latencies, tools, delivery),
         _charts(span, rows, scores, chosen, latencies),
         tuple(
             MetricLine(
                 one,
                 traffic.change(next((b.rate for b in before if b.digest == one.digest), None), one.rate),
-                _cases(asked, f"metric:{one.metric}=failed", span),
+                _cases(request, f"metric:{one.metric}=failed", span),
             )
             for one in found
         ),
-        _reasons(reader, asked, span), tuple(tools), delivery, turns,
+        _reasons(reader, request, span), tuple(tools), delivery, turns,
     )  # fmt: skip
 
 
-def _between(asked: PageRequest) -> Span | None:
+def _between(request: PageRequest) -> Span | None:
     """Return the span from `from` to `to`, where both are asked for."""
-    if not (asked["from"] and asked["to"]):
+    if not (request["from"] and request["to"]):
         return None
-    start, end = _time(asked, "from"), _time(asked, "to")
+    start, end = _time(request, "from"), _time(request, "to")
     if start >= end:
-        raise InputError(f"from {asked['from']} to {asked['to']}: expected an end after the start")
+        raise InputError(
+            f"from {request['from']} to {request['to']}: expected an end after the start"
+        )
     return traffic.span_between(start, end)
 
 
-def _time(asked: PageRequest, name: str) -> datetime:
+def _time(request: PageRequest, name: str) -> datetime:
     try:
-        found = datetime.fromisoformat(asked[name])
+        found = datetime.fromisoformat(request[name])
     except ValueError:
         raise InputError(
-            f"{name}: expected a time in UTC, e.g. 2026-11-01 or 2026-11-02T12:00, found {asked[name]!r}"
+            f"{name}: expected a time in UTC, e.g. 2026-11-01 or 2026-11-02T12:00, found {request[name]!r}"
         ) from None
     if not _FIRST_YEAR <= found.year <= _LAST_YEAR:
-        raise InputError(f"{name}: {asked[name]} is out of range")
+        raise InputError(f"{name}: {request[name]} is out of range")
     return found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
 
 
-def _end(reader: StoreReader, asked: PageRequest, last: datetime) -> datetime:
+def _end(reader: StoreReader, request: PageRequest, last: datetime) -> datetime:
     """Return until when the page looks: now, or the last turn of a file that nobody writes."""
-    now = asked.now.astimezone(UTC).replace(tzinfo=None)
-    if asked.live:
+    now = request.now.astimezone(UTC).replace(tzinfo=None)
+    if request.live:
         return now
     return min(now, _minute(reader, "max", last) + timedelta(minutes=1))
 
@@ -222,14 +224,14 @@ def _chosen(found: Sequence[MetricRate], wanted: str) -> MetricRate | None:
     return by_name.get(wanted) or next(iter(failing), None)
 
 
-def _cases(asked: PageRequest, q: str, span: Span) -> str:
-    more = f" app:{asked['app']}" if asked["app"] else ""
+def _cases(request: PageRequest, q: str, span: Span) -> str:
+    more = f" app:{request['app']}" if request["app"] else ""
     until = "" if span.name else f" to:{span.end:%Y-%m-%dT%H:%M}"
     return link("/cases", q=f"{q} from:{span.start:%Y-%m-%dT%H:%M}{until}{more}", sort="worst")
 
 
 def _tiles(
-    asked: PageRequest,
+    request: PageRequest,
     span: Span,
     rows: Sequence[Mapping[str, Any]],
     chosen: MetricRate | None,
@@ -240,28 +242,28 @@ def _tiles(
     turns, errors = sum(row["turns"] for row in rows), sum(row["errors"] for row in rows)
     costs = [row["cost_usd"] for row in rows if row["cost_usd"] is not None]
     remark = f"{errors:,} crashed" if errors else "none crashed"
-    tiles = [Tile("turns", f"{turns:,}", remark, _cases(asked, "", span))]
+    tiles = [Tile("turns", f"{turns:,}", remark, _cases(request, "", span))]
     if chosen and chosen.rate:
         ends = f"{100 * chosen.rate.interval.low:.1f} to {100 * chosen.rate.interval.high:.1f} %"
         tiles.append(
             Tile(
                 f"pass rate · {chosen.metric}", f"{100 * chosen.rate.value:.1f} %", ends,
-                _cases(asked, f"metric:{chosen.metric}=failed", span),
+                _cases(request, f"metric:{chosen.metric}=failed", span),
             )
         )  # fmt: skip
     if (latency := latencies.get(None)) is not None:
-        slow = _cases(asked, f"latency:>{latency.p95 / 1000:.2g}s", span)
+        slow = _cases(request, f"latency:>{latency.p95 / 1000:.2g}s", span)
         tiles.append(
             Tile("latency, p95", duration(latency.p95), f"median {duration(latency.median)}", slow)
         )
     if costs:
         known = f"{money(sum(costs) / turns)} a turn" if turns else ""
-        tiles.append(Tile("cost", money(sum(costs)), known, _cases(asked, "cost:>0", span)))
+        tiles.append(Tile("cost", money(sum(costs)), known, _cases(request, "cost:>0", span)))
     calls, failed = sum(one.calls for one in tools), sum(one.errors for one in tools)
     if calls:
         remark = f"{failed:,} of {calls:,} calls"
         tiles.append(Tile("tool errors", f"{100 * failed / calls:.1f} %", remark))
-    href = _cases(asked, "status:unscored", span) if delivery.unscored else ""
+    href = _cases(request, "status:unscored", span) if delivery.unscored else ""
     tiles.append(Tile("not scored", f"{delivery.unscored:,}", "cases, all time", href))
     return tuple(tiles)
 
@@ -334,11 +336,11 @@ def _latency(span: Span, latencies: Mapping[datetime | None, Latency]) -> plots.
     )  # fmt: skip
 
 
-def _reasons(reader: StoreReader, asked: PageRequest, span: Span) -> tuple[Reason, ...]:
+def _reasons(reader: StoreReader, request: PageRequest, span: Span) -> tuple[Reason, ...]:
     groups: dict[tuple[str, str, str], list[_Said]] = {}
     for query in (_REASONS, _CRASHES):
         for metric, status, reason, turns, since in reader.rows(
-            query, span.parameters(asked["app"])
+            query, span.parameters(request["app"])
         ):
             said = _Said(reason if status == "crashed" else readable(reason), turns, since)
             groups.setdefault((metric, status, pattern(said.text)), []).append(said)
@@ -346,7 +348,7 @@ def _reasons(reader: StoreReader, asked: PageRequest, span: Span) -> tuple[Reaso
         Reason(
             metric, status, one_line(members[0].text, 200) or "no reason given",
             sum(one.turns for one in members), min(one.since for one in members),
-            _cases(asked, "status:crashed" if status == "crashed" else f"metric:{metric}={status}", span),
+            _cases(request, "status:crashed" if status == "crashed" else f"metric:{metric}={status}", span),
         )
         for (metric, status, _), members in groups.items()
     ]  # fmt: skip

@@ -74,31 +74,32 @@ class ReviewPage:
     case_href: str
 
 
-def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
+def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read the queue, or the item `at`."""
-    return PageAnswer("review.html.j2", "Review", read(reader, asked))
+    return PageAnswer("review.html.j2", "Review", read(reader, request))
 
 
-def read(reader: StoreReader, asked: PageRequest) -> ReviewPage:
+def read(reader: StoreReader, request: PageRequest) -> ReviewPage:
     """Return the page of the item `at`, or of the queues."""
     ((mine,),) = reader.rows(
-        "SELECT count(*) FROM v_review_decisions WHERE reviewer = $who", {"who": asked.person.name}
+        "SELECT count(*) FROM v_review_decisions WHERE reviewer = $who",
+        {"who": request.person.name},
     )
-    found = item(reader, asked["at"]) if asked["at"] else None
-    evidence = _evidence(reader, asked, found) if found else None
+    found = item(reader, request["at"]) if request["at"] else None
+    evidence = _evidence(reader, request, found) if found else None
     turn = (found.after or found.turn) if found else {}
     return ReviewPage(
-        tuple(reader.records(_QUEUES)), asked["queue"], mine, agreement_of(reader)[0], found,
+        tuple(reader.records(_QUEUES)), request["queue"], mine, agreement_of(reader)[0], found,
         _before(found), evidence, lines_of(evidence.steps) if evidence else (),
         orjson.dumps(turn.get("tools") or [], option=orjson.OPT_INDENT_2).decode(),
-        _content(turn.get("finalResponse")), _decided(reader, asked),
+        _content(turn.get("finalResponse")), _decided(reader, request),
         _case_href(found) if found else "",
     )  # fmt: skip
 
 
-def _evidence(reader: StoreReader, asked: PageRequest, one: Item) -> TurnEvidence | None:
+def _evidence(reader: StoreReader, request: PageRequest, one: Item) -> TurnEvidence | None:
     key = one.app, one.eval_set_id, one.eval_id
-    report = read_case(reader, key, references=asked.references, limits=LIMITS)
+    report = read_case(reader, key, references=request.references, limits=LIMITS)
     turns = (turn for turn in report.evidence if turn.invocation_id == one.invocation_id)
     return next(turns, None)
 
@@ -116,11 +117,11 @@ def _content(message: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _decided(reader: StoreReader, asked: PageRequest) -> Decided | None:
-    if not asked["done"]:
+def _decided(reader: StoreReader, request: PageRequest) -> Decided | None:
+    if not request["done"]:
         return None
     try:
-        one = item(reader, asked["done"])
+        one = item(reader, request["done"])
     except InputError:  # it was erased meanwhile
         return None
     key = {
@@ -128,7 +129,7 @@ def _decided(reader: StoreReader, asked: PageRequest) -> Decided | None:
     }  # fmt: skip
     rows = reader.rows(
         "SELECT action FROM v_review_decisions WHERE item_id = $item AND reviewer = $who",
-        {"item": one.item_id, "who": asked.person.name},
+        {"item": one.item_id, "who": request.person.name},
     )
     if not rows:
         return None
@@ -142,57 +143,59 @@ def _case_href(one: Item) -> str:
 # -- what reviewers do --------------------------------------------------------------------------
 
 
-def start(writer: CursorWriter, asked: PageRequest) -> str:
+def start(writer: CursorWriter, request: PageRequest) -> str:
     """Claim the next item; return where to go."""
-    return _next(writer, asked, "")
+    return _next(writer, request, "")
 
 
-def act(writer: CursorWriter, asked: PageRequest) -> str:
+def act(writer: CursorWriter, request: PageRequest) -> str:
     """Write a decision and claim the next item; return where to go."""
-    one = item(writer, asked["item"])
-    action = asked["action"]
+    one = item(writer, request["item"])
+    action = request["action"]
     if action not in DECIDED:
         raise InputError(f"unknown decision {action!r}; expected one of {', '.join(DECIDED)}")
-    labels = [label.strip() for label in asked["labels"].split(",") if label.strip()]
+    labels = [label.strip() for label in request["labels"].split(",") if label.strip()]
     decide(
-        writer, one, asked.person.name, action, after=_after(asked, one) if action == "edit" else None,
-        labels=labels, comment=asked["comment"],
+        writer, one, request.person.name, action, after=_after(request, one) if action == "edit" else None,
+        labels=labels, comment=request["comment"],
     )  # fmt: skip
-    return _next(writer, asked, one.item_id)
+    return _next(writer, request, one.item_id)
 
 
-def _after(asked: PageRequest, one: Item) -> Any:
+def _after(request: PageRequest, one: Item) -> Any:
     try:
-        tools = orjson.loads(asked["tools"]) if asked["tools"] else None
+        tools = orjson.loads(request["tools"]) if request["tools"] else None
     except ValueError as error:
         raise InputError(f"tools: invalid JSON ({error}); expected a list of calls") from None
-    return edited(one, answer=asked["answer"] or None, tools=tools)
+    return edited(one, answer=request["answer"] or None, tools=tools)
 
 
-def take_back(writer: CursorWriter, asked: PageRequest) -> str:
+def take_back(writer: CursorWriter, request: PageRequest) -> str:
     """Undo this person's last decision; return to its item."""
-    one = undo(writer, asked.person.name)
-    return link("/review", queue=asked["queue"], at=one.item_id)
+    one = undo(writer, request.person.name)
+    return link("/review", queue=request["queue"], at=one.item_id)
 
 
-def add(writer: CursorWriter, asked: PageRequest) -> str:
+def add(writer: CursorWriter, request: PageRequest) -> str:
     """Queue the turns of picked cases that did not pass, else their last; or of the cases of a filter.
 
     With `once` equal turns of different sessions are one item.
     """
-    if not (keys := asked.keys):
-        found, problems = understood(asked["q"])
+    if not (keys := request.keys):
+        found, problems = understood(request["q"])
         if problems:
             raise InputError(problems[0])
-        page = list_page(writer, Choice(found), MOST_QUEUED, now=asked.now)
+        page = list_page(writer, Choice(found), MOST_QUEUED, now=request.now)
         keys = [(one.app, one.eval_set_id, one.eval_id) for one in page.cases]
     wanted = [
-        one._replace(alone=not asked["once"]) for key in keys for one in _wanted(writer, key, asked)
+        one._replace(alone=not request["once"])
+        for key in keys
+        for one in _wanted(writer, key, request)
     ]
-    add_items(writer, wanted, asked["queue"] or DEFAULT_QUEUE)
-    if asked["next"]:
-        return asked.path
-    return link("/review", queue=asked["queue"])
+    add_items(writer, wanted, request["queue"] or DEFAULT_QUEUE)
+    if request["next"]:
+        return request.path
+    return link("/review", queue=request["queue"])
 
 
 _TURNS: Final = """
@@ -205,12 +208,12 @@ ORDER BY t.started_at NULLS FIRST, t.first_landed_seq
 """
 
 
-def _wanted(writer: CursorWriter, key: tuple[str, str, str], asked: PageRequest) -> list[Wanted]:
+def _wanted(writer: CursorWriter, key: tuple[str, str, str], request: PageRequest) -> list[Wanted]:
     rows = writer.rows(_TURNS, {"app": key[0], "eval_set": key[1], "eval_id": key[2]})
     bad = [turn for turn, failed in rows if failed] or [turn for turn, _ in rows[-1:]]
-    return [Wanted(*key, turn, f"picked by {asked.person.name}") for turn in bad]
+    return [Wanted(*key, turn, f"picked by {request.person.name}") for turn in bad]
 
 
-def _next(writer: CursorWriter, asked: PageRequest, done: str) -> str:
-    one = next_item(writer, asked.person.name, asked["queue"])
-    return link("/review", queue=asked["queue"], at=one.item_id if one else None, done=done)
+def _next(writer: CursorWriter, request: PageRequest, done: str) -> str:
+    one = next_item(writer, request.person.name, request["queue"])
+    return link("/review", queue=request["queue"], at=one.item_id if one else None, done=done)

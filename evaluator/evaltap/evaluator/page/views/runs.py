@@ -80,15 +80,15 @@ class RunPage:
     """Runs to compare it with, newest first."""
 
 
-def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
+def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read the list."""
-    return PageAnswer("runs.html.j2", "Runs", read(reader, asked))
+    return PageAnswer("runs.html.j2", "Runs", read(reader, request))
 
 
-def read(reader: StoreReader, asked: PageRequest) -> RunsPage:
+def read(reader: StoreReader, request: PageRequest) -> RunsPage:
     """Return the runs that the parameter `at` begins with."""
-    lines = newest_first(reader, landing=asked.live)
-    at = min(whole(asked["at"]), len(lines))
+    lines = newest_first(reader, landing=request.live)
+    at = min(whole(request["at"]), len(lines))
     shown = lines[at : at + PER_PAGE]
     with_scores = [line.run.run_id for line in shown if line.run.cases][:2]
     if len(with_scores) == 2:
@@ -129,12 +129,12 @@ def whole(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
-def view_one(reader: StoreReader, asked: PageRequest) -> PageAnswer:
+def view_one(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Read a run; 404 where there is none."""
-    found = read_one(reader, asked["id"], landing=asked.live)
+    found = read_one(reader, request["id"], landing=request.live)
     if found is None:
-        return problem(404, f"There is no run {asked['id']!r} in {asked.store_path}.")
-    return PageAnswer("run.html.j2", asked["id"], found)
+        return problem(404, f"There is no run {request['id']!r} in {request.store_path}.")
+    return PageAnswer("run.html.j2", request["id"], found)
 
 
 def read_one(reader: StoreReader, run_id: str, *, landing: bool = False) -> RunPage | None:

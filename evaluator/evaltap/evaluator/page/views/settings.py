@@ -37,38 +37,38 @@ class SettingsPage:
     problem: str = ""
 
 
-def view(reader: StoreReader, asked: PageRequest) -> PageAnswer:
+def view(reader: StoreReader, request: PageRequest) -> PageAnswer:
     """Return who is logged in."""
-    return _shown(SettingsPage(_sessions(asked), _people(asked)))
+    return _shown(SettingsPage(_sessions(request), _people(request)))
 
 
-def invite(writer: CursorWriter, asked: PageRequest) -> PageAnswer:
+def invite(writer: CursorWriter, request: PageRequest) -> PageAnswer:
     """Return the settings with a link for a colleague."""
-    name, role = asked["name"], asked["role"]
+    name, role = request["name"], request["role"]
     try:
-        code = _access(asked).invite(Person(name, role), INVITATION_SECONDS)
+        code = _access(request).invite(Person(name, role), INVITATION_SECONDS)
     except InputError as error:
-        return _shown(SettingsPage(_sessions(asked), _people(asked), problem=str(error)), 400)
-    _access(asked).enrol(Person(name, role))
-    changes.write(writer, asked.person, [Change("invite", target=name, detail={"role": role})])
+        return _shown(SettingsPage(_sessions(request), _people(request), problem=str(error)), 400)
+    _access(request).enrol(Person(name, role))
+    changes.write(writer, request.person, [Change("invite", target=name, detail={"role": role})])
     return _shown(
-        SettingsPage(_sessions(asked), _people(asked), f"{asked.address}/login#{code}", name)
+        SettingsPage(_sessions(request), _people(request), f"{request.address}/login#{code}", name)
     )
 
 
-def end(writer: CursorWriter, asked: PageRequest) -> str:
+def end(writer: CursorWriter, request: PageRequest) -> str:
     """End somebody's session."""
-    named = [one.name for one in _sessions(asked) if one.session_id == asked["session"]]
-    _access(asked).end(asked["session"])
-    changes.write(writer, asked.person, [Change("end_session", target=name) for name in named])
+    named = [one.name for one in _sessions(request) if one.session_id == request["session"]]
+    _access(request).end(request["session"])
+    changes.write(writer, request.person, [Change("end_session", target=name) for name in named])
     return "/settings"
 
 
-def remove(writer: CursorWriter, asked: PageRequest) -> str:
+def remove(writer: CursorWriter, request: PageRequest) -> str:
     """Take a person off the list, with the sessions and links of that name."""
-    if asked["name"] in _access(asked).people():
-        _access(asked).remove(asked["name"])
-        changes.write(writer, asked.person, [Change("remove_person", target=asked["name"])])
+    if request["name"] in _access(request).people():
+        _access(request).remove(request["name"])
+        changes.write(writer, request.person, [Change("remove_person", target=request["name"])])
     return "/settings"
 
 
@@ -76,23 +76,23 @@ def _shown(page: SettingsPage, status: int = 200) -> PageAnswer:
     return PageAnswer("settings.html.j2", "Settings", page, status)
 
 
-def _access(asked: PageRequest) -> Access:
-    assert asked.access is not None  # the application gives it
-    return asked.access
+def _access(request: PageRequest) -> Access:
+    assert request.access is not None  # the application gives it
+    return request.access
 
 
-def _sessions(asked: PageRequest) -> tuple[LoggedIn, ...]:
+def _sessions(request: PageRequest) -> tuple[LoggedIn, ...]:
     return tuple(
         LoggedIn(
             one.session_id, one.person.name, one.person.role, _at(one.opened_at), _at(one.seen_at),
-            one.session_id == asked.session_id,
+            one.session_id == request.session_id,
         )
-        for one in _access(asked).sessions()
+        for one in _access(request).sessions()
     )  # fmt: skip
 
 
-def _people(asked: PageRequest) -> tuple[Person, ...]:
-    return tuple(Person(name, role) for name, role in sorted(_access(asked).people().items()))
+def _people(request: PageRequest) -> tuple[Person, ...]:
+    return tuple(Person(name, role) for name, role in sorted(_access(request).people().items()))
 
 
 def _at(seconds: float) -> datetime:
