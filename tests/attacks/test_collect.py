@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from evaltap.recorder.sources.patience import HEADER_SECONDS
+from evaltap.recorder.sources.header_timeout import HEADER_SECONDS
 from evaltap.recorder.telemetry import parts
 from evaltap.recorder.telemetry.otlp_protobuf import decode_traces
 from evaltap.schemas.errors import FormatError

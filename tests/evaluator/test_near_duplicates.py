@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaltap.evaluator.curation import near
-from evaltap.evaluator.curation.grouping import Block, Likeness, Said, health, turn_groups
+from evaltap.evaluator.curation.grouping import Block, ComparedTurn, Likeness, health, turn_groups
 from evaltap.evaluator.curation.near import near_groups
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.texts import SimilarTexts, normal, shingles
@@ -126,8 +126,8 @@ def test_the_medoid_is_the_one_with_most_neighbours(parts: list[str]) -> None:
 
 def said(
     number: int, text: str, path: str = "a", outcome: str = "passed", weight: float = 1
-) -> Said:
-    return Said(
+) -> ComparedTurn:
+    return ComparedTurn(
         TurnKey("app", "set", f"s-{number}", "t"), Block("app", path, outcome), text, weight
     )
 

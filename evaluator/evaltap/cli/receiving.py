@@ -26,14 +26,14 @@ def receiver_server(
     import uvicorn
 
     from evaltap.recorder.sources.collector import application
-    from evaltap.recorder.sources.patience import ImpatientProtocol
+    from evaltap.recorder.sources.header_timeout import HeaderTimeoutProtocol
 
     config = uvicorn.Config(
         application(recorder, access=access),
         log_level="error",
         lifespan="off",
         access_log=False,
-        http=ImpatientProtocol,
+        http=HeaderTimeoutProtocol,
         limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=GRACE_SECONDS,
         **tls,

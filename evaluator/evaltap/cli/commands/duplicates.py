@@ -71,14 +71,14 @@ def run(options: DuplicatesOptions) -> int:
     """Group the turns and print the groups."""
     from evaltap.evaluator.curation.grouping import Likeness, health, turn_groups
     from evaltap.evaluator.curation.recipe import Recipe
-    from evaltap.evaluator.curation.said import SaidTurns
+    from evaltap.evaluator.curation.window import WindowTurns
 
     for name, value in (("--radius", options.radius), ("--semantic", options.semantic)):
         if value is not None and value > 1:
             raise InputError(f"{name} {value:g}: expected a number from 0 to 1")
     scope = Recipe("duplicates", (), since=options.since, until=options.until)
     with options.chosen.open([options.db]) as store:
-        said = SaidTurns(store, scope).all()
+        said = WindowTurns(store, scope).all()
     with progress("texts compared") as compared:
         groups = turn_groups(said, Likeness(options.radius, options.semantic), compared)
     figures = health(groups)

@@ -226,7 +226,7 @@ def _add(options: ReviewOptions, path: Path) -> int:
     with options.chosen.and_filter(recipe.filter).open([path]) as shown:
         chosen = choose(shown, recipe).chosen
     wanted: list[Wanted] = [
-        Wanted(*one.said.key, ", ".join(one.labels), one.weight, options.needed) for one in chosen
+        Wanted(*one.turn.key, ", ".join(one.labels), one.weight, options.needed) for one in chosen
     ]
     count = 0
     if wanted:

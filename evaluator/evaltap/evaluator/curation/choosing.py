@@ -7,13 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from evaltap.evaluator.cases.language import language_of
-from evaltap.evaluator.curation.grouping import Block, Likeness, Said, TurnGroup, turn_groups
+from evaltap.evaluator.curation.grouping import (
+    Block,
+    ComparedTurn,
+    Likeness,
+    TurnGroup,
+    turn_groups,
+)
 from evaltap.evaluator.curation.near import RADIUS
 from evaltap.evaluator.curation.picks import Offer, TurnKey, offered
 from evaltap.evaluator.curation.recipe import Pick, Recipe
-from evaltap.evaluator.curation.said import SaidTurns
 from evaltap.evaluator.curation.texts import SimilarTexts, normal
 from evaltap.evaluator.curation.values import Seen, seen_of_set
+from evaltap.evaluator.curation.window import WindowTurns
 from evaltap.evaluator.evalsets.content import expected_turns, message_text, tool_path
 from evaltap.evaluator.evalsets.files import read_set
 from evaltap.evaluator.store.queries import StoreReader
@@ -27,7 +33,7 @@ Progress = Callable[[int], None]
 class Chosen:
     """A turn that was picked, and what it stands for."""
 
-    said: Said
+    turn: ComparedTurn
     labels: list[str]
     weight: float = 1.0
     """Turns of the traffic that are like it, itself included."""
@@ -47,15 +53,15 @@ class Choices:
 def choose(store: StoreReader, recipe: Recipe, progress: Progress = lambda _: None) -> Choices:
     """Return the turns that a recipe picks, in the order of its picks."""
     offers = [offered(store, recipe, pick) for pick in recipe.picks]
-    window = SaidTurns(store, recipe)
-    said = window.of(sorted({offer.key for offers_ in offers for offer in offers_}))
+    window = WindowTurns(store, recipe)
+    compared = window.of(sorted({offer.key for offers_ in offers for offer in offers_}))
     groups: list[TurnGroup] = []
     if recipe.radius is not None:
-        groups = turn_groups(said.values(), Likeness(recipe.radius, recipe.semantic), progress)
-    filling = _Filling(said, groups, recipe.limit)
+        groups = turn_groups(compared.values(), Likeness(recipe.radius, recipe.semantic), progress)
+    filling = _Filling(compared, groups, recipe.limit)
     taken, allowed = list[dict[str, Any]](), list[list[Offer]]()
     for pick, offers_ in zip(recipe.picks, offers, strict=True):
-        allowed.append(_allowed(store, pick, offers_, said, recipe))
+        allowed.append(_allowed(store, pick, offers_, compared, recipe))
         count = filling.fill(pick, allowed[-1])
         taken.append({"label": pick.label, "offered": len(offers_), "taken": count})
         if pick.metric and not offers_ and (note := _unknown_metric(store, pick.metric)):
@@ -67,7 +73,7 @@ def choose(store: StoreReader, recipe: Recipe, progress: Progress = lambda _: No
         _count_alike(window, recipe.radius, chosen)
     else:
         for one in chosen:
-            one.weight = one.said.weight
+            one.weight = one.turn.weight
     return Choices(chosen, taken, groups)
 
 
@@ -86,9 +92,12 @@ class _Filling:
     """Takes offers until there are enough; near-duplicates count once."""
 
     def __init__(
-        self, said: Mapping[TurnKey, Said], groups: Iterable[TurnGroup], limit: int | None
+        self,
+        compared: Mapping[TurnKey, ComparedTurn],
+        groups: Iterable[TurnGroup],
+        limit: int | None,
     ) -> None:
-        self._said = said
+        self._compared = compared
         self._groups = {one.key: group for group in groups for one in group.members}
         self._limit = limit
         self._taken_groups: set[TurnKey] = set()
@@ -113,7 +122,7 @@ class _Filling:
         return count
 
     def _take(self, offer: Offer, there: Mapping[TurnKey, Offer]) -> bool:
-        if offer.key in self.chosen or offer.key not in self._said:
+        if offer.key in self.chosen or offer.key not in self._compared:
             return False
         key = offer.key
         if group := self._groups.get(offer.key):
@@ -122,7 +131,7 @@ class _Filling:
             self._taken_groups.add(group.medoid.key)
             # The medoid stands for its group, unless this pick would not have it.
             key = group.medoid.key if group.medoid.key in there else key
-        self.chosen[key] = Chosen(self._said[key], [there[key].label])
+        self.chosen[key] = Chosen(self._compared[key], [there[key].label])
         return True
 
     def label(self, offers: Sequence[Offer]) -> None:
@@ -138,14 +147,14 @@ def _allowed(
     store: StoreReader,
     pick: Pick,
     offers: Sequence[Offer],
-    said: Mapping[TurnKey, Said],
+    compared: Mapping[TurnKey, ComparedTurn],
     recipe: Recipe,
 ) -> list[Offer]:
     """Return the offers that a pick takes, with its strata as they are looked at in Python."""
-    found = [offer for offer in offers if offer.key in said]
+    found = [offer for offer in offers if offer.key in compared]
     if "language" in pick.by and pick.label in ("stratified", "uncovered"):
         found = [
-            offer._replace(label=_with(offer.label, language_of(said[offer.key].text)))
+            offer._replace(label=_with(offer.label, language_of(compared[offer.key].text)))
             for offer in found
         ]
     if not pick.against:
@@ -154,7 +163,7 @@ def _allowed(
     cases = read_set(path if path.is_absolute() else recipe.folder / path).cases
     if pick.label == "new":
         radius = RADIUS if recipe.radius is None else recipe.radius
-        return _new(found, said, cases, radius)
+        return _new(found, compared, cases, radius)
     covered = {_value(pick, turn) for turn in seen_of_set(cases, store)}
     return [offer for offer in found if offer.label.partition(":")[2] not in covered]
 
@@ -179,7 +188,7 @@ def _value(pick: Pick, turn: Seen) -> str | None:
 
 def _new(
     offers: Sequence[Offer],
-    said: Mapping[TurnKey, Said],
+    compared: Mapping[TurnKey, ComparedTurn],
     cases: Sequence[CaseData],
     radius: float,
 ) -> list[Offer]:
@@ -192,35 +201,35 @@ def _new(
     known = {path: SimilarTexts(found) for path, found in texts.items()}
 
     def is_new(offer: Offer) -> bool:
-        one = said[offer.key]
+        one = compared[offer.key]
         index = known.get(one.block.tool_path)
         return index is None or float(index.to_text(normal(one.text)).max()) < radius
 
     return [offer for offer in offers if is_new(offer)]
 
 
-def _count_alike(window: SaidTurns, radius: float, chosen: Sequence[Chosen]) -> None:
+def _count_alike(window: WindowTurns, radius: float, chosen: Sequence[Chosen]) -> None:
     """Set what each chosen turn stands for: the turns of its block that it is the nearest to."""
     blocks: dict[Block, list[Chosen]] = {}
     for one in chosen:
-        blocks.setdefault(one.said.block, []).append(one)
+        blocks.setdefault(one.turn.block, []).append(one)
     indexes = {
-        block: SimilarTexts([normal(one.said.text) for one in found])
+        block: SimilarTexts([normal(one.turn.text) for one in found])
         for block, found in blocks.items()
     }
     for one in chosen:
         one.weight, one.members = 0.0, 0
     nearest: dict[tuple[Block, str], Chosen | None] = {}
-    for said in window.in_blocks(list(blocks)):
-        place = (said.block, normal(said.text))
+    for compared in window.in_blocks(list(blocks)):
+        place = (compared.block, normal(compared.text))
         if place not in nearest:
-            similar = indexes[said.block].to_text(place[1])
+            similar = indexes[compared.block].to_text(place[1])
             best = int(similar.argmax())
             near = similar[best] >= radius
-            nearest[place] = blocks[said.block][best] if near else None
+            nearest[place] = blocks[compared.block][best] if near else None
         if (taken := nearest[place]) is not None:
-            taken.weight += said.weight
+            taken.weight += compared.weight
             taken.members += 1
     for one in chosen:
         if not one.members:  # a draw of the traffic need not hold it
-            one.weight, one.members = one.said.weight, 1
+            one.weight, one.members = one.turn.weight, 1

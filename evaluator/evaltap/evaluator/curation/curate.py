@@ -68,7 +68,7 @@ def curate(store: StoreReader, recipe: Recipe, means: Means) -> Curated:
     if not store.rows("SELECT 1 FROM turns LIMIT 1"):
         raise InputError(f"{store.path}: nothing has landed yet; land a log with `evaltap consume`")
     choices = choose(store, recipe, means.progress)
-    sessions = read_sessions(store, (one.said.key for one in choices.chosen))
+    sessions = read_sessions(store, (one.turn.key for one in choices.chosen))
     check = _check(store, recipe, means, sessions)
     made = Curated(picks=choices.picks)
     if recipe.radius is not None:
@@ -105,14 +105,14 @@ def _cases(
     """Return what each case is made of: the chosen turns of a session, or one chosen turn."""
     if recipe.unit == "turn":
         return [
-            (sessions[one.said.key[:3]].until([one.said.key.invocation_id]), [one])
+            (sessions[one.turn.key[:3]].until([one.turn.key.invocation_id]), [one])
             for one in choices.chosen
         ]
     together: dict[CaseKey, list[Chosen]] = {}
     for one in choices.chosen:
-        together.setdefault(one.said.key[:3], []).append(one)
+        together.setdefault(one.turn.key[:3], []).append(one)
     return [
-        (sessions[key].until(one.said.key.invocation_id for one in chosen), chosen)
+        (sessions[key].until(one.turn.key.invocation_id for one in chosen), chosen)
         for key, chosen in together.items()
     ]
 
@@ -124,7 +124,7 @@ def _case(
     session: Session,
     chosen: Sequence[Chosen],
 ) -> tuple[CaseData, list[EvalMetric]]:
-    turns = [one.said.key.invocation_id for one in chosen]
+    turns = [one.turn.key.invocation_id for one in chosen]
     rejected = means.reviewed.rejected.get(session.key, set())
     if set(turns) & rejected:
         raise LeftOutError("a reviewer rejected it")
@@ -188,8 +188,8 @@ def _sameness(recipe: Recipe, case: CaseData, chosen: Sequence[Chosen]) -> tuple
     content = case["source"]["curation"]["contentHash"]
     if recipe.expect != "none":
         return (content,)
-    return (content, *sorted("\x1f".join(one.said.block) for one in chosen))
+    return (content, *sorted("\x1f".join(one.turn.block) for one in chosen))
 
 
 def _left_out(chosen: Sequence[Chosen], reason: str) -> dict[str, str]:
-    return {"turn": chosen[-1].said.key.name, "reason": reason}
+    return {"turn": chosen[-1].turn.key.name, "reason": reason}

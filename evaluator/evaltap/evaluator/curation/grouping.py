@@ -18,7 +18,7 @@ class Block(NamedTuple):
     outcome: str
 
 
-class Said(NamedTuple):
+class ComparedTurn(NamedTuple):
     """A turn as it is compared."""
 
     key: TurnKey
@@ -32,7 +32,7 @@ class Said(NamedTuple):
 class TurnGroup:
     """Turns that are near-duplicates of the first of them."""
 
-    members: tuple[Said, ...]
+    members: tuple[ComparedTurn, ...]
     """The medoid first; the others by name."""
     weight: float
     """Turns of the traffic that they stand for."""
@@ -40,7 +40,7 @@ class TurnGroup:
     doubtful: int
 
     @property
-    def medoid(self) -> Said:
+    def medoid(self) -> ComparedTurn:
         """The turn that stands for the group."""
         return self.members[0]
 
@@ -67,7 +67,7 @@ class Likeness(NamedTuple):
 
 
 def turn_groups(
-    said: Iterable[Said],
+    turns: Iterable[ComparedTurn],
     likeness: Likeness = Likeness(),  # noqa: B008  # a frozen value
     progress: Progress = lambda _: None,
 ) -> list[TurnGroup]:
@@ -75,8 +75,8 @@ def turn_groups(
 
     The order of turns does not matter.
     """
-    blocks: dict[Block, dict[str, list[Said]]] = {}
-    for one in said:
+    blocks: dict[Block, dict[str, list[ComparedTurn]]] = {}
+    for one in turns:
         blocks.setdefault(one.block, {}).setdefault(normal(one.text), []).append(one)
     embed = None if likeness.semantic is None else _embedder()
     groups: list[TurnGroup] = []
@@ -103,7 +103,7 @@ def _from(before: int, progress: Progress) -> Progress:
 
 
 def _group(
-    group: TextGroup, texts: Sequence[str], by_text: Mapping[str, Sequence[Said]]
+    group: TextGroup, texts: Sequence[str], by_text: Mapping[str, Sequence[ComparedTurn]]
 ) -> TurnGroup:
     named = [sorted(by_text[texts[place]]) for place in group.members]
     first, *same = named[0]

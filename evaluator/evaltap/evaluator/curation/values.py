@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from evaltap.evaluator.cases.language import language_of
-from evaltap.evaluator.curation.grouping import Block, Likeness, Said, turn_groups
+from evaltap.evaluator.curation.grouping import Block, ComparedTurn, Likeness, turn_groups
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.texts import SimilarTexts, normal
 from evaltap.evaluator.evalsets.content import expected_turns, message_text
@@ -146,11 +146,11 @@ def _intents(
     seen: Sequence[Seen], others: Sequence[Seen]
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
     """Group by what is asked alone; others belong to every group whose medoid they are like."""
-    said = [
-        Said(turn.key, Block(turn.key.app, "", ""), turn.text, 1 / turn.probability)
+    turns = [
+        ComparedTurn(turn.key, Block(turn.key.app, "", ""), turn.text, 1 / turn.probability)
         for turn in seen
     ]
-    groups = turn_groups(said, Likeness(INTENT_RADIUS))
+    groups = turn_groups(turns, Likeness(INTENT_RADIUS))
     named: Mapping[TurnKey, str] = {
         one.key: group.medoid.key.name for group in groups for one in group.members
     }

@@ -12,7 +12,7 @@ from evaltap.evaluator.cases.identity import ChangedCases
 from evaltap.evaluator.estimates.rates import estimate_rates
 from evaltap.evaluator.estimates.scope import Scope
 from evaltap.evaluator.landing.seq_ranges import size
-from evaltap.evaluator.live.beside import Beside
+from evaltap.evaluator.live.background import BackgroundRead
 from evaltap.evaluator.live.exposition import Family, bounded, exposition
 from evaltap.evaluator.live.otlp import METRICS_SECONDS, EndpointAway, OtlpWriter
 from evaltap.evaluator.live.status import LiveStatus
@@ -58,7 +58,7 @@ class Figures:
         self._evidence = evidence
         self._sent_at = 0.0
         self._clock = clock
-        self._look = Beside(store, self._compute, "figures")
+        self._look = BackgroundRead(store, self._compute, "figures")
         self._began = 0.0
         self._not_before = 0.0
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from evaltap.evaluator.cases.identity import ChangedCases
-from evaltap.evaluator.live.beside import Beside
+from evaltap.evaluator.live.background import BackgroundRead
 from evaltap.evaluator.monitoring.history import Alert, note_alerts
 from evaltap.evaluator.monitoring.model import Event
 from evaltap.evaluator.monitoring.replay import Watches
@@ -49,7 +49,9 @@ class Watcher:
         self._clock = clock
         self._now = now
         watches = Watches(rules)
-        self._look = Beside(store, lambda reader: watches.look(reader, self._now()), "watch")
+        self._look = BackgroundRead(
+            store, lambda reader: watches.look(reader, self._now()), "watch"
+        )
         self._began = clock()
         self._due = True
         self._quiet = False

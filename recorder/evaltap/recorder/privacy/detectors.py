@@ -19,6 +19,7 @@ from evaltap.recorder.privacy.text.addresses import addresses
 from evaltap.recorder.privacy.text.assignments import assigned, in_phrases, names_in
 from evaltap.recorder.privacy.text.commands import in_commands
 from evaltap.recorder.privacy.text.encodings import MAX_DEPTH, decoded
+from evaltap.recorder.privacy.text.normalization import listed, lowered, plain_spelling
 from evaltap.recorder.privacy.text.numbers import card_in, numbers, phone_in
 from evaltap.recorder.privacy.text.secret_formats import (
     KEY_BLOCKS,
@@ -27,7 +28,6 @@ from evaltap.recorder.privacy.text.secret_formats import (
     SERVICES,
 )
 from evaltap.recorder.privacy.text.secret_names import Name
-from evaltap.recorder.privacy.text.spelling import listed, lowered, plain_spelling
 from evaltap.recorder.privacy.text.tables import in_inserts, in_tables
 from evaltap.recorder.privacy.text.value_kinds import is_opaque
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evaltap.recorder.privacy.text.commands import in_arguments
+from evaltap.recorder.privacy.text.normalization import listed
 from evaltap.recorder.privacy.text.secret_names import Name, kind_of_name
-from evaltap.recorder.privacy.text.spelling import listed
 
 _LABELS = listed("""
 name key field header id label param parameter variable property attribute k type title question prop

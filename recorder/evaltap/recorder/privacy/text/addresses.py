@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from evaltap.recorder.privacy.text.spelling import listed
+from evaltap.recorder.privacy.text.normalization import listed
 
 Address = tuple[int, int, str]
 

@@ -8,13 +8,13 @@ part of the text, so the cost grows linearly with its length.
 import re
 from collections.abc import Iterator, Sequence
 
+from evaltap.recorder.privacy.text.normalization import listed
 from evaltap.recorder.privacy.text.secret_names import (
     Name,
     is_address,
     is_word_for_keyword,
     kind_of_name,
 )
-from evaltap.recorder.privacy.text.spelling import listed
 from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder
 from evaltap.recorder.privacy.text.values import (
     Span,

@@ -7,7 +7,7 @@ names like any other.
 import re
 from collections.abc import Iterator, Sequence
 
-from evaltap.recorder.privacy.text.spelling import listed
+from evaltap.recorder.privacy.text.normalization import listed
 from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder
 
 Span = tuple[int, int]

@@ -13,7 +13,7 @@ from evaltap.recorder.privacy.text.check_digits import (
     is_card_number,
     is_iban,
 )
-from evaltap.recorder.privacy.text.spelling import listed
+from evaltap.recorder.privacy.text.normalization import listed
 
 Number = tuple[str, int, int, str]
 """Kind, span, and normal form."""

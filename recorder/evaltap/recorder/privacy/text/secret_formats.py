@@ -9,7 +9,7 @@ that gitleaks publishes (MIT license).
 
 import re
 
-from evaltap.recorder.privacy.text.spelling import listed
+from evaltap.recorder.privacy.text.normalization import listed
 
 SECRET_FORMATS = (
     # Models and agent services

@@ -8,6 +8,7 @@ import re
 from enum import Enum
 from functools import lru_cache
 
+from evaltap.recorder.privacy.text.normalization import folded
 from evaltap.recorder.privacy.text.secret_words import (
     ADDRESSES,
     CARD_WORDS,
@@ -30,7 +31,6 @@ from evaltap.recorder.privacy.text.secret_words import (
     SECRET_PAIRS,
     SECRET_TOKENS,
 )
-from evaltap.recorder.privacy.text.spelling import folded
 
 
 class Name(Enum):

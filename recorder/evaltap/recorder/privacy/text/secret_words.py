@@ -1,6 +1,6 @@
 """The words in names of secrets, phone numbers, cards and ids; used by `secret_names`."""
 
-from evaltap.recorder.privacy.text.spelling import listed
+from evaltap.recorder.privacy.text.normalization import listed
 
 EXACT = frozenset(
     listed("""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from evaltap.evaluator.curation.grouping import Block, Said
+from evaltap.evaluator.curation.grouping import Block, ComparedTurn
 from evaltap.evaluator.curation.picks import TurnKey, scope_of
 from evaltap.evaluator.curation.recipe import Recipe
 from evaltap.evaluator.filters.turns import turns_with
@@ -16,7 +16,7 @@ LEAST_COMPARED: Final = 500
 """Turns of a block that are compared, however many blocks there are."""
 
 
-class SaidTurns:
+class WindowTurns:
     """The turns of a recipe's window; their blocks are found once, and kept in a temporary table."""
 
     def __init__(self, store: StoreReader, recipe: Recipe) -> None:
@@ -27,11 +27,11 @@ class SaidTurns:
             sql(__name__, "window_turns").format(turns=turns, source=source), scope_of(recipe)
         )
 
-    def all(self) -> list[Said]:
+    def all(self) -> list[ComparedTurn]:
         """Return every turn."""
         return self._said("SELECT *, weight AS stands_for FROM window_turns")
 
-    def of(self, keys: Sequence[TurnKey]) -> dict[TurnKey, Said]:
+    def of(self, keys: Sequence[TurnKey]) -> dict[TurnKey, ComparedTurn]:
         """Return these turns."""
         self._store.execute(
             "CREATE OR REPLACE TEMP TABLE offered_turns"
@@ -44,7 +44,7 @@ class SaidTurns:
         )
         return {one.key: one for one in found}
 
-    def in_blocks(self, blocks: Sequence[Block]) -> list[Said]:
+    def in_blocks(self, blocks: Sequence[Block]) -> list[ComparedTurn]:
         """Return the turns of some blocks, each with the traffic that it stands for.
 
         Of a block with many turns a draw that is the same each time.
@@ -57,9 +57,9 @@ class SaidTurns:
         most = max(LEAST_COMPARED, MOST_COMPARED // max(len(blocks), 1))
         return self._said(sql(__name__, "drawn_turns"), {"most": most})
 
-    def _said(self, chosen: str, parameters: dict[str, Any] | None = None) -> list[Said]:
-        rows = self._store.rows(sql(__name__, "said").format(chosen=chosen), parameters)
+    def _said(self, chosen: str, parameters: dict[str, Any] | None = None) -> list[ComparedTurn]:
+        rows = self._store.rows(sql(__name__, "compared_turns").format(chosen=chosen), parameters)
         return [
-            Said(TurnKey(app, name, eval_id, turn), Block(app, path, outcome), text, weight)
+            ComparedTurn(TurnKey(app, name, eval_id, turn), Block(app, path, outcome), text, weight)
             for app, name, eval_id, turn, path, outcome, text, weight in rows
         ]

@@ -14,7 +14,7 @@ LONGEST_SECONDS: Final = 600.0
 T = TypeVar("T")
 
 
-class Beside(Generic[T]):
+class BackgroundRead(Generic[T]):
     """Runs `read` with a reader of the store on a thread of its own, one at a time.
 
     Started, asked and closed by the consumer's thread; what `read` raises, `take` raises.

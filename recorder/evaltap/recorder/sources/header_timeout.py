@@ -9,7 +9,7 @@ HEADER_SECONDS: Final = 10.0
 """From the connection, or the first byte of a later request, to the end of the headers."""
 
 
-class ImpatientProtocol(H11Protocol):
+class HeaderTimeoutProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 protocol with a time limit for headers, which uvicorn lacks."""
 
     _timer: asyncio.TimerHandle | None = None
