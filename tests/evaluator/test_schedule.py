@@ -47,6 +47,23 @@ def test_records_that_flood_in_are_scored_in_lots_and_others_soon(
     assert schedule.is_due(records, at_end=False, full=False)
 
 
+@pytest.mark.parametrize(
+    ("records", "rest"), [(0, 0.0), (1, 0.2), (24, 0.2), (25, 0.0), (100, 0.0)]
+)
+def test_records_that_trickle_in_gather_before_the_next_poll(records: int, rest: float) -> None:
+    clock = Clock()
+    schedule = live(clock)
+    clock.now = 5.0
+    schedule.landed(records)
+
+    assert schedule.rest_seconds(busy=False) == pytest.approx(rest)
+    assert schedule.rest_seconds(busy=True) == 0
+    clock.now += 0.15
+    assert schedule.rest_seconds(busy=False) == pytest.approx(max(0, rest - 0.15))
+    schedule.finish()
+    assert schedule.rest_seconds(busy=False) == 0
+
+
 def test_at_the_end_of_the_log_and_when_too_much_waits_nothing_waits() -> None:
     schedule = live(Clock())
     schedule.landed(1)

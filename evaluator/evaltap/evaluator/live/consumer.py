@@ -155,6 +155,7 @@ class Consumer:
         while not self._is_stopped():
             if self._finishing.is_set():
                 schedule.finish()
+            self._stopped.wait(schedule.rest_seconds(busy=busy))
             batch = self._source.poll(limits.records_per_batch, schedule.poll_seconds(busy=busy))
             self._land(batch, report)
             schedule.landed(len(batch.records))

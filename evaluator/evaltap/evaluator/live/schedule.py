@@ -11,6 +11,8 @@ class ConsumerLimits:
     records_per_batch: int = 2_000
     """A transaction each; with half as many a turn takes a seventh more processor time."""
     poll_seconds: float = 0.2
+    land_every_seconds: float = 0.2
+    """How often to land records that come one by one: a transaction costs as much as seventy turns."""
     score_every_seconds: float = 1.0
     """How often to score while records come in large numbers."""
     score_soon_seconds: float = 0.2
@@ -38,7 +40,9 @@ class Schedule:
         self._limits = limits
         self._clock = clock
         self._until_idle = until_idle
+        self._flood = limits.records_per_batch // 4
         self._scored_at = clock()
+        self._land_again_at = clock()
         self._unscored = True
         """Whether something may have landed since the last look."""
 
@@ -52,9 +56,17 @@ class Schedule:
             return 0.0
         return self._limits.poll_seconds / (2 if self._unscored else 1)
 
+    def rest_seconds(self, *, busy: bool) -> float:
+        """Return how long to let records gather before the next poll; not at all when there is other work."""
+        if busy or self._until_idle:
+            return 0.0
+        return max(0.0, self._land_again_at - self._clock())
+
     def landed(self, records: int) -> None:
         """Note that records have landed."""
         self._unscored = self._unscored or records > 0
+        if 0 < records < self._flood:
+            self._land_again_at = self._clock() + self._limits.land_every_seconds
 
     def is_due(self, records: int, *, at_end: bool, full: bool) -> bool:
         """Tell whether to score now, after a batch of so many records.
@@ -63,8 +75,8 @@ class Schedule:
         """
         if not self._unscored:
             return False
-        flood = records >= self._limits.records_per_batch // 4
-        pause = self._limits.score_every_seconds if flood else self._limits.score_soon_seconds
+        floods = records >= self._flood
+        pause = self._limits.score_every_seconds if floods else self._limits.score_soon_seconds
         late = not self._until_idle and self._clock() - self._scored_at >= pause
         return at_end or full or late
 
