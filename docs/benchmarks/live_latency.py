@@ -1,4 +1,4 @@
-"""How late a score is: from the end of a turn in the agent to the stored score, over a topic.
+"""How late a score is, from the end of a turn in the agent to the stored score, and what `consume` costs.
 
 A recorder in this process writes turns at a fixed rate through its spool to a broker; `evaltap consume` reads
 the topic and scores with two deterministic metrics.  Measured is from the end of the turn to `scored_at`, the
@@ -23,6 +23,7 @@ from pathlib import Path
 
 import duckdb
 from kafka_throughput import broker
+from resident import processor_seconds
 from score_files import EVALTAP, METRICS
 
 from evaltap.evaluator.topics.clients import make_topics
@@ -65,8 +66,10 @@ def main() -> None:
             stdout=subprocess.DEVNULL,
         )  # fmt: skip
         time.sleep(WARM_UP_SECONDS)
+        before = processor_seconds(consume.pid)
         ended = record(str(location), options.rate, options.seconds)
         time.sleep(WARM_UP_SECONDS)
+        cores = (processor_seconds(consume.pid) - before) / (options.seconds + WARM_UP_SECONDS)
         consume.send_signal(signal.SIGTERM)
         consume.wait()
         with duckdb.connect(str(work / "x.duckdb"), read_only=True) as store:
@@ -77,6 +80,7 @@ def main() -> None:
     print(
         f"end of turn to score  p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s, longest {max(late):.2f} s"
     )
+    print(f"the consumer          {cores:.2f} cores")
 
 
 if __name__ == "__main__":
