@@ -27,8 +27,12 @@ def traffic(
     pause: int | None = None,
     tools: Callable[[int], Sequence[str]] = lambda day: ("search", "search", "order", "refund"),
     first: datetime = FIRST,
+    latency: Callable[[int, int], float] = lambda day, number: 100.0 + number,
 ) -> list[WireRecord]:
-    """Return the records of some days; `fails` gives the chance by tool and day, `tools` the choice."""
+    """Return the records of some days; `fails` gives the chance by tool and day, `tools` the choice.
+
+    `latency` gives milliseconds by the day and the number of the turn in it.
+    """
     source = random.Random(7)
     records: list[WireRecord] = []
     for day in range(days):
@@ -43,7 +47,7 @@ def traffic(
             )
             turn |= {
                 "creationTimestamp": at.timestamp(),
-                "telemetry": {"latencyMs": 100.0 + number},
+                "telemetry": {"latencyMs": latency(day, number)},
             }
             case = make_case(f"s-{day}-{number}", [turn], conversation=[make_turn()])
             case["sessionInput"]["appName"] = "shop" if number % 3 else "desk"

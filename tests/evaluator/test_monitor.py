@@ -15,6 +15,7 @@ from commands import Evaltap, runner
 from evaltap.evaluator.stats.detector import Bad, Detector, longest_session, usual
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import AlertReceiver, ScoreRule, Watch
+from latency_simulation import LatencyMonth, simulate_latencies
 from planted_changes import PLANTED, named_first
 from traffic import binomial_bounds
 from watch_simulation import Month, alarm_of, simulate_months
@@ -96,6 +97,21 @@ def test_weights_of_sampled_traffic_change_the_unit_and_nothing_else() -> None:
 
 
 @pytest.mark.slow
+def test_latencies_of_quiet_months_stay_quiet_though_two_shares_are_watched() -> None:
+    rounds = 60
+    found = simulate_latencies(LatencyMonth(50, day_spread=0.05), rounds, chance=CHANCE, seed=3)
+
+    assert found.alarms <= binomial_bounds(rounds, CHANCE)[1]
+
+
+def test_a_shift_of_all_latencies_is_found_sooner_than_by_the_slowest_turns_alone() -> None:
+    found = simulate_latencies(LatencyMonth(100, slower=0.3), 15, chance=CHANCE, seed=4)
+
+    assert found.alarms == 1
+    assert found.delay < 0.8 * found.tail_delay
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", PLANTED)
 def test_the_slice_that_broke_is_named_first_in_95_of_100_alarms(planted: str) -> None:
     source = random.Random(8)
@@ -125,10 +141,11 @@ def store_of(
     daily: int = 40,
     pause: int | None = None,
     tools: Callable[[int], Sequence[str]] = lambda day: ("search", "search", "order", "refund"),
+    latency: Callable[[int, int], float] = lambda day, number: 100.0 + number,
 ) -> str:
     """Record sessions of two apps; `fails` gives the chance by tool and day, `tools` the choice."""
     write_metrics()
-    records = traffic(fails, days=days, daily=daily, pause=pause, tools=tools)
+    records = traffic(fails, days=days, daily=daily, pause=pause, tools=tools, latency=latency)
     write_log(Path("t.log.db"), records)
     evaltap("consume", "--log", "t.log.db", "--db", "t.duckdb", "--metrics", "m.json",
             "--until-idle")  # fmt: skip
@@ -239,6 +256,25 @@ def test_an_alarm_names_cases_that_are_not_all_alike(evaltap: Evaltap) -> None:
     assert again["cases"] == [alarm["cases"][0], unlike, *alarm["cases"][1:9]]
 
 
+def test_most_turns_that_take_longer_are_found_though_the_slowest_take_no_longer(
+    evaltap: Evaltap,
+) -> None:
+    def latency(day: int, number: int) -> float:
+        return 100.0 + (max(number, 21) if day >= 16 else number)
+
+    db = store_of(evaltap, lambda tool, day: 0.0, latency=latency)
+
+    code, events = replayed(evaltap, db, {"name": "slow", "signal": "slow_rate"})
+
+    assert code == 1
+    found = {one["quantile"]: one for one in events}
+    assert {one: event["status"] for one, event in found.items()} == {0.95: "ok", 0.5: "firing"}
+    assert found[0.5]["rate_before"] == pytest.approx(0.5, abs=0.03)
+    assert found[0.5]["rate_after"] == pytest.approx(1)
+    _, text, _ = evaltap("monitor", "replay", db, "--rules", "monitor.json")
+    assert "firing slow (turns above the median), 2026-11-1" in text
+
+
 def test_silence_is_an_alarm_until_the_next_turn(evaltap: Evaltap) -> None:
     db = store_of(evaltap, lambda tool, day: 0.0, days=4, pause=2)
 
@@ -258,7 +294,9 @@ def test_without_enough_days_a_watch_is_learning(evaltap: Evaltap) -> None:
     code, events = replayed(evaltap, db, HELPFUL, {"name": "slow", "signal": "slow_rate"})
 
     assert code == 3
-    assert [one["status"] for one in events] == ["learning", "learning"]
+    assert [(one["watch"], one["status"], one["quantile"]) for one in events] == [
+        ("helpful", "learning", None), ("slow", "learning", 0.95), ("slow", "learning", 0.5),
+    ]  # fmt: skip
     shorter = replayed(evaltap, db, HELPFUL | {"baselineDays": 7})
     assert (shorter[0], shorter[1][0]["status"]) == (0, "ok")
     nothing = replayed(evaltap, db, HELPFUL | {"where": {"app": "none"}})

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import pytest
 from alert_server import wait_for
 from cases import write_log
 from commands import Evaltap, runner
+from evaltap.evaluator.live.figures import figures
 from evaltap.evaluator.live.watcher import CAUGHT_UP_SECONDS, LOOK_SECONDS, Watcher
-from evaltap.evaluator.monitoring.history import Alert, note_alerts, read_alerts
+from evaltap.evaluator.monitoring.history import Alert, firing, note_alerts, read_alerts
 from evaltap.evaluator.monitoring.model import Event
 from evaltap.evaluator.store.database import Store
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
@@ -141,6 +143,35 @@ def test_a_watch_on_a_metric_that_is_not_scored_is_refused(evaltap: Evaltap) -> 
 
 def event(status: Any, day: int, name: str = "w") -> Event:
     return Event(name, {}, status, datetime(2026, 11, day), rate_before=0.9, rate_after=0.5)
+
+
+def gauge(store: Store) -> float:
+    (found,) = (one for one in figures(store) if one.name == "evaltap_alert_firing")
+    return found.samples["w", ""]
+
+
+def test_the_shares_above_two_quantiles_are_alarms_of_their_own() -> None:
+    with Store(":memory:") as store:
+        tail, middle = (replace(event("firing", 10), quantile=one) for one in (0.95, 0.5))
+        assert [one.event.quantile for one in note_alerts(store, [tail, middle])] == [0.95, 0.5]
+        assert note_alerts(store, [tail, middle]) == []
+        over = replace(event("resolved", 12), quantile=0.5)
+        (ended,) = note_alerts(store, [tail, middle, over])
+
+        assert [one.event.quantile for one in firing(read_alerts(store))] == [0.95]
+        assert len({one.alert_id for one in read_alerts(store)}) == 2
+        assert gauge(store) == 1
+        assert ended.event.status == "resolved"
+        (gone,) = note_alerts(store, [], ["other"])
+        assert (gone.event.status, gone.event.quantile) == ("resolved", 0.95)
+        assert gauge(store) == 0
+
+
+def test_an_alarm_stored_before_there_were_quantiles_is_that_of_the_95th_percentile() -> None:
+    with Store(":memory:") as store:
+        note_alerts(store, [event("firing", 10)])
+
+        assert note_alerts(store, [replace(event("firing", 10), quantile=0.95)]) == []
 
 
 def test_turns_that_come_late_and_move_an_alarm_make_no_second_one() -> None:

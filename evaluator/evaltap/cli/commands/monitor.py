@@ -211,7 +211,7 @@ def _rebase(options: MonitorOptions) -> int:
 
 
 def _code(events: "list[Event]") -> int:
-    last = {(one.watch, *one.slice.items()): one.status for one in events}
+    last = {one.stream: one.status for one in events}
     if "firing" in last.values():
         return 1
     return 3 if set(last.values()) <= {"learning", "no_data"} else 0
@@ -232,11 +232,10 @@ def _print(events: "list[Event]", paths: Sequence[Path]) -> None:
 
 
 def _lines(event: "Event", store: str) -> Iterator[str]:
-    from evaltap.evaluator.monitoring.wording import explanation, interval, of_limit
+    from evaltap.evaluator.monitoring.wording import explanation, interval, of_limit, subject
 
-    slice_ = "".join(f" {name}={value}" for name, value in event.slice.items())
     at = "" if event.at is None else f", {event.at:%Y-%m-%d %H:%M} UTC"
-    yield f"{event.status} {event.watch}{slice_}{at}"
+    yield f"{event.status} {subject(event)}{at}"
     if event.of_limit:
         yield f"  {of_limit(event)}"
     elif event.rate_before is not None and event.rate_after is not None:

@@ -73,6 +73,7 @@ class Notice:
             "signal": self.watch.signal,
             "metric": self.watch.metric,
             "severity": self.severity,
+            "quantile": f"{self.alert.event.quantile:g}" if self.alert.event.quantile else "",
             **self.watch.where,
             **self.alert.event.slice,
         }

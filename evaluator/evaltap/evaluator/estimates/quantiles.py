@@ -15,6 +15,7 @@ from evaltap.evaluator.store.queries import StoreReader
 MEASURES: Final = ("latency_ms", "cost_usd", "input_tokens", "output_tokens", "tool_count")
 """Columns of turns that may be measured; what is NULL is not known, and not counted."""
 COMMON: Final = 0.95
+MEDIAN: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from evaltap.evaluator.live.status import LiveStatus
 from evaltap.evaluator.live.watcher import MOST_OF_TIME
 from evaltap.evaluator.maintenance.completeness import landed_accounts
 from evaltap.evaluator.maintenance.lag import oldest_unscored
-from evaltap.evaluator.monitoring.history import read_alerts
+from evaltap.evaluator.monitoring.history import firing, read_alerts
 from evaltap.evaluator.store.database import Store, sql
 from evaltap.evaluator.store.errors import NoMemoryError
 from evaltap.evaluator.store.queries import StoreReader
@@ -272,15 +272,17 @@ def _state(store: StoreReader) -> list[Family]:
         "evaltap_turns_missing", "gauge", "Turns that producers numbered and that are missing."
     )
     missing.add((), float(sum(size(account.lost) for account in landed_accounts(store))))
-    firing = Family(
+    alarms = Family(
         "evaltap_alert_firing", "gauge", "1 while an alarm is firing.", ("watch", "slice")
     )
-    for alert in read_alerts(store):
-        slice_ = " ".join(f"{name}={value}" for name, value in alert.event.slice.items())
-        firing.add((alert.event.watch, slice_), float(alert.began))
+    alerts = read_alerts(store)
+    on = [(one.event.watch, one.event.slice) for one in firing(alerts)]
+    for event in (alert.event for alert in alerts):
+        slice_ = " ".join(f"{name}={value}" for name, value in event.slice.items())
+        alarms.add((event.watch, slice_), float((event.watch, event.slice) in on))
     build = Family("evaltap_build_info", "gauge", "The running version.", ("version",))
     build.add((version("evaltap"),), 1.0)
-    return [lag, waiting, missing, firing, build]
+    return [lag, waiting, missing, alarms, build]
 
 
 _DROPPED: Final = """

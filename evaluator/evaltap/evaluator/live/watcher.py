@@ -119,7 +119,7 @@ class Watcher:
 
 
 def _evidence(events: Sequence[Event]) -> dict[str, float]:
-    last = {(one.watch, *one.slice.items()): one for one in events}
+    last = {one.stream: one for one in events}
     found: dict[str, float] = {}
     for event in last.values():
         if event.evidence is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from evaltap.evaluator.estimates.quantiles import COMMON
 from evaltap.evaluator.monitoring.model import Event, event_of
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.queries import StoreReader
@@ -44,9 +45,16 @@ class Standing(NamedTuple):
     alert_id: str
     firing: bool
     at: datetime
+    quantile: float | None
 
 
-Key = tuple[str, str]
+class Key(NamedTuple):
+    """Tells the streams in the table apart."""
+
+    watch: str
+    slice: str
+    quantile: float
+    """95 % where there is none, as in rows that were stored before there were others."""
 
 
 def note_alerts(
@@ -60,11 +68,13 @@ def note_alerts(
     streams: dict[Key, list[Event]] = {}
     for event in events:
         streams.setdefault(_key(event), []).append(event)
-    looked_at = {watch for watch, _ in streams}
+    looked_at = {key.watch for key in streams}
     for key, one in known.items():
-        gone = key[0] in looked_at or (watches and key[0] not in watches)
+        gone = key.watch in looked_at or (watches and key.watch not in watches)
         if one.firing and gone and key not in streams:
-            streams[key] = [Event(key[0], json.loads(key[1]), "ok", store.now())]
+            slice_ = json.loads(key.slice)
+            over = Event(key.watch, slice_, "ok", store.now(), quantile=one.quantile)
+            streams[key] = [over]
     found = [
         alert for key, many in streams.items() for alert in _new(key, known.get(key), many, store)
     ]
@@ -128,11 +138,13 @@ def _without_past(rows: Sequence[Alert]) -> Sequence[Alert]:
 
 
 def _key(event: Event) -> Key:
-    return event.watch, json.dumps(dict(event.slice), sort_keys=True)
+    return Key(event.watch, json.dumps(dict(event.slice), sort_keys=True), event.quantile or COMMON)
 
 
 def _alert_id(key: Key, event: Event) -> str:
-    named = "\0".join((*key, "" if event.at is None else event.at.isoformat()))
+    other = () if key.quantile == COMMON else (f"{key.quantile:g}",)
+    at = "" if event.at is None else event.at.isoformat()
+    named = "\0".join((key.watch, key.slice, *other, at))
     return hashlib.sha256(named.encode()).hexdigest()[:16]
 
 
@@ -146,14 +158,16 @@ def _row(alert: Alert) -> tuple[object, ...]:
 
 def _standings(store: StoreReader) -> Mapping[Key, Standing]:
     return {
-        (watch, slice_): Standing(alert_id, status == "firing", at)
-        for watch, slice_, alert_id, status, at in store.rows(_STANDINGS)
+        Key(watch, slice_, quantile or COMMON): Standing(alert_id, status == "firing", at, quantile)
+        for watch, slice_, quantile, alert_id, status, at in store.rows(_STANDINGS)
     }
 
 
-_STANDINGS: Final = """
-SELECT watch, slice, alert_id, status, turned_at FROM alerts
-QUALIFY row_number() OVER (PARTITION BY watch, slice ORDER BY noted_at DESC) = 1
+_STANDINGS: Final = f"""
+SELECT watch, slice, (event ->> 'quantile')::DOUBLE AS quantile, alert_id, status, turned_at FROM alerts
+QUALIFY row_number() OVER (
+  PARTITION BY watch, slice, coalesce(quantile, {COMMON}) ORDER BY noted_at DESC
+) = 1
 """
 
 _ALERTS: Final = """

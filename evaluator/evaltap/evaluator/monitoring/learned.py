@@ -82,13 +82,16 @@ class _Point(NamedTuple):
 class LearnedWatch:
     """Looks at the turns of a watch again and again; the result is that of a first look.
 
-    `chance` is that of a false alarm a month.
+    `chance` is that of a false alarm a month; `quantile` is one of `quantiles_of` the watch.
     """
 
-    def __init__(self, watch: Watch, chance: float, quiet: timedelta) -> None:
+    def __init__(
+        self, watch: Watch, chance: float, quiet: timedelta, quantile: float | None = None
+    ) -> None:
         self._watch = watch
         self._chance = chance
         self._quiet = quiet
+        self._quantile = quantile
         self._counting: Counting | None = None
         self._kept: Mapping[str, frozenset[str]] = {}
         """The values of slices that have a stream of their own."""
@@ -125,10 +128,10 @@ class LearnedWatch:
 
     def _from_the_first_turn(self, store: StoreReader, until: datetime | None) -> Sequence[Event]:
         self._points, self._kept = [], {}
-        self._counting = counting_of(store, self._watch)
+        self._counting = counting_of(store, self._watch, self._quantile)
         turns = [] if self._counting is None else read_turns(store, self._watch, self._counting)
         if not turns:
-            return [Event(self._watch.name, {}, "no_data", None)]
+            return [Event(self._watch.name, {}, "no_data", None, quantile=self._quantile)]
         begins = turns[0].started_at.date() + timedelta(days=self._watch.baseline_days)
         found: dict[tuple[str, str], Sequence[WatchedTurn]] = {("", ""): turns}
         for by in self._watch.by:
@@ -217,7 +220,9 @@ class LearnedWatch:
 
     def _events(self, stream: _Stream) -> Iterator[Event]:
         if stream.alarms is None:
-            yield Event(self._watch.name, stream.slice, "learning", stream.last)
+            yield Event(
+                self._watch.name, stream.slice, "learning", stream.last, quantile=self._quantile
+            )
         elif stream.events:
             yield from stream.events
         elif stream.last is not None:
@@ -239,8 +244,9 @@ class LearnedWatch:
         since = datetime.combine(alarms.since, time()) if alarms and status == "firing" else None
         evidence = None if alarms is None else alarms.evidence
         return Event(
-            self._watch.name, stream.slice, status, at, since, before, after, most, evidence
-        )
+            self._watch.name, stream.slice, status, at, since, before, after, most, evidence,
+            quantile=self._quantile,
+        )  # fmt: skip
 
     def _with_reasons(self, store: StoreReader, stream: _Stream, event: Event) -> Event:
         """Return an alarm with the slices that changed, and cases to look at: found once for each alarm."""

@@ -52,6 +52,13 @@ class Event:
     low: float | None = None
     """Where an alarm fires, and of a fixed limit: the 95 % interval of `rate_after`."""
     high: float | None = None
+    quantile: float | None = None
+    """Of slow, costly and long: the rates are shares of turns above this quantile of the baseline."""
+
+    @property
+    def stream(self) -> tuple[object, ...]:
+        """Tell the streams of sessions apart: a watch, with its slice and quantile."""
+        return self.watch, *self.slice.items(), self.quantile
 
     @property
     def of_limit(self) -> bool:

@@ -10,6 +10,7 @@ from evaltap.evaluator.monitoring.limits import LimitWatch
 from evaltap.evaluator.monitoring.model import Event
 from evaltap.evaluator.monitoring.rules import SILENCE, chance_of
 from evaltap.evaluator.monitoring.silences import SilenceWatch
+from evaltap.evaluator.monitoring.turns import quantiles_of
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
 
@@ -34,7 +35,7 @@ class Watches:
 
     def _forget(self) -> None:
         self._changes = ChangeFinder()
-        self._looking = [_looking(one, self._rules) for one in self._rules.watch]
+        self._looking = [one for watch in self._rules.watch for one in _looking(watch, self._rules)]
 
     def look(self, store: StoreReader, now: datetime | None = None) -> list[Event]:
         """Return the alarms of all watches in the order of time, and the state of the others.
@@ -57,10 +58,12 @@ def replay(store: StoreReader, rules: MonitorFile, *, now: datetime | None = Non
     return Watches(rules).look(store, now)
 
 
-def _looking(watch: Watch, rules: MonitorFile) -> Looking:
+def _looking(watch: Watch, rules: MonitorFile) -> Sequence[Looking]:
     if watch.signal == SILENCE:
-        return SilenceWatch(watch)
+        return [SilenceWatch(watch)]
     quiet = timedelta(minutes=rules.quiet_minutes)
     if watch.has_limit:
-        return LimitWatch(watch, quiet)
-    return LearnedWatch(watch, chance_of(watch, rules), quiet)
+        return [LimitWatch(watch, quiet)]
+    quantiles = quantiles_of(watch)
+    chance = chance_of(watch, rules) / len(quantiles)
+    return [LearnedWatch(watch, chance, quiet, one) for one in quantiles]

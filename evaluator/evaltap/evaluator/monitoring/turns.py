@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, NamedTuple
 
-from evaltap.evaluator.estimates.quantiles import COMMON, measure
+from evaltap.evaluator.estimates.quantiles import COMMON, MEDIAN, measure
 from evaltap.evaluator.estimates.scope import SIGNALS, Scope
 from evaltap.evaluator.estimates.turns import choose_turns
 from evaltap.evaluator.monitoring.changes import EVERYTHING, Changes
@@ -39,7 +39,7 @@ class Counting(NamedTuple):
     digest: str | None
     """The newest version of its metric."""
     limit: float | None = None
-    """Of slow, costly and long: what 95 of 100 turns of the baseline have at most."""
+    """Of slow, costly and long: a quantile of the baseline's turns."""
     limit_until: datetime = EVERYTHING
     """UTC, without a zone: the end of that baseline."""
 
@@ -81,11 +81,19 @@ class WatchedSession(NamedTuple):
         )
 
 
-def counting_of(store: StoreReader, watch: Watch) -> Counting | None:
+def quantiles_of(watch: Watch) -> tuple[float | None, ...]:
+    """Return the quantiles of the baseline above which a watch that learns counts turns; None: it has none.
+
+    The 95th percentile shows a tail that has grown; the median shows sooner that all turns have changed.
+    """
+    return (COMMON, MEDIAN) if SIGNALS[watch.signal].limit else (None,)
+
+
+def counting_of(store: StoreReader, watch: Watch, quantile: float | None = None) -> Counting | None:
     """Return what counts for a watch, by all of its turns; None while there are none."""
     signal = SIGNALS[watch.signal]
     if signal.limit:
-        return _common(store, signal.limit, watch, where_of(watch, _ALL))
+        return _above(store, signal.limit, COMMON if quantile is None else quantile, watch)
     if not signal.of_metric:
         return Counting(None)
     choose_turns(store, _scope(store, watch, _ALL), [], signal)
@@ -191,8 +199,8 @@ def by_value(turns: Sequence[WatchedTurn], until: date) -> Mapping[str, Sequence
     return found
 
 
-def _common(store: StoreReader, column: str, watch: Watch, where: str) -> Counting | None:
-    """Return the weighted 95th percentile of a column in the baseline."""
+def _above(store: StoreReader, column: str, quantile: float, watch: Watch) -> Counting | None:
+    """Count the turns above a weighted quantile of a column in the baseline."""
     begins = start_of(store, watch.name)
     ((first,),) = store.rows(
         "SELECT min(started_at)::DATE FROM latest_turns WHERE started_at >= $begins",
@@ -201,6 +209,7 @@ def _common(store: StoreReader, column: str, watch: Watch, where: str) -> Counti
     if first is None:
         return None
     until = datetime.combine(first, time()) + timedelta(days=watch.baseline_days)
+    where = where_of(watch, _ALL)
     scope = Scope(since=begins, until=until.replace(tzinfo=UTC), where=where)
-    found = measure(store, column, scope, shares=[COMMON])
+    found = measure(store, column, scope, shares=[quantile])
     return None if found is None else Counting(None, found.quantiles[0].value, until)

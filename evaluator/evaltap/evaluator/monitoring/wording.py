@@ -1,11 +1,18 @@
 """An alarm as a sentence: for a log, a terminal, a message.  It holds no content of traces."""
 
+from evaltap.evaluator.estimates.quantiles import MEDIAN
 from evaltap.evaluator.monitoring.model import Changed, Event
+
+
+def subject(event: Event) -> str:
+    """Return what an event is about: the watch, with its slice and what it compares turns with."""
+    above = " (turns above the median)" if event.quantile == MEDIAN else ""
+    return event.watch + "".join(f" {by}={value}" for by, value in event.slice.items()) + above
 
 
 def summary(event: Event) -> str:
     """Return what became of a watch, in a sentence."""
-    name = event.watch + "".join(f" {by}={value}" for by, value in event.slice.items())
+    name = subject(event)
     if event.of_limit:
         return f"{name} is {'back ' if event.status == 'resolved' else ''}at {of_limit(event)}"
     if event.rate_before is None or event.rate_after is None:

@@ -384,7 +384,7 @@ CREATE TABLE IF NOT EXISTS changes (
 
 -- Alarms of watches on live traffic; append-only, with a row for the beginning and a row for the end of an alarm.
 CREATE TABLE IF NOT EXISTS alerts (
-  alert_id VARCHAR NOT NULL,               -- hash of watch, slice and beginning: the same in all rows of an alarm
+  alert_id VARCHAR NOT NULL,               -- hash of watch, slice, quantile and beginning: one for all rows of an alarm
   watch    VARCHAR NOT NULL,
   slice    JSON NOT NULL,                  -- {dimension: value}; {}: all watched traffic
   status   VARCHAR NOT NULL,               -- firing | resolved
