@@ -5,6 +5,7 @@ import logging
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,14 @@ from cases import write_log
 from commands import Evaltap, runner
 from evaltap.cli.main import main
 from evaltap.evaluator.alerting import receivers as receivers_module
-from evaltap.evaluator.alerting.notice import NOT_ENDED, Notice
+from evaltap.evaluator.alerting.notice import NOT_ENDED, Notice, evidence_page
 from evaltap.evaluator.alerting.outbox import GIVEN_UP_AFTER, AlertOutbox
 from evaltap.evaluator.alerting.receivers import NotDelivered, Receiver, make_receiver
 from evaltap.evaluator.monitoring.history import Alert, note_alerts, read_alerts
 from evaltap.evaluator.monitoring.model import Changed, Event
 from evaltap.evaluator.store.database import Store, utc_now
 from evaltap.schemas.errors import InputError
-from evaltap.schemas.formats.monitor import AlertReceiver, Watch
+from evaltap.schemas.formats.monitor import AlertReceiver, MonitorFile, Watch
 from program import Program
 from watched_traffic import traffic, write_metrics
 
@@ -251,6 +252,26 @@ def _plain(found: Receiver) -> Receiver:
     """Speak HTTP where the address says https: the server of the test has no certificate."""
     found._client._context = None  # type: ignore[attr-defined]
     return found
+
+
+def test_the_evidence_is_in_the_app_of_the_watch_the_slice_or_the_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_log(Path("t.log.db"), traffic(lambda tool, day: 0.0, days=1))
+    main(["consume", "--log", "t.log.db", "--db", "t.duckdb", "--until-idle"])
+    found = MonitorFile(evidence_url="https://e.example/cases/{app}/{eval_id}")
+
+    def page(watch: Watch, event: Event) -> str:
+        with Store("t.duckdb") as store:
+            return evidence_page(found, watch, Alert("a1", event, True, BEGAN), store)
+
+    anywhere, case = Watch(name="slow", signal="slow_rate"), replace(event(), cases=("s-0-3",))
+    assert page(anywhere, case) == "https://e.example/cases/desk/s-0-3"
+    assert page(anywhere, replace(case, slice={"app": "a b"})).endswith("/cases/a%20b/s-0-3")
+    assert page(WATCH, case) == "https://e.example/cases/shop/s-0-3"
+    assert page(anywhere, replace(case, cases=("gone",))) == "https://e.example/cases/-/gone"
+    assert page(anywhere, replace(case, cases=())) == ""
 
 
 # The outbox.

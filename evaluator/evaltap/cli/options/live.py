@@ -290,7 +290,7 @@ def _notices(rules: "MonitorFile", store: "Store") -> "Callable[[Alert, datetime
     def notice_of(alert: "Alert", began_at: "datetime", repeated: bool) -> "Notice":
         name = alert.event.watch
         watch = watches.get(name) or Watch(name=name)  # gone from the rules: its alarm has ended
-        page = evidence_page(rules, watch, alert)
+        page = evidence_page(rules, watch, alert, store)
         return Notice(alert, began_at, watch, page, store.path.name, repeated)
 
     return notice_of

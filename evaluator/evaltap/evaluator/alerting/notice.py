@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from evaltap.evaluator.monitoring.history import Alert
 from evaltap.evaluator.monitoring.wording import explanation, summary
+from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.model import Json
 from evaltap.schemas.formats.monitor import MonitorFile, Watch
 from evaltap.schemas.text import utc_text
@@ -85,14 +86,19 @@ class Notice:
         return hashlib.sha256(json.dumps(self.labels, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def evidence_page(rules: MonitorFile, watch: Watch, alert: Alert) -> str:
+def evidence_page(rules: MonitorFile, watch: Watch, alert: Alert, store: StoreReader) -> str:
     """Return the address of the page about the first case of an alert; empty without one."""
     if not rules.evidence_url or not alert.event.cases:
         return ""
-    app = watch.where.get("app") or alert.event.slice.get("app") or "-"
-    return rules.evidence_url.format(
-        app=quote(app, safe=""), eval_id=quote(alert.event.cases[0], safe="")
-    )
+    case = alert.event.cases[0]
+    app = watch.where.get("app") or alert.event.slice.get("app") or _app_of(case, store)
+    return rules.evidence_url.format(app=quote(app or "-", safe=""), eval_id=quote(case, safe=""))
+
+
+def _app_of(case: str, store: StoreReader) -> str:
+    """Return the app of a case, of several with its id that of the newest; empty when it has none."""
+    found = store.rows(_APP, {"case": case})
+    return found[0][0] if found else ""
 
 
 def alertmanager(notice: Notice) -> list[Json]:
@@ -168,6 +174,11 @@ def pagerduty(notice: Notice, routing_key: str) -> Json:
         if notice.evidence_url:
             found["links"] = [{"href": notice.evidence_url, "text": "a case"}]
     return found
+
+
+_APP: Final = """
+SELECT app_name FROM latest_cases WHERE eval_id = $case ORDER BY landed_at DESC LIMIT 1
+"""
 
 
 def _slack_text(text: str) -> str:
