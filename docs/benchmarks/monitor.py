@@ -2,9 +2,11 @@
 
 Months are drawn (tests/watch_simulation.py) and watched by `evaltap.evaluator.stats.detector`.  Beside it:
 an alarm on every day that is five points worse than usual, and the test that knows how far the share rises.
-Then slices are broken (tests/planted_changes.py): is the broken one named first?
+Then slices are broken (tests/planted_changes.py): is the broken one named first?  Last come months of
+latencies (tests/latency_simulation.py) under both streams of `slow_rate`, and under its first one alone.
 
     python docs/benchmarks/monitor.py [--rounds 500] [--seed 2026] [--plot docs/assets/watches.svg]
+    python docs/benchmarks/monitor.py --latencies
 """
 
 import argparse
@@ -17,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from plots import Axis, Dots, draw
 
+from latency_simulation import LatencyMonth, simulate_latencies
 from planted_changes import PLANTED, named_first
 from watch_simulation import FoundMonths, Month, simulate_months
 
@@ -29,15 +32,28 @@ CHANGED = (
     Month(500, later=0.1), Month(200, later=0.1), Month(50, later=0.1), Month(50, later=0.2),
     Month(200, day_spread=0.01, later=0.15), Month(100, later=0.15),
 )  # fmt: skip
+LATENCIES = (
+    LatencyMonth(50), LatencyMonth(200), LatencyMonth(200, day_spread=0.05),
+    LatencyMonth(50, 0.3), LatencyMonth(200, 0.3), LatencyMonth(500, 0.3),
+    LatencyMonth(200, 0.3, day_spread=0.05),
+)  # fmt: skip
 
 
 def main() -> None:
-    """Print three tables in Markdown, and draw the first two."""
+    """Print four tables in Markdown, and draw the first two."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--plot", type=Path, help="also draw it, as SVG; a second file has -delays")
+    parser.add_argument("--latencies", action="store_true", help="only the table of latencies")
     options = parser.parse_args()
+    if not options.latencies:
+        _rates(options)
+        print()
+    _latencies(options)
+
+
+def _rates(options: argparse.Namespace) -> None:
     print(
         "| sessions a day | bad turns | days differ by | months with an alarm | alarm at 5 points |\n"
         "|---:|---:|---:|---:|---:|"
@@ -64,6 +80,22 @@ def main() -> None:
     if options.plot:
         _draw_quiet(options.plot, quiet)
         _draw_delays(options.plot.with_stem(f"{options.plot.stem}-delays"), changed)
+
+
+def _latencies(options: argparse.Namespace) -> None:
+    print(
+        "| sessions a day | days differ by | all turns slower by | months with an alarm | after days |"
+        " 95th percentile alone | after days |\n|---:|---:|---:|---:|---:|---:|---:|"
+    )
+    for month in LATENCIES:
+        found = simulate_latencies(month, options.rounds, chance=CHANCE, seed=options.seed)
+        shares = [f"{one:.1%}" for one in (found.alarms, found.tail_alarms)]
+        delays = [f"{one:.1f}" if month.slower else "" for one in (found.delay, found.tail_delay)]
+        print(
+            f"| {month.sessions} | {month.day_spread:.0%} | {month.slower:.0%} | {shares[0]} | {delays[0]} |"
+            f" {shares[1]} | {delays[1]} |",
+            flush=True,
+        )
 
 
 def _simulated(month: Month, options: argparse.Namespace) -> FoundMonths:
