@@ -29,14 +29,14 @@ from program import Program
 from watched_traffic import traffic, write_metrics
 
 WATCH = Watch(name="helpful", signal="pass_rate", metric="helpful", where={"app": "shop"})
-CHANGED = Changed("tool", "refund", "rate", 0.2, 0.2, 0.96, 0.21, 0.18)
+CHANGED = Changed("tool", "refund", "rate", 0.2, 0.2, 0.96, 0.21, 0.149)
 BEGAN = datetime(2026, 11, 18, 14, 30)
 
 
 def event(status: Any = "firing", at: datetime = BEGAN) -> Event:
     return Event(
         "helpful", {}, status, at, at - timedelta(days=1), 0.956, 0.791, 0.915, 1.2,
-        (CHANGED,), ("s-1",), "metric:helpful=failed tool:refund",
+        (CHANGED,), ("s-1",), "metric:helpful=failed tool:refund", 0.72, 0.84, None, 610, 203,
     )  # fmt: skip
 
 
@@ -80,13 +80,16 @@ def test_a_webhook_gets_what_alertmanager_would_send(server: Received) -> None:
     assert one["fingerprint"] == resolved["alerts"][0]["fingerprint"]
     assert one["generatorURL"] == "https://e.example/shop/s-1"
     summary = one["annotations"]["summary"]
-    assert summary.startswith("helpful fell from 95.6% to 79.1% since 2026-11-17")
-    assert "tool refund: 96.0% -> 21.0%" in summary
+    assert summary == (
+        "helpful fell from 95.6% to 79.1% (95 %: 72.0% to 84.0%, 610 turns in 203 sessions) since 2026-11-17"
+        " (a normal day reaches 91.5%); tool refund: 96.0% -> 21.0%, explains 90% of the drop"
+    )
     assert (
         "evaltap cases prod.duckdb 'metric:helpful=failed tool:refund'"
         in (one["annotations"]["description"])
     )
     assert firing["evaltap"]["alert_id"] == "a1"
+    assert (firing["evaltap"]["turns"], firing["evaltap"]["sessions"]) == (610, 203)
     assert firing["evaltap"]["changed"][0]["value"] == "refund"
 
 

@@ -184,6 +184,7 @@ def test_a_tool_that_breaks_is_found_named_first_and_stays_until_it_is_mended(
     assert firing["rate_before"] == pytest.approx(0.96, abs=0.02)
     assert firing["rate_after"] < firing["most"] < firing["rate_before"]
     assert 0 < firing["low"] < firing["rate_after"] < firing["high"] < 1
+    assert 20 < firing["turns"] == firing["sessions"] < 200
     assert (firing["changed"][0]["by"], firing["changed"][0]["value"]) == ("tool", "refund")
     assert firing["changed"][0]["kind"] == "rate"
     assert firing["changed"][0]["effect"] > 0.1
@@ -191,8 +192,12 @@ def test_a_tool_that_breaks_is_found_named_first_and_stays_until_it_is_mended(
     assert resolved["at"] > "2026-11-27"
 
     code, text, _ = evaltap("monitor", "replay", db, "--rules", "monitor.json")
-    assert "tool refund: 9" in text
-    assert re.search(r"9\d\.\d% -> \d+\.\d% \(95 %: \d+\.\d% to \d+\.\d%\) since 2026-11-1", text)
+    assert re.search(
+        r"tool refund: 9\d\.\d% -> \d+\.\d%, explains (\d\d|100)% of the drop$", text, re.M
+    )
+    behind = f"{firing['turns']} turns in {firing['turns']} sessions"
+    ends = r"\(95 %: \d+\.\d% to \d+\.\d%, "
+    assert re.search(rf"9\d\.\d% -> \d+\.\d% {ends}{behind}\) since 2026-11-1", text)
     assert replayed(evaltap, db, HELPFUL)[1] == events
 
 
@@ -392,6 +397,7 @@ def test_a_fixed_limit_fires_when_the_interval_is_beyond_it_and_not_the_point(
     assert fired["at"].startswith("2026-11-06")
     assert fired["high"] < 0.85 == fired["most"]
     assert fired["low"] < fired["rate_after"] < fired["high"]
+    assert 10 <= fired["turns"] == fired["sessions"] <= 40
     assert resolved["rate_after"] >= 0.85
     assert fired["cases"]
     replayed = evaltap("monitor", "replay", store, "--rules", "monitor.json")[1]

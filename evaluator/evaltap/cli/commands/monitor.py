@@ -248,7 +248,7 @@ def _lines(event: "Event", store: str) -> Iterator[str]:
         over = event.status == "resolved" and event.at is not None
         until = f" until {event.at:%Y-%m-%d %H:%M}" if over else ""
         yield f"  no turn since {event.since:%Y-%m-%d %H:%M}{until} UTC"
-    yield from (f"  {explanation(one)}" for one in event.changed)
+    yield from (f"  {explanation(one, event)}" for one in event.changed)
     if event.cases:
         yield f"  cases: {' '.join(event.cases)}"
     if event.cases_filter:

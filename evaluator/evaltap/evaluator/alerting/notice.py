@@ -54,7 +54,7 @@ class Notice:
     def description(self) -> str:
         """What changed, and the command that lists the cases."""
         event = self.alert.event
-        lines = [explanation(one) for one in event.changed]
+        lines = [explanation(one, event) for one in event.changed]
         if event.cases_filter:
             lines.append(f"evaltap cases {self.database} {shlex.quote(event.cases_filter)}")
         lines += self.said

@@ -32,7 +32,7 @@ from evaltap.evaluator.monitoring.turns import (
     sessions_of,
 )
 from evaltap.evaluator.stats.detector import Usual, longest_session, usual
-from evaltap.evaluator.stats.estimate import estimate
+from evaltap.evaluator.stats.estimate import Estimate, estimate
 from evaltap.evaluator.stats.sample import Profile
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.formats.monitor import Watch
@@ -284,30 +284,24 @@ def explained(
         candidates += changed_slices(store, by, ended, event.since, good=good)
     changed = explaining(candidates)
     whole = read_turns(store, watch, counting, "", event.slice, since=since, until=until)
-    low, high = _interval(whole, learned.longest, good=good)
+    found = _since_change(whole, learned.longest, good=good)
     within = dict(event.slice)
     if changed:
         within[changed[0].by] = changed[0].value
     select_turns(store, watch, counting, "", within, since=since, until=until)
     cases = example_cases(store, good=good)
-    found = filter_of(watch, event.slice, changed, event.since, event.at)
-    return replace(
-        event,
-        changed=changed,
-        cases=cases,
-        cases_filter=found,
-        low=low,
-        high=high,
-    )
+    listed = filter_of(watch, event.slice, changed, event.since, event.at)
+    event = replace(event, changed=changed, cases=cases, cases_filter=listed)
+    if found is None:
+        return event
+    low, high = found.process
+    return replace(event, low=low, high=high, turns=found.turns, sessions=found.sessions)
 
 
-def _interval(
-    turns: Sequence[WatchedTurn], longest: int, *, good: bool
-) -> tuple[float | None, float | None]:
-    """Return the 95 % interval of the share since the change, of the turns of a session that count."""
+def _since_change(turns: Sequence[WatchedTurn], longest: int, *, good: bool) -> Estimate | None:
+    """Return the estimate of the share since the change, of the turns of a session that count."""
     sessions = [one._replace(turns=one.turns[:longest]) for one in sessions_of(turns)]
-    found = estimate(Profile(cells_of(one, good=good)) for one in sessions)
-    return (None, None) if found is None else found.process
+    return estimate(Profile(cells_of(one, good=good)) for one in sessions)
 
 
 def _learn(sessions: Sequence[WatchedSession], watch: Watch, ends: date) -> Usually:

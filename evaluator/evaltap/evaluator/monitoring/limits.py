@@ -196,7 +196,8 @@ def _event(
     passed = watch.below if watch.below is not None and found.rate < watch.below else limits[-1]
     low, high = found.process
     return Event(
-        watch.name, slice_, status, at, since, None, found.rate, passed, low=low, high=high
+        watch.name, slice_, status, at, since, None, found.rate, passed, low=low, high=high,
+        turns=found.turns, sessions=found.sessions,
     )  # fmt: skip
 
 

@@ -54,6 +54,9 @@ class Event:
     high: float | None = None
     quantile: float | None = None
     """Of slow, costly and long: the rates are shares of turns above this quantile of the baseline."""
+    turns: int | None = None
+    """Where there is an interval: the turns behind it, since the change or in the window of a limit."""
+    sessions: int | None = None
 
     @property
     def stream(self) -> tuple[object, ...]:

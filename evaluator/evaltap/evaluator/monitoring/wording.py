@@ -2,6 +2,7 @@
 
 from evaltap.evaluator.estimates.quantiles import MEDIAN
 from evaltap.evaluator.monitoring.model import Changed, Event
+from evaltap.schemas.text import counted
 
 
 def subject(event: Event) -> str:
@@ -25,14 +26,17 @@ def summary(event: Event) -> str:
     said = f"{name} {verb} from {before:.1%} to {after:.1%}{interval(event)}{since}"
     if event.most is not None:
         said += f" (a normal day reaches {event.most:.1%})"
-    return "; ".join([said, *(explanation(one) for one in event.changed[:1])])
+    return "; ".join([said, *(explanation(one, event) for one in event.changed[:1])])
 
 
 def interval(event: Event) -> str:
-    """Return the interval of the rate now, to follow it; empty where there is none."""
+    """Return the interval of the rate now and what is behind it, to follow it; empty where there is none."""
     if event.low is None or event.high is None:
         return ""
-    return f" (95 %: {event.low:.1%} to {event.high:.1%})"
+    behind = ""
+    if event.turns is not None and event.sessions is not None:
+        behind = f", {counted(event.turns, 'turn')} in {counted(event.sessions, 'session')}"
+    return f" (95 %: {event.low:.1%} to {event.high:.1%}{behind})"
 
 
 def of_limit(event: Event) -> str:
@@ -40,13 +44,18 @@ def of_limit(event: Event) -> str:
     return f"{event.rate_after or 0.0:.1%}{interval(event)}, limit {event.most or 0.0:.1%}"
 
 
-def explanation(one: Changed) -> str:
-    """Return what a slice has to do with it."""
+def explanation(one: Changed, event: Event) -> str:
+    """Return what a slice has to do with an alarm."""
     if one.kind == "mix":
         shares = f"{one.share_before:.1%} -> {one.share_after:.1%} of the turns"
         return f"{one.by} {one.value}: {shares}; the mix of traffic changed, not the agent"
     rates = f"{one.rate_before:.1%} -> {one.rate_after:.1%}"
-    return f"{one.by} {one.value}: {rates}, {100 * one.effect:.1f} points of all turns"
+    before, after = event.rate_before or 0.0, event.rate_after or 0.0
+    if before == after:
+        return f"{one.by} {one.value}: {rates}"
+    # Where other slices got better, one may explain more than there is.
+    part = min(1.0, one.effect / abs(after - before))
+    return f"{one.by} {one.value}: {rates}, explains {part:.0%} of the {'drop' if after < before else 'rise'}"
 
 
 def _of_silence(event: Event) -> str:
