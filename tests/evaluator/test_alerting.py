@@ -563,3 +563,14 @@ def test_content_is_of_the_cases_of_the_alarm_and_silence_is_said(
     main([*CONSUME, "--until-idle"])
     assert len(server.bodies) == 1
     assert "silenced, ALERT helpful fell" in capsys.readouterr().err
+    evaltap: Evaltap = runner(capsys)
+    code, listed, _ = evaltap("monitor", "alerts", "t.duckdb")
+    assert code == 1
+    assert "silenced, firing helpful, 2026-11-" in listed
+    assert "nobody is notified until 2999-01-01 00:00 UTC" in listed
+    replayed = evaltap("monitor", "replay", "t.duckdb", "--rules", "monitor.json", "--json")[1]
+    assert json.loads(replayed)[0]["silenced_until"] == "2999-01-01T00:00:00Z"
+
+    rules(server.url, silencedUntil="2020-01-01T00:00:00Z")
+    listed = evaltap("monitor", "alerts", "t.duckdb", "--rules", "monitor.json")[1]
+    assert "silenced" not in listed

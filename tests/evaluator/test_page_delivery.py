@@ -61,7 +61,8 @@ def test_alarms_are_shown_as_they_are_now(tmp_path: Path) -> None:
 
 def test_a_fixed_limit_is_shown_with_its_rate_and_counted_in_the_bar(tmp_path: Path) -> None:
     event = '{"rate_before": null, "rate_after": 0.077, "low": 0.041, "high": 0.141, "most": 0.02,' \
-            ' "turns": 1200, "sessions": 410, "cases": ["s-7"], "changed": []}'  # fmt: skip
+            ' "turns": 1200, "sessions": 410, "silenced_until": "2999-01-01T00:00:00Z",' \
+            ' "cases": ["s-7"], "changed": []}'  # fmt: skip
     path = tmp_path / "x.duckdb"
     with Store(path) as store:
         store.execute(
@@ -75,4 +76,5 @@ def test_a_fixed_limit_is_shown_with_its_rate_and_counted_in_the_bar(tmp_path: P
     assert "7.7 %" in shown
     assert "(4.1\u201314.1), 1,200 turns in 410 sessions" in shown
     assert "the limit is 2.0 %" in shown
+    assert "silenced: nobody is notified until 2999-01-01 00:00 UTC" in shown
     assert "1 alarm is firing" in overview

@@ -5,7 +5,7 @@ import json
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,7 +67,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="check: monitor.json, and a DuckDB file to estimate costs; replay, alerts: one or more DuckDB"
         " files; rebase: a DuckDB file and the name of a watch (default: the store in evaltap.toml)",
     )
-    add("--rules", type=Path, metavar="monitor.json", help="replay: the file of rules")
+    add(
+        "--rules",
+        type=Path,
+        metavar="monitor.json",
+        help="replay: the file of rules; alerts: also show what it silences by now",
+    )
     add_json(parser)
     parser.set_defaults(run=run, options=MonitorOptions)
 
@@ -176,12 +181,17 @@ def _replay(options: MonitorOptions) -> int:
 
 def _alerts(options: MonitorOptions) -> int:
     from evaltap.evaluator.monitoring.history import firing, read_alerts
+    from evaltap.evaluator.monitoring.replay import silenced
+    from evaltap.evaluator.monitoring.rules import read_rules
 
     paths = [*map(Path, options.words)] or _usual_store()
     if not paths:
         raise InputError("alerts: expected a DuckDB file: `evaltap monitor alerts X.duckdb`")
     with open_stores(paths) as store:
         alerts = read_alerts(store)
+    if options.rules is not None:
+        events = silenced([one.event for one in alerts], read_rules(options.rules))
+        alerts = [replace(one, event=event) for one, event in zip(alerts, events, strict=True)]
     if options.json:
         print(json.dumps([one.data() for one in alerts], ensure_ascii=False))
     else:
@@ -235,7 +245,11 @@ def _lines(event: "Event", store: str) -> Iterator[str]:
     from evaltap.evaluator.monitoring.wording import explanation, interval, of_limit, subject
 
     at = "" if event.at is None else f", {event.at:%Y-%m-%d %H:%M} UTC"
-    yield f"{event.status} {subject(event)}{at}"
+    ends = event.silenced_until
+    is_silenced = ends is not None and ends > datetime.now(UTC).replace(tzinfo=None)
+    yield f"{'silenced, ' if is_silenced else ''}{event.status} {subject(event)}{at}"
+    if is_silenced:
+        yield f"  nobody is notified until {ends:%Y-%m-%d %H:%M} UTC"
     if event.of_limit:
         yield f"  {of_limit(event)}"
     elif event.rate_before is not None and event.rate_after is not None:

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 from evaltap.schemas.formats.model import Json
 from evaltap.schemas.text import utc_text
 
+_TIMES: Final = ("at", "since", "silenced_until")
 Status = Literal["firing", "resolved", "ok", "learning", "no_data"]
 
 
@@ -57,6 +58,8 @@ class Event:
     turns: int | None = None
     """Where there is an interval: the turns behind it, since the change or in the window of a limit."""
     sessions: int | None = None
+    silenced_until: datetime | None = None
+    """UTC, without a zone: until then nobody is notified of its watch."""
 
     @property
     def stream(self) -> tuple[object, ...]:
@@ -70,7 +73,7 @@ class Event:
 
     def data(self) -> dict[str, Json]:
         """Return the event as JSON data."""
-        return {**asdict(self), "at": _rfc3339(self.at), "since": _rfc3339(self.since)}
+        return {**asdict(self), **{name: _rfc3339(getattr(self, name)) for name in _TIMES}}
 
 
 def _rfc3339(moment: datetime | None) -> str | None:
@@ -79,12 +82,8 @@ def _rfc3339(moment: datetime | None) -> str | None:
 
 def event_of(data: Mapping[str, Json], cases: Sequence[str] = ()) -> Event:
     """Return an event from its JSON data, with the cases to look at."""
-    given = {
-        **data,
-        "cases": tuple(cases),
-        "at": _moment(data["at"]),
-        "since": _moment(data["since"]),
-    }
+    times = {name: _moment(data.get(name)) for name in _TIMES}
+    given = {**data, "cases": tuple(cases), **times}
     return Event(**{**given, "changed": tuple(Changed(**one) for one in data["changed"])})
 
 

@@ -1,6 +1,7 @@
 """Runs watches over what is stored: the alarms that they would have raised, always the same ones."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -50,12 +51,23 @@ class Watches:
         except BaseException:
             self._forget()  # some have seen the changes, and others not
             raise
+        found = silenced(found, self._rules)
         return sorted(found, key=lambda event: (event.at or datetime.min, event.watch))
 
 
 def replay(store: StoreReader, rules: MonitorFile, *, now: datetime | None = None) -> list[Event]:
     """Return what a first look finds; `now` as in `Watches.look`."""
     return Watches(rules).look(store, now)
+
+
+def silenced(events: Sequence[Event], rules: MonitorFile) -> list[Event]:
+    """Return events with the time until which the rules silence their watch."""
+    ends = {
+        one.name: one.silence_ends.astimezone(UTC).replace(tzinfo=None)
+        for one in rules.watch
+        if one.silence_ends is not None
+    }
+    return [replace(one, silenced_until=ends.get(one.watch)) for one in events]
 
 
 def _looking(watch: Watch, rules: MonitorFile) -> Sequence[Looking]:

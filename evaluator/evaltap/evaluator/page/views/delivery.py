@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
@@ -97,6 +97,13 @@ class Alert:
     event: Mapping[str, Any]
     href: str
     """The cases to look at."""
+    silenced: bool
+    """Nobody is notified of its watch for now."""
+
+
+def _is_silenced(event: Mapping[str, Any]) -> bool:
+    until = event.get("silenced_until")
+    return until is not None and datetime.fromisoformat(until) > datetime.now(UTC)
 
 
 def view_alerts(reader: StoreReader, request: PageRequest) -> PageAnswer:
@@ -108,7 +115,7 @@ def view_alerts(reader: StoreReader, request: PageRequest) -> PageAnswer:
         found.append(
             Alert(
                 row["alert_id"], row["watch"], orjson.loads(row["slice"]), row["status"],
-                row["turned_at"], event, link("/cases", q=q) if q else "",
+                row["turned_at"], event, link("/cases", q=q) if q else "", _is_silenced(event),
             )
         )  # fmt: skip
     return PageAnswer("alerts.html.j2", "Alerts", tuple(found))
