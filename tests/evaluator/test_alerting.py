@@ -548,6 +548,37 @@ def test_receivers_that_make_no_sense_are_refused_before_anything_lands(
     assert "alerts[0]" in said
 
 
+@pytest.mark.parametrize(
+    ("alert", "message"),
+    [
+        ({"url": "http://hooks.example/x"}, "which anybody on the way reads"),
+        ({"url": "http://hooks.example/${T}"}, "which anybody on the way reads"),
+        ({"url": "http://8.8.8.8/x", "allowPrivate": True}, "not in a private network"),
+        ({"url": "ftp://hooks.example/x"}, "expected https"),
+        ({"url": "http://[x/"}, "the address is invalid"),
+        (
+            {"type": "alertmanager", "url": "https://h.example", "repeatHours": 6},
+            "alertmanager takes no `repeatHours`",
+        ),
+        ({"url": "http://localhost:9093/x"}, ""),
+        ({"url": "http://alertmanager:9093", "allowPrivate": True}, ""),
+        ({"url": "${ALERT_URL}", "repeatHours": 6}, ""),
+        ({"url": "http://${HOST}/x"}, ""),
+    ],
+)
+def test_check_refuses_the_receivers_that_a_consumer_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], alert: Any, message: str
+) -> None:
+    path = tmp_path / "monitor.json"
+    watch = {"name": "e", "signal": "error_rate"}
+    path.write_text(json.dumps({"watch": [watch], "alerts": [{"type": "webhook", **alert}]}))
+
+    code, _, said = runner(capsys)("monitor", "check", str(path))
+
+    assert (code, message in said) == (2 if message else 0, True)
+    assert ("alerts[0]" in said) == bool(message)
+
+
 @pytest.mark.slow
 def test_content_is_of_the_cases_of_the_alarm_and_silence_is_said(
     server: Received, folder: Path, capsys: pytest.CaptureFixture[str]

@@ -1,6 +1,5 @@
 """Receivers: deliver a notification to a web service or a program."""
 
-import ipaddress
 import json
 import os
 import re
@@ -17,6 +16,12 @@ from evaltap.evaluator.evaluators.external.subprocess_runner import (
     run_command,
 )
 from evaltap.evaluator.judges.http import Broken, HttpClient, NotSent, TooLarge, TooSlow
+from evaltap.evaluator.monitoring.addresses import (
+    address_is,
+    address_problem,
+    host_of,
+    is_local,
+)
 from evaltap.evaluator.monitoring.rules import PAGERDUTY
 from evaltap.schemas.errors import ConfigurationError, InputError
 from evaltap.schemas.formats.model import Json
@@ -155,21 +160,12 @@ class _Secrets:
 def _client(url: str, headers: Mapping[str, str], place: str, *, private: bool) -> HttpClient:
     """Return a client for an address: https, or http within this machine and allowed networks."""
     parts = urlsplit(url)
-    host = (parts.hostname or "").rstrip(".")
-    local = host == "localhost" or _is(host, "is_loopback")
-    if not host or parts.scheme not in ("http", "https") or parts.username is not None:
-        raise InputError(
-            f"{place}: the address is invalid or contains a password; expected https://host/path, with"
-            " secrets in `headers` as ${NAME}"
-        )
-    if parts.scheme == "http" and not (local or private):
-        raise InputError(
-            f"{place}: the address is http, which anybody on the way reads; expected https, or `allowPrivate`"
-            " for a host in your own network"
-        )
+    if problem := address_problem(parts, private=private):
+        raise InputError(f"{place}: {problem}")
+    local = is_local(host_of(parts))
 
     def refuses(address: str) -> str:
-        near = not _is(address, "is_global")
+        near = not address_is(address, "is_global")
         if near and not (local or private):
             return "its host is in a private network; set `allowPrivate` to allow it"
         if not near and parts.scheme == "http":
@@ -184,13 +180,3 @@ def _client(url: str, headers: Mapping[str, str], place: str, *, private: bool) 
         raise InputError(
             f"{place}: the address or a header contains characters that HTTP does not allow"
         ) from None
-
-
-def _is(address: str, what: str) -> bool:
-    """Return a property of an IP address; False for what is none."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return bool(getattr(mapped or found, what))

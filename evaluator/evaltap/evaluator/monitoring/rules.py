@@ -5,11 +5,13 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from pydantic.alias_generators import to_camel
 
 from evaltap.evaluator.estimates.scope import SIGNALS
 from evaltap.evaluator.estimates.slices import SLICES, condition
+from evaltap.evaluator.monitoring.addresses import address_problem
 from evaltap.schemas.errors import FormatError
 from evaltap.schemas.files import canonical
 from evaltap.schemas.files.documents import read_bytes
@@ -37,6 +39,7 @@ _GO_WITH: Final[Mapping[str, tuple[str, ...]]] = {
     "routing_key": ("pagerduty",),
     "argv": ("command",),
     "allow_private": ("webhook", "alertmanager", "slack", "pagerduty"),
+    "repeat_hours": ("webhook", "slack", "pagerduty", "command"),
 }
 _SECRET: Final = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
@@ -184,7 +187,8 @@ def _receiver_problem(receiver: AlertReceiver) -> str:
         if not getattr(receiver, key):
             return f"{receiver.type} needs `{to_camel(key)}`"
     for key, types in _GO_WITH.items():
-        if getattr(receiver, key) and receiver.type not in types:
+        given = key in receiver.model_fields_set and getattr(receiver, key)
+        if given and receiver.type not in types:
             return f"{receiver.type} takes no `{to_camel(key)}`; leave it out"
     secret = {"slack": receiver.url, "pagerduty": receiver.routing_key}.get(receiver.type)
     if secret is not None and not _SECRET.search(secret):
@@ -192,7 +196,19 @@ def _receiver_problem(receiver: AlertReceiver) -> str:
         return (
             f"`{key}` is a secret; put it in an environment variable and refer to it as ${{NAME}}"
         )
-    return ""
+    return _address_problem(receiver)
+
+
+def _address_problem(receiver: AlertReceiver) -> str:
+    """Return what is wrong with an address as far as it is in the file, and not in a variable."""
+    try:
+        parts = urlsplit(receiver.url)
+        secret = _SECRET.search(parts.netloc) or _SECRET.match(receiver.url)
+    except ValueError:
+        return "the address is invalid; expected https://host/path"
+    if not receiver.url or secret:
+        return ""
+    return address_problem(parts, private=receiver.allow_private)
 
 
 def _evidence_problem(template: str) -> str:
