@@ -457,6 +457,20 @@ def test_a_replay_without_a_file_and_a_metric_that_is_not_there_are_refused(
     assert evaltap("monitor", "check", "--rules", "none.json")[0] == 2
 
 
+def test_rules_that_are_not_json_are_refused_with_what_was_found_and_where(
+    evaltap: Evaltap,
+) -> None:
+    Path("monitor.json").write_text('{"watch": [}')
+
+    code, _, error = evaltap("monitor", "check", "monitor.json")
+
+    assert code == 2
+    assert (
+        "monitor.json: line 1, column 12: not valid JSON (found '}', expected a JSON value)"
+        in error
+    )
+
+
 def test_the_how_to_names_keys_that_exist() -> None:
     text = HOW_TO.read_text("utf-8")
     known = {**Watch.model_fields, **AlertReceiver.model_fields, **ScoreRule.model_fields}

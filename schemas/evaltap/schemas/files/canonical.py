@@ -49,8 +49,12 @@ def _explain(data: bytes, error: json.JSONDecodeError) -> str:
         return "NaN and Infinity are not JSON; write null or leave the field out"
     if "unexpected content" in reason:
         return "there is more text after the JSON value; expected one document"
-    if error.pos >= len(data.decode("utf-8", "replace")) - 1:
+    if "unexpected end" in reason:
         return f"the document ends too early ({reason}); is it truncated?"
+    if "unexpected character" in reason:
+        found = data.decode("utf-8", "replace")[error.pos : error.pos + 1]
+        expected = reason.partition(", ")[2]
+        return f"not valid JSON (found {found!r}, {expected})"
     return f"not valid JSON ({reason})"
 
 
