@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from cases import make_case, make_turn
 from evaltap.cli.main import main
+from evaltap.evaluator.curation.expectations import RegressionCheck
 from evaltap.evaluator.curation.recipe import BUILT_IN, read_recipe
 from evaltap.evaluator.evalsets.content import content_hash
 from evaltap.evaluator.evalsets.difference import difference
@@ -16,7 +18,10 @@ from evaltap.evaluator.evalsets.files import read_set, set_bytes
 from evaltap.evaluator.evalsets.merging import merge
 from evaltap.evaluator.filters.conditions import VIEW
 from evaltap.evaluator.filters.turns import turns_with
+from evaltap.evaluator.scoring.scorer import CaseScorer
 from evaltap.evaluator.store.database import Store
+from evaltap.recorder import Recorder
+from evaltap.schemas import EvalMetric
 from evaltap.schemas.errors import EvaltapError
 from shop import Asked, landed
 
@@ -602,3 +607,48 @@ def test_a_session_with_earlier_turns_that_were_not_recorded_is_not_whole(
     assert "earlier turns were not recorded" in said.err + said.out, code
     cases = curate(database, tmp_path / "t.evalset.json", "--recipe", whole)
     assert len(cases) == 1
+
+
+# -- traffic without an app and without users ---------------------------------------------------------
+
+
+def nameless(folder: Path, metrics: list[dict[str, Any]]) -> Path:
+    """Return a store with one turn of a recorder that was given neither an app nor a user."""
+    with (
+        closing(Recorder(folder / "n.log.db")) as recorder,
+        recorder.turn(session_id="s-1", user="Where is A-1?") as turn,
+    ):
+        turn.respond("I do not know.")
+    (folder / "n.metrics.json").write_text(json.dumps(metrics))
+    code = main(["consume", "--log", str(folder / "n.log.db"), "--db", str(folder / "n.duckdb"),
+                 "--metrics", str(folder / "n.metrics.json"), "--until-idle"])  # fmt: skip
+    assert code == 1
+    return folder / "n.duckdb"
+
+
+def test_cases_of_traffic_without_an_app_can_be_scored(tmp_path: Path) -> None:
+    rule = {"id": "tells", "type": "contains", "values": ["shipped"]}
+    metric = {
+        "metricName": "rule_avg_score",
+        "threshold": 1,
+        "criterion": {"rules": {"rules": [rule]}},
+    }
+    store = nameless(tmp_path, [metric])
+
+    (case,) = curate(store, tmp_path / "all.evalset.json")
+    (proven,) = curate(store, tmp_path / "bugs.evalset.json", "--as", "regression")
+
+    assert (case["sessionInput"], proven["sessionInput"]) == ({}, {})
+    for name in ("all", "bugs"):
+        scored = main(["score", str(tmp_path / f"{name}.evalset.json"), "--metrics",
+                       str(tmp_path / "n.metrics.json")])  # fmt: skip
+        assert scored == 1, "failed, and not refused"
+
+
+def test_a_case_that_cannot_be_scored_is_no_proof() -> None:
+    metric = EvalMetric.model_validate({"metricName": "run_succeeded", "threshold": 1})
+    check = RegressionCheck({}, CaseScorer)
+
+    why = check.unproven({"evalId": "s", "evalMode": "trace", "actualConversation": []}, [metric])
+
+    assert why == "cannot be scored: sessionInput is missing; give its appName and userId"

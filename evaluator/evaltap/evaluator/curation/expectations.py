@@ -156,9 +156,13 @@ class RegressionCheck:
     def unproven(self, case: CaseData, metrics: Sequence[EvalMetric]) -> str:
         """Return why a case proves nothing, empty when it fails as recorded and can be passed."""
         scorer = self.scorer_of(metrics)
-        status = scorer.score(case).status
-        if status in (Status.PASSED, Status.NOT_EVALUATED, Status.ERROR):
-            return f"not caught: the recorded turns are {status.value} under its own metrics"
+        recorded = scorer.score(case)
+        if recorded.status is Status.FAILED and recorded.score is None:  # no metric failed it
+            return f"cannot be scored: {recorded.error_message}"
+        if recorded.status in (Status.PASSED, Status.NOT_EVALUATED, Status.ERROR):
+            return (
+                f"not caught: the recorded turns are {recorded.status.value} under its own metrics"
+            )
         if case.get("conversation"):
             ideal = [turn for turn in case["conversation"] if turn]
             found = scorer.score({**case, "actualConversation": ideal})

@@ -54,7 +54,7 @@ class Session:
         return any(EARLIER_TURNS in (turn.actual.get("capture") or {}) for turn in self.turns)
 
 
-_HEADER: Final = ("sessionInput", "contextMessages", "rubrics")
+_HEADER: Final = ("contextMessages", "rubrics")
 
 
 def read_sessions(store: StoreReader, keys: Iterable[TurnKey]) -> dict[CaseKey, Session]:
@@ -90,6 +90,8 @@ def _turn(row: dict[str, Any]) -> LandedTurn:
 def recorded_case(session: Session, unit: Unit) -> CaseData:
     """Return a case of a session, without telemetry; of one turn, with what was said before as context."""
     case: dict[str, Json] = {"evalId": session.key[2], "evalMode": "trace"}
+    # Cases without it cannot be scored, also where neither an app nor a user was recorded.
+    case["sessionInput"] = session.header.get("sessionInput") or {}
     for name in _HEADER:
         if session.header.get(name):
             case[name] = session.header[name]
