@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -116,6 +117,24 @@ def test_the_same_turn_is_queued_once_and_a_case_leads_back(page: Served) -> Non
     assert "queued for review" in page.ask(here).text
     assert "1 left" in page.ask("/review").text
     assert post(page, "/review/add", q="x", next="//evil.example").headers["Location"] == "/"
+
+
+def test_two_reviewers_decide_on_what_is_queued_for_two(page: Served) -> None:
+    case = urlencode({"app": "shop", "set": "live", "id": GENEROUS})
+    post(page, "/review/add", case=case, twice="1")
+    item = item_of(post(page, "/review/next").headers["Location"])
+    edit = post(page, "/review/decide", item=item, action="edit", answer="Ten euros.", tools="[]")
+    assert item_of(edit.headers["Location"]) == ""
+
+    assert item_of(post(page, "/review/next", role="admin").headers["Location"]) == item
+    for query in ("", "&format=json"):
+        shown = page.ask(f"/review?at={item}{query}", role="admin").text
+        assert "Ten euros." not in shown, "the first decision would sway the second"
+        assert "edited" not in shown
+    post(page, "/review/decide", role="admin", item=item, action="reject")
+
+    queue = page.ask("/review?format=json", role="reviewer").body
+    assert b'"waiting":1' in queue, "they disagree: a third decides"
 
 
 @pytest.mark.parametrize("route", ACTIONS, ids=lambda route: route.path)

@@ -293,10 +293,9 @@ def _next(options: ReviewOptions, store: "Store") -> int:
     if found is None:
         print(f"evaltap review: nothing left to review for {options.who}", file=sys.stderr)
         return 3
+    found = found.seen_by(options.who)
     if options.json:
-        # Nothing of what others said: it would be in the way of an opinion.
-        hidden: dict[str, Any] = {"verdict": None, "reviewers": [], "after": None}
-        print(json.dumps({**found.data(), **hidden}, ensure_ascii=False))
+        print(json.dumps(found.data(), ensure_ascii=False))
     else:
         print(found.item_id)
         show(found)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -59,6 +59,13 @@ class Item:
     after: CaseData | None
     """As a reviewer edited it."""
 
+    def seen_by(self, reviewer: str) -> "Item":
+        """Return it without what others decided, as long as the reviewer has to decide, too."""
+        waits = is_waiting(self.state, self.reviewers, self.needed)
+        if not waits or reviewer in self.reviewers:
+            return self
+        return replace(self, state="open", verdict=None, reviewers=(), after=None)
+
     def data(self) -> dict[str, Json]:
         """Return it for JSON."""
         return {
@@ -77,6 +84,11 @@ class Item:
             "correction": self.correction or None,
             "after": self.after,
         }
+
+
+def is_waiting(state: str, reviewers: Sequence[str], needed: int) -> bool:
+    """Tell whether an item in a state, decided by some reviewers, needs another."""
+    return state in ("open", "skipped", "disagreed") or len(reviewers) < needed
 
 
 def add_items(store: StoreWriter, wanted: Sequence[Wanted], queue: str = DEFAULT_QUEUE) -> int:
@@ -187,8 +199,7 @@ def next_item(
     }
     for row in store.rows(_ITEMS, {"queue": queue, "item": ""}):
         name, state, reviewers, needed = row[0], row[7], row[9], row[10]
-        waits = state in ("open", "skipped", "disagreed") or len(reviewers) < needed
-        if not waits or name in mine | held:
+        if not is_waiting(state, reviewers, needed) or name in mine | held:
             continue
         for one in items(store, item_id=name):  # none where the turn was erased
             decide(store, one, reviewer, "claim", now=now)

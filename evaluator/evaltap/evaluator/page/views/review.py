@@ -85,7 +85,7 @@ def read(reader: StoreReader, request: PageRequest) -> ReviewPage:
         "SELECT count(*) FROM v_review_decisions WHERE reviewer = $who",
         {"who": request.person.name},
     )
-    found = item(reader, request["at"]) if request["at"] else None
+    found = item(reader, request["at"]).seen_by(request.person.name) if request["at"] else None
     evidence = _evidence(reader, request, found) if found else None
     turn = (found.after or found.turn) if found else {}
     return ReviewPage(
@@ -179,7 +179,7 @@ def take_back(writer: CursorWriter, request: PageRequest) -> str:
 def add(writer: CursorWriter, request: PageRequest) -> str:
     """Queue the turns of picked cases that did not pass, else their last; or of the cases of a filter.
 
-    With `once` equal turns of different sessions are one item.
+    With `once` equal turns of different sessions are one item; with `twice` two people decide on each.
     """
     if not (keys := request.keys):
         found, problems = understood(request["q"])
@@ -188,7 +188,7 @@ def add(writer: CursorWriter, request: PageRequest) -> str:
         page = list_page(writer, Choice(found), MOST_QUEUED, now=request.now)
         keys = [(one.app, one.eval_set_id, one.eval_id) for one in page.cases]
     wanted = [
-        one._replace(alone=not request["once"])
+        one._replace(alone=not request["once"], needed=2 if request["twice"] else 1)
         for key in keys
         for one in _wanted(writer, key, request)
     ]
