@@ -109,6 +109,22 @@ def _plain(number: int, at: datetime) -> dict[str, Any]:
     return _case(f"s-{number:03d}", [made], [expected])
 
 
+def long_session(turns: int, wrong: Sequence[int]) -> dict[str, Any]:
+    """Return a session of many turns; those numbered in `wrong`, from 1, lack a call."""
+    made, expected = [], []
+    for number in range(1, turns + 1):
+        question = {"role": "user", "content": f"Where is order A-{number}?"}
+        tools = [call_of("get_order", order_id=f"A-{number}"), call_of("track_parcel")]
+        at = (NOON + timedelta(seconds=number)).timestamp()
+        turn = make_turn(
+            f"l-{number}", f"Answer {number}.", userContent=question, tools=tools,
+            creationTimestamp=at, telemetry=_telemetry(number, 500),
+        )  # fmt: skip
+        expected.append(turn)
+        made.append(turn | {"tools": tools[:1]} if number in wrong else turn)
+    return _case("s-long", made, expected)
+
+
 def support_cases(count: int = 60) -> list[dict[str, Any]]:
     """Return sessions, one every ten minutes; the last is the one that was too generous."""
     cases = [

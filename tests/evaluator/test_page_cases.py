@@ -25,7 +25,7 @@ from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.readers import Readers
 from evaltap.evaluator.summaries.summaries import Summaries
 from evaltap.schemas.errors import InputError
-from page_store import GENEROUS, NOON, support_cases, support_store
+from page_store import GENEROUS, NOON, long_session, support_cases, support_store
 from reports import write_cases
 
 
@@ -151,12 +151,41 @@ def test_votes_are_by_rubric_and_turn(reader: StoreReader) -> None:
 
     assert page is not None
     (judged,) = [one for one in page.verdicts if one.cell.metric_name == "llm_rubric_response"]
-    assert [(one.rubric_id, one.turn, len(one.votes)) for one in judged.rubrics] == [
+    assert [
+        (one.rubric_id, one.turn and one.turn.place, len(one.votes)) for one in judged.rubrics
+    ] == [
         ("names-order", 1, 5),
         ("no-promise", 1, 5),
         ("names-order", 2, 5),
         ("no-promise", 2, 5),
     ]
+
+
+def test_a_long_case_is_shown_in_ranges_of_turns_that_name_the_failing_ones(tmp_path: Path) -> None:
+    path = support_store(tmp_path, cases=[long_session(75, wrong=[40, 70])])
+    key = ("shop", "live", "s-long")
+    with Store(path) as store, Readers(store).reading() as found:
+        first = case.read(found, asked(), key)
+        middle = case.read(found, asked(turn="44"), key)
+        beyond = case.read(found, asked(turn="1000"), key)
+
+    assert first is not None
+    assert middle is not None
+    assert beyond is not None
+    assert (first.turn_count, [turn.place for turn in first.turns]) == (75, [*range(1, 31)])
+    assert [turn.place for turn in middle.turns] == [*range(31, 61)]
+    assert [turn.place for turn in beyond.turns] == [*range(61, 76)]
+    assert [(one.first, one.last, one.shown) for one in middle.ranges] == [
+        (1, 30, False), (31, 60, True), (61, 75, False),
+    ]  # fmt: skip
+    elsewhere = "/case?set=live&id=s-long&app=shop&turn=70#t70"
+    assert [one.failing for one in middle.ranges] == [(), ((40, "#t40"),), ((70, elsewhere),)]
+    assert [turn.place for turn in middle.turns if turn.verdicts] == [40]
+    (trajectory,) = [one for one in middle.verdicts if one.cell.metric_name == "trajectory_f1"]
+    assert trajectory.turns == ((40, "#t40"), (70, elsewhere))
+    assert middle.turns[0].evidence.user == "Where is order A-31?"
+    assert len(middle.turn_provenance) == 30
+    assert not first.notes
 
 
 def test_a_case_that_there_is_not(reader: StoreReader) -> None:

@@ -75,7 +75,7 @@ def with_details(
                         replace(
                             one, reason=cut(with_rubrics(one.reason, _at(said, at)), limits.text)
                         )
-                        for one in _at(turns, at)[: limits.turns]
+                        for one in _at(turns, at)[: limits.turn_scores]
                     ),
                     votes=_at(votes, at),
                     calls=_at(calls.by_cell, at),

@@ -79,7 +79,7 @@ def evidence_of(
     turns = list(zip(conversation.actual, conversation.expected, strict=False))
     shown = tuple(
         _turn(actual, expected, comparison, limits, written=written and expected.referenced)
-        for actual, expected in turns[: limits.turns]
+        for actual, expected in turns[limits.first_turn - 1 :][: limits.turns]
     )
     cut = len(turns) - len(shown)
     return shown, f"{cut:,} more turns not shown" if cut else ""

@@ -52,7 +52,7 @@ def case_report(
 def _cell(outcome: MetricOutcome, case: CaseData, limits: Limits) -> Cell:
     recorded = case.get("actualConversation") or case.get("conversation") or ()
     ids = [_invocation_id(turn) for turn in recorded]
-    turns = list(zip(ids, outcome.turns, strict=False))[: limits.turns]
+    turns = list(zip(ids, outcome.turns, strict=False))[: limits.turn_scores]
     return Cell(
         outcome.name,
         outcome.status.value,

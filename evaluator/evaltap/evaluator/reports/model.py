@@ -25,6 +25,10 @@ class Limits:
     """Cases with their turns, votes and turn scores; those that did not pass go first."""
     turns: int = 50
     """Turns of a case."""
+    first_turn: int = 1
+    """The first of them, from 1."""
+    turn_scores: int = 50
+    """Scores that a metric gave to turns of a case."""
     calls: int = 200
     """Tool calls of a turn, on either side."""
     text: int = 4_000

@@ -1,7 +1,7 @@
 """One case: the conversation with its trajectory difference, and the verdicts beside it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -29,7 +29,10 @@ from evaltap.evaluator.reports.one_case import read_case
 from evaltap.evaluator.reports.reader import landed_data
 from evaltap.evaluator.store.queries import StoreReader
 
-LIMITS: Final = Limits(cases=1, turns=30, calls=200, text=20_000)
+LIMITS: Final = Limits(cases=1, turns=30, calls=200, text=20_000, turn_scores=10_000)
+MOST_FAILING: Final = 12
+"""Turns of a range that are named beside it."""
+NOT_PASSED: Final = ("failed", "crashed", "error")
 
 # From the table, not from a view: the turns of one case are found before revisions are compared.
 _TURNS: Final = """
@@ -67,13 +70,33 @@ WHERE app_name IN ('', $app) AND eval_set_id = $eval_set AND eval_id = $eval_id 
 """
 
 
+class TurnLink(NamedTuple):
+    """A turn, from 1, and where it is."""
+
+    place: int
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRange:
+    """Consecutive turns of a long case, which the page shows together."""
+
+    first: int
+    last: int
+    href: str
+    shown: bool
+    failing: tuple[TurnLink, ...]
+    """The first turns of it that did not pass."""
+    failing_count: int
+
+
 @dataclass(frozen=True, slots=True)
 class RubricVotes:
     """What the samples of a judge said of one rubric in one turn."""
 
     rubric_id: str
-    turn: int | None
-    """From 1, where several turns were judged."""
+    turn: TurnLink | None
+    """Where several turns were judged."""
     votes: tuple[VoteCell, ...]
 
 
@@ -82,8 +105,8 @@ class VerdictView:
     """A metric's verdict of the case, the turns it is about, and the votes behind it."""
 
     cell: Cell
-    turns: tuple[int, ...]
-    """The turns that did not pass, from 1."""
+    turns: tuple[TurnLink, ...]
+    """The turns that did not pass."""
     rubrics: tuple[RubricVotes, ...]
     compare_href: str
     """The page with calls compared as this metric does; empty where it compares none."""
@@ -120,6 +143,11 @@ class CasePage:
     report: CaseReport
     started_at: datetime | None
     turns: tuple[TurnView, ...]
+    first_turn: int
+    """The number of the first turn that is shown."""
+    turn_count: int
+    ranges: tuple[TurnRange, ...]
+    """Of a case with more turns than are shown together; empty for others."""
     verdicts: tuple[VerdictView, ...]
     pending: tuple[MetricAnswer, ...]
     """Metrics without a verdict, and why."""
@@ -166,18 +194,22 @@ def _read(
     reader: StoreReader, request: PageRequest, key: CaseKey, beside: Neighbours
 ) -> CasePage | None:
     named = {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
+    rows = reader.records(_TURNS, named)
+    first = _first_shown(request["turn"], len(rows))
     report = read_case(
         reader, key, run_id=request["run"], metric=request["metric"], references=request.references,
-        limits=LIMITS,
+        limits=replace(LIMITS, first_turn=first),
     )  # fmt: skip
     headers = reader.records(_HEADER, named)
     if not headers and not report.cells:
         return None
-    rows = reader.records(_TURNS, named)
-    turns = _turns(report, rows, request.trace_url)
+    turns = _turns(report, rows, request.trace_url, first)
     metrics, notes = standing(reader, key)
     named_case = {"set": key[1], "id": key[2], "app": key[0]}
     kept = {"q": request["q"], "sort": request["sort"]}
+    places = _Places({**named_case, **kept, "run": request["run"]}, first, len(rows))
+    ranges = places.ranges(report.cells)
+    evidence_note = "" if ranges and turns else report.evidence_note
     # Looked at first, as most cases are not: the views read all reviews.
     in_review = bool(reader.rows(_IN_REVIEW, named))
     return CasePage(
@@ -185,12 +217,15 @@ def _read(
         report,
         rows[0]["started_at"] if rows else None,
         turns,
-        tuple(_verdict(cell, named_case | kept) for cell in _worst_first(report.cells)),
+        first,
+        len(rows) or len(turns),
+        ranges,
+        tuple(_verdict(cell, named_case | kept, places) for cell in _worst_first(report.cells)),
         tuple(one for one in metrics if one.status in ("pending", "not_evaluated", "error")),
-        (*notes, *filter(None, [report.evidence_note])),
+        (*notes, *filter(None, [evidence_note])),
         sum(line.differs for turn in turns for line in turn.lines),
         _provenance(headers[0] if headers else {}),
-        tuple(rows),
+        tuple(rows[first - 1 :][: LIMITS.turns]),
         tuple(reader.records(_FEEDBACK, named)),
         tuple(reader.records(_RUNS, named)),
         beside,
@@ -206,23 +241,61 @@ def _read(
     )
 
 
+def _first_shown(asked: str, turns: int) -> int:
+    """Return the first turn, from 1, of the range that holds the one that is asked for."""
+    place = int(asked) if asked.isdecimal() and len(asked) < 10 else 1
+    return (max(1, min(place, turns)) - 1) // LIMITS.turns * LIMITS.turns + 1
+
+
+class _Places(NamedTuple):
+    """Where the turns of a case are: on this page, or on another with its other turns."""
+
+    parameters: Mapping[str, str]
+    first: int
+    turns: int
+
+    def of(self, place: int) -> TurnLink:
+        anchor = f"#t{place}"
+        if self.first <= place < self.first + LIMITS.turns:
+            return TurnLink(place, anchor)
+        return TurnLink(place, link("/case", **self.parameters, turn=place) + anchor)
+
+    def ranges(self, cells: Sequence[Cell]) -> tuple[TurnRange, ...]:
+        if self.turns <= LIMITS.turns:
+            return ()
+        failing = sorted(
+            {turn.turn for cell in cells for turn in cell.turns if turn.status in NOT_PASSED}
+        )
+        made = []
+        for first in range(1, self.turns + 1, LIMITS.turns):
+            last = min(first + LIMITS.turns - 1, self.turns)
+            inside = [place for place in failing if first <= place <= last]
+            made.append(
+                TurnRange(
+                    first, last, link("/case", **self.parameters, turn=first if first > 1 else None),
+                    first == self.first, tuple(map(self.of, inside[:MOST_FAILING])), len(inside),
+                )
+            )  # fmt: skip
+        return tuple(made)
+
+
 def _worst_first(cells: Sequence[Cell]) -> list[Cell]:
     return sorted(cells, key=lambda cell: SEVERITY.index(cell.status))
 
 
-def _verdict(cell: Cell, parameters: Mapping[str, str]) -> VerdictView:
-    places = {turn.invocation_id: turn.turn for turn in cell.turns}
+def _verdict(cell: Cell, parameters: Mapping[str, str], places: _Places) -> VerdictView:
+    numbers = {turn.invocation_id: turn.turn for turn in cell.turns}
     judged = {vote.invocation_id for vote in cell.votes}
     rubrics: dict[tuple[int, str], list[VoteCell]] = {}
     for vote in cell.votes:
-        at = places.get(vote.invocation_id, 0), vote.rubric_id
+        at = numbers.get(vote.invocation_id, 0), vote.rubric_id
         rubrics.setdefault(at, []).append(vote)
     compares = "traj" in cell.metric_name or "tool" in cell.metric_name
     return VerdictView(
         cell,
-        tuple(turn.turn for turn in cell.turns if turn.status != "passed"),
+        tuple(places.of(turn.turn) for turn in cell.turns if turn.status != "passed"),
         tuple(
-            RubricVotes(name, turn if len(judged) > 1 else None, tuple(votes))
+            RubricVotes(name, places.of(turn) if len(judged) > 1 and turn else None, tuple(votes))
             for (turn, name), votes in sorted(rubrics.items())
         ),
         link("/case", **parameters, metric=cell.metric_name) if compares else "",
@@ -230,17 +303,17 @@ def _verdict(cell: Cell, parameters: Mapping[str, str]) -> VerdictView:
 
 
 def _turns(
-    report: CaseReport, rows: Sequence[Mapping[str, Any]], trace_url: TraceUrl | None
+    report: CaseReport, rows: Sequence[Mapping[str, Any]], trace_url: TraceUrl | None, first: int
 ) -> tuple[TurnView, ...]:
     by_id = {row["invocation_id"]: row for row in rows}
     made = []
-    for place, evidence in enumerate(report.evidence, 1):
+    for place, evidence in enumerate(report.evidence, first):
         row = by_id.get(evidence.invocation_id, {})
         verdicts = tuple(
             TurnVerdict(cell.metric_name, turn.status, turn.reason or cell.reason)
             for cell in _worst_first(report.cells)
             for turn in cell.turns
-            if turn.turn == place and turn.status in ("failed", "crashed", "error")
+            if turn.turn == place and turn.status in NOT_PASSED
         )
         made.append(
             TurnView(
