@@ -103,6 +103,20 @@ def test_the_list_goes_on_from_a_case(reader: StoreReader, written: str) -> None
         assert (after and after[2]) == (ids[place + 1].eval_id if place + 1 < len(ids) else None)
 
 
+def test_a_row_shows_the_scores_that_did_not_pass_and_counts_the_others(reader: StoreReader) -> None:
+    page = cases.read(reader, asked(sort="worst"))
+    by_id = {row.case.eval_id: row.case for row in page.rows}
+
+    generous = by_id[GENEROUS]
+    (verdict,) = generous.verdicts
+    assert (verdict.metric, verdict.status) == ("trajectory_f1", "failed")
+    assert verdict.score == pytest.approx(5 / 6)
+    assert (generous.passed, generous.not_evaluated) == (2, 0)
+    crashed = by_id["s-005"]
+    assert [one.status for one in crashed.verdicts] == ["crashed", "crashed"]
+    assert crashed.failed == ("final_response_avg_score", "trajectory_f1")
+
+
 def test_what_is_understood_of_a_filter_stays(reader: StoreReader) -> None:
     page = cases.read(reader, asked(q='stats:failed tool:refund "late'))
 
@@ -183,6 +197,8 @@ def test_a_long_case_is_shown_in_ranges_of_turns_that_name_the_failing_ones(tmp_
     assert [turn.place for turn in middle.turns if turn.verdicts] == [40]
     (trajectory,) = [one for one in middle.verdicts if one.cell.metric_name == "trajectory_f1"]
     assert trajectory.turns == ((40, "#t40"), (70, elsewhere))
+    (judged,) = [one for one in middle.verdicts if one.cell.metric_name == "llm_rubric_response"]
+    assert {one.turn.place for one in judged.rubrics if one.turn} == {*range(31, 61)}
     assert middle.turns[0].evidence.user == "Where is order A-31?"
     assert len(middle.turn_provenance) == 30
     assert not first.notes

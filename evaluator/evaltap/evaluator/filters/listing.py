@@ -13,6 +13,14 @@ from evaltap.schemas.text import utc_text
 OPENING_LENGTH = 160
 
 
+class MetricVerdict(NamedTuple):
+    """The latest score of a case by one metric."""
+
+    metric: str
+    status: str
+    score: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class ListedCase:
     """A case in a list."""
@@ -28,8 +36,12 @@ class ListedCase:
     """In the order of the first call, each once."""
     outcome: str
     """crashed, failed, error, not_evaluated, passed or unscored: the worst of its latest scores."""
-    failed: tuple[str, ...]
-    """The metrics that it failed."""
+    verdicts: tuple[MetricVerdict, ...]
+    """By the metrics that failed, crashed or ended with an error."""
+    passed: int
+    """How many metrics it passed."""
+    not_evaluated: int
+    """How many metrics could not judge it."""
     feedback: str | None
     """up, down or mixed."""
     version: str | None
@@ -37,6 +49,11 @@ class ListedCase:
     cost_usd: float | None
     latency_ms: float | None
     """Of its slowest turn."""
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The metrics that it failed, by a crash too."""
+        return tuple(one.metric for one in self.verdicts if one.status != "error")
 
     def data(self) -> dict[str, Any]:
         """Return it for JSON."""
@@ -49,6 +66,9 @@ class ListedCase:
             "tools": list(self.tools),
             "outcome": self.outcome,
             "failed": list(self.failed),
+            "verdicts": [one._asdict() for one in self.verdicts],
+            "passed": self.passed,
+            "not_evaluated": self.not_evaluated,
             "feedback": self.feedback,
             "version": self.version,
             "turns": self.turns,
@@ -88,7 +108,15 @@ def listed_cases(store: StoreReader) -> list[ListedCase]:
         listed = sql(__name__, "listing").format(newest=sql(STORE, "newest"), length=OPENING_LENGTH)
     return [
         ListedCase(
-            app, name, eval_id, at, opening or "", tuple(tools), outcome, tuple(failed), *rest
+            app,
+            name,
+            eval_id,
+            at,
+            opening or "",
+            tuple(tools),
+            outcome,
+            tuple(MetricVerdict(**one) for one in verdicts),
+            *rest,
         )
-        for app, name, eval_id, at, opening, tools, outcome, failed, *rest in store.rows(listed)
+        for app, name, eval_id, at, opening, tools, outcome, verdicts, *rest in store.rows(listed)
     ]

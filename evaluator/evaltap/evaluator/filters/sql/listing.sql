@@ -37,7 +37,10 @@ newest_scores AS (
 ),
 of_scores AS (
   SELECT app_name, eval_set_id, eval_id, list(DISTINCT status) AS statuses,
-         list(metric_name ORDER BY metric_name) FILTER (status IN ('failed', 'crashed')) AS failed
+         list(struct_pack(metric := metric_name, status := status, score := score) ORDER BY metric_name)
+           FILTER (status IN ('failed', 'crashed', 'error')) AS verdicts,
+         count(*) FILTER (status = 'passed') AS passed,
+         count(*) FILTER (status = 'not_evaluated') AS not_evaluated
   FROM newest_scores
   GROUP BY ALL
 ),
@@ -57,7 +60,7 @@ SELECT app_name, eval_set_id, eval_id, l.first_at, opening, coalesce(tools, []),
          WHEN statuses IS NULL THEN 'unscored'
          ELSE 'passed'
        END,
-       coalesce(failed, []),
+       coalesce(verdicts, []), coalesce(passed, 0), coalesce(not_evaluated, 0),
        CASE WHEN up AND down THEN 'mixed' WHEN up THEN 'up' WHEN down THEN 'down' END,
        version, l.turns, l.cost_usd, l.latency_ms
 FROM listed_cases l

@@ -108,6 +108,7 @@ class VerdictView:
     turns: tuple[TurnLink, ...]
     """The turns that did not pass."""
     rubrics: tuple[RubricVotes, ...]
+    """Of the turns that are shown."""
     compare_href: str
     """The page with calls compared as this metric does; empty where it compares none."""
 
@@ -254,9 +255,12 @@ class _Places(NamedTuple):
     first: int
     turns: int
 
+    def shows(self, place: int) -> bool:
+        return self.first <= place < self.first + LIMITS.turns
+
     def of(self, place: int) -> TurnLink:
         anchor = f"#t{place}"
-        if self.first <= place < self.first + LIMITS.turns:
+        if self.shows(place):
             return TurnLink(place, anchor)
         return TurnLink(place, link("/case", **self.parameters, turn=place) + anchor)
 
@@ -297,6 +301,7 @@ def _verdict(cell: Cell, parameters: Mapping[str, str], places: _Places) -> Verd
         tuple(
             RubricVotes(name, places.of(turn) if len(judged) > 1 and turn else None, tuple(votes))
             for (turn, name), votes in sorted(rubrics.items())
+            if not turn or places.shows(turn)
         ),
         link("/case", **parameters, metric=cell.metric_name) if compares else "",
     )
