@@ -12,6 +12,7 @@ from evaltap.evaluator.filters.choice import Choice
 from evaltap.evaluator.filters.language import SORTS, parse_filter
 from evaltap.evaluator.filters.listing import list_cases
 from evaltap.evaluator.page.paging import around, list_page
+from evaltap.evaluator.page.problems import problem_of
 from evaltap.evaluator.page.rendering import typeset
 from evaltap.evaluator.page.request import PageRequest
 from evaltap.evaluator.page.security.access import Person
@@ -21,6 +22,7 @@ from evaltap.evaluator.page.twin import as_json
 from evaltap.evaluator.page.views import case, cases
 from evaltap.evaluator.page.views.case import TurnVerdict
 from evaltap.evaluator.store.database import Store
+from evaltap.evaluator.store.errors import TooSlowError
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.evaluator.store.readers import Readers
 from evaltap.evaluator.summaries.summaries import Summaries
@@ -103,7 +105,9 @@ def test_the_list_goes_on_from_a_case(reader: StoreReader, written: str) -> None
         assert (after and after[2]) == (ids[place + 1].eval_id if place + 1 < len(ids) else None)
 
 
-def test_a_row_shows_the_scores_that_did_not_pass_and_counts_the_others(reader: StoreReader) -> None:
+def test_a_row_shows_the_scores_that_did_not_pass_and_counts_the_others(
+    reader: StoreReader,
+) -> None:
     page = cases.read(reader, asked(sort="worst"))
     by_id = {row.case.eval_id: row.case for row in page.rows}
 
@@ -115,6 +119,18 @@ def test_a_row_shows_the_scores_that_did_not_pass_and_counts_the_others(reader: 
     crashed = by_id["s-005"]
     assert [one.status for one in crashed.verdicts] == ["crashed", "crashed"]
     assert crashed.failed == ("final_response_avg_score", "trajectory_f1")
+
+
+def test_a_search_that_took_too_long_leads_to_shorter_spans() -> None:
+    late = TooSlowError("x.duckdb: not read within 10 s; narrow the query")
+
+    shown = problem_of(late, "/cases", asked(q="refund late"))
+    already = problem_of(late, "/cases", asked(q="refund since:30d"))
+
+    assert shown.status == 504
+    assert shown.data.narrower[1] == ("last 7 days", "/cases?q=refund+late+since%3A7d")
+    assert not already.data.narrower
+    assert not problem_of(late, "/runs", asked()).data.narrower
 
 
 def test_what_is_understood_of_a_filter_stays(reader: StoreReader) -> None:

@@ -173,7 +173,8 @@ class _Application:
                 recorded = RecordedReader(reader)
                 return route.view(recorded, page_request), tuple(recorded.statements)
         except EvaltapError as error:
-            return problem_of(error), tuple(recorded.statements if recorded else ())
+            shown = problem_of(error, route.path, page_request)
+            return shown, tuple(recorded.statements if recorded else ())
 
     async def act(self, route: ActionRoute, request: Request) -> Response:
         """Write what a form asks for, and lead on."""

@@ -1,8 +1,8 @@
 """Pages that say what went wrong and what to do."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from evaltap.evaluator.page.request import PageAnswer
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.security.access import Person
 from evaltap.evaluator.store.errors import BusyError, TooSlowError
 from evaltap.schemas.errors import EvaltapError
@@ -23,6 +23,8 @@ class Problem:
     status: int
     title: str
     message: str
+    narrower: tuple[tuple[str, str], ...] = ()
+    """Names of spans that may be read in time, with their links."""
 
 
 def problem(status: int, message: str) -> PageAnswer:
@@ -36,9 +38,24 @@ def not_for(person: Person, role: str) -> PageAnswer:
     return problem(403, f"This requires the role {role}; {person.name} is a {person.role}.")
 
 
-def problem_of(error: EvaltapError) -> PageAnswer:
-    """Return the page for an error of evaltap, whose text is meant for people."""
-    status = (
-        504 if isinstance(error, TooSlowError) else 503 if isinstance(error, BusyError) else 400
+def problem_of(
+    error: EvaltapError, path: str = "", request: PageRequest | None = None
+) -> PageAnswer:
+    """Return the page for an error of evaltap, whose text is meant for people.
+
+    A list of all times that took too long leads to the same list of shorter ones.
+    """
+    if isinstance(error, TooSlowError):
+        shown = problem(504, str(error))
+        narrower = _narrower(request["q"]) if path == "/cases" and request else ()
+        return replace(shown, data=replace(shown.data, narrower=narrower))
+    return problem(503 if isinstance(error, BusyError) else 400, str(error))
+
+
+def _narrower(q: str) -> tuple[tuple[str, str], ...]:
+    if any(name in q for name in ("since:", "from:", "to:")):
+        return ()
+    return tuple(
+        (f"last {words}", link("/cases", q=f"{q} since:{span}".strip()))
+        for words, span in (("24 hours", "24h"), ("7 days", "7d"), ("30 days", "30d"))
     )
-    return problem(status, str(error))
