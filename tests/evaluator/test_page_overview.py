@@ -53,9 +53,10 @@ def test_the_overview_of_a_file_ends_with_its_last_turn(store: Store) -> None:
     assert found.interval == pytest.approx(wilson(counts["passed"], 42))
     assert page.delivery is not None
     assert (page.delivery.recorded, page.delivery.landed, page.delivery.missing) == (42, 42, 0)
-    assert page.reasons[0].count == max(one.count for one in page.reasons)
-    assert page.tools[0].tool == "search"
-    assert (page.tools[0].calls, page.tools[0].errors) == (1, 1)
+    assert page.reasons[0].of.count == max(one.of.count for one in page.reasons)
+    assert page.tools[0].use.tool == "search"
+    assert (page.tools[0].use.calls, page.tools[0].use.errors) == (1, 1)
+    assert page.tools[0].error_href.startswith("/cases?q=tool%3A%22search%22+error%3A%2A+from")
 
 
 def test_a_span_may_be_chosen_by_its_ends(store: Store) -> None:
@@ -75,7 +76,7 @@ def test_a_span_may_be_chosen_by_its_ends(store: Store) -> None:
     assert page.turns == turns > 5
     assert page.span.buckets == 113
     metric = next(line for line in page.metrics if line.rate.metric == "trajectory_f1")
-    assert "from%3A2026-11-23T08%3A07+to%3A2026-11-23T10%3A00" in metric.href
+    assert "from%3A2026-11-23T08%3A07+to%3A2026-11-23T10%3A00" in metric.hrefs["failed"]
 
 
 @pytest.mark.parametrize(
@@ -141,9 +142,52 @@ def test_crashes_are_among_the_reasons_without_any_metric(tmp_path: Path) -> Non
         with Readers(store).reading() as reader:
             (found,) = overview.read(reader, ASKED).reasons
 
-    assert (found.metric, found.status, found.count) == ("TimeoutError", "crashed", 2)
-    assert found.text == "it broke"
+    assert (found.of.metric, found.of.status, found.of.count) == ("TimeoutError", "crashed", 2)
+    assert found.of.text == "it broke"
+    assert not found.of.is_new  # no turn before that it could be compared with
     assert "status%3Acrashed" in found.href
+
+
+def test_a_reason_that_the_period_before_did_not_have_is_new(tmp_path: Path) -> None:
+    asked = [
+        Turn("Where is it?", error="TimeoutError"),
+        Turn("And B-7?", error="TimeoutError"),
+        Turn("And C-9?", error="ValueError"),
+    ]
+    with Store(landed(tmp_path, asked, metrics=())) as store:
+        for hours, text in ((1, "And B-7?"), (1, "And C-9?"), (30, "Where is it?")):
+            at = (ASKED.now - timedelta(hours=hours)).replace(tzinfo=None)
+            store.execute(
+                "UPDATE turns SET started_at = $at WHERE user_text = $text",
+                {"at": at, "text": text},
+            )
+        Summaries(store).refresh()
+        with Readers(store).reading() as reader:
+            page = overview.read(reader, replace(ASKED, parameters={"range": "24h"}, live=True))
+
+    assert {one.of.metric: (one.of.count, one.of.is_new) for one in page.reasons} == {
+        "TimeoutError": (1, False),
+        "ValueError": (1, True),
+    }
+
+
+def test_the_pass_rate_is_drawn_beside_the_period_before_and_the_alarms(store: Store) -> None:
+    chosen = {"from": "2026-11-23T10:00", "to": "2026-11-23T12:30"}
+    with Readers(store).writing() as cursor:
+        cursor.execute(
+            "INSERT INTO alerts VALUES ('1', 'refunds', '{}', 'firing', TIMESTAMP '2026-11-23 11:15',"
+            " '{}', true, now()::TIMESTAMP)"
+        )
+    with Readers(store).reading() as reader:
+        page = overview.read(reader, replace(ASKED, parameters=chosen))
+
+    rate = next(one for one in page.charts if one.name.startswith("Pass rate"))
+    assert rate.dashed is not None
+    assert "dashed: period before" in rate.value
+    (mark,) = rate.marks
+    assert mark.title == "alarm refunds: 11:15"
+    assert mark.at == pytest.approx(0.5, abs=0.01)
+    assert rate.sentence.endswith("alarm refunds: 11:15")
 
 
 def test_nothing_in_a_span_is_no_zero(store: Store) -> None:

@@ -40,6 +40,19 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that happened at a time: its share of the width, and what it was."""
+
+    at: float
+    title: str
+
+    @property
+    def x(self) -> float:
+        """Where it is drawn."""
+        return round(WIDTH * self.at, 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Chart:
     """What a template draws, and the sentence that says the same."""
 
@@ -57,7 +70,8 @@ class Chart:
     """Class and path of each line."""
     band: str = ""
     dashed: float | None = None
-    """Where a threshold is drawn."""
+    """Where a line to compare with is drawn."""
+    marks: tuple[Mark, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     """The same as a table: its head, and a row a bucket that something is known of."""
     places: tuple[int, ...] = ()
@@ -74,6 +88,7 @@ def bars(
     part: str = "",
     value: str = "",
     edge: Callable[[float], str] = "{:,.6g}".format,
+    marks: Sequence[Mark] = (),
 ) -> Chart:
     """Draw counts; the last bucket is not over yet and is drawn so.
 
@@ -100,8 +115,8 @@ def bars(
     known = [(n, p) for n, p in enumerate(points) if p.value]
     rows = [(_time(p.at), edge(p.value or 0), f"{p.part:,.0f}") for _, p in known]
     return Chart(
-        name, value, say, edge(most), "0", _time(points[0].at) if points else "",
-        _time(points[-1].at) if points else "", tuple(drawn),
+        name, value, _with_marks(say, marks), edge(most), "0", _time(points[0].at) if points else "",
+        _time(points[-1].at) if points else "", tuple(drawn), marks=tuple(marks),
         rows=(head, *(row[: len(head)] for row in rows)),
         places=tuple(n for n, _ in known), buckets=len(points),
     )  # fmt: skip
@@ -117,6 +132,7 @@ def lines(
     high: float | None = None,
     form: Callable[[float], str] = "{:,.3g}".format,
     dashed: float | None = None,
+    marks: Sequence[Mark] = (),
 ) -> Chart:
     """Draw one line for each series; the first has a band where its points have ends of intervals."""
     seen = [
@@ -146,13 +162,17 @@ def lines(
         for n, p in valued
     ]
     return Chart(
-        name, value, say, form(top), form(bottom),
+        name, value, _with_marks(say, marks), form(top), form(bottom),
         _time(points[0].at) if points else "", _time(points[-1].at) if points else "",
         lines=drawn, band=f"M{' L'.join([*upper, *lower])}Z" if len(known) > 1 else "",
-        dashed=None if dashed is None else y(dashed),
+        dashed=None if dashed is None else y(dashed), marks=tuple(marks),
         rows=(tuple(head), *(row[: len(head)] for row in rows)),
         places=tuple(n for n, _ in valued), buckets=len(points),
     )  # fmt: skip
+
+
+def _with_marks(say: str, marks: Sequence[Mark]) -> str:
+    return "; ".join([say, *(mark.title for mark in marks)])
 
 
 def _said(value: float | None, form: Callable[[float], str]) -> str:

@@ -3,51 +3,26 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
-from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.landing.seq_ranges import size
 from evaltap.evaluator.maintenance.completeness import landed_accounts
 from evaltap.evaluator.page import plots, traffic
+from evaltap.evaluator.page.reasons import ReasonCount, reasons
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.traffic import Change, Latency, MetricRate, Span, ToolUse
 from evaltap.evaluator.reports.charts import duration, money
-from evaltap.evaluator.reports.grouping import pattern
-from evaltap.evaluator.reports.wording import readable
+from evaltap.evaluator.reports.model import SEVERITY
 from evaltap.evaluator.store.queries import StoreReader
 from evaltap.schemas.errors import InputError
 
+_ALARMS: Final = """
+SELECT watch, min(turned_at) FROM alerts
+WHERE status = 'firing' AND turned_at >= $start AND turned_at < $until
+GROUP BY alert_id, watch ORDER BY 2
+"""
 _FIRST_YEAR: Final = 1990
 _LAST_YEAR: Final = 2200
-_REASONS: Final = """
-SELECT metric_name, status, reason, count(*), min(last_at) FROM (
-  SELECT t.metric_name, t.status, coalesce(t.reason, '') AS reason, c.last_at, t.scored_at
-  FROM turn_scores t JOIN (
-    SELECT app_name, eval_set_id, eval_id, last_at FROM case_index
-    WHERE severity >= 3 AND last_at >= $start AND first_at < $until
-      AND ($app::VARCHAR = '' OR app_name = $app)
-  ) c USING (app_name, eval_set_id, eval_id)
-  WHERE t.status IN ('failed', 'error') AND t.scored_at >= $start
-  ORDER BY t.scored_at DESC LIMIT 1000
-)
-GROUP BY metric_name, status, reason ORDER BY max(scored_at) DESC, reason
-"""
-# A crash is one whatever the metrics, and also where there are none.
-_CRASHES: Final = """
-SELECT kind, 'crashed', message, count(*), min(started_at) FROM (
-  SELECT coalesce(error_type, if(status = 'error', 'error', 'did not end')) AS kind,
-         coalesce(error_message, '') AS message, started_at
-  FROM turns t SEMI JOIN (
-    SELECT app_name, eval_set_id, eval_id FROM case_index
-    WHERE severity = 5 AND last_at >= $start AND first_at < $until
-      AND ($app::VARCHAR = '' OR app_name = $app)
-  ) USING (app_name, eval_set_id, eval_id)
-  WHERE status IN ('error', 'incomplete') AND started_at >= $start AND started_at < $until
-  QUALIFY turn_revision = max(turn_revision) OVER (PARTITION BY app_name, eval_set_id, eval_id, invocation_id)
-  ORDER BY started_at DESC LIMIT 1000
-)
-GROUP BY kind, message ORDER BY max(started_at) DESC, message
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +42,15 @@ class MetricLine:
 
     rate: MetricRate
     change: Change | None
-    href: str
+    hrefs: Mapping[str, str]
+    """The cases of each status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Failures of one kind among the last ones."""
+    """Why cases failed, with the cases."""
 
-    metric: str
-    """Or the type of the error that ended the run."""
-    status: str
-    text: str
-    count: int
-    since: datetime
+    of: ReasonCount
     href: str
 
 
@@ -93,6 +64,15 @@ class Delivery:
     missing: int
     dead: int
     unscored: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolLine:
+    """A tool in the table."""
+
+    use: ToolUse
+    href: str
+    error_href: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +93,7 @@ class Overview:
     charts: tuple[plots.Chart, ...]
     metrics: tuple[MetricLine, ...]
     reasons: tuple[Reason, ...]
-    tools: tuple[ToolUse, ...]
+    tools: tuple[ToolLine, ...]
     delivery: Delivery | None
     turns: int
 
@@ -160,16 +140,26 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         True, landed, span, spans, apps, app, chosen.metric if chosen else "",
         weight > turns * 1.001, chosen.effective if chosen else 0.0,
         _tiles(request, span, rows, chosen, latencies, tools, delivery),
-        _charts(span, rows, scores, chosen, latencies),
+        _charts(span, rows, scores, chosen, latencies, _usual(before, chosen), _alarms(reader, span)),
         tuple(
             MetricLine(
                 one,
                 traffic.change(next((b.rate for b in before if b.digest == one.digest), None), one.rate),
-                _cases(request, f"metric:{one.metric}=failed", span),
+                {status: _cases(request, f"metric:{one.metric}={status}", span) for status in SEVERITY},
             )
             for one in found
         ),
-        _reasons(reader, request, span), tuple(tools), delivery, turns,
+        tuple(
+            Reason(one, _cases(request, _failing(one), span))
+            for one in reasons(
+                reader, span, app, compared={one.metric for one in before},
+                crashes_compared=bool(traffic.turn_rows(reader, span.before, app)),
+            )
+        ),
+        tuple(
+            ToolLine(one, *(_cases(request, q, span) for q in _of_tool(one.tool))) for one in tools
+        ),
+        delivery, turns,
     )  # fmt: skip
 
 
@@ -230,6 +220,19 @@ def _cases(request: PageRequest, q: str, span: Span) -> str:
     return link("/cases", q=f"{q} from:{span.start:%Y-%m-%dT%H:%M}{until}{more}", sort="worst")
 
 
+def _failing(reason: ReasonCount) -> str:
+    """Return the filter of cases with the status that a reason explains."""
+    if reason.status == "crashed":
+        return "status:crashed"
+    return f"metric:{reason.metric}={reason.status}"
+
+
+def _of_tool(tool: str) -> tuple[str, str]:
+    """Return the filters of cases that call a tool, and of those among them with an error."""
+    named = f'tool:"{tool}"'
+    return named, f"{named} error:*"
+
+
 def _tiles(
     request: PageRequest,
     span: Span,
@@ -262,7 +265,8 @@ def _tiles(
     calls, failed = sum(one.calls for one in tools), sum(one.errors for one in tools)
     if calls:
         remark = f"{failed:,} of {calls:,} calls"
-        tiles.append(Tile("tool errors", f"{100 * failed / calls:.1f} %", remark))
+        href = _cases(request, "error:*", span) if failed else ""
+        tiles.append(Tile("tool errors", f"{100 * failed / calls:.1f} %", remark, href))
     href = _cases(request, "status:unscored", span) if delivery.unscored else ""
     tiles.append(Tile("not scored", f"{delivery.unscored:,}", "cases, all time", href))
     return tuple(tiles)
@@ -274,6 +278,8 @@ def _charts(
     scores: Sequence[Mapping[str, Any]],
     chosen: MetricRate | None,
     latencies: Mapping[datetime | None, Latency],
+    usual: float | None,
+    alarms: Sequence[plots.Mark],
 ) -> tuple[plots.Chart, ...]:
     turns, errors, costs = ([0.0] * span.buckets for _ in range(3))
     for row in rows:
@@ -286,10 +292,11 @@ def _charts(
         plots.bars(
             "Turns", [plots.Point(at, n, part=e) for at, n, e in zip(times, turns, errors, strict=True)],
             words="turns", part="crashed", say=f"{sum(turns):,.0f} turns, {sum(errors):,.0f} of them crashed",
+            marks=() if chosen else alarms,
         )
     ]  # fmt: skip
     if chosen:
-        made.append(_pass_rate(span, scores, chosen))
+        made.append(_pass_rate(span, scores, chosen, usual, alarms))
     if any(costs):
         points = [plots.Point(at, round(one, 6)) for at, one in zip(times, costs, strict=True)]
         made.append(
@@ -300,7 +307,13 @@ def _charts(
     return tuple(made)
 
 
-def _pass_rate(span: Span, scores: Sequence[Mapping[str, Any]], chosen: MetricRate) -> plots.Chart:
+def _pass_rate(
+    span: Span,
+    scores: Sequence[Mapping[str, Any]],
+    chosen: MetricRate,
+    usual: float | None,
+    alarms: Sequence[plots.Mark],
+) -> plots.Chart:
     by_place: dict[int, list[Mapping[str, Any]]] = {}
     for row in scores:
         if row["metric_digest"] == chosen.digest and row["metric_name"] == chosen.metric:
@@ -319,10 +332,27 @@ def _pass_rate(span: Span, scores: Sequence[Mapping[str, Any]], chosen: MetricRa
         if rate
         else f"{chosen.metric}: not evaluated"
     )
+    dashed = "" if usual is None else f", dashed: period before, {100 * usual:.1f} %"
     return plots.lines(
-        f"Pass rate · {chosen.metric}", [("pass rate", points)], say=f"{say}; the band is the 95 % interval",
-        low=0.0, high=1.0, form=lambda share: f"{100 * share:.0f} %", value="band: 95 % interval",
+        f"Pass rate · {chosen.metric}", [("pass rate", points)],
+        say=f"{say}; band: 95 % interval{dashed}",
+        low=0.0, high=1.0, form=lambda share: f"{100 * share:.0f} %", dashed=usual, marks=alarms,
+        value=f"band: 95 % interval{dashed}",
     )  # fmt: skip
+
+
+def _usual(before: Sequence[MetricRate], chosen: MetricRate | None) -> float | None:
+    """Return the rate of the chosen metric in the period before."""
+    found = (one.rate for one in before if chosen and one.digest == chosen.digest)
+    return next((rate.value for rate in found if rate), None)
+
+
+def _alarms(reader: StoreReader, span: Span) -> list[plots.Mark]:
+    """Return when alarms began in a span."""
+    return [
+        plots.Mark((at - span.start) / (span.end - span.start), f"alarm {watch}: {at:%H:%M}")
+        for watch, at in reader.rows(_ALARMS, {"start": span.start, "until": span.end})
+    ]
 
 
 def _latency(span: Span, latencies: Mapping[datetime | None, Latency]) -> plots.Chart:
@@ -334,33 +364,6 @@ def _latency(span: Span, latencies: Mapping[datetime | None, Latency]) -> plots.
         form=lambda seconds: duration(1000 * seconds),
         say="median and 95th percentile of a turn's latency",
     )  # fmt: skip
-
-
-def _reasons(reader: StoreReader, request: PageRequest, span: Span) -> tuple[Reason, ...]:
-    groups: dict[tuple[str, str, str], list[_Said]] = {}
-    for query in (_REASONS, _CRASHES):
-        for metric, status, reason, turns, since in reader.rows(
-            query, span.parameters(request["app"])
-        ):
-            said = _Said(reason if status == "crashed" else readable(reason), turns, since)
-            groups.setdefault((metric, status, pattern(said.text)), []).append(said)
-    found = [
-        Reason(
-            metric, status, one_line(members[0].text, 200) or "no reason given",
-            sum(one.turns for one in members), min(one.since for one in members),
-            _cases(request, "status:crashed" if status == "crashed" else f"metric:{metric}={status}", span),
-        )
-        for (metric, status, _), members in groups.items()
-    ]  # fmt: skip
-    return tuple(sorted(found, key=lambda one: -one.count)[:8])
-
-
-class _Said(NamedTuple):
-    """A reason, of how many turns it was given, and since when."""
-
-    text: str
-    turns: int
-    since: datetime
 
 
 def _delivery(reader: StoreReader) -> Delivery:

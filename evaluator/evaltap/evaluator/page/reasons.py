@@ -1,0 +1,97 @@
+"""What cases of a span failed for: reasons in groups, most frequent first, and which of them are new."""
+
+from collections.abc import Container
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from evaltap.evaluator.cases.text import one_line
+from evaltap.evaluator.page.traffic import Span
+from evaltap.evaluator.reports.grouping import pattern
+from evaltap.evaluator.reports.wording import readable
+from evaltap.evaluator.store.queries import StoreReader
+
+SHOWN: Final = 8
+_REASONS: Final = """
+SELECT metric_name, status, reason, count(*), min(last_at) FROM (
+  SELECT t.metric_name, t.status, coalesce(t.reason, '') AS reason, c.last_at, t.scored_at
+  FROM turn_scores t JOIN (
+    SELECT app_name, eval_set_id, eval_id, last_at FROM case_index
+    WHERE severity >= 3 AND last_at >= $start AND first_at < $until
+      AND ($app::VARCHAR = '' OR app_name = $app)
+  ) c USING (app_name, eval_set_id, eval_id)
+  WHERE t.status IN ('failed', 'error') AND t.scored_at >= $start
+  ORDER BY t.scored_at DESC LIMIT 1000
+)
+GROUP BY metric_name, status, reason ORDER BY max(scored_at) DESC, reason
+"""
+# A crash is one whatever the metrics, and also where there are none.
+_CRASHES: Final = """
+SELECT kind, 'crashed', message, count(*), min(started_at) FROM (
+  SELECT coalesce(error_type, if(status = 'error', 'error', 'did not end')) AS kind,
+         coalesce(error_message, '') AS message, started_at
+  FROM turns t SEMI JOIN (
+    SELECT app_name, eval_set_id, eval_id FROM case_index
+    WHERE severity = 5 AND last_at >= $start AND first_at < $until
+      AND ($app::VARCHAR = '' OR app_name = $app)
+  ) USING (app_name, eval_set_id, eval_id)
+  WHERE status IN ('error', 'incomplete') AND started_at >= $start AND started_at < $until
+  QUALIFY turn_revision = max(turn_revision) OVER (PARTITION BY app_name, eval_set_id, eval_id, invocation_id)
+  ORDER BY started_at DESC LIMIT 1000
+)
+GROUP BY kind, message ORDER BY max(started_at) DESC, message
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonCount:
+    """Failures of one kind among the last 1,000."""
+
+    metric: str
+    """Or the type of the error that ended the run."""
+    status: str
+    text: str
+    count: int
+    since: datetime
+    is_new: bool
+    """Whether none of the last 1,000 failures of the span before has it, where it was looked for."""
+
+
+def reasons(
+    reader: StoreReader, span: Span, app: str, *, compared: Container[str], crashes_compared: bool
+) -> list[ReasonCount]:
+    """Return why cases of a span failed or crashed, most frequent first.
+
+    `compared` are the metrics with verdicts in the span before; `crashes_compared` says whether it has
+    turns.  Without them a reason is not called new.
+    """
+    groups = _groups(reader, span, app)
+    earlier = _groups(reader, span.before, app) if compared or crashes_compared else {}
+    found = [
+        ReasonCount(
+            metric, status, one_line(members[0].text, 200) or "no reason given",
+            sum(one.turns for one in members), min(one.since for one in members),
+            (crashes_compared if status == "crashed" else metric in compared)
+            and (metric, status, text) not in earlier,
+        )
+        for (metric, status, text), members in groups.items()
+    ]  # fmt: skip
+    return sorted(found, key=lambda one: -one.count)[:SHOWN]
+
+
+class _Said(NamedTuple):
+    """A reason, of how many turns it was given, and since when."""
+
+    text: str
+    turns: int
+    since: datetime
+
+
+def _groups(reader: StoreReader, span: Span, app: str) -> dict[tuple[str, str, str], list[_Said]]:
+    """Return reasons by metric, status and pattern, the newest of each first."""
+    groups: dict[tuple[str, str, str], list[_Said]] = {}
+    for query in (_REASONS, _CRASHES):
+        for metric, status, reason, turns, since in reader.rows(query, span.parameters(app)):
+            said = _Said(reason if status == "crashed" else readable(reason), turns, since)
+            groups.setdefault((metric, status, pattern(said.text)), []).append(said)
+    return groups
