@@ -51,6 +51,9 @@ def test_the_share_that_is_covered_is_weighted_by_what_turns_stand_for() -> None
         ("b", 10), ("", 1), ("a > b", 1),
     ]  # fmt: skip
     assert [key.name for key in found.gaps[0].examples] == ["s-1#t-1"]
+    (covered,) = found.covered_values
+    assert (covered.value, covered.turns, covered.cases) == ("a", 1, 1)
+    assert covered.rate == pytest.approx(1 / 13)
     assert found.unseen == ("z",)
 
 

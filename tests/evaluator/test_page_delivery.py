@@ -53,10 +53,16 @@ def test_alarms_are_shown_as_they_are_now(tmp_path: Path) -> None:
                 " make_timestamp(2026, 11, $day, 1, 0, 0))",
                 {"status": status, "day": day, "event": event},
             )
+        for name in ("s-1", 's"2'):
+            store.execute(
+                "INSERT INTO alert_cases VALUES ('1', $name, now()::TIMESTAMP)", {"name": name}
+            )
         with Readers(store).reading() as reader:
             (alert,) = delivery.view_alerts(reader, asked()).data
     assert (alert.status, alert.slice) == ("resolved", {"tool": "refund"})
     assert alert.href == "/cases?q=status%3Afailed"
+    assert alert.examples == (("s-1", "/cases?q=id%3A%22s-1%22"), ('s"2', ""))
+    assert alert.overview_href == "/?from=2026-11-19T18%3A00&to=2026-11-22T01%3A00"
 
 
 def test_a_fixed_limit_is_shown_with_its_rate_and_counted_in_the_bar(tmp_path: Path) -> None:

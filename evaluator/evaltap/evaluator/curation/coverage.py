@@ -43,6 +43,30 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
+class CoveredValue:
+    """A value of production that has enough cases."""
+
+    value: str
+    rate: float
+    """Its share of the turns, of those that the sample stands for."""
+    turns: int
+    cases: int
+    """How many cases of the sets have it."""
+    text: str = ""
+    """What the user says in the turn that an intent is named by."""
+
+    def data(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "value": self.value,
+            **({"text": self.text} if self.text else {}),
+            "share": self.rate,
+            "turns": self.turns,
+            "cases": self.cases,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Coverage:
     """How much of the traffic has cases, in one dimension."""
 
@@ -50,6 +74,7 @@ class Coverage:
     covered: Estimate | None
     """The share of turns whose value has enough cases; None without a turn."""
     gaps: tuple[Gap, ...]
+    covered_values: tuple[CoveredValue, ...]
     unseen: tuple[str, ...]
     """Values of the sets that production does not show."""
 
@@ -69,6 +94,7 @@ class Coverage:
             "turns": found.turns if found else 0,
             "sessions": found.sessions if found else 0,
             "gaps": [gap.data() for gap in self.gaps],
+            "covered_values": [one.data() for one in self.covered_values],
             "unseen": list(self.unseen),
         }
 
@@ -88,21 +114,28 @@ def coverage(
     )
     pairs = [(turn, value) for turn, found in zip(seen, values, strict=True) for value in found]
     covered = {value for value, count in counts.items() if count >= fewest}
-    missing: dict[str, list[Seen]] = defaultdict(list)
+    by_value: dict[str, list[Seen]] = defaultdict(list)
     for turn, value in pairs:
-        if value not in covered:
-            missing[value].append(turn)
+        by_value[value].append(turn)
     texts = {turn.key.name: turn.text for turn in seen} if by == "intent" else {}
     gaps = []
-    heaviest = sorted(missing, key=lambda value: (-_weight(missing[value]), value))
-    for value in heaviest[:SHOWN_GAPS]:
+    weights = {value: _weight(turns) for value, turns in by_value.items()}
+    heaviest = sorted(by_value, key=lambda value: (-weights[value], value))
+    for value in [one for one in heaviest if one not in covered][:SHOWN_GAPS]:
         share = share_of(pairs, {value})
         assert share is not None  # there is a turn with the value
-        turns = missing[value]
+        turns = by_value[value]
         gaps.append(Gap(value, share, len(turns), _examples(turns), texts.get(value, "")))
-    shown = {value for _, value in pairs}
-    unseen = tuple(sorted(value for value in counts if value not in shown))
-    return Coverage(by, share_of(pairs, covered), tuple(gaps), unseen)
+    total = sum(weights.values())
+    covered_values = [
+        CoveredValue(one, weights[one] / total, len(by_value[one]), counts[one], texts.get(one, ""))
+        for one in heaviest
+        if one in covered
+    ]
+    unseen = tuple(sorted(value for value in counts if value not in by_value))
+    return Coverage(
+        by, share_of(pairs, covered), tuple(gaps), tuple(covered_values[:SHOWN_GAPS]), unseen
+    )  # fmt: skip
 
 
 def _examples(turns: Iterable[Seen]) -> tuple[TurnKey, ...]:

@@ -120,6 +120,11 @@ def local_path(written: str) -> str:
     return written
 
 
+def list_of(eval_id: str) -> str:
+    """Return the list of the one case with an id; empty for an id that no filter can name."""
+    return "" if '"' in eval_id else link("/cases", q=f'id:"{eval_id}"')
+
+
 def link(path: str, **parameters: str | int | None) -> str:
     """Return an address within the page; parameters that are empty are left out."""
     given = {name: value for name, value in parameters.items() if value not in (None, "")}

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from evaltap.evaluator.curation.coverage import Coverage, coverage
+from evaltap.evaluator.curation.coverage import Coverage, CoveredValue, coverage
 from evaltap.evaluator.curation.drift import Drift, Shift, drift
 from evaltap.evaluator.curation.picks import TurnKey
 from evaltap.evaluator.curation.values import DIMENSIONS, Period, Seen, seen_in, seen_of_set
 from evaltap.evaluator.evalsets.files import read_set
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link, list_of
 from evaltap.evaluator.store.queries import StoreReader
 
 PERIODS: Final = {"24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
@@ -35,6 +35,14 @@ class GapLine:
 
 
 @dataclass(frozen=True, slots=True)
+class CoveredLine:
+    """A value with cases, and where to look for its turns."""
+
+    of: CoveredValue
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
 class CoveragePage:
     """What the page shows."""
 
@@ -49,6 +57,7 @@ class CoveragePage:
     found: Coverage | None
     """None without turns, or with too many of them."""
     gaps: tuple[GapLine, ...]
+    covered_values: tuple[CoveredLine, ...]
     drift: Drift | None
     """How the mix changed against the period before; None where that has no turn."""
     shifts: tuple[Shift, ...]
@@ -82,6 +91,7 @@ def read(reader: StoreReader, request: PageRequest) -> CoveragePage:
         tuple((name, link("/coverage", by=name, period=period)) for name in DIMENSIONS), period,
         tuple((name, link("/coverage", by=by, period=name)) for name in PERIODS),
         turns, turns > MOST_TURNS, found, _gaps(found) if found else (),
+        tuple(CoveredLine(one, _cases(by, one.value)) for one in found.covered_values) if found else (),
         changed, _shifts(changed, seen) if changed else (),
     )  # fmt: skip
 
@@ -118,16 +128,18 @@ def _gaps(found: Coverage) -> tuple[GapLine, ...]:
     return tuple(
         GapLine(
             gap.text or gap.value, gap.share.rate, (gap.share.process.low, gap.share.process.high),
-            gap.turns, link("/cases", q=_filter(found.by, gap.value, gap.examples)),
+            gap.turns, _cases(found.by, gap.value, gap.examples),
             tuple(key_text(key[:3]) for key in gap.examples),
         )
         for gap in found.gaps
     )  # fmt: skip
 
 
-def _filter(by: str, value: str, examples: Sequence[TurnKey]) -> str:
-    """Return the filter of cases with a value; of an example's where the filter has no term for it."""
+def _cases(by: str, value: str, examples: Sequence[TurnKey] = ()) -> str:
+    """Return the list of cases with a value, of an example's where the filter has no term for it.
+
+    Empty where there is neither.
+    """
     if by in _TERMS and value and '"' not in value:
-        return f'{_TERMS[by]}:"{value}"'
-    ids = (key.eval_id for key in examples)
-    return next((f'id:"{one}"' for one in ids if '"' not in one), "")
+        return link("/cases", q=f'{_TERMS[by]}:"{value}"')
+    return next(filter(None, (list_of(key.eval_id) for key in examples)), "")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import orjson
@@ -11,16 +11,22 @@ from evaltap.evaluator.landing.dead_letters import letters
 from evaltap.evaluator.landing.seq_ranges import Ranges, size
 from evaltap.evaluator.maintenance.completeness import landed_accounts
 from evaltap.evaluator.maintenance.why import Answer, why
-from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
+from evaltap.evaluator.page.request import PageAnswer, PageRequest, link, list_of
 from evaltap.evaluator.store.queries import StoreReader
 
 SHOWN_LETTERS: Final = 50
+EXAMPLES: Final = 10
+_AROUND: Final = timedelta(hours=6)
 _OLDEST: Final = """
 SELECT min(landed_at) FROM cases ANTI JOIN scores USING (app_name, eval_set_id, eval_id)
 """
 _ALERTS: Final = """
-SELECT alert_id, watch, slice, status, turned_at, event
-FROM alerts QUALIFY row_number() OVER (PARTITION BY alert_id ORDER BY noted_at DESC) = 1
+SELECT alert_id, watch, slice, status, turned_at, event, coalesce(eval_ids, []) AS eval_ids
+FROM alerts
+LEFT JOIN (
+  SELECT alert_id, list(eval_id ORDER BY noted_at, rowid) AS eval_ids FROM alert_cases GROUP BY alert_id
+) USING (alert_id)
+QUALIFY row_number() OVER (PARTITION BY alert_id ORDER BY noted_at DESC) = 1
 ORDER BY turned_at DESC LIMIT 100
 """
 
@@ -97,6 +103,10 @@ class Alert:
     event: Mapping[str, Any]
     href: str
     """The cases to look at."""
+    examples: tuple[tuple[str, str], ...]
+    """Some of them, with their links."""
+    overview_href: str
+    """The overview of the time around it."""
     silenced: bool
     """Nobody is notified of its watch for now."""
 
@@ -104,6 +114,13 @@ class Alert:
 def _is_silenced(event: Mapping[str, Any]) -> bool:
     until = event.get("silenced_until")
     return until is not None and datetime.fromisoformat(until) > datetime.now(UTC)
+
+
+def _overview(turned_at: datetime, since: str | None) -> str:
+    """Return the overview from before a change to an hour after its alarm."""
+    began = datetime.fromisoformat(since).replace(tzinfo=None) if since else turned_at
+    start, end = min(began, turned_at) - _AROUND, turned_at + timedelta(hours=1)
+    return link("/", **{"from": f"{start:%Y-%m-%dT%H:%M}", "to": f"{end:%Y-%m-%dT%H:%M}"})
 
 
 def view_alerts(reader: StoreReader, request: PageRequest) -> PageAnswer:
@@ -115,7 +132,9 @@ def view_alerts(reader: StoreReader, request: PageRequest) -> PageAnswer:
         found.append(
             Alert(
                 row["alert_id"], row["watch"], orjson.loads(row["slice"]), row["status"],
-                row["turned_at"], event, link("/cases", q=q) if q else "", _is_silenced(event),
+                row["turned_at"], event, link("/cases", q=q) if q else "",
+                tuple((one, list_of(one)) for one in row["eval_ids"][:EXAMPLES]),
+                _overview(row["turned_at"], event.get("since")), _is_silenced(event),
             )
         )  # fmt: skip
     return PageAnswer("alerts.html.j2", "Alerts", tuple(found))
