@@ -194,7 +194,7 @@ def test_votes_are_by_rubric_and_turn(reader: StoreReader) -> None:
 def test_a_long_case_is_shown_in_ranges_of_turns_that_name_the_failing_ones(tmp_path: Path) -> None:
     path = support_store(tmp_path, cases=[long_session(75, wrong=[40, 70])])
     key = ("shop", "live", "s-long")
-    with Store(path) as store, Readers(store).reading() as found:
+    with Store(path) as store, Readers(store).reading(seconds=120) as found:
         first = case.read(found, asked(), key)
         middle = case.read(found, asked(turn="44"), key)
         beyond = case.read(found, asked(turn="1000"), key)

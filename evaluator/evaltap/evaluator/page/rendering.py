@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from jinja2 import Environment
 
 from evaltap.evaluator.page.keys import KEYS
+from evaltap.evaluator.page.quotes import pieces_of
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.statements import Statement
 from evaltap.evaluator.reports.charts import STATUS_WORDS, amount, money
@@ -89,7 +90,7 @@ def environment() -> Environment:
     )  # fmt: skip
     made.globals.update(
         asset=asset, link=link, signs=SIGNS, words=WORDS, scripts=SCRIPTS, keys=KEYS,
-        product_version=product_version(),
+        product_version=product_version(), pieces_of=pieces_of,
     )  # fmt: skip
     return made
 

@@ -29,9 +29,25 @@ def check_quotes(verdict: Verdict, material: Sequence[str], *, required: bool) -
 
 def quoted_from(quote: str, texts: Sequence[str]) -> bool:
     """Tell whether a text contains a quote, regardless of case, white space and gaps marked by dots."""
-    pieces = [_plain(piece).strip(_MARKS) for piece in _GAP.split(quote)]
-    pieces = [piece for piece in pieces if piece]
+    pieces = _pieces(quote)
     return bool(pieces) and any(all(piece in text for piece in pieces) for text in texts)
+
+
+def places_of(quote: str, text: str) -> list[tuple[int, int]]:
+    """Return where a text contains the pieces of a quote, as slices of it; empty unless it has them all."""
+    plain, places = _plain_with_places(text)
+    found = []
+    for piece in _pieces(quote):
+        at = plain.find(piece)
+        if at < 0:
+            return []
+        found.append((places[at], places[at + len(piece) - 1] + 1))
+    return found
+
+
+def _pieces(quote: str) -> list[str]:
+    pieces = (_plain(piece).strip(_MARKS) for piece in _GAP.split(quote))
+    return [piece for piece in pieces if piece]
 
 
 def _checked(row: RubricVerdict, texts: Sequence[str], *, required: bool) -> RubricVerdict:
@@ -46,6 +62,22 @@ def _checked(row: RubricVerdict, texts: Sequence[str], *, required: bool) -> Rub
         raise JudgeInvalid(f"evidence of rubric {row.id} not found: {quoted(row.evidence, _SHOWN)}")
     reason = f"{row.reason} [evidence not found: {quoted(row.evidence, _SHOWN)}]"
     return replace(row, reason=reason, evidence_found=False)
+
+
+def _plain_with_places(text: str) -> tuple[str, list[int]]:
+    """Return a text as `_plain` does, and which character each of it came from."""
+    made: list[str] = []
+    places: list[int] = []
+    for place, character in enumerate(text):
+        if character.isspace():
+            if made and made[-1] != " ":
+                made.append(" ")
+                places.append(place)
+            continue
+        plain = unicodedata.normalize("NFKC", character).casefold()
+        made += plain
+        places += [place] * len(plain)
+    return "".join(made), places
 
 
 def _plain(text: str) -> str:

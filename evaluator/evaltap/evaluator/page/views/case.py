@@ -1,5 +1,6 @@
 """One case: the conversation with its trajectory difference, and the verdicts beside it."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -8,14 +9,24 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from evaltap.evaluator.cases.identity import CaseKey
+from evaltap.evaluator.evaluators.judged.quotes import places_of
 from evaltap.evaluator.filters.restricted import restricted_to_case
 from evaltap.evaluator.maintenance.why import MetricAnswer, standing
 from evaltap.evaluator.page import changes
 from evaltap.evaluator.page.problems import problem
+from evaltap.evaluator.page.quotes import Quote
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, key_text, link
 from evaltap.evaluator.page.tracing import TraceUrl
 from evaltap.evaluator.page.views.expected import Decided, decided_turns
 from evaltap.evaluator.page.views.neighbours import Neighbours, neighbours
+from evaltap.evaluator.page.views.turn_ranges import (
+    NOT_PASSED,
+    TOGETHER,
+    TurnLink,
+    TurnPlaces,
+    TurnRange,
+    first_shown,
+)
 from evaltap.evaluator.reports.diff_lines import DiffLine, lines_of
 from evaltap.evaluator.reports.model import (
     SEVERITY,
@@ -29,10 +40,7 @@ from evaltap.evaluator.reports.one_case import read_case
 from evaltap.evaluator.reports.reader import landed_data
 from evaltap.evaluator.store.queries import StoreReader
 
-LIMITS: Final = Limits(cases=1, turns=30, calls=200, text=20_000, turn_scores=10_000)
-MOST_FAILING: Final = 12
-"""Turns of a range that are named beside it."""
-NOT_PASSED: Final = ("failed", "crashed", "error")
+LIMITS: Final = Limits(cases=1, turns=TOGETHER, calls=200, text=20_000, turn_scores=10_000)
 
 # From the table, not from a view: the turns of one case are found before revisions are compared.
 _TURNS: Final = """
@@ -70,26 +78,6 @@ WHERE app_name IN ('', $app) AND eval_set_id = $eval_set AND eval_id = $eval_id 
 """
 
 
-class TurnLink(NamedTuple):
-    """A turn, from 1, and where it is."""
-
-    place: int
-    href: str
-
-
-@dataclass(frozen=True, slots=True)
-class TurnRange:
-    """Consecutive turns of a long case, which the page shows together."""
-
-    first: int
-    last: int
-    href: str
-    shown: bool
-    failing: tuple[TurnLink, ...]
-    """The first turns of it that did not pass."""
-    failing_count: int
-
-
 @dataclass(frozen=True, slots=True)
 class RubricVotes:
     """What the samples of a judge said of one rubric in one turn."""
@@ -98,6 +86,8 @@ class RubricVotes:
     turn: TurnLink | None
     """Where several turns were judged."""
     votes: tuple[VoteCell, ...]
+    quote: int | None = None
+    """The number that the quote of its first vote has in the conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +122,8 @@ class TurnView:
     lines: tuple[DiffLine, ...]
     verdicts: tuple[TurnVerdict, ...]
     """Those that did not pass in this turn."""
+    quotes: tuple[Quote, ...]
+    """What judges quote of it."""
     trace_href: str
     """Its trace in the user's tracing tool; empty where it has none, or no tool is named."""
 
@@ -196,7 +188,7 @@ def _read(
 ) -> CasePage | None:
     named = {"app": key[0], "eval_set": key[1], "eval_id": key[2]}
     rows = reader.records(_TURNS, named)
-    first = _first_shown(request["turn"], len(rows))
+    first = first_shown(request["turn"], len(rows))
     report = read_case(
         reader, key, run_id=request["run"], metric=request["metric"], references=request.references,
         limits=replace(LIMITS, first_turn=first),
@@ -204,12 +196,16 @@ def _read(
     headers = reader.records(_HEADER, named)
     if not headers and not report.cells:
         return None
-    turns = _turns(report, rows, request.trace_url, first)
     metrics, notes = standing(reader, key)
     named_case = {"set": key[1], "id": key[2], "app": key[0]}
     kept = {"q": request["q"], "sort": request["sort"]}
-    places = _Places({**named_case, **kept, "run": request["run"]}, first, len(rows))
+    places = TurnPlaces({**named_case, **kept, "run": request["run"]}, first, len(rows))
     ranges = places.ranges(report.cells)
+    verdicts, quotes = _with_quotes(
+        [_verdict(cell, named_case | kept, places) for cell in _worst_first(report.cells)],
+        {one.invocation_id: (one.user or "", one.answer or "") for one in report.evidence},
+    )
+    turns = _turns(report, rows, request.trace_url, first, quotes)
     evidence_note = "" if ranges and turns else report.evidence_note
     # Looked at first, as most cases are not: the views read all reviews.
     in_review = bool(reader.rows(_IN_REVIEW, named))
@@ -221,12 +217,12 @@ def _read(
         first,
         len(rows) or len(turns),
         ranges,
-        tuple(_verdict(cell, named_case | kept, places) for cell in _worst_first(report.cells)),
+        verdicts,
         tuple(one for one in metrics if one.status in ("pending", "not_evaluated", "error")),
         (*notes, *filter(None, [evidence_note])),
         sum(line.differs for turn in turns for line in turn.lines),
         _provenance(headers[0] if headers else {}),
-        tuple(rows[first - 1 :][: LIMITS.turns]),
+        tuple(rows[first - 1 :][:TOGETHER]),
         tuple(reader.records(_FEEDBACK, named)),
         tuple(reader.records(_RUNS, named)),
         beside,
@@ -242,52 +238,11 @@ def _read(
     )
 
 
-def _first_shown(asked: str, turns: int) -> int:
-    """Return the first turn, from 1, of the range that holds the one that is asked for."""
-    place = int(asked) if asked.isdecimal() and len(asked) < 10 else 1
-    return (max(1, min(place, turns)) - 1) // LIMITS.turns * LIMITS.turns + 1
-
-
-class _Places(NamedTuple):
-    """Where the turns of a case are: on this page, or on another with its other turns."""
-
-    parameters: Mapping[str, str]
-    first: int
-    turns: int
-
-    def shows(self, place: int) -> bool:
-        return self.first <= place < self.first + LIMITS.turns
-
-    def of(self, place: int) -> TurnLink:
-        anchor = f"#t{place}"
-        if self.shows(place):
-            return TurnLink(place, anchor)
-        return TurnLink(place, link("/case", **self.parameters, turn=place) + anchor)
-
-    def ranges(self, cells: Sequence[Cell]) -> tuple[TurnRange, ...]:
-        if self.turns <= LIMITS.turns:
-            return ()
-        failing = sorted(
-            {turn.turn for cell in cells for turn in cell.turns if turn.status in NOT_PASSED}
-        )
-        made = []
-        for first in range(1, self.turns + 1, LIMITS.turns):
-            last = min(first + LIMITS.turns - 1, self.turns)
-            inside = [place for place in failing if first <= place <= last]
-            made.append(
-                TurnRange(
-                    first, last, link("/case", **self.parameters, turn=first if first > 1 else None),
-                    first == self.first, tuple(map(self.of, inside[:MOST_FAILING])), len(inside),
-                )
-            )  # fmt: skip
-        return tuple(made)
-
-
 def _worst_first(cells: Sequence[Cell]) -> list[Cell]:
     return sorted(cells, key=lambda cell: SEVERITY.index(cell.status))
 
 
-def _verdict(cell: Cell, parameters: Mapping[str, str], places: _Places) -> VerdictView:
+def _verdict(cell: Cell, parameters: Mapping[str, str], places: TurnPlaces) -> VerdictView:
     numbers = {turn.invocation_id: turn.turn for turn in cell.turns}
     judged = {vote.invocation_id for vote in cell.votes}
     rubrics: dict[tuple[int, str], list[VoteCell]] = {}
@@ -307,8 +262,33 @@ def _verdict(cell: Cell, parameters: Mapping[str, str], places: _Places) -> Verd
     )
 
 
+def _with_quotes(
+    verdicts: Sequence[VerdictView], said: Mapping[str, tuple[str, str]]
+) -> tuple[tuple[VerdictView, ...], Mapping[str, list[Quote]]]:
+    """Return verdicts whose quotes are numbered, and the quotes of each turn, by what was `said` in it."""
+    quotes: dict[str, list[Quote]] = {}
+    numbers = itertools.count(1)
+    made = []
+    for verdict in verdicts:
+        rubrics = []
+        for rubric in verdict.rubrics:
+            vote = rubric.votes[0]
+            texts = said.get(vote.invocation_id, ()) if vote.evidence_found else ()
+            if any(places_of(vote.evidence, text) for text in texts):
+                quote = Quote(next(numbers), verdict.cell.metric_name, vote.evidence)
+                quotes.setdefault(vote.invocation_id, []).append(quote)
+                rubric = replace(rubric, quote=quote.number)
+            rubrics.append(rubric)
+        made.append(replace(verdict, rubrics=tuple(rubrics)))
+    return tuple(made), quotes
+
+
 def _turns(
-    report: CaseReport, rows: Sequence[Mapping[str, Any]], trace_url: TraceUrl | None, first: int
+    report: CaseReport,
+    rows: Sequence[Mapping[str, Any]],
+    trace_url: TraceUrl | None,
+    first: int,
+    quotes: Mapping[str, Sequence[Quote]],
 ) -> tuple[TurnView, ...]:
     by_id = {row["invocation_id"]: row for row in rows}
     made = []
@@ -323,7 +303,7 @@ def _turns(
         made.append(
             TurnView(
                 place, evidence, row.get("started_at"), row.get("revisions", 1),
-                lines_of(evidence.steps), verdicts,
+                lines_of(evidence.steps), verdicts, tuple(quotes.get(evidence.invocation_id, ())),
                 trace_url.of(row.get("trace_id")) if trace_url else "",
             )
         )  # fmt: skip
