@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands import Evaltap, runner
+from evaltap.cli.main import main
 from evaltap.recorder import Recorder
 
 
@@ -103,6 +104,18 @@ def test_arguments_win_over_variables_and_variables_over_the_file(
     assert not Path("of-file.duckdb").exists()
     assert os.environ["EVALTAP_STORE"] == "of-variable.duckdb"
     assert "EVALTAP_LOG" not in os.environ
+
+
+def test_the_file_names_the_tracing_tool_of_the_page(
+    evaltap: Evaltap, record: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(1)
+    evaltap("consume", "--log", "agent.log.db", "--until-idle", "--db", "cases.duckdb")
+    Path("evaltap.toml").write_text('[page]\ntrace_url = "traces.example/{trace_id}"\n')
+    capsys.readouterr()
+
+    assert main(["ui"]) == 2
+    assert "--trace-url traces.example/{trace_id}: expected an http" in capsys.readouterr().err
 
 
 def test_a_store_that_is_named_wins_over_that_of_the_file(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from evaltap.cli.listening import host_and_port, listening
+from evaltap.cli.settings import of_settings
 from evaltap.schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,10 +44,12 @@ def add_shown(parser: argparse.ArgumentParser) -> None:
         "--set", dest="sets", action="append", default=[], type=Path, metavar="SET",
         help="an eval set that the page compares traffic with and adds cases to; may be repeated",
     )  # fmt: skip
-    parser.add_argument(
+    traces = parser.add_argument(
         "--trace-url", metavar="URL",
-        help="link turns to their traces in your tracing tool, e.g. http://localhost:16686/trace/{trace_id}",
+        help="link turns to their traces in your tracing tool, e.g. http://localhost:16686/trace/{trace_id}"
+        " (default: EVALTAP_TRACE_URL)",
     )  # fmt: skip
+    of_settings(traces, "EVALTAP_TRACE_URL")
 
 
 def read_trace_url(text: str | None) -> "TraceUrl | None":

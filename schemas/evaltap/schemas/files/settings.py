@@ -37,6 +37,7 @@ _JUDGE: Final = (
     "price_output",
 )
 _SCORE: Final = ("fail_on", "p95_ms", "allow_agent_errors", "case_seconds", "thresholds")
+_PAGE: Final = ("trace_url",)
 _PAIRS: Final = ("thresholds", "redaction_policy")
 """Tables that a variable holds as `name=value,name=value`."""
 _ELSEWHERE: Final = {
@@ -96,6 +97,7 @@ def _variables(
         "recorder": ("EVALTAP_", recorder),
         "score": ("EVALTAP_", _SCORE),
         "judge": ("EVALTAP_JUDGE_", _JUDGE),
+        "page": ("EVALTAP_", _PAGE),
     }
     found: dict[str, str] = {}
     for key, value in data.items():
