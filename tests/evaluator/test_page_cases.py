@@ -215,6 +215,7 @@ def test_a_long_case_is_shown_in_ranges_of_turns_that_name_the_failing_ones(tmp_
     assert trajectory.turns == ((40, "#t40"), (70, elsewhere))
     (judged,) = [one for one in middle.verdicts if one.cell.metric_name == "llm_rubric_response"]
     assert {one.turn.place for one in judged.rubrics if one.turn} == {*range(31, 61)}
+    assert {one.folded for one in judged.rubrics} == {True}  # sixty that were met
     assert middle.turns[0].evidence.user == "Where is order A-31?"
     assert len(middle.turn_provenance) == 30
     assert not first.notes

@@ -41,6 +41,8 @@ from evaltap.evaluator.reports.reader import landed_data
 from evaltap.evaluator.store.queries import StoreReader
 
 LIMITS: Final = Limits(cases=1, turns=TOGETHER, calls=200, text=20_000, turn_scores=10_000)
+MOST_RUBRICS: Final = 8
+"""Of more rubrics, those that were met are folded."""
 
 # From the table, not from a view: the turns of one case are found before revisions are compared.
 _TURNS: Final = """
@@ -86,6 +88,8 @@ class RubricVotes:
     turn: TurnLink | None
     """Where several turns were judged."""
     votes: tuple[VoteCell, ...]
+    folded: bool = False
+    """It was met, and the verdict has too many rubrics to show them all at once."""
     quote: int | None = None
     """The number that the quote of its first vote has in the conversation."""
 
@@ -254,12 +258,23 @@ def _verdict(cell: Cell, parameters: Mapping[str, str], places: TurnPlaces) -> V
         cell,
         tuple(places.of(turn.turn) for turn in cell.turns if turn.status != "passed"),
         tuple(
-            RubricVotes(name, places.of(turn) if len(judged) > 1 and turn else None, tuple(votes))
+            RubricVotes(
+                name,
+                places.of(turn) if len(judged) > 1 and turn else None,
+                tuple(votes),
+                folded=len(rubrics) > MOST_RUBRICS and _is_met(votes),
+            )
             for (turn, name), votes in sorted(rubrics.items())
             if not turn or places.shows(turn)
         ),
         link("/case", **parameters, metric=cell.metric_name) if compares else "",
     )
+
+
+def _is_met(votes: Sequence[VoteCell]) -> bool:
+    """Tell whether most samples gave the rubric its point."""
+    scores = [vote.score for vote in votes if vote.score is not None]
+    return bool(scores) and 2 * sum(score >= 1 for score in scores) > len(scores)
 
 
 def _with_quotes(
