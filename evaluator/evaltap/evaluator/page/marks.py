@@ -13,7 +13,7 @@ from evaltap.evaluator.store.queries import StoreReader
 
 _EVERY_SECONDS: Final = 10.0
 _WAITING: Final = """
-SELECT count(*) FROM v_review_items WHERE state IN ('open', 'skipped', 'disagreed') OR decisions < needed
+SELECT count(*) FROM v_review_items WHERE waiting
 """
 _FIRING: Final = """
 SELECT count(*) FILTER (status = 'firing')

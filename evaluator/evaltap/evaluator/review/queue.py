@@ -51,6 +51,8 @@ class Item:
     verdict: str | None
     reviewers: tuple[str, ...]
     needed: int
+    waiting: bool
+    """Whether it needs a reviewer, or another one."""
     before: tuple[CaseData, ...]
     """The turns of the session before it."""
     turn: CaseData
@@ -61,8 +63,7 @@ class Item:
 
     def seen_by(self, reviewer: str) -> "Item":
         """Return it without what others decided, as long as the reviewer has to decide, too."""
-        waits = is_waiting(self.state, self.reviewers, self.needed)
-        if not waits or reviewer in self.reviewers:
+        if not self.waiting or reviewer in self.reviewers:
             return self
         return replace(self, state="open", verdict=None, reviewers=(), after=None)
 
@@ -84,11 +85,6 @@ class Item:
             "correction": self.correction or None,
             "after": self.after,
         }
-
-
-def is_waiting(state: str, reviewers: Sequence[str], needed: int) -> bool:
-    """Tell whether an item in a state, decided by some reviewers, needs another."""
-    return state in ("open", "skipped", "disagreed") or len(reviewers) < needed
 
 
 def add_items(store: StoreWriter, wanted: Sequence[Wanted], queue: str = DEFAULT_QUEUE) -> int:
@@ -125,7 +121,7 @@ def _item_id(queue: str, turn: CaseData, key: Sequence[str]) -> str:
 
 _ITEMS: Final = """
 SELECT i.item_id, i.queue, i.app_name, i.eval_set_id, i.eval_id, i.invocation_id, i.reason, i.state,
-       i.verdict, i.reviewers, i.needed, i.after,
+       i.verdict, i.reviewers, i.needed, i.waiting, i.after,
        (SELECT arg_max(f.correction, f.given_at) FROM feedback f
         WHERE f.correction <> '' AND f.eval_set_id = i.eval_set_id AND f.eval_id = i.eval_id
           AND f.app_name IN ('', i.app_name) AND coalesce(f.invocation_id, '') IN ('', i.invocation_id))
@@ -159,13 +155,13 @@ def items(store: StoreReader, queue: str = "", item_id: str = "") -> list[Item]:
 
 def _item(row: tuple[Any, ...], turns: Sequence[tuple[str, str]]) -> Item | None:
     name, queue, app, eval_set_id, eval_id, invocation_id, reason, state, *rest = row
-    verdict, reviewers, needed, after, correction = rest
+    verdict, reviewers, needed, waiting, after, correction = rest
     at = next((n for n, (one, _) in enumerate(turns) if one == invocation_id), None)
     if at is None:
         return None
     return Item(
         name, queue, app, eval_set_id, eval_id, invocation_id, reason, state, verdict,
-        tuple(reviewers), needed, tuple(orjson.loads(text) for _, text in turns[:at]),
+        tuple(reviewers), needed, waiting, tuple(orjson.loads(text) for _, text in turns[:at]),
         orjson.loads(turns[at][1]), correction or "", orjson.loads(after) if after else None,
     )  # fmt: skip
 
@@ -198,8 +194,8 @@ def next_item(
         )
     }
     for row in store.rows(_ITEMS, {"queue": queue, "item": ""}):
-        name, state, reviewers, needed = row[0], row[7], row[9], row[10]
-        if not is_waiting(state, reviewers, needed) or name in mine | held:
+        name, waiting = row[0], row[11]
+        if not waiting or name in mine | held:
             continue
         for one in items(store, item_id=name):  # none where the turn was erased
             decide(store, one, reviewer, "claim", now=now)

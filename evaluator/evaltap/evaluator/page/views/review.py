@@ -34,7 +34,7 @@ from evaltap.schemas.errors import InputError
 
 MOST_QUEUED: Final = 50
 _QUEUES: Final = """
-SELECT queue, count(*) FILTER (state IN ('open', 'skipped', 'disagreed') OR decisions < needed) AS waiting,
+SELECT queue, count(*) FILTER (waiting) AS waiting,
        count(*) AS items
 FROM v_review_items GROUP BY queue ORDER BY queue
 """

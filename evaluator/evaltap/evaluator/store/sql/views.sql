@@ -544,5 +544,6 @@ SELECT i.*,
          ELSE CASE newest WHEN 'approve' THEN 'approved' WHEN 'edit' THEN 'edited' ELSE 'rejected' END
        END AS state,
        CASE WHEN good > bad THEN 'good' WHEN bad > good THEN 'bad' END AS verdict,
-       coalesce(good + bad, 0) AS decisions, s.after, coalesce(reviewers, []) AS reviewers, s.reviewed_at
+       coalesce(good + bad, 0) AS decisions, s.after, coalesce(reviewers, []) AS reviewers, s.reviewed_at,
+       state IN ('open', 'skipped', 'disagreed') OR decisions < needed AS waiting
 FROM items i LEFT JOIN said s USING (item_id);
