@@ -148,27 +148,27 @@ def test_crashes_are_among_the_reasons_without_any_metric(tmp_path: Path) -> Non
     assert "status%3Acrashed" in found.href
 
 
-def test_a_reason_that_the_period_before_did_not_have_is_new(tmp_path: Path) -> None:
-    asked = [
-        Turn("Where is it?", error="TimeoutError"),
-        Turn("And B-7?", error="TimeoutError"),
-        Turn("And C-9?", error="ValueError"),
-    ]
-    with Store(landed(tmp_path, asked, metrics=())) as store:
-        for hours, text in ((1, "And B-7?"), (1, "And C-9?"), (30, "Where is it?")):
+def test_a_reason_that_was_to_be_expected_before_and_did_not_show_is_new(tmp_path: Path) -> None:
+    now = [Turn(f"now {n}", error="TimeoutError" if n < 5 else "") for n in range(10)]
+    now += [Turn("now, odd", error="KeyError")]
+    before = [Turn(f"before {n}", error="ValueError" if n < 5 else "") for n in range(10)]
+    with Store(landed(tmp_path, [*now, *before], metrics=())) as store:
+        for hours, text in ((1, "now%"), (30, "before%")):
             at = (ASKED.now - timedelta(hours=hours)).replace(tzinfo=None)
             store.execute(
-                "UPDATE turns SET started_at = $at WHERE user_text = $text",
+                "UPDATE turns SET started_at = $at WHERE user_text LIKE $text",
                 {"at": at, "text": text},
             )
         Summaries(store).refresh()
         with Readers(store).reading() as reader:
-            page = overview.read(reader, replace(ASKED, parameters={"range": "24h"}, live=True))
+            today = overview.read(reader, replace(ASKED, parameters={"range": "24h"}, live=True))
+            week = overview.read(reader, replace(ASKED, parameters={"range": "7d"}, live=True))
 
-    assert {one.of.metric: (one.of.count, one.of.is_new) for one in page.reasons} == {
-        "TimeoutError": (1, False),
-        "ValueError": (1, True),
+    assert {one.of.metric: (one.of.count, one.of.is_new) for one in today.reasons} == {
+        "TimeoutError": (5, True),
+        "KeyError": (1, False),  # one of eleven: ten turns before need not have had any
     }
+    assert not any(one.of.is_new for one in week.reasons)  # no turn before that week
 
 
 def test_the_pass_rate_is_drawn_beside_the_period_before_and_the_alarms(store: Store) -> None:

@@ -1,6 +1,6 @@
 """What cases of a span failed for: reasons in groups, most frequent first, and which of them are new."""
 
-from collections.abc import Container
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -12,6 +12,8 @@ from evaltap.evaluator.reports.wording import readable
 from evaltap.evaluator.store.queries import StoreReader
 
 SHOWN: Final = 8
+CHANCE: Final = 0.05
+"""A reason is new where chance alone would have hidden it before less often."""
 _REASONS: Final = """
 SELECT metric_name, status, reason, count(*), min(last_at) FROM (
   SELECT t.metric_name, t.status, coalesce(t.reason, '') AS reason, c.last_at, t.scored_at
@@ -54,28 +56,40 @@ class ReasonCount:
     count: int
     since: datetime
     is_new: bool
-    """Whether none of the last 1,000 failures of the span before has it, where it was looked for."""
+    """Whether none of the last 1,000 failures of the span before has it, though it was to be expected."""
+
+
+class Looked(NamedTuple):
+    """In how many turns a reason could have shown: of a span, and of the span before."""
+
+    now: int
+    before: int
+
+    def expects(self, count: int) -> bool:
+        """Tell whether a reason of so many turns would have shown before, by all but chance."""
+        return self.now > 0 and (1 - min(count, self.now) / self.now) ** self.before < CHANCE
 
 
 def reasons(
-    reader: StoreReader, span: Span, app: str, *, compared: Container[str], crashes_compared: bool
+    reader: StoreReader, span: Span, app: str, *, turns: Looked, verdicts: Mapping[str, Looked]
 ) -> list[ReasonCount]:
     """Return why cases of a span failed or crashed, most frequent first.
 
-    `compared` are the metrics with verdicts in the span before; `crashes_compared` says whether it has
-    turns.  Without them a reason is not called new.
+    `turns` are those that could crash, `verdicts` those that a metric could fail, by metric.
     """
     groups = _groups(reader, span, app)
-    earlier = _groups(reader, span.before, app) if compared or crashes_compared else {}
-    found = [
-        ReasonCount(
-            metric, status, one_line(members[0].text, 200) or "no reason given",
-            sum(one.turns for one in members), min(one.since for one in members),
-            (crashes_compared if status == "crashed" else metric in compared)
-            and (metric, status, text) not in earlier,
-        )
-        for (metric, status, text), members in groups.items()
-    ]  # fmt: skip
+    earlier = _groups(reader, span.before, app) if turns.before else {}
+    found = []
+    for (metric, status, text), members in groups.items():
+        count = sum(one.turns for one in members)
+        looked = turns if status == "crashed" else verdicts.get(metric, Looked(0, 0))
+        found.append(
+            ReasonCount(
+                metric, status, one_line(members[0].text, 200) or "no reason given", count,
+                min(one.since for one in members),
+                looked.expects(count) and (metric, status, text) not in earlier,
+            )
+        )  # fmt: skip
     return sorted(found, key=lambda one: -one.count)[:SHOWN]
 
 

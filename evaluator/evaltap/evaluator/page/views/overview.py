@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from evaltap.evaluator.landing.seq_ranges import size
 from evaltap.evaluator.maintenance.completeness import landed_accounts
 from evaltap.evaluator.page import plots, traffic
-from evaltap.evaluator.page.reasons import ReasonCount, reasons
+from evaltap.evaluator.page.reasons import Looked, ReasonCount, reasons
 from evaltap.evaluator.page.request import PageAnswer, PageRequest, link
 from evaltap.evaluator.page.traffic import Change, Latency, MetricRate, Span, ToolUse
 from evaltap.evaluator.reports.charts import duration, money
@@ -152,8 +152,9 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
         tuple(
             Reason(one, _cases(request, _failing(one), span))
             for one in reasons(
-                reader, span, app, compared={one.metric for one in before},
-                crashes_compared=bool(traffic.turn_rows(reader, span.before, app)),
+                reader, span, app,
+                turns=Looked(turns, sum(row["turns"] for row in traffic.turn_rows(reader, span.before, app))),
+                verdicts=_looked(found, before),
             )
         ),
         tuple(
@@ -339,6 +340,14 @@ def _pass_rate(
         low=0.0, high=1.0, form=lambda share: f"{100 * share:.0f} %", dashed=usual, marks=alarms,
         value=f"band: 95 % interval{dashed}",
     )  # fmt: skip
+
+
+def _looked(found: Sequence[MetricRate], before: Sequence[MetricRate]) -> Mapping[str, Looked]:
+    """Return the verdicts of each metric in the span and before."""
+    earlier = {one.metric: sum(one.counts.values()) for one in before}
+    return {
+        one.metric: Looked(sum(one.counts.values()), earlier.get(one.metric, 0)) for one in found
+    }
 
 
 def _usual(before: Sequence[MetricRate], chosen: MetricRate | None) -> float | None:
