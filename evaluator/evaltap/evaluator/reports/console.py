@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 REASON_WIDTH = 400
 PIPE_WIDTH = 160
-_WIDE = 100
+_UNBOUNDED = 10_000
+"""Columns in which every table fits, to measure how many it needs."""
 _OPENING = 60
 """Characters of a user's first message beside the case."""
 _COLOURS = {"-": "red", "+": "green", "!": "yellow", ">": "yellow"}
@@ -60,7 +61,8 @@ def print_summary(
     """Print the metrics, what did not pass, and what was not scored; `store` is where to look on."""
     from rich.text import Text
 
-    out.print(_metrics(summary, out.width))
+    out.print(Text(_about(summary)), soft_wrap=True)
+    _print_metrics(summary, out)
     for note in summary_notes(summary):
         out.print(Text(visible(note)), soft_wrap=True)
     if crashed := crashed_line(summary):
@@ -101,6 +103,14 @@ def print_summary(
         )
 
 
+def _about(summary: Summary) -> str:
+    """Return what the table is about."""
+    if not summary.weighted:
+        return counted(summary.cases, "case")
+    cases = counted(summary.cases, "recorded case")
+    return f"{cases}; rates, intervals and means are estimates for all traffic"
+
+
 _COUNTS: Final = (
     ("passed", "passed", "green"),
     ("failed", "failed", "red"),
@@ -111,18 +121,28 @@ _COUNTS: Final = (
 """Field, heading and colour of the counts of a metric; those that are 0 everywhere are left out."""
 
 
-def _metrics(summary: Summary, width: int) -> "Table":
-    """Return the table of metrics: names whole, the interval below the rate where it is narrow."""
+def _print_metrics(summary: Summary, out: "Console") -> None:
+    """Print the table of metrics as roomy as the terminal lets it be, with names and counts whole."""
+    for table in (
+        _metrics(summary, 2, between=" "),
+        _metrics(summary, 1, between=" "),
+        _metrics(summary, 1, between="\n"),
+        _metrics(summary, 1, between="\n", mean=False),
+    ):
+        needed = out.measure(table, options=out.options.update_width(_UNBOUNDED)).maximum
+        if needed <= out.width:
+            break
+    table.width = needed  # else a table that fits nowhere would have its names cut
+    out.print(table, crop=False)
+
+
+def _metrics(summary: Summary, padding: int, *, between: str, mean: bool = True) -> "Table":
+    """Return the table of metrics, with `between` separating a rate from its interval."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    cases = counted(summary.cases, "recorded case" if summary.weighted else "case")
-    about = "; rates, intervals and means are estimates for all traffic" if summary.weighted else ""
-    table = Table(
-        title=f"{cases}{about}", title_justify="left", box=box.SIMPLE, pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )  # fmt: skip
+    table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, padding, 0, 0))
     table.add_column("metric", no_wrap=True)
     shown = [
         (field, name, colour)
@@ -130,16 +150,18 @@ def _metrics(summary: Summary, width: int) -> "Table":
         if field in ("passed", "failed") or any(getattr(row, field) for row in summary.metrics)
     ]
     for _, name, _ in shown:
-        table.add_column(name, justify="right")
-    table.add_column("pass rate, 95% interval", justify="right")
-    table.add_column("mean", justify="right")
-    between = " " if width >= _WIDE else "\n"
+        table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)
+    table.add_column("pass rate,\n95% interval", justify="right", no_wrap=True)
+    if mean:
+        table.add_column("mean", justify="right", no_wrap=True)
     for row in summary.metrics:
+        cells = [_rate(row, between)]
+        if mean:
+            cells.append("-" if row.mean_score is None else f"{row.mean_score:.3f}")
         table.add_row(
             Text(visible(row.metric_name)),
             *(_count(getattr(row, field), colour) for field, _, colour in shown),
-            _rate(row, between),
-            "-" if row.mean_score is None else f"{row.mean_score:.3f}",
+            *cells,
         )
     return table
 
