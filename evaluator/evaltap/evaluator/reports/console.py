@@ -69,12 +69,12 @@ def print_summary(
         out.print(Text(crashed, style="red"))
     if summary.worst:
         out.print(Text("not passed, worst first", style="italic"))
-        openings = {one.eval_id: one.opening for one in differences}
+        openings = {one.name: one.opening for one in differences}
         for case in summary.worst:
             bare = case.score is None or case.status == "crashed"
             score = case.status if bare else f"{case.score:.3f}"
-            opening = one_line(openings.get(case.eval_id, ""), _OPENING)
-            head = f"{case.eval_id}  {case.metric_name}  {score}"
+            opening = one_line(openings.get(case.name, ""), _OPENING)
+            head = f"{case.name}  {case.metric_name}  {score}"
             _print_item(out, f"{head}  {opening}".rstrip(), case.reason)
     differences = [one for one in differences if one.lines]
     if differences:
@@ -84,7 +84,7 @@ def print_summary(
             )
         )
     for difference in differences:
-        out.print(Text(visible(difference.eval_id), style="bold"))
+        out.print(Text(visible(difference.name), style="bold"))
         for line in difference.lines:
             out.print(Text(visible(f"  {line}"), style=_COLOURS.get(line[:1], "")))
     if summary.unscored:
@@ -96,7 +96,7 @@ def print_summary(
     if summary.worst and store is not None:
         out.print(
             Text(
-                f"next: evaltap show {store} {summary.worst[0].eval_id}"
+                f"next: evaltap show {store} {summary.worst[0].name}"
                 f"\n      evaltap report {store} --out report.html"
             ),
             soft_wrap=True,
