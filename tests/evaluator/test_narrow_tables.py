@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from commands import Evaltap, runner
-from shop import Asked, landed
+from shop import POLITE, Asked, landed
 
 LONG = "Please tell me, when you have found the time for it, where my order may be by now"
 
@@ -54,3 +54,32 @@ def test_a_drop_of_more_than_100_points_is_none_to_detect(evaltap: Evaltap) -> N
 
     assert "too few to detect any" in out
     assert "detect a drop of" not in out
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_a_report_with_crashes_and_unscored_cases_has_whole_names_and_intervals(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    columns: int,
+) -> None:
+    expected = {
+        "metricName": "tool_trajectory_avg_score",
+        "threshold": 1,
+        "criterion": {"toolTrajectory": {}},
+    }
+    landed(tmp_path, [Asked("Hi"), Asked("Hi", error="TimeoutError")], metrics=[POLITE, expected])
+    capsys.readouterr()
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+    _, out, _ = runner(capsys)("report", str(tmp_path / "x.duckdb"))
+
+    table = out[: out.index("Only crashed cases")].splitlines()
+    assert max(map(len, table)) <= max(80, columns)
+    assert "…" not in "".join(table)
+    assert [line.split()[0] for line in table if line.startswith(("polite", "tool_"))] == [
+        "polite",
+        "tool_trajectory_avg_score",
+    ]
+    assert {"passed", "failed", "crashed", "evaluated", "interval"} <= set(" ".join(table).split())
+    assert "(9% to 91%)" in "\n".join(table)

@@ -212,6 +212,11 @@ def test_a_key_alone_means_the_address_of_openai() -> None:
     assert judge_settings(named(apiKey="k"), {}).base_url == "https://api.openai.com/v1"
 
 
+def test_a_misspelt_provider_gets_a_suggestion() -> None:
+    with pytest.raises(JudgeNotConfigured, match=r"'antropic' has no .* did you mean 'anthropic'"):
+        judge_settings(named(providerName="antropic", apiKey="k"), {})
+
+
 def test_another_provider_needs_its_address() -> None:
     model = named(providerName="else", apiKey="k")
 

@@ -239,3 +239,36 @@ def test_sql_reads_the_store_of_the_folder_and_its_errors_are_one_line(evaltap: 
     assert (code, json.loads(out)) == (0, [{"n": 1}])
     assert err.count("\n") == 1
     assert "v_tools" in err
+
+
+def test_a_report_names_repeats_of_a_case_so_that_show_finds_them(
+    evaltap: Evaltap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run in ("run-1", "run-2"):
+        recorder = Recorder("log.db", run=run)
+        for session in ("again", f"only-{run}"):
+            with recorder.turn(session_id=session, user="Hi") as turn:
+                turn.respond("yes")
+        recorder.close()
+    metric = {
+        "metricName": "a-metric-with-quite-a-long-name",
+        "evaluatorName": "rule_avg_score",
+        "threshold": 1,
+        "criterion": {"rules": {"rules": [{"id": "n", "type": "contains", "values": ["no"]}]}},
+    }
+    Path("m.json").write_text(json.dumps([metric]))
+    evaltap("consume", "--log", "log.db", "--db", "x.duckdb", "--metrics", "m.json", "--until-idle")
+    monkeypatch.setenv("COLUMNS", "80")
+
+    _, out, _ = evaltap("report", "x.duckdb", "--pass-k", "1,3")
+    worst = json.loads(evaltap("report", "x.duckdb", "--json")[1])["worst"]
+
+    assert [case["name"] for case in worst] == [
+        "run-1/again", "only-run-1", "run-2/again", "only-run-2",
+    ]  # fmt: skip
+    assert "  run-1/again  a-metric-with-quite-a-long-name" in out
+    (shown,) = (line.split("x.duckdb ")[1] for line in out.splitlines() if "evaltap show" in line)
+    assert evaltap("show", "x.duckdb", shown)[0] == 0
+    trials = out[out.index("k trials") :].splitlines()
+    assert max(map(len, trials)) <= 82
+    assert [line.split()[0] for line in trials[3:5]] == ["a-metric-with-quite-a-long-name"] * 2

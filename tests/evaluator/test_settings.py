@@ -104,6 +104,38 @@ def test_a_metric_without_a_threshold_is_refused(
     assert bool(key) == ('"treshold" is unknown; did you mean "threshold"?' in err)
 
 
+@pytest.mark.parametrize("command", ["score", "gate"])
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        ({}, "criterion.suite: metrics[0] 'trajectory_f1' has no \"threshold\"; add"),
+        ({"treshold": 0.9}, '"treshold" is unknown; did you mean "threshold"?'),
+    ],
+)
+def test_a_member_of_a_suite_without_a_threshold_is_refused(
+    command: str,
+    member: dict[str, Any],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    inner = {name: value for name, value in F1.items() if name != "threshold"} | member
+    suite = {
+        "metricName": "metric_suite",
+        "threshold": 1,
+        "criterion": {"suite": {"metrics": [inner]}},
+    }
+    gate = {"dimensions": [{"name": "all", "threshold": 1, "metrics": [suite]}]}
+    (tmp_path / "m.json").write_text(json.dumps(gate if command == "gate" else [suite]))
+    (tmp_path / "c.jsonl").write_text(json.dumps(make_case()) + "\n")
+    option = "--gate" if command == "gate" else "--metrics"
+
+    code = main([command, str(tmp_path / "c.jsonl"), option, str(tmp_path / "m.json")])
+
+    assert code == 2
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "metric",
     [

@@ -160,6 +160,7 @@ def test_each_format_has_the_weighted_rate(
         assert f"{rate.rate:.1%}" in text
         assert f"{rate.process.low:.0%} to {rate.process.high:.0%}" in text
         assert "Not all turns were recorded" in text
+    assert f"{sampled.kept} recorded cases: " in markdown.splitlines()[0]
     assert summary.passing_rate is not None
     assert f"{summary.passing_rate:.1%}" in page
     (suite,) = ElementTree.fromstring(junit).iter("testsuite")

@@ -121,3 +121,22 @@ def test_closing_ends_what_is_open(tap: Tap[ClaudeAgent]) -> None:
     tap.driver.recording.close()
 
     assert tap.recorder.cases[0]["source"]["closeReason"] == "shutdown"
+
+
+@pytest.mark.parametrize(
+    ("response", "recorded"),
+    [
+        ([{"type": "text", "text": '{"r": 2}'}], {"r": 2}),
+        ([{"type": "text", "text": "two"}, {"type": "text", "text": "three"}], "two\nthree"),
+        ({"content": "x = 1"}, {"content": "x = 1"}),
+    ],
+    ids=["json", "texts", "an object"],
+)
+def test_results_of_mcp_servers_are_those_of_transcripts(
+    tap: Tap[ClaudeAgent], response: Any, recorded: Any
+) -> None:
+    events = [*called("mcp__srv__calc", "c1", {"a": 1}, response), *stopped("2.")]
+
+    asyncio.run(tap.driver.play({"Sum?": turn_of(*events)}))
+
+    assert tap.turn()["tools"] == [("c1", "mcp__srv__calc", {"a": 1}, recorded)]

@@ -67,11 +67,6 @@ WHERE r.app_name = $app_name AND r.eval_id = $eval_id AND r.eval_set_id = $eval_
 QUALIFY r.run_id = arg_max(r.run_id, r.revision) OVER ()
 ORDER BY r.trial, r.attempt
 """
-NAMES = """
-SELECT DISTINCT app_name, eval_set_id, eval_id FROM (
-  SELECT app_name, eval_set_id, eval_id FROM cases
-  UNION SELECT app_name, eval_set_id, eval_id FROM scores
-)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +114,7 @@ def run(options: ShowOptions) -> int:
 
 
 def _key(store: "StoreReader", case: str, app: str | None) -> dict[str, Any]:
-    from evaltap.evaluator.filters.case_names import IS_CASE, full_name, nearest
+    from evaltap.evaluator.filters.case_names import IS_CASE, NAMES, full_name, nearest
 
     case = full_name(store, case)
     found = store.records(f"{NAMES} WHERE {IS_CASE}", {"case": case})

@@ -1,5 +1,6 @@
 """Names of cases: the eval id, with or without its eval set, or a part of it that matches only one case."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from evaltap.evaluator.store.queries import StoreReader
@@ -13,6 +14,16 @@ _MOST_NAMED: Final = 5
 IS_CASE: Final = "(eval_id = $case OR eval_set_id || '/' || eval_id = $case)"
 """SQL: whether a row is of the case that somebody named in full."""
 
+NAMES: Final = """
+SELECT DISTINCT app_name, eval_set_id, eval_id FROM (
+  SELECT app_name, eval_set_id, eval_id FROM cases
+  UNION SELECT app_name, eval_set_id, eval_id FROM scores
+)"""
+"""SQL: every case, landed or scored from a file."""
+_REPEATED = f"""
+SELECT eval_id FROM ({NAMES} WHERE list_contains($ids, eval_id))
+GROUP BY eval_id HAVING count(*) > 1
+"""
 _IDS = "(SELECT eval_id FROM cases UNION SELECT eval_id FROM scores)"
 _FITTING = f"""
 SELECT eval_id FROM {_IDS}
@@ -53,6 +64,11 @@ def full_name(store: StoreReader, case: str) -> str:
         names = ", ".join(found[:_MOST_NAMED])
         raise InputError(f"{case!r} is part of several ids; give a longer part: {names}{more}")
     return found[0] if found else case
+
+
+def repeated_ids(store: StoreReader, ids: Sequence[str]) -> set[str]:
+    """Return those of the eval ids that several cases have: repeats, versions, applications."""
+    return {eval_id for (eval_id,) in store.rows(_REPEATED, {"ids": list(ids)})}
 
 
 def nearest(store: StoreReader, case: str) -> str:

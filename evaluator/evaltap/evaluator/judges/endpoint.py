@@ -33,6 +33,7 @@ from evaltap.evaluator.judges.settings import (
 )
 from evaltap.schemas.errors import ConfigurationError
 from evaltap.schemas.formats.metric import JudgeModel, JudgePrices, OtherJudge
+from evaltap.schemas.text import did_you_mean
 
 ALLOW_VARIABLES: Final = "EVALTAP_ALLOW_VARIABLES"
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
@@ -146,9 +147,11 @@ def _address_of(provider: str, environ: Mapping[str, str]) -> str:
         return environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
     if provider in PROVIDERS:
         return PROVIDERS[provider].url
+    meant = did_you_mean(provider, PROVIDERS)
     raise JudgeNotConfigured(
-        f"judge not configured: provider '{provider}' has no known address; set "
-        "judgeModel.baseURL or EVALTAP_JUDGE_BASE_URL to its OpenAI-compatible endpoint"
+        f"judge not configured: provider '{provider}' has no known address;"
+        f" {meant + ' If not, ' if meant else ''}set judgeModel.baseURL or EVALTAP_JUDGE_BASE_URL to its"
+        " OpenAI-compatible endpoint"
     )
 
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 REASON_WIDTH = 400
 PIPE_WIDTH = 160
-_WIDE = 100
+_UNBOUNDED = 10_000
+"""Columns in which every table fits, to measure how many it needs."""
 _OPENING = 60
 """Characters of a user's first message beside the case."""
 _COLOURS = {"-": "red", "+": "green", "!": "yellow", ">": "yellow"}
@@ -60,19 +61,20 @@ def print_summary(
     """Print the metrics, what did not pass, and what was not scored; `store` is where to look on."""
     from rich.text import Text
 
-    out.print(_metrics(summary, out.width))
+    out.print(Text(_about(summary)), soft_wrap=True)
+    _print_metrics(summary, out)
     for note in summary_notes(summary):
         out.print(Text(visible(note)), soft_wrap=True)
     if crashed := crashed_line(summary):
         out.print(Text(crashed, style="red"))
     if summary.worst:
         out.print(Text("not passed, worst first", style="italic"))
-        openings = {one.eval_id: one.opening for one in differences}
+        openings = {one.name: one.opening for one in differences}
         for case in summary.worst:
             bare = case.score is None or case.status == "crashed"
             score = case.status if bare else f"{case.score:.3f}"
-            opening = one_line(openings.get(case.eval_id, ""), _OPENING)
-            head = f"{case.eval_id}  {case.metric_name}  {score}"
+            opening = one_line(openings.get(case.name, ""), _OPENING)
+            head = f"{case.name}  {case.metric_name}  {score}"
             _print_item(out, f"{head}  {opening}".rstrip(), case.reason)
     differences = [one for one in differences if one.lines]
     if differences:
@@ -82,7 +84,7 @@ def print_summary(
             )
         )
     for difference in differences:
-        out.print(Text(visible(difference.eval_id), style="bold"))
+        out.print(Text(visible(difference.name), style="bold"))
         for line in difference.lines:
             out.print(Text(visible(f"  {line}"), style=_COLOURS.get(line[:1], "")))
     if summary.unscored:
@@ -94,11 +96,19 @@ def print_summary(
     if summary.worst and store is not None:
         out.print(
             Text(
-                f"next: evaltap show {store} {summary.worst[0].eval_id}"
+                f"next: evaltap show {store} {summary.worst[0].name}"
                 f"\n      evaltap report {store} --out report.html"
             ),
             soft_wrap=True,
         )
+
+
+def _about(summary: Summary) -> str:
+    """Return what the table is about."""
+    if not summary.weighted:
+        return counted(summary.cases, "case")
+    cases = counted(summary.cases, "recorded case")
+    return f"{cases}; rates, intervals and means are estimates for all traffic"
 
 
 _COUNTS: Final = (
@@ -111,18 +121,28 @@ _COUNTS: Final = (
 """Field, heading and colour of the counts of a metric; those that are 0 everywhere are left out."""
 
 
-def _metrics(summary: Summary, width: int) -> "Table":
-    """Return the table of metrics: names whole, the interval below the rate where it is narrow."""
+def _print_metrics(summary: Summary, out: "Console") -> None:
+    """Print the table of metrics as roomy as the terminal lets it be, with names and counts whole."""
+    for table in (
+        _metrics(summary, 2, between=" "),
+        _metrics(summary, 1, between=" "),
+        _metrics(summary, 1, between="\n"),
+        _metrics(summary, 1, between="\n", mean=False),
+    ):
+        needed = out.measure(table, options=out.options.update_width(_UNBOUNDED)).maximum
+        if needed <= out.width:
+            break
+    table.width = needed  # else a table that fits nowhere would have its names cut
+    out.print(table, crop=False)
+
+
+def _metrics(summary: Summary, padding: int, *, between: str, mean: bool = True) -> "Table":
+    """Return the table of metrics, with `between` separating a rate from its interval."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    cases = counted(summary.cases, "recorded case" if summary.weighted else "case")
-    about = "; rates, intervals and means are estimates for all traffic" if summary.weighted else ""
-    table = Table(
-        title=f"{cases}{about}", title_justify="left", box=box.SIMPLE, pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )  # fmt: skip
+    table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, padding, 0, 0))
     table.add_column("metric", no_wrap=True)
     shown = [
         (field, name, colour)
@@ -130,16 +150,18 @@ def _metrics(summary: Summary, width: int) -> "Table":
         if field in ("passed", "failed") or any(getattr(row, field) for row in summary.metrics)
     ]
     for _, name, _ in shown:
-        table.add_column(name, justify="right")
-    table.add_column("pass rate, 95% interval", justify="right")
-    table.add_column("mean", justify="right")
-    between = " " if width >= _WIDE else "\n"
+        table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)
+    table.add_column("pass rate,\n95% interval", justify="right", no_wrap=True)
+    if mean:
+        table.add_column("mean", justify="right", no_wrap=True)
     for row in summary.metrics:
+        cells = [_rate(row, between)]
+        if mean:
+            cells.append("-" if row.mean_score is None else f"{row.mean_score:.3f}")
         table.add_row(
             Text(visible(row.metric_name)),
             *(_count(getattr(row, field), colour) for field, _, colour in shown),
-            _rate(row, between),
-            "-" if row.mean_score is None else f"{row.mean_score:.3f}",
+            *cells,
         )
     return table
 

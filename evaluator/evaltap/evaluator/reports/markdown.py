@@ -75,7 +75,8 @@ def _verdict(report: Report) -> str:
         for status in ("passed", "failed", "crashed", "error", "not_evaluated")
         if counts.get(status)
     ]
-    return f"{sign} {counted(total, 'case')}: {', '.join(parts)}"
+    cases = counted(total, "recorded case" if report.summary.weighted else "case")
+    return f"{sign} {cases}: {', '.join(parts)}"
 
 
 def _origin(report: Report) -> str:

@@ -126,7 +126,7 @@ def read_differences(
     references: References | None = None,
 ) -> list[Difference]:
     """Return what the worst cases of a summary are about, and the calls in which they differ."""
-    keys = dict.fromkeys((row.app_name, row.eval_set_id, row.eval_id) for row in summary.worst)
+    keys = {(row.app_name, row.eval_set_id, row.eval_id): row.name for row in summary.worst}
     _choose_scores(store, summary.run_id, digests)
     choose_cases(store, keys)
     landed = expected_data(store, references)
@@ -136,11 +136,11 @@ def read_differences(
     )
     comparison, limits = _comparison(store), Limits()
     found = []
-    for key in keys:
+    for key, name in keys.items():
         case = landed.get(key) or files.cases.get(key)
         if case is not None:
             evidence, _ = evidence_of(case, comparison, limits)
-            found.append(Difference(key[2], difference_lines(evidence), words_of(case).opening))
+            found.append(Difference(name, difference_lines(evidence), words_of(case).opening))
     return found
 
 

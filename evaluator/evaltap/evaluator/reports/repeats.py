@@ -103,11 +103,11 @@ def print_pass_k(rows: Sequence[PassK], out: "Console") -> None:
     from rich.text import Text
 
     title = "k trials: at least one passes (pass@k), all pass (pass^k: unbiased, and (c/n)^k)"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
-    for name in ("metric", "version"):
-        table.add_column(name, overflow="fold")
+    table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("metric", no_wrap=True)
+    table.add_column("version", overflow="fold")
     for name in ("k", "cases", "pass@k", "pass^k", "(c/n)^k"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         known = row.pass_at_k is not None
         figures = (row.pass_at_k, row.pass_hat_k_unbiased, row.pass_hat_k)
@@ -119,4 +119,5 @@ def print_pass_k(rows: Sequence[PassK], out: "Console") -> None:
             f"{row.cases:,}",
             *(cells if known else (f"needs {row.k} runs", "", "")),
         )
-    out.print(table)
+    out.print(Text(title), soft_wrap=True)
+    out.print(table, crop=False)

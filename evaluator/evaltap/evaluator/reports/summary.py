@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from evaltap.evaluator.estimates.rates import Rate
+from evaltap.evaluator.filters.case_names import repeated_ids
 from evaltap.evaluator.reports.exit_status import (
     BELOW_THE_BAR,
     INCOMPLETE,
@@ -93,13 +94,15 @@ class CaseRow:
     score: float | None
     reason: str
     app_name: str = ""
+    name: str = ""
+    """As `evaltap show` takes it: the eval id, with its eval set where several have that id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     """What a case is about, and its calls beside those that were expected, a line each, as in a `diff`."""
 
-    eval_id: str
+    name: str
     lines: list[str]
     opening: str = ""
     """The user's first message, on one line; empty when it was not captured."""
@@ -218,7 +221,7 @@ def summarise(
         run_id,
         cases,
         tuple(_metric_counts(row) for row in counts),
-        _in_words(store, [CaseRow(*row) for row in worst_rows]),
+        _in_words(store, _named(store, [CaseRow(*row) for row in worst_rows])),
         tuple(_put_together(Unscored(*row) for row in unscored)),
         CrashedCases(cases, crashed, share, wilson(crashed, cases), share),
         gate=GateCounts(gated, *verdicts) if gated else None,
@@ -235,6 +238,17 @@ def _crashed_only(metrics: Iterable[MetricCounts]) -> Iterator[str]:
                 f"only crashed cases ({one.crashed:,}) have a verdict under {one.metric_name}: its pass"
                 " rate counts them as not passed, and says nothing about other cases."
             )
+
+
+def _named(store: StoreReader, cases: Sequence[CaseRow]) -> list[CaseRow]:
+    """Return the cases with names that no other case has: repeats of a case share its id."""
+    shared = repeated_ids(store, [one.eval_id for one in cases])
+    return [
+        replace(
+            one, name=f"{one.eval_set_id}/{one.eval_id}" if one.eval_id in shared else one.eval_id
+        )
+        for one in cases
+    ]
 
 
 def _in_words(store: StoreReader, cases: Sequence[CaseRow]) -> tuple[CaseRow, ...]:

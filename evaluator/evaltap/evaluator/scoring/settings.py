@@ -22,6 +22,7 @@ from evaltap.schemas.formats.metric import (
     LengthCriterion,
     RougeCriterion,
     RougeThreshold,
+    SuiteCriterion,
     TextCriterion,
     ToolTrajectoryCriterion,
     ToolTrajectoryStrategy,
@@ -94,14 +95,17 @@ def require_thresholds(metrics: Sequence[EvalMetric], path: Path) -> None:
         peers = (metric.evaluator_name or metric.metric_name) in PEER_METRICS
         if "threshold" in metric.model_fields_set or peers:
             continue
-        misspelt = nearest("threshold", metric.model_extra or ())
-        found = f' ("{misspelt}" is unknown; did you mean "threshold"?)' if misspelt else ""
         raise FormatError(
-            f'metric {metric.metric_name!r} has no "threshold"{found}; add the score from which it'
-            " passes, from 0 to 1",
+            f"metric {metric.metric_name!r} {_lacks_threshold(metric)}",
             path=str(path),
             place=f"[{number}]",
         )
+
+
+def _lacks_threshold(metric: EvalMetric) -> str:
+    misspelt = nearest("threshold", metric.model_extra or ())
+    found = f' ("{misspelt}" is unknown; did you mean "threshold"?)' if misspelt else ""
+    return f'has no "threshold"{found}; add the score from which it passes, from 0 to 1'
 
 
 def surprises(metric: EvalMetric, *, thresholds: bool = True) -> list[str]:
@@ -220,6 +224,12 @@ def _final_response(part: FinalResponseCriterion) -> Iterator[str]:
         yield "is empty; give text, json, rouge or xml"
 
 
+def _suite(part: SuiteCriterion) -> Iterator[str]:
+    for number, member in enumerate(part.metrics):
+        if "threshold" not in member.model_fields_set:
+            yield f"metrics[{number}] '{member.metric_name}' {_lacks_threshold(member)}"
+
+
 def _choice(key: str, found: str, known: tuple[str, ...]) -> Iterator[str]:
     if found and found not in known:
         hint = did_you_mean_one_of(found, known)
@@ -233,4 +243,5 @@ _CHECKS: Final[dict[type[BaseModel], Callable[..., Iterator[str]]]] = {
     RougeCriterion: _rouge,
     XmlCriterion: _xml,
     FinalResponseCriterion: _final_response,
+    SuiteCriterion: _suite,
 }

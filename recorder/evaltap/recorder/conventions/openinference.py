@@ -85,6 +85,8 @@ class OpenInference:
             if kind == "agent" and reading.agent_name is None:
                 reading.agent_name = agent_in_name(span.name)
             _read_run(reading, attributes)
+        elif stated.upper() == "RETRIEVER" and isinstance(attributes.get(INPUT_VALUE), str):
+            reading.user = Evidence(attributes[INPUT_VALUE])
         else:
             reading.user = question_of(decode(attributes.get(PROMPT_VARIABLES)).value)
         return reading

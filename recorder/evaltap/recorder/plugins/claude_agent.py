@@ -20,7 +20,7 @@ from evaltap.recorder.observation import UNSEEN, Failure, Origin
 from evaltap.recorder.plugins.support import guarded, recorder_for
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun
-from evaltap.recorder.sources.claude_code import AGENT, SUB_AGENT, normal_name
+from evaltap.recorder.sources.claude_code import AGENT, SUB_AGENT, normal_name, result_of
 from evaltap.recorder.tokens import of_anthropic
 
 ORIGIN = Origin(framework="claude-agent-sdk", convention="claude-agent-hooks")
@@ -110,7 +110,7 @@ class EvaltapHooks:
         if event == "PreToolUse":
             self._called(turn, given)
         elif event == "PostToolUse":
-            self._returned(turn, given, given["tool_response"], None)
+            self._returned(turn, given, result_of(given["tool_response"]), None)
         elif event == "PostToolUseFailure":
             kind = "interrupted" if given.get("is_interrupt") else None
             self._returned(turn, given, UNSEEN, Failure(kind, given["error"]))

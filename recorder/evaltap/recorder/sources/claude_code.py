@@ -58,6 +58,8 @@ _TYPES = (
 REWOUND = "rewound"
 """Tag of a turn that the user went back behind: the turns after it do not know it."""
 _SYNTHETIC = "<synthetic>"
+_DATA_CHARACTERS = 1 << 20
+"""Longer texts are not parsed: hooks run on the agent's thread."""
 
 
 def normal_name(name: str) -> str:
@@ -311,13 +313,8 @@ def _returns(run_id: str, now: int, line: Mapping[str, Any]) -> Iterator[ToolRet
         if block.get("type") != "tool_result":
             continue
         content = block.get("content")
-        texts = [
-            part["text"]
-            for part in (content if isinstance(content, list) else ())
-            if isinstance(part, Mapping) and isinstance(part.get("text"), str)
-        ]
-        if isinstance(content, list) and len(texts) == len(content):
-            content = _data("\n".join(texts))
+        texts = _texts(content)
+        content = result_of(content)
         failure = None
         if block.get("is_error"):
             failure = Failure(message="\n".join(texts) or _words(content))
@@ -330,9 +327,22 @@ def _words(content: object) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def _data(text: str) -> object:
-    """Return a tool's text as JSON, which MCP servers return; other text stays."""
-    return decode(text).value if text.lstrip()[:1] in ("{", "[") else text
+def result_of(content: object) -> object:
+    """Return what a tool returned: text blocks as one text, which is JSON from many MCP servers."""
+    texts = _texts(content)
+    if not isinstance(content, list) or len(texts) < len(content):
+        return content
+    text = "\n".join(texts)
+    is_data = text.lstrip()[:1] in ("{", "[") and len(text) <= _DATA_CHARACTERS
+    return decode(text).value if is_data else text
+
+
+def _texts(content: object) -> list[str]:
+    return [
+        part["text"]
+        for part in (content if isinstance(content, list) else ())
+        if isinstance(part, Mapping) and isinstance(part.get("text"), str)
+    ]
 
 
 def _calls(blocks: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

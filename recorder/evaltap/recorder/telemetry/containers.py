@@ -1,4 +1,4 @@
-"""Other span containers as OTLP/JSON requests: Grafana Tempo, Jaeger, Langfuse, LangSmith, SDK spans.
+"""Other span containers as OTLP/JSON requests: Tempo, Jaeger, Phoenix, Langfuse, LangSmith, SDK spans.
 
 Sources: Tempo's `/api/traces` (`batches`) and `/api/v2/traces` (`trace`), Jaeger's `/api/traces` and its
 UI's download, `to_json` of spans of the OpenTelemetry SDK for Python. The conventions read the spans inside
@@ -16,6 +16,7 @@ from evaltap.recorder.telemetry.langfuse_export import (
     of_trace,
 )
 from evaltap.recorder.telemetry.langsmith_export import of_runs, runs_of
+from evaltap.recorder.telemetry.phoenix_export import is_phoenix, of_spans
 from evaltap.schemas.data import JsonObject
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -34,10 +35,17 @@ def as_request(document: object) -> object:
             return as_request(document["trace"])
         if isinstance(document.get("batches"), list):
             return {"resourceSpans": document["batches"]}
-        if isinstance(document.get("data"), list) and all(map(_is_jaeger, document["data"])):
-            return _request(entry for trace in document["data"] for entry in _of_jaeger(trace))
+        data = document.get("data")
+        if isinstance(data, list) and all(map(_is_jaeger, data)):
+            return _request(entry for trace in data for entry in _of_jaeger(trace))
+        if isinstance(data, list) and all(map(is_phoenix, data)):
+            return _request(map(_of_flat, of_spans(data)))
+        if is_phoenix(document):
+            return _request(map(_of_flat, of_spans([document])))
         if _is_sdk_span(document):
             return _request([_of_sdk(document)])
+    if isinstance(document, list) and document and all(map(is_phoenix, document)):
+        return _request(map(_of_flat, of_spans(document)))
     if isinstance(document, list) and document and all(map(_is_sdk_span, document)):
         return _request(map(_of_sdk, document))
     if isinstance(document, list) and document and all(map(is_langfuse, document)):
@@ -145,14 +153,7 @@ def _of_sdk(span: Mapping[str, object]) -> Entry:
             "startTimeUnixNano": _nanoseconds(span.get("start_time")),
             "endTimeUnixNano": _nanoseconds(span.get("end_time")),
             "attributes": _attributes(span.get("attributes")),
-            "events": [
-                {
-                    "name": event.get("name"),
-                    "timeUnixNano": _nanoseconds(event.get("timestamp")),
-                    "attributes": _attributes(event.get("attributes")),
-                }
-                for event in map(mapping, _listed(span.get("events")))
-            ],
+            "events": _events(span.get("events")),
             "status": {"code": _STATUS.get(code, 0), "message": status.get("description") or ""},
         },
     )
@@ -172,9 +173,21 @@ def _of_flat(entry: Entry) -> Entry:
             "startTimeUnixNano": _nanoseconds(span["start_time"]),
             "endTimeUnixNano": _nanoseconds(span["end_time"]),
             "attributes": _attributes(span["attributes"]),
+            "events": _events(span.get("events")),
             "status": span.get("status", {}),
         },
     )
+
+
+def _events(events: object) -> list[JsonObject]:
+    return [
+        {
+            "name": event.get("name"),
+            "timeUnixNano": _nanoseconds(event.get("timestamp")),
+            "attributes": _attributes(event.get("attributes")),
+        }
+        for event in map(mapping, _listed(events))
+    ]
 
 
 def _nanoseconds(moment: object) -> object:

@@ -91,15 +91,18 @@ class Trajectory:
 
         OpenInference writes a chain's single input without its name, so it may be the user's
         message or just a topic. The template that uses it settles this, if its span shows the
-        variables. In a pipeline that states nothing itself, the question is the input that appears
-        in the model's prompt.
+        variables, and so does a retrieval with the same text. What enters an agent is a message. In
+        a pipeline that states nothing itself, the question is the input that appears in the model's
+        prompt.
         """
         entered = self.root.reading.user_fallback
         named = (node.reading.user for node in self._nodes if node.kind == "other")
         questions = [user for user in named if user is not None]
-        if entered is not None and entered.value is not None:
-            return next((user for user in questions if user == entered), None)
         asked = last_user_text(self._level[0].reading.input or ()) if self._level else None
+        if entered is not None and entered.value is not None:
+            if self.root.kind == "agent" and _is_part(entered, asked):
+                return entered
+            return next((user for user in questions if user == entered), None)
         prompt = asked.value if asked is not None else None
         return next((user for user in questions if prompt and user.value in prompt), None)
 
@@ -185,7 +188,15 @@ class Trajectory:
     @property
     def contradictions(self) -> dict[str, str]:
         """The turn's fields for which spans, messages and history disagree."""
-        return {"tools": "ambiguous"} if self._tool_calls.has_unknown_answers else {}
+        reading, final = self.root.reading, self.final
+        found = {
+            "tools": self._tool_calls.has_unknown_answers,
+            # A prompt around what entered the run: words of the user or of the program.
+            "userContent": _is_part(reading.user_fallback, self.user),
+            # The run returned something else than the model's last words.
+            "finalResponse": final is not None and _differ(reading.final_fallback, final),
+        }
+        return {field: "ambiguous" for field, doubtful in found.items() if doubtful}
 
     def _find_owner(self, node: Node) -> Node | None:
         """Return the enclosing tool call, or None at run level."""
@@ -283,17 +294,19 @@ class Trajectory:
         return reading.final_fallback if self._needs_fallback() else None
 
     def _needs_fallback(self) -> bool:
-        """Return whether no model text is the answer: none was seen, or the last call requested a tool.
+        """Return whether no model text is the answer: the last call has none, or requested a tool.
 
         Agents that answer through a tool (`finish`, `final_answer`) end like this. Others write the
         answer at the end of a template that their framework parses (`Final Answer: ...` in CrewAI,
         DSPy).
         """
-        if not any(node.reading.output is not None for node in self._level):
+        if not self._level:
             return True
         last = self._level[-1].reading
-        return _requests_tool(last) or _ends_with(
-            _output_text(last), self.root.reading.final_fallback
+        words = _output_text(last)
+        wordless = (words is None or words.value == "") and "output" not in last.flaws
+        return (
+            wordless or _requests_tool(last) or _ends_with(words, self.root.reading.final_fallback)
         )
 
     def _missing_final(self) -> Evidence | None:
@@ -402,6 +415,21 @@ def _ends_with(words: Evidence | None, answer: Evidence | None) -> bool:
         return False
     said, stated = _as_text(words.value).strip(), _as_text(answer.value).strip()
     return bool(stated) and said != stated and said.endswith(stated)
+
+
+def _is_part(entered: Evidence | None, asked: Evidence | None) -> bool:
+    """Return whether a longer text contains one that entered a run."""
+    if entered is None or asked is None or not isinstance(asked.value, str):
+        return False
+    text = entered.value.strip() if isinstance(entered.value, str) else ""
+    return bool(text) and text != asked.value.strip() and text in asked.value
+
+
+def _differ(returned: Evidence | None, final: Evidence) -> bool:
+    """Return whether a run returned another text than its answer."""
+    if returned is None or not isinstance(returned.value, str) or final.value is None:
+        return False
+    return bool(returned.value.strip()) and not _same_text(returned, final)
 
 
 def _best(candidates: list[Evidence | None]) -> Evidence | None:

@@ -3,7 +3,7 @@
 Runs below one root are usually one turn: agents that hand over, steps of a pipeline, parallel
 helpers. They are separate turns when the root has no content of its own, the previous run has
 answered, and the next one answers something else: another user message, which does not quote that
-answer.
+answer, or the same message again, after that answer.
 """
 
 from collections.abc import Iterator
@@ -93,7 +93,8 @@ def _answers_something_else(turn: list[Trajectory], run: Trajectory) -> bool:
         return False
     answer = _text(before.final)
     asked, asks = _text(turn[0].user), _text(run.user)
-    return bool(answer and asked and asks) and asked != asks and answer not in asks
+    again = any(answer == text.strip() for role, text in run.history if role == "assistant")
+    return bool(answer and asked and asks) and (asked != asks or again) and answer not in asks
 
 
 def _text(evidence: object) -> str:
