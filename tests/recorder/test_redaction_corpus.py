@@ -147,6 +147,43 @@ class TestTime:
 
         assert found == [f"ORD-{n:06}" for n in range(500)]
 
+    @pytest.mark.parametrize(
+        ("pattern", "longest"),
+        [
+            (r"KEY-\w+", 60_000), (r"BEGIN[^E]+END", 3_900), (r"\w+!", 3_900), ("(?i)key-([a-z]+)", 60_000),
+            ("ID[0-9]{3000}", 3_000), (r"(?:\d{4} )+END", 790), (r"\bKEY-\w++", 60_000),
+        ],
+    )  # fmt: skip
+    def test_a_rule_finds_long_matches_whole(self, pattern: str, longest: int) -> None:
+        rule = custom_rule("mine", pattern)
+        shapes = {"KEY-": "KEY-{a}", "BEGIN": "BEGIN{a}END", "w+!": "{a}!", "key-": "KEY-{a}",
+                  "ID": "ID{1}", "END": "{4}END"}  # fmt: skip
+        shape = next(shape for sign, shape in shapes.items() if sign in pattern)
+        for size in (1, 100, 127, 129, 255, 256, 257, 700, longest):
+            value = shape.replace("{a}", "a" * (size - min(10, size - 1)))
+            value = value.replace("{1}", "1" * 3_000).replace(
+                "{4}", "1234 " * max(1, size // 5 - 1)
+            )
+            for before in (0, 1, 126, 300):
+                text = f"{' ' * before}{value} and so on"
+
+                found = [(one.start, one.end) for one in rule.find(text)]
+
+                assert found in (
+                    [(before, before + len(value))],
+                    [(before + 4, before + len(value))],
+                )
+
+    def test_a_rule_that_could_never_match_is_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match="shortest match has 5002 characters"):
+            custom_rule("mine", "ID[0-9]{5000}")
+
+    def test_no_rule_takes_the_end_of_what_it_read_for_the_end_of_the_text(self) -> None:
+        text = "x" * 252 + "123456 and more " * 40
+
+        for pattern in (r"\d{4}$", r"\d{4}\b.\Z", r"2345(?!6)", r"\d{4}\b4"):
+            assert list(custom_rule("mine", pattern).find(text)) == []
+
 
 def test_the_data_of_the_corpus_says_where_it_is_from() -> None:
     said = (FOLDER / "README.md").read_text("utf-8")
