@@ -12,7 +12,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import BaseModel, Field, SecretStr, create_model
 
 from attacks.programs import attack
 from evaltap.recorder import MemorySink, Recorder
@@ -197,6 +197,35 @@ LARGE: dict[str, Callable[[], Any]] = {
     "a million dicts": lambda: [{"a": n} for n in range(1_000_000)],
     "bytes": lambda: bytes(100_000_000),
 }
+
+
+Wide: Any = create_model("Wide", **{f"f{n}": (int, n) for n in range(1_000)})  # type: ignore[call-overload]
+COSTLY: dict[str, Callable[[], Any]] = {
+    "long keys": lambda: {f"{n}" * 1_000: n for n in range(2_000)},
+    "models with many fields": lambda: [Wide() for _ in range(50)],
+    "wide and deep": lambda: {str(n): [{"a": [n, {"b": n}]}] for n in range(5_000)},
+    "pairs": lambda: [(n, n) for n in range(10_000)],
+}
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_no_shape_of_a_value_costs_much_more_than_a_large_result(name: str) -> None:
+    value = COSTLY[name]()
+    rows = [{"id": n, "label": "row", "price": n / 4} for n in range(200)]
+
+    assert least_seconds(lambda: freeze(value, LIMIT)) < 2.3 * least_seconds(
+        lambda: freeze(rows, LIMIT)
+    )
+
+
+def least_seconds(call: Callable[[], object]) -> float:
+    """Return the processor time of a call when nothing disturbs it."""
+    took = []
+    for _ in range(60):
+        began = time.thread_time()
+        call()
+        took.append(time.thread_time() - began)
+    return min(took)
 
 
 @pytest.mark.parametrize("name", LARGE)
