@@ -90,7 +90,7 @@ PIECES = (
     "a", "1", "@", "a@a.", "%40", "password", "password ", "password=", "token: ", " is ", "eyJaaaaaaaaaa.", "://a:",
     "1 ", "+1 ", "0170 ", "DE89 ", "4111 ", "415-", "(", '"', "\\", "sk-a", "cookie: ", "authorization: ", "bearer ",
     "tel: ", "--a-", "A", "AAAA", ".", "<", "<email:", "\u00e4", "\U0001f600", "password is ", "key='", "'password', '",
-    "<password>", "name: password\n value", "a,password\n", "|password|\n", "a|", "curl -u a:", "mysql -p", "echo a | ",
+    "<password>", "<tr><th>password</th></tr>", "<tr><td>", "password changed to ", "name=\"password\"\n\n", "=41=42", "[.]a", "name: password\n value", "a,password\n", "|password|\n", "a|", "curl -u a:", "mysql -p", "echo a | ",
     "&#1;", "&quot;", "%41", "=40", "\\u0041", "61 ", "AB=", "密码是", "пароль ", "phone 1", "call 123 4567 ", "card 4111 ",
     "(0", "0-0 ", "8 (", "\n", "-----BEGIN", "Private-Lines: 1\n", "a:b:1:c\n", "(a) values (a),", "identified by '",
     "Cohere key is a1b2c3d4e5f6g7", "key=a1b2c3d4e5f6g7 ", "$6$", "MIIE", "a1b2c3d4e5f6g7h8 ", "a at b dot ", "</td><td>",

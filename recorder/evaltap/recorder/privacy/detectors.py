@@ -28,7 +28,7 @@ from evaltap.recorder.privacy.text.secret_formats import (
     SERVICES,
 )
 from evaltap.recorder.privacy.text.secret_names import Name
-from evaltap.recorder.privacy.text.tables import in_inserts, in_tables
+from evaltap.recorder.privacy.text.tables import in_html_tables, in_inserts, in_tables
 from evaltap.recorder.privacy.text.value_kinds import is_opaque
 
 PSEUDONYM = re.compile(r"<[a-z_]{2,20}:[0-9a-f]{12}>")
@@ -197,6 +197,9 @@ def _beside_names(seen: str, lower: str, *, entropy: bool, words: bool) -> Itera
             for match in _SCHEME.finditer(seen):
                 if is_opaque(match[1]):
                     yield Finding("secret", *match.span(1), match[1])
+        if "<th" in lower:
+            for kind, start, end in in_html_tables(seen):
+                yield from _cell(kind, start, end, seen[start:end])
         if "(" in seen and "values" in lower:
             for kind, start, end in in_inserts(seen):
                 yield from _cell(kind, start, end, seen[start:end])
