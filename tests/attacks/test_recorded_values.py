@@ -228,6 +228,26 @@ def least_seconds(call: Callable[[], object]) -> float:
     return min(took)
 
 
+def test_no_class_passes_for_another_by_its_name() -> None:
+    class DataFrame:
+        @property
+        def shape(self) -> Any:
+            raise AssertionError("its code ran")
+
+    class ValidationError(Exception):
+        title = "x"
+
+        def error_count(self) -> int:
+            raise AssertionError("its code ran")
+
+    DataFrame.__module__, DataFrame.__qualname__ = "pandas.core.frame", "DataFrame"
+    ValidationError.__module__ = "pydantic_core._pydantic_core"
+    ValidationError.__qualname__ = "ValidationError"
+
+    assert thaw(freeze(DataFrame(), LIMIT)[0]) == "<DataFrame>"
+    assert failure_of(ValidationError("said")).message == "said"
+
+
 @pytest.mark.parametrize("name", LARGE)
 def test_no_value_holds_the_agent_up(name: str) -> None:
     value = LARGE[name]()
