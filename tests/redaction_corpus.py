@@ -201,6 +201,8 @@ def _pairs_and_tables(make: _Random) -> Iterator[Entry]:
         for label, held in (
             ("name", "value"), ("key", "value"), ("Name", "Value"), ("field", "value"), ("header", "value"),
             ("id", "value"), ("label", "text"), ("param", "val"), ("key", "content"), ("name", "stringValue"),
+            ("ParameterKey", "ParameterValue"), ("headerName", "headerValue"), ("OptionName", "Value"),
+            ("setting_name", "setting_value"),
         ):  # fmt: skip
             secret = make.password()
             yield Entry(
@@ -293,6 +295,7 @@ _ENCODINGS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("markup", lambda text: html.escape(text)),
     ("unicode escapes", lambda text: "".join(f"\\u{ord(c):04x}" for c in text)),
     ("byte escapes", lambda text: "".join(f"\\x{byte:02x}" for byte in text.encode())),
+    ("quoted-printable", lambda text: "".join(f"={byte:02X}" for byte in text.encode())),
     ("UTF-16 in base64", lambda text: base64.b64encode(text.encode("utf-16-le")).decode()),
 )
 

@@ -144,6 +144,56 @@ def test_the_image_installs_by_hash_whatever_the_project_wants() -> None:
     assert all(locked("build.lock").values())
 
 
+def test_ci_installs_by_hash_whatever_the_groups_want() -> None:
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = document["project"]["optional-dependencies"]
+
+    for group, wanted in document["dependency-groups"].items():
+        found = locked(f"{group}.lock")
+        names = {name for one in wanted for name in _names(one, extras)}
+        assert all(found.values()), group
+        assert names <= found.keys(), group
+    assert all(locked("local-judge-weights.lock").values())
+    assert {"editables", "hatchling", "setuptools"} <= locked("build.lock").keys()
+
+
+def _names(requirement: str, extras: dict[str, list[str]]) -> Iterator[str]:
+    """Yield the packages that a requirement names, with those of the project's own extras."""
+    own = re.fullmatch(r"evaltap\[([\w,-]+)\]", requirement)
+    if own is None:
+        yield re.match(r"[\w-]+", requirement)[0].lower()  # type: ignore[index]  # they match
+    for extra in own[1].split(",") if own else ():
+        for one in extras[extra]:
+            yield from _names(one, extras)
+
+
+def test_in_ci_run_installs_nothing_without_a_hash(tmp_path: Path) -> None:
+    for name in ("run", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "deploy").mkdir()
+    for lock in DEPLOY.glob("*.lock"):
+        shutil.copy(lock, tmp_path / "deploy" / lock.name)
+    calls, python = tmp_path / "calls", tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n')
+    python.chmod(0o755)
+
+    subprocess.run(
+        ["./run", "chaos"], cwd=tmp_path, env={"PATH": os.environ["PATH"], "CI": "1"}, check=True
+    )
+
+    installs = [line for line in calls.read_text().splitlines() if " pip install " in f" {line} "]
+    assert [line.split()[-1] for line in installs] == [
+        "deploy/build.lock", "deploy/dev.lock", ".",
+        "deploy/build.lock", "deploy/local-judge.lock",
+        "deploy/build.lock", "deploy/local-judge-weights.lock",
+    ]  # fmt: skip
+    assert all(
+        "--no-deps" in line and ("--require-hashes" in line or line.endswith("-e ."))
+        for line in installs
+    )
+
+
 def test_the_bill_of_materials_and_the_notice_say_what_is_locked_and_under_which_licence() -> None:
     materials = json.loads((DEPLOY / "sbom.cdx.json").read_text())
     named = {one["name"]: one for one in materials["components"]}

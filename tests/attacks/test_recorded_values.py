@@ -12,7 +12,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import BaseModel, Field, SecretStr, create_model
 
 from attacks.programs import attack
 from evaltap.recorder import MemorySink, Recorder
@@ -197,6 +197,60 @@ LARGE: dict[str, Callable[[], Any]] = {
     "a million dicts": lambda: [{"a": n} for n in range(1_000_000)],
     "bytes": lambda: bytes(100_000_000),
 }
+
+
+Wide: Any = create_model("Wide", **{f"f{n}": (int, n) for n in range(1_000)})  # type: ignore[call-overload]
+COSTLY: dict[str, Callable[[], Any]] = {
+    "long keys": lambda: {f"{n}" * 1_000: n for n in range(2_000)},
+    "models with many fields": lambda: [Wide() for _ in range(50)],
+    "wide and deep": lambda: {str(n): [{"a": [n, {"b": n}]}] for n in range(5_000)},
+    "pairs": lambda: [(n, n) for n in range(10_000)],
+}
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_no_shape_of_a_value_costs_much_more_than_a_large_result(name: str) -> None:
+    value = COSTLY[name]()
+    rows = [{"id": n, "label": "row", "price": n / 4} for n in range(200)]
+
+    assert calls_of(lambda: freeze(value, LIMIT)) < 1.45 * calls_of(lambda: freeze(rows, LIMIT))
+
+
+def calls_of(call: Callable[[], object]) -> int:
+    """Return how many functions are called: what a call costs, whatever else the machine does."""
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    call()
+    sys.setprofile(count)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_no_class_passes_for_another_by_its_name() -> None:
+    class DataFrame:
+        @property
+        def shape(self) -> Any:
+            raise AssertionError("its code ran")
+
+    class ValidationError(Exception):
+        title = "x"
+
+        def error_count(self) -> int:
+            raise AssertionError("its code ran")
+
+    DataFrame.__module__, DataFrame.__qualname__ = "pandas.core.frame", "DataFrame"
+    ValidationError.__module__ = "pydantic_core._pydantic_core"
+    ValidationError.__qualname__ = "ValidationError"
+
+    assert thaw(freeze(DataFrame(), LIMIT)[0]) == "<DataFrame>"
+    assert failure_of(ValidationError("said")).message == "said"
 
 
 @pytest.mark.parametrize("name", LARGE)

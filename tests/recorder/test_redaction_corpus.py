@@ -90,7 +90,7 @@ PIECES = (
     "a", "1", "@", "a@a.", "%40", "password", "password ", "password=", "token: ", " is ", "eyJaaaaaaaaaa.", "://a:",
     "1 ", "+1 ", "0170 ", "DE89 ", "4111 ", "415-", "(", '"', "\\", "sk-a", "cookie: ", "authorization: ", "bearer ",
     "tel: ", "--a-", "A", "AAAA", ".", "<", "<email:", "\u00e4", "\U0001f600", "password is ", "key='", "'password', '",
-    "<password>", "name: password\n value", "a,password\n", "|password|\n", "a|", "curl -u a:", "mysql -p", "echo a | ",
+    "<password>", "<tr><th>password</th></tr>", "<tr><td>", "password changed to ", "name=\"password\"\n\n", "=41=42", "[.]a", "name: password\n value", "a,password\n", "|password|\n", "a|", "curl -u a:", "mysql -p", "echo a | ",
     "&#1;", "&quot;", "%41", "=40", "\\u0041", "61 ", "AB=", "密码是", "пароль ", "phone 1", "call 123 4567 ", "card 4111 ",
     "(0", "0-0 ", "8 (", "\n", "-----BEGIN", "Private-Lines: 1\n", "a:b:1:c\n", "(a) values (a),", "identified by '",
     "Cohere key is a1b2c3d4e5f6g7", "key=a1b2c3d4e5f6g7 ", "$6$", "MIIE", "a1b2c3d4e5f6g7h8 ", "a at b dot ", "</td><td>",
@@ -146,6 +146,43 @@ class TestTime:
         found = [text[one.start : one.end] for one in rule.find(text)]
 
         assert found == [f"ORD-{n:06}" for n in range(500)]
+
+    @pytest.mark.parametrize(
+        ("pattern", "longest"),
+        [
+            (r"KEY-\w+", 60_000), (r"BEGIN[^E]+END", 3_900), (r"\w+!", 3_900), ("(?i)key-([a-z]+)", 60_000),
+            ("ID[0-9]{3000}", 3_000), (r"(?:\d{4} )+END", 790), (r"\bKEY-\w++", 60_000),
+        ],
+    )  # fmt: skip
+    def test_a_rule_finds_long_matches_whole(self, pattern: str, longest: int) -> None:
+        rule = custom_rule("mine", pattern)
+        shapes = {"KEY-": "KEY-{a}", "BEGIN": "BEGIN{a}END", "w+!": "{a}!", "key-": "KEY-{a}",
+                  "ID": "ID{1}", "END": "{4}END"}  # fmt: skip
+        shape = next(shape for sign, shape in shapes.items() if sign in pattern)
+        for size in (1, 100, 127, 129, 255, 256, 257, 700, longest):
+            value = shape.replace("{a}", "a" * (size - min(10, size - 1)))
+            value = value.replace("{1}", "1" * 3_000).replace(
+                "{4}", "1234 " * max(1, size // 5 - 1)
+            )
+            for before in (0, 1, 126, 300):
+                text = f"{' ' * before}{value} and so on"
+
+                found = [(one.start, one.end) for one in rule.find(text)]
+
+                assert found in (
+                    [(before, before + len(value))],
+                    [(before + 4, before + len(value))],
+                )
+
+    def test_a_rule_that_could_never_match_is_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match="shortest match has 5002 characters"):
+            custom_rule("mine", "ID[0-9]{5000}")
+
+    def test_no_rule_takes_the_end_of_what_it_read_for_the_end_of_the_text(self) -> None:
+        text = "x" * 252 + "123456 and more " * 40
+
+        for pattern in (r"\d{4}$", r"\d{4}\b.\Z", r"2345(?!6)", r"\d{4}\b4"):
+            assert list(custom_rule("mine", pattern).find(text)) == []
 
 
 def test_the_data_of_the_corpus_says_where_it_is_from() -> None:

@@ -33,7 +33,7 @@ _MAX_DIGITS_BYTES = 500
 _MAX_CAUSES = 3
 _MAX_ERRORS = 50
 _MAX_TEXT = 100_000
-_VALIDATION = "pydantic_core._pydantic_core.ValidationError"
+_VALIDATION = (("pydantic_core", "ValidationError"),)
 _OWN_TEXTS = tuple(
     kind.__dict__["__str__"]
     for kind in (
@@ -88,7 +88,7 @@ def error_name(error: object) -> str:
 def error_text(error: Any, depth: int = 0) -> str | None:
     """Return an exception's text: `str` of it if that is Python's own, else its first argument."""
     kind = type(error)
-    if error_name(error) == _VALIDATION:
+    if _is_one_of(kind, _VALIDATION):
         return _validation(error)
     args = BaseException.__dict__["args"].__get__(error)
     first = args[0] if args else None
@@ -233,7 +233,7 @@ def _as_scalar(value: object, kind: type) -> object:
 def _as_shaped(value: Any, kind: type) -> object:
     """Return the type, shape and element type of an array, tensor or table."""
     shape: Any = attribute(value, "shape")
-    if shape is None and f"{_module(kind)}.{_name_of(kind)}" in _FRAMES:
+    if shape is None and _is_one_of(kind, _FRAMES):
         shape = value.shape
     sizes: Any = shape  # a tuple subclass: never call its methods
     if not issubclass(type(sizes), tuple) or tuple.__len__(sizes) > _MAX_DIMENSIONS:
@@ -245,8 +245,17 @@ def _as_shaped(value: Any, kind: type) -> object:
     return f"<{_name_of(kind)} ({', '.join(map(str, sides))}){of}>"
 
 
-_FRAMES = ("pandas.core.frame.DataFrame", "pandas.DataFrame", "polars.dataframe.frame.DataFrame")
+_FRAMES = (("pandas", "DataFrame"), ("polars", "DataFrame"))
 """Tables whose `shape` is Python code that only reads lengths: allowed for exactly these types."""
+
+
+def _is_one_of(kind: type, names: tuple[tuple[str, str], ...]) -> bool:
+    """Return whether a class is one of these by identity: any class may bear their names."""
+    for module_name, name in names:
+        module = sys.modules.get(module_name)
+        if type(module) is ModuleType and vars(module).get(name) is kind:
+            return True
+    return False
 
 
 def _as_image(value: object, kind: type) -> object:

@@ -12,17 +12,23 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from evaltap.recorder.foreign import base_count, listed, type_name, view
+from evaltap.recorder.foreign import MAX_FIELDS, base_count, listed, type_name, view
 from evaltap.schemas.text import cut_text
 
 MAX_VALUES = 1_300
 """Values per copy: takes the agent's thread about 0.3 ms."""
-_CONTAINER_VALUES = 2
-"""Cost of a list, a dict or a non-text key, on top of its contents."""
-_ODD_KEY_VALUES = 12
+_CONTAINER_VALUES = 3
+"""Cost of a list or a dict, on top of its contents."""
+_FLAT_VALUES = 2
+"""Cost of a small dict that is copied in one step."""
+_SUBCLASS_VALUES = 1
+"""Further cost of a container that is not exactly a list or a dict."""
+_KEY_VALUES = 2
+"""Cost of a key that is not a short text or whose value is not; one more for each `_EASY_KEY` characters."""
+_ODD_KEY_VALUES = 16
 """Cost of a non-text key, on top of its contents."""
-_FOREIGN_VALUES = 30
-"""Cost of an object that is not a JSON type."""
+_FOREIGN_VALUES = 36
+"""Cost of an object that is not a JSON type; half a value more for each of its fields."""
 _FEW_BASES = 10
 _BASE_VALUES = 2
 """Cost of each further base class of such an object, since lookup searches them all."""
@@ -130,6 +136,7 @@ class PlainCopy:
         return listed(lambda: iter(dict.items(value)), max(0, room))
 
     def _container(self, value: Any) -> Any:
+        self._values -= _SUBCLASS_VALUES
         kind, room = type(value), max(0, self._values)
         if issubclass(kind, dict):
             items = listed(lambda: iter(dict.items(value)), room)
@@ -148,11 +155,15 @@ class PlainCopy:
         now = perf_counter()
         self._until = self._until or now + _FOREIGN_SECONDS
         if now > self._until:
+            self._values = 0
             self.was_cut = True
             return type_name(value)
         further = base_count(type(value)) - _FEW_BASES
         self._values -= _FOREIGN_VALUES + _BASE_VALUES * max(0, further)
-        return self.copied(view(value))
+        seen = view(value)
+        if type(seen) is dict:
+            self._values -= min(len(seen), MAX_FIELDS) // 2
+        return self.copied(seen)
 
     def _dict(self, items: list[tuple[Any, Any]], length: int) -> dict[str, Any]:
         """Copy a dict; the common short texts and small numbers cost no call."""
@@ -211,7 +222,7 @@ class PlainCopy:
             ):
                 return None
             size += len(key)
-        self._values -= len(items) + 1 + _CONTAINER_VALUES
+        self._values -= len(items) + 1 + _FLAT_VALUES
         self._bytes -= size + _SHORT * len(items) + 5
         return dict(items)
 
@@ -258,11 +269,10 @@ class PlainCopy:
         return kept
 
     def _key(self, key: object) -> str:
-        self._values -= _CONTAINER_VALUES
         text = key if type(key) is str else self._odd_key(key)
         if len(text) > _MAX_KEY:
-            self._values -= _CONTAINER_VALUES
             text = cut_text(text[:_MAX_KEY], _MAX_KEY)
+        self._values -= _KEY_VALUES + len(text) // _EASY_KEY
         self._bytes -= len(text) if len(text) <= _SHORT else json_size(text)
         return text
 

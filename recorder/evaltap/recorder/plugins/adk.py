@@ -16,7 +16,7 @@ from google.adk.plugins.base_plugin import BasePlugin
 from evaltap.recorder.conventions.adk import unwrap_result
 from evaltap.recorder.media import MediaPart, media
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, RunStatus, failure_of
-from evaltap.recorder.plugins.support import guarded, recorder_for
+from evaltap.recorder.plugins.support import first_items, guarded, recorder_for
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun, enclosing, enter
 from evaltap.schemas.data import JsonObject
@@ -288,9 +288,9 @@ def _session_key(context: "InvocationContext") -> tuple[str, str, str]:
 def _state(context: "InvocationContext") -> JsonObject:
     """Return the session's state without the keys that last only for the run."""
     return {
-        str(key): value
-        for key, value in dict(context.session.state).items()
-        if not str(key).startswith(_HIDDEN_STATE)
+        key: value
+        for key, value in first_items(context.session.state)
+        if not key.startswith(_HIDDEN_STATE)
     }
 
 

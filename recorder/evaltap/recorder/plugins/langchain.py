@@ -24,7 +24,6 @@ from langchain_core.messages import (
 
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
 from evaltap.recorder.plugins.langchain_values import (
-    first_of,
     is_failure,
     media_of,
     reasoning_of,
@@ -34,7 +33,7 @@ from evaltap.recorder.plugins.langchain_values import (
     tool_output_value,
     user_message_in,
 )
-from evaltap.recorder.plugins.support import guarded, recorder_for
+from evaltap.recorder.plugins.support import first_of, guarded, recorder_for
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun, enclosing
 from evaltap.schemas.data import JsonObject

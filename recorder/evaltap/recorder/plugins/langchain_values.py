@@ -1,6 +1,6 @@
 """Plain functions that read LangChain's objects: user messages, answers and tool results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from langchain_core.messages import (
@@ -10,14 +10,15 @@ from langchain_core.messages import (
     ToolMessage,
     convert_to_messages,
 )
-from pydantic_core import to_json
 
 from evaltap.recorder.conventions.chain_values import question_of
 from evaltap.recorder.conventions.evidence import Evidence
 from evaltap.recorder.conventions.media_shapes import media_in
 from evaltap.recorder.conventions.message_shapes import read_messages
+from evaltap.recorder.foreign import attribute
 from evaltap.recorder.media import MediaPart
 from evaltap.recorder.observation import Failure
+from evaltap.recorder.plugins.support import first_items, text_of
 from evaltap.schemas.data import JsonObject
 
 _NO_STATE = {"messages", "structured_response", "remaining_steps", "is_last_step"}
@@ -37,8 +38,8 @@ def tool_output_value(output: object, call_id: str) -> tuple[Any, bool]:
     A tool may return a LangGraph command, to update the state or hand over; the message for the
     model is then part of the update.
     """
-    update = getattr(output, "update", None)
-    if isinstance(update, Mapping) and isinstance(update.get("messages"), list):
+    update = attribute(output, "update")
+    if type(update) is dict and isinstance(update.get("messages"), list):
         told = [m for m in update["messages"] if isinstance(m, ToolMessage)]
         output = next((m for m in told if m.tool_call_id == call_id), output)
     if isinstance(output, ToolMessage):
@@ -51,9 +52,9 @@ def state_of(outputs: object) -> JsonObject:
     if not isinstance(outputs, Mapping) or not isinstance(outputs.get("messages"), list):
         return {}
     return {
-        str(key): value
-        for key, value in outputs.items()
-        if key not in _NO_STATE and not str(key).startswith("__")
+        key: value
+        for key, value in first_items(outputs)
+        if key not in _NO_STATE and not key.startswith("__")
     }
 
 
@@ -105,15 +106,9 @@ def result_of(outputs: object) -> str | None:
     if isinstance(outputs, Mapping):
         structured = outputs.get("structured_response")
         if structured is not None:
-            return to_json(structured, fallback=repr).decode()
+            return text_of(structured)
         messages = outputs.get("messages")
         outputs = messages[-1] if isinstance(messages, list) and messages else None
     if isinstance(outputs, AIMessage) and not outputs.tool_calls:
         return str(outputs.text) or None
     return None
-
-
-def first_of(values: Mapping[str, object], keys: Sequence[str]) -> str | None:
-    """Return the first non-empty value as text."""
-    found = (values.get(key) for key in keys)
-    return next((str(value) for value in found if value), None)

@@ -15,11 +15,10 @@ from typing import Any
 from agents import Agent, RunContextWrapper, RunHooks, Tool
 from agents.items import ModelResponse, TResponseInputItem
 from agents.tool_context import ToolContext
-from pydantic_core import to_json
 
 from evaltap.recorder.observation import Origin
 from evaltap.recorder.plugins.openai_loop import Loop
-from evaltap.recorder.plugins.support import guarded
+from evaltap.recorder.plugins.support import guarded, text_of
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun
 
@@ -130,5 +129,4 @@ class EvaltapRun(RunHooks[Any]):
 
     def _finished(self, output: object) -> None:
         if self._loop is not None:
-            text = output if isinstance(output, str) else to_json(output, fallback=repr).decode()
-            self._loop.run.framework_result(text)
+            self._loop.run.framework_result(text_of(output))

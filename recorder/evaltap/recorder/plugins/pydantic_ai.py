@@ -27,12 +27,12 @@ from pydantic_ai.messages import (
     ToolReturn,
     ToolReturnPart,
 )
-from pydantic_core import ValidationError, to_json
+from pydantic_core import ValidationError
 
 from evaltap.recorder.conventions.evidence import decode
 from evaltap.recorder.media import Kind, MediaPart, media
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
-from evaltap.recorder.plugins.support import guarded, recorder_for
+from evaltap.recorder.plugins.support import guarded, recorder_for, text_of
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun, enclosing, inside
 from evaltap.schemas.data import JsonObject
@@ -168,10 +168,7 @@ class EvaltapCapability(AbstractCapability[Any]):
         self._not_run(level)
         if level.nested:
             return
-        output = result.output
-        level.run.framework_result(
-            output if isinstance(output, str) else to_json(output, fallback=repr).decode()
-        )
+        level.run.framework_result(text_of(result.output))
         level.run.end()
 
     def _failed(self, ctx: "RunContext[Any]", error: BaseException) -> None:

@@ -29,7 +29,7 @@ from strands.hooks import (
 from evaltap.recorder.conventions.media_shapes import media_in
 from evaltap.recorder.media import MediaPart
 from evaltap.recorder.observation import UNSEEN, Failure, Origin, failure_of
-from evaltap.recorder.plugins.support import guarded, recorder_for
+from evaltap.recorder.plugins.support import first_of, guarded, recorder_for
 from evaltap.recorder.protocols import Recording
 from evaltap.recorder.run import ObservedRun, enclosing, enter
 from evaltap.recorder.tokens import tokens
@@ -148,12 +148,12 @@ class EvaltapHooks(HookProvider):
         else:
             attributes = getattr(source, "trace_attributes", None) or {}
             manager = getattr(source, "_session_manager", None)
-            session = _first(passed, SESSION_KEYS) or _first(attributes, SESSION_KEYS)
+            session = first_of(passed, SESSION_KEYS) or first_of(attributes, SESSION_KEYS)
             run = ObservedRun(
                 self._recorder,
                 ORIGIN,
                 session_id=session or getattr(manager, "session_id", None),
-                user_id=_first(passed, USER_KEYS) or _first(attributes, USER_KEYS),
+                user_id=first_of(passed, USER_KEYS) or first_of(attributes, USER_KEYS),
                 agent_name=name,
                 clock=self._clock,
             )
@@ -192,7 +192,7 @@ class EvaltapHooks(HookProvider):
         config = agent.model.get_config()
         used = tokens(*(usage.get(name) for name in _USAGE), total=usage.get("totalTokens"))
         level.run.model_called(
-            _first(config, ("model_id",)) if isinstance(config, Mapping) else None,
+            first_of(config, ("model_id",)) if isinstance(config, Mapping) else None,
             input_tokens=used.input,
             output_tokens=used.output,
             cache_read_tokens=used.cache_read,
@@ -266,8 +266,3 @@ def _result_value(content: Sequence[Mapping[str, Any]]) -> Any:
     """Return the content the model gets, unwrapped if it is a single text or object."""
     values = [block.get("text", block.get("json", block)) for block in content]
     return values[0] if len(values) == 1 else values if values else UNSEEN
-
-
-def _first(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    found = (values.get(key) for key in keys)
-    return next((str(value) for value in found if value), None)

@@ -1,9 +1,17 @@
-"""Shared by all plugins: a recorder, and a guard between their callbacks and the agent."""
+"""Shared by all plugins: a recorder, a guard between their callbacks and the agent, bounded reading."""
 
-from collections.abc import Callable
-from typing import ParamSpec, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, ParamSpec, Protocol, TypeVar
 
+from evaltap.recorder.foreign import listed
+from evaltap.recorder.payload import name, text
+from evaltap.recorder.plain import MAX_VALUES
 from evaltap.recorder.protocols import Recording
+
+_MAX_TEXT_BYTES = 131_072
+"""Twice the default of `field_max_bytes`, to which the recorder then cuts and marks the text."""
 
 
 class HasRecorder(Protocol):
@@ -36,3 +44,33 @@ def recorder_for(log: str | None, recorder: Recording | None) -> Recording:
     from evaltap.recorder.recorder import Recorder
 
     return Recorder(log)
+
+
+def text_of(value: object) -> str:
+    """Return an agent's answer as text: JSON unless it is one; bounded, and none of its code runs."""
+    return value if isinstance(value, str) else text(value, _MAX_TEXT_BYTES)[0] or "null"
+
+
+def first_of(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+    """Return the first value that is neither missing nor empty as a short text."""
+    found = (values.get(key) for key in keys)
+    return next((name(one) for one in found if not _is_empty(one)), None)
+
+
+def _is_empty(value: Any) -> bool:
+    # Nothing else is asked: `bool(value)` may run the value's code.
+    return value is None or (type(value) in (str, int, bool) and not value)
+
+
+def first_items(values: Mapping[str, object]) -> Iterable[tuple[str, object]]:
+    """Return as many items of a state as are recorded, and one more, so that the rest is noticed."""
+    items: list[tuple[Any, Any]]
+    if isinstance(values, dict):
+        items = listed(partial(_items_of, values), MAX_VALUES + 1)
+    else:
+        items = list(islice(values.items(), MAX_VALUES + 1))
+    return [(key if type(key) is str else str(name(key)), one) for key, one in items]
+
+
+def _items_of(values: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    return iter(dict.items(values))

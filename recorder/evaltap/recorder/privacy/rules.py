@@ -1,14 +1,15 @@
 """Custom redaction rules: a name and a regular expression, checked before use.
 
 They run in the agent's process on whatever its tools return, so the worst-case cost of a pattern is
-computed here, and an expensive one is rejected up front. A rule searches a text in windows of `2 *
-WINDOW` characters (`detectors.Rule`), so time grows linearly with the text.
+computed here, and an expensive one is rejected up front. From each position where a match may start,
+a rule reads as far as `_MAX_STEPS` allow (`detectors.Rule`), so time grows linearly with the text.
 """
 
 import re
+from bisect import bisect_right
 
 # The parse tree is private, but nothing else reveals a pattern's cost.
-from re import _constants, _parser  # type: ignore[attr-defined]
+from re import _compiler, _constants, _parser  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
 import orjson
@@ -20,6 +21,8 @@ _KIND = re.compile(r"[a-z][a-z_]{1,19}")
 _LONGEST_PATTERN = 1_000
 _MAX_STEPS = 4_000
 """Steps per position of a text: a window of 256 characters then takes a few milliseconds at worst."""
+_SHORTEST_LIMIT, _HIGHEST_LIMIT = 2 * WINDOW, 1 << 16
+"""Bounds of the length up to which a match is tried from one position."""
 _REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT)
 _ALPHABET = frozenset(map(chr, range(256))) | set("\u0391\u0431\u4e2d\u0661\u2003\U0001f600")
 """Samples of every kind of character, to test whether two sets intersect."""
@@ -42,9 +45,9 @@ def custom_rule(name: str, pattern: str, kind: str | None = None) -> Rule:
         )
     try:
         compiled = re.compile(pattern)
-        cost = _cost(
-            list(_parser.parse(pattern)), frozenset(), bool(compiled.flags & re.IGNORECASE)
-        )
+        tree = _parser.parse(pattern)
+        longest = _longest_match(tree, bool(compiled.flags & re.IGNORECASE))
+        head, run = _compiled(tree, _head(list(tree), WINDOW)), _leading_run(tree)
     except (re.error, RecursionError, OverflowError) as error:
         raise ConfigurationError(
             f"redaction rule {name!r}: {pattern!r} is not a regular expression: {error}"
@@ -53,13 +56,18 @@ def custom_rule(name: str, pattern: str, kind: str | None = None) -> Rule:
         raise ConfigurationError(
             f"redaction rule {name!r}: {pattern!r} matches an empty text; it must match at least one character"
         )
-    if cost.steps > _MAX_STEPS:
+    if longest < _SHORTEST_LIMIT:
         raise ConfigurationError(
             f"redaction rule {name!r}: {pattern!r} can match in too many ways and"
             " may take more than linear time; let each repeat end before the next part can begin,"
             " bound it ({1,8}) or make it possessive (a++)"
         )
-    return Rule(kind, compiled, _whole_or_group)
+    if tree.getwidth()[0] > longest:
+        raise ConfigurationError(
+            f"redaction rule {name!r}: the shortest match has {tree.getwidth()[0]} characters; expected"
+            f" at most {longest}, which can be read in linear time: match only the start"
+        )
+    return Rule(kind, compiled, _whole_or_group, head, longest, run)
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:
@@ -86,6 +94,71 @@ def _whole_or_group(match: re.Match[str]) -> tuple[int, int, str]:
     return (*match.span(group), match[group])
 
 
+def _longest_match(tree: Any, folds: bool) -> int:
+    """Return up to what length a match can be tried with `_MAX_STEPS`; less than the shortest limit: none."""
+
+    def steps(longest: int) -> int:
+        return _cost(list(tree), frozenset(), _Scope(folds, longest)).steps
+
+    above = bisect_right(range(_SHORTEST_LIMIT, _HIGHEST_LIMIT + 1), _MAX_STEPS, key=steps)
+    return _SHORTEST_LIMIT + above - 1
+
+
+_ONE_CHARACTER = (_constants.LITERAL, _constants.NOT_LITERAL, _constants.IN, _constants.ANY)
+
+
+def _head(nodes: list[Any], room: int) -> list[Any]:
+    """Return nodes that match, within `room` characters, wherever a sequence may start."""
+    head: list[Any] = []
+    for operator, argument in nodes:
+        if operator in _ONE_CHARACTER and room > 0:
+            head.append((operator, argument))
+            room -= 1
+        elif operator is _constants.AT and not head:
+            head.append((operator, argument))
+        elif operator in (*_REPEATS, _constants.POSSESSIVE_REPEAT):
+            low, high, part = argument
+            times = min(low, room // max(1, part.getwidth()[1]))
+            if times > 0:
+                head.append((_constants.MAX_REPEAT, (times, times, part)))
+                room -= times * part.getwidth()[1]
+            if times < low or low < high:
+                break
+        else:
+            if operator is _constants.SUBPATTERN and not any(argument[1:3]):
+                head += _head(list(argument[3]), room)
+            break
+    return head
+
+
+def _leading_run(tree: Any) -> re.Pattern[str] | None:
+    """Return the repeat of one character without an upper bound that a pattern starts with."""
+    nodes = list(tree)
+    while (
+        nodes and nodes[0][0] is _constants.SUBPATTERN and not any(nodes[0][1][1:3])
+    ):  # without flags of its own
+        nodes = list(nodes[0][1][3])
+    if not nodes or nodes[0][0] not in (*_REPEATS, _constants.POSSESSIVE_REPEAT):
+        return None
+    _, high, part = nodes[0][1]
+    if high is not _constants.MAXREPEAT or len(part) != 1 or part[0][0] not in _ONE_CHARACTER:
+        return None
+    return _compiled(tree, [(_constants.MAX_REPEAT, (0, high, part))])
+
+
+def _compiled(tree: Any, nodes: list[Any]) -> re.Pattern[str]:
+    part = _parser.SubPattern(tree.state, nodes)
+    found: re.Pattern[str] = _compiler.compile(part, tree.state.flags)
+    return found
+
+
+class _Scope(NamedTuple):
+    """What holds for a whole pattern: whether case is ignored, and how far a match is tried."""
+
+    folds: bool
+    longest: int
+
+
 class _Cost(NamedTuple):
     """In how many ways a part can match from one position, and the steps to try them all."""
 
@@ -98,50 +171,45 @@ _Characters = frozenset[str]
 
 
 # Any, below: nodes of the private parse tree.
-def _cost(nodes: list[Any], follow: _Characters, folds: bool) -> _Cost:
+def _cost(nodes: list[Any], follow: _Characters, scope: _Scope) -> _Cost:
     """Return the cost of a sequence that is preceded by anything and followed by one of `follow`."""
     ways, steps = 1, 0
     for index, node in enumerate(nodes):
-        behind = _first(nodes[index + 1 :], follow, folds)
-        one = _node_cost(node, behind, folds)
+        behind = _first(nodes[index + 1 :], follow, scope.folds)
+        one = _node_cost(node, behind, scope)
         steps = min(_LARGEST, steps + ways * one.steps)
         ways = min(_LARGEST, ways * one.ways)
     return _Cost(ways, steps)
 
 
-def _node_cost(node: Any, behind: _Characters, folds: bool) -> _Cost:
+def _node_cost(node: Any, behind: _Characters, scope: _Scope) -> _Cost:
     operator, argument = node
     if operator in _REPEATS:
-        return _repeat_cost(argument, behind, folds)
+        return _repeat_cost(argument, behind, scope)
     if operator is _constants.SUBPATTERN:
-        return _cost(list(argument[3]), behind, folds)
+        return _cost(list(argument[3]), behind, scope)
     if operator is _constants.BRANCH:
-        parts = [_cost(list(part), behind, folds) for part in argument[1]]
-        firsts = [_first(list(part), behind, folds) for part in argument[1]]
+        parts = [_cost(list(part), behind, scope) for part in argument[1]]
+        firsts = [_first(list(part), behind, scope.folds) for part in argument[1]]
         apart = sum(map(len, firsts)) == len(frozenset().union(*firsts))
         ways = max(one.ways for one in parts) if apart else sum(one.ways for one in parts)
         return _Cost(ways, sum(one.steps for one in parts))
     if operator in (_constants.ASSERT, _constants.ASSERT_NOT):
-        return _Cost(1, _cost(list(argument[1]), frozenset(), folds).steps)
+        return _Cost(1, _cost(list(argument[1]), frozenset(), scope).steps)
     if operator is _constants.ATOMIC_GROUP:
-        return _Cost(1, _cost(list(argument), frozenset(), folds).steps)
+        return _Cost(1, _cost(list(argument), frozenset(), scope).steps)
     if operator is _constants.POSSESSIVE_REPEAT:
-        steps = _cost(list(argument[2]), frozenset(), folds).steps
-        return _Cost(1, min(argument[1], 2 * WINDOW) * steps)
-    known = (
-        _constants.LITERAL,
-        _constants.NOT_LITERAL,
-        _constants.IN,
-        _constants.ANY,
-        _constants.AT,
-    )
-    return _Cost(1, 1 if operator in known else 2 * WINDOW)
+        steps = _cost(list(argument[2]), frozenset(), scope).steps
+        return _Cost(1, min(argument[1], scope.longest) * steps)
+    known = (*_ONE_CHARACTER, _constants.AT)
+    return _Cost(1, 1 if operator in known else scope.longest)
 
 
-def _repeat_cost(argument: Any, behind: _Characters, folds: bool) -> _Cost:
-    low, high, part = argument[0], min(argument[1], 2 * WINDOW), list(argument[2])
-    first = _first(part, frozenset(), folds)
-    inner = _cost(part, behind | first, folds)
+def _repeat_cost(argument: Any, behind: _Characters, scope: _Scope) -> _Cost:
+    high, part = min(argument[1], scope.longest), list(argument[2])
+    low = min(argument[0], high)
+    first = _first(part, frozenset(), scope.folds)
+    inner = _cost(part, behind | first, scope)
     if inner.ways > 1:
         ways = min(_LARGEST, inner.ways ** min(high, 64))
         return _Cost(ways, min(_LARGEST, ways * inner.steps))

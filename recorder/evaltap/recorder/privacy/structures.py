@@ -5,7 +5,7 @@ for its own value. Most objects and lists need none of this, which a quick check
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from evaltap.recorder.privacy.text.commands import in_arguments
@@ -22,8 +22,21 @@ value val v content text data secret default answer input defaultValue default_v
 string_value valueString plainText body current to new newValue new_value set
 """)
 )
-_BOTH = frozenset((*_VALUES, *map(str.title, _VALUES), *map(str.upper, _VALUES)))
-_ANY_LABEL = frozenset((*_LABELS, *map(str.title, _LABELS), *map(str.upper, _LABELS)))
+_PREFIXES = listed("""
+attribute env field header option param parameter property setting tag
+""")
+
+
+def _spellings(words: Iterable[str], endings: tuple[str, ...]) -> frozenset[str]:
+    """Return words, also in capitals, and those that say of what: `ParameterKey`, `header_name`."""
+    all_words = {*words, *(f"{one}{end}" for one in _PREFIXES for end in endings)}
+    return frozenset(
+        spelt for one in all_words for spelt in (one, one[:1].upper() + one[1:], one.upper())
+    )
+
+
+_ANY_LABEL = _spellings(_LABELS, ("Key", "Name", "_key", "_name"))
+_BOTH = _spellings(_VALUES, ("Value", "_value"))
 COLUMNS = frozenset(
     listed("""
 columns headers header fields column_names columnNames schema fieldNames

@@ -14,7 +14,7 @@ _LOCAL = re.compile(r"[\w.+!#$&'*/=?^`{|}~" + _MARKS + r"-]{1,256}+|\"[^\"\r\n@<
 _HOST = re.compile(
     r"(?:[^\W_][\w"
     + _MARKS
-    + r"-]{0,62}+(?:\.|%2[eE]|&#46;)){1,8}(?:xn--[a-z0-9-]{2,40}|[^\W\d_](?:[^\W\d_]|["
+    + r"-]{0,62}+(?:\.|%2[eE]|&#46;|[ ]?[\[(](?:\.|dot)[\])][ ]?)){1,8}(?:xn--[a-z0-9-]{2,40}|[^\W\d_](?:[^\W\d_]|["
     + _MARKS
     + r"]){1,23})|\[(?:IPv6:)?[0-9a-fA-F.:]{7,45}\]|localhost\b"
 )
@@ -58,6 +58,8 @@ def addresses(text: str, lower: str) -> Iterator[Address]:
 def _may_be_spelt(lower: str) -> bool:
     return (
         "dot" in lower
+        or "[@]" in lower
+        or "(@)" in lower
         or ("]" in lower and "at]" in lower)
         or (")" in lower and "at)" in lower)
         or ("}" in lower and "at}" in lower)
@@ -72,7 +74,7 @@ def _around(text: str, sign: re.Match[str]) -> Iterator[Address]:
     if name is None or host is None:
         return
     local, end = name[0][::-1], host.end()
-    place = _NORMAL.sub(lambda one: _SIGNS[one[0].lower()], host[0]).casefold()
+    place = _NORMAL.sub(".", host[0]).casefold()
     top = place.rsplit(".", 1)[-1]
     if top in _FILES or _VERSION.match(place) or (" " in sign[0] and top not in _TOPS):
         return
@@ -84,8 +86,7 @@ def _around(text: str, sign: re.Match[str]) -> Iterator[Address]:
     yield sign.start() - len(local), end, f"{local}@{place}".casefold()
 
 
-_SIGNS = {"%2e": ".", "&#46;": "."}
-_NORMAL = re.compile("|".join(map(re.escape, _SIGNS)), re.IGNORECASE)
+_NORMAL = re.compile(r"%2e|&#46;|[ ]?[\[(](?:\.|dot)[\])][ ]?", re.IGNORECASE)
 _TOPS = frozenset(listed("""
 com org net edu gov mil int info biz io ai co dev app me tv xyz online site tech cloud shop blog name
 pro email example test de uk us eu fr es it nl be ch at pl se no dk fi ie pt gr cz sk hu ro bg hr si rs

@@ -15,7 +15,7 @@ from evaltap.recorder.privacy.text.secret_names import (
     is_word_for_keyword,
     kind_of_name,
 )
-from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder
+from evaltap.recorder.privacy.text.value_kinds import is_code, is_placeholder, is_token
 from evaltap.recorder.privacy.text.values import (
     Span,
     inside,
@@ -34,7 +34,7 @@ _SHORT_STEMS = ("pw", "pin", "otp", "cvv", "cvc", "mdp")
 """Parts of many ordinary words: they count only at the start or end of one."""
 _FOREIGN_STEMS = listed("""
 парол лозинк секрет ключ гасл hasł lösen şifre jelsz contrase clé khẩu лозинк паролат slaptažod lykilor المرور السر السري пасворд পাসওয়ার্ড 密码 密碼 密钥 密鑰 口令 验证码 驗證碼 令牌 凭证 パスワード
-暗証番号 秘密鍵 合言葉 認証コード 비밀번호 비번 암호 비밀키 인증번호 인증코드 패스워드 पासवर्ड كلم رمز סיסמ รหัส κωδ συνθ schlüssel
+暗証番号 秘密鍵 合言葉 認証コード トークン 토큰 токен 비밀번호 비번 암호 비밀키 인증번호 인증코드 패스워드 पासवर्ड كلم رمز סיסמ รหัส κωδ συνθ schlüssel
 """)  # fmt: skip
 _ENDS_OF_PHRASES = frozenset(listed("""
 key code keys codes passe token tokens phrase string answer secret secreta secrète acceso clave number
@@ -229,9 +229,13 @@ _PAIR = re.compile(
 _HELD = re.compile(
     r"[\"'][^<>\n]{0,60}>\s{0,8}(?:<(?:value|string|text)>\s{0,8})?([^<>\s][^<>]{0,4095}+)</"
 )
+_FORM_FIELD = re.compile(r"[\"']\r?\n(?:[\w-]{1,40}:[^\r\n]{0,128}\r?\n){0,4}\r?\n")
+"""What is between the name of a multipart form's field and its value."""
 _REPORTED = re.compile(r"[ \t]{0,2}\n[^\n]{0,200}?\binput_value=(?=[\"'])")
 _USER_AND = re.compile(r"(?:user(?:name)?[ :=]{1,3})?[\w.@+-]{1,64}[ ]?[/:|][ ]?(?=\S)")
-_ELEMENT = re.compile(r"[^<>\n]{0,120}>\s{0,8}(?:<!\[CDATA\[)?([^<>]{1,4096}+)(?:\]\]>)?</?")
+_ELEMENT = re.compile(
+    r"[^<>\n]{0,120}>\s{0,8}(?:<!\[CDATA\[)?((?:(?!\]\]>)[^<>]){1,4096}+)(?:\]\]>)?</?"
+)
 _PLIST = re.compile(r"</key>\s{0,16}<(?:string|data)>\s{0,16}([^<>]{1,4096}+)</")
 _TUPLE = re.compile(r"[\"'`][ \t]?,[ \t]?(?=[\"'`][^\"'`]{1,4096}[\"'`][ \t]?[,)\]}])")
 _FLAG = re.compile(r"[ \t]{1,4}(?:\\?\n[ \t]{0,16})?")
@@ -239,7 +243,14 @@ _BARE = re.compile(_POSSESSIVE + r"[ \t]{1,8}(?:[0-9] )?")
 _CHANGED = re.compile(
     r"(?i) (?:(?:was|is|has been|got) )?(?:changed|reset|rotated|updated|set)(?: back)?(?: from)? "
 )
-_CHANGE = re.compile(r"\S{4,128} to (\S{4,128})")
+_CHANGED_TO = re.compile(
+    r"(?i)(?:[ ](?:wurde|ist)[ ](?:auf|zu|in)|[ ](?:se |fue |ha sido )?cambi(?:ó|ada|ado)[ ](?:a|por)"
+    r"|[ ](?:a été )?(?:changé|modifié|réinitialisé)e?[ ](?:en|à|par)|[ ](?:foi )?(?:alterada|mudada)[ ]para"
+    r"|[ ](?:è stata )?(?:cambiata|modificata)[ ]in|[ ](?:is )?(?:gewijzigd|veranderd)[ ](?:in|naar)"
+    r"|[ ](?:został[ao]? )?zmienion[eoay]{1,2}[ ]na|[ ](?:был )?(?:измен[её]н|смен[её]н)[ ]на"
+    r"|已?(?:改|更改|修改|重置|设置)(?:为|成)|[ ]?を[ ]?|[ ]?[을를][ ]?)[ ]?[\"'`]?([!-+\--~]{4,128})"
+)
+_CHANGE = re.compile(r"(?:\S{4,128} )?to ([^\s,;]{4,128})")
 _SECOND_WORD = re.compile(r"[^\W\d_]{2,24}[ ]([^\s\"'`&<>,;]{6,128})")
 _NEXT_CELL = re.compile(
     r"</(?:td|th|dt|label|b|strong|span|div)>\s{0,40}<(?:td|dd|span|code|div|p|b)(?: [^<>\n]{0,120})?>\s{0,8}([^<>\s][^<>]{0,4095}+)</"
@@ -266,6 +277,8 @@ def _value_after(text: str, start: int, end: int, *, token: bool) -> Span | None
                 continue
             if (match := pattern.match(text, end)) is not None:
                 return read_value(text, match.end(), token=token, sure=True)
+        if (match := _FORM_FIELD.match(text, end)) is not None:
+            return read_value(text, match.end(), token=token, sure=True)
         if (match := _HELD.match(text, end)) is not None:
             return inside(match, token)
         if (match := _VALUE_IN_FRONT.search(text, max(0, start - 300), start)) is not None:
@@ -333,10 +346,12 @@ def _said(text: str, start: int, end: int, *, token: bool) -> Span | None:
     is_short = not token and text[start:end].lower() in _SHORT_NUMBERS
     if is_short and (match := _DIGITS.match(text, end)) is not None:
         return match.span(1)
-    if not token and (match := _CHANGED.match(text, end)) is not None:
+    if (match := _CHANGED_TO.match(text, end)) is not None and is_token(match[1]):
+        return match.span(1) if is_mixed(match[1]) else None
+    if (match := _CHANGED.match(text, end)) is not None:
         change = _CHANGE.match(text, match.end())
-        if change is not None and is_mixed(change[1]):
-            return change.span()
+        if change is not None and is_mixed(change[1]) and (not token or is_token(change[1])):
+            return change.span(1) if text.startswith("to ", change.start()) else change.span()
     if (match := _IS.match(text, end)) is not None:
         if "cred" in text[start:end].lower() and (both := _USER_AND.match(text, match.end())):
             return read_value(text, both.end(), token=False, sure=False, said=True, code=False)

@@ -34,14 +34,15 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "keytool": ("-storepass", "-keypass"), "openssl": ("-passin", "-passout", "-k", "-K"), "curlftpfs": ("-o",),
     "wpa_passphrase": (), "net": (), "htpasswd": (), "rabbitmqctl": (), "chpasswd": (), "smbclient": (), "rclone": (),
     "curl": ("-b", "--cookie"), "http": (), "https": (), "wget": (), "npm": (), "git": (), "aws": (), "vncpasswd": (), "smbmap": ("-p",),
-    "hydra": ("-p",), "mount": (), "ftp": (), "nmcli": (), "cmdkey": (), "gpg": (), "gh": (), "twine": ("-p",), "echo": (),
+    "hydra": ("-p",), "mount": (), "ftp": (), "nmcli": (), "cmdkey": (), "gpg": (), "gh": (), "twine": ("-p",), "bw": (), "etcdctl": (), "sqlplus": (),
+    "echo": (),
 }  # fmt: skip
 _COMMAND = re.compile(
     r"(?<![\w.-])(?:"
     + "|".join(sorted(map(re.escape, _OPTIONS), key=len, reverse=True))
     + r")(?:\.exe)?(?=\s)"
 )
-_WITHOUT_OPTION = ("pass", "net user", "rabbitmqctl", "vault login")
+_WITHOUT_OPTION = ("pass", "net user", "rabbitmqctl", "vault login", "bw ", "sqlplus ")
 _ARGUMENT = re.compile(
     r"[ \t]*(?:\\\n[ \t]*)?((?:[^\s\"'|;&<>]|\"[^\"\n]{0,1024}\"|'[^'\n]{0,1024}'){1,1024})"
 )
@@ -141,6 +142,12 @@ def _by_position(name: str, words: Sequence[str]) -> Iterator[tuple[int, int, in
         place = next((i + 1 for i, one in enumerate(words[:-1]) if one in ("-b", "--body")), None)
     elif name == "vault" and words[:1] == ["login"] and len(plain) > 1:
         place = plain[1]
+    elif name == "sqlplus":
+        for index in plain[:1]:
+            if (slash := words[index].find("/")) > 0:
+                yield index, slash + 1, len(words[index].partition("@")[0])
+    elif name == "bw" and words[:1] in (["unlock"], ["login"]):
+        place = next(iter(plain[1:2] if words[0] == "unlock" else plain[2:3]), None)
     elif name == "smbclient":
         for index, word in enumerate(words):
             if "%" in word[:-1] and words[index - 1] in ("-U", "--user"):

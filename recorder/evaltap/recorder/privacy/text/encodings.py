@@ -34,7 +34,7 @@ _TOKENS = {
         re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-z]{2,8});"),
     ),
     "\\": (re.compile(r"[^\s\"'<>]{1,65536}+"), re.compile(r"\\(?:u\{?[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2})")),
-    "=": (re.compile(r"[^\s]{1,65536}+"), re.compile(r"=(?:40|3D|3A|2[0-9A-F])")),
+    "=": (re.compile(r"[^\s]{1,65536}+"), re.compile(r"=(?:40|3D|3A|2[0-9A-F])|(?:=[0-9A-F]{2}){8}")),
 }  # fmt: skip
 
 

@@ -135,12 +135,15 @@ def _may_be_token(name: str, words: list[str], plain: str) -> bool:
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last == "key":
         return bool(before) and before not in HARMLESS_KEYS
-    if last == "token" or plain.endswith("token"):
+    if last == "token" or plain.endswith(_TOKEN_ENDINGS) or "токен" in words:
         return before not in HARMLESS_TOKENS
     return (
         plain in ("auth", "sid", "signature", "sig", "appid", "secretid")
         or name.lower() == "sessionid"
     )
+
+
+_TOKEN_ENDINGS = ("token", "токен", "トークン", "토큰", "jeton")
 
 
 def is_word_for_keyword(name: str) -> bool:

@@ -43,6 +43,30 @@ def in_tables(text: str, names: Iterable[int]) -> Iterator[Cell]:
             done = stop
 
 
+_HEAD_ROW = re.compile(
+    r"(?i)<tr\b[^<>]{0,200}>((?:\s{0,40}<th\b[^<>]{0,200}>[^<>]{0,200}</th>){1,64})\s{0,40}</tr>"
+)
+_DATA_ROW = re.compile(
+    r"(?i)(?>(?:\s{1,40}|</?t(?:head|body)\b[^<>]{0,200}>){0,8})<tr\b[^<>]{0,200}>"
+    r"((?:\s{0,40}<t[dh]\b[^<>]{0,200}>[^<>]{0,4000}</t[dh]>){1,64})\s{0,40}</tr>"
+)
+_HTML_CELL = re.compile(r"<t[dhDH]\b[^<>]{0,200}>([^<>]{0,4000})<")
+
+
+def in_html_tables(text: str) -> Iterator[Cell]:
+    """Yield the cells of HTML tables in columns of a secret or a number."""
+    at = 0
+    while (head := _HEAD_ROW.search(text, at)) is not None:
+        names = [cell[1].strip() for cell in _HTML_CELL.finditer(head[1])]
+        kinds = {i: kind for i, name in enumerate(names) if (kind := kind_of_name(name)) in _KINDS}
+        at = head.end()
+        while kinds and (row := _DATA_ROW.match(text, at)) is not None:
+            places = [_trimmed(row[1], *cell.span(1)) for cell in _HTML_CELL.finditer(row[1])]
+            for index, kind in kinds.items() if len(places) == len(names) else ():
+                yield from _cell(kind, row[1], row.start(1), places[index])
+            at = row.end()
+
+
 _INSERT = re.compile(r"(?i)\(([^()]{1,500})\)\s{0,8}values\s{0,8}(?=\()")
 _ROW = re.compile(r"\(([^()]{1,4000})\)[\s,]{0,8}")
 
