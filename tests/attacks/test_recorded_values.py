@@ -1,5 +1,6 @@
 """Values that hurt whoever copies them: changing, endless, huge, shared, lazy, or broken."""
 
+import cProfile
 import mmap
 import sys
 import threading
@@ -218,19 +219,10 @@ def test_no_shape_of_a_value_costs_much_more_than_a_large_result(name: str) -> N
 
 def calls_of(call: Callable[[], object]) -> int:
     """Return how many functions are called: what a call costs, whatever else the machine does."""
-    calls = 0
-
-    def count(frame: object, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
     call()
-    sys.setprofile(count)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    return calls
+    profile = cProfile.Profile()
+    profile.runcall(call)
+    return sum(entry.callcount for entry in profile.getstats())
 
 
 def test_no_class_passes_for_another_by_its_name() -> None:

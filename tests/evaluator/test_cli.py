@@ -599,6 +599,16 @@ def test_a_wrong_command_line_is_one_line_with_the_nearest_word(
         (("score", "c.jsonl", "--metrics", "m.json", "--db", "newer.duckdb"), "upgrade evaltap"),
         (("report", "none.duckdb"), "none.duckdb: no such file"),
         (("report", "c.jsonl"), "not a DuckDB file"),
+        (("report", "/"), "/: is a folder; expected a DuckDB file"),
+        (("runs", "."), ".: is a folder; expected a DuckDB file"),
+        (("score", "/dev/zero", "--metrics", "m.json"), "/dev/zero: is a device or a pipe"),
+        (("score", "c.jsonl", "--metrics", "/dev/zero"), "/dev/zero: is a device; expected"),
+        (
+            ("record", "otlp", "/dev/zero", "--log", "l.db"),
+            "/dev/zero: is a device; expected a file",
+        ),
+        (("score", "endless.jsonl", "--metrics", "m.json"), "endless.jsonl: is a device"),
+        (("fmt", "/dev/zero"), "/dev/zero: is a device; expected a file"),
         (("consume", "--log", "none.db", "--db", "x.duckdb", "--until-idle"), "no log at none.db"),
         (("consume", "--log", "c.jsonl", "--db", "x.duckdb", "--until-idle"), "not an evaltap log"),
         (("fmt", "c.txt"), "of unknown kind"),
@@ -610,6 +620,7 @@ def test_a_mistake_is_explained_with_exit_code_2_and_no_traceback(
     evaltap: Evaltap, arguments: tuple[str, ...], message: str
 ) -> None:
     write_lines("c.jsonl", case())
+    Path("endless.jsonl").symlink_to("/dev/zero")
     write("m.json", [TRAJECTORY])
     write("empty.json", [])
     write("cut.json", '[{"metricName": ')

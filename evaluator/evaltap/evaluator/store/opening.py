@@ -92,6 +92,8 @@ def open_file(path: Path, reading: Path | None = None) -> duckdb.DuckDBPyConnect
 
     Raises StoreError when it cannot be used, StoreHeldError when it is held.
     """
+    if path.is_dir():
+        raise StoreError(f"{path}: is a folder; expected a DuckDB file")
     text, trouble = "", None
     for keep in (True, False, False):
         try:
@@ -113,8 +115,6 @@ def open_file(path: Path, reading: Path | None = None) -> duckdb.DuckDBPyConnect
             f"{path}: open in another process{who}; DuckDB allows one process at a time: stop it, or read a"
             " copy of the file"
         )
-    if path.is_dir():
-        raise StoreError(f"{path}: is a folder; expected a DuckDB file")
     if not path.parent.exists():
         raise StoreError(f"{path}: the folder {path.parent} does not exist; create it first")
     first = text.splitlines()[0] if text else "unknown reason"

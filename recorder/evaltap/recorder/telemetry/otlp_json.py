@@ -22,6 +22,7 @@ from evaltap.recorder.telemetry.containers import as_request
 from evaltap.recorder.telemetry.spans import STATUS_ERROR, LogRecord, Span, SpanEvent
 from evaltap.schemas.data import JsonObject
 from evaltap.schemas.errors import FormatError, InputError
+from evaltap.schemas.files.devices import refuse_device
 
 _STATUS_NAMES = {"STATUS_CODE_UNSET": 0, "STATUS_CODE_OK": 1, "STATUS_CODE_ERROR": STATUS_ERROR}
 _GZIP = b"\x1f\x8b"
@@ -39,6 +40,7 @@ def read_otlp_file(
     """
     name = str(path)
     try:
+        refuse_device(Path(path))
         data = Path(path).read_bytes()
     except OSError as error:
         raise InputError(f"{name}: cannot be read ({error.strerror}); check the path") from None

@@ -14,6 +14,7 @@ from pydantic_core import PydanticSerializationError
 from evaltap.schemas.data import CaseData
 from evaltap.schemas.errors import FormatError, InputError
 from evaltap.schemas.files import adk, adk_older, canonical
+from evaltap.schemas.files.devices import refuse_device
 from evaltap.schemas.files.fast_check import is_case_data
 from evaltap.schemas.files.missing import no_such_file
 from evaltap.schemas.files.private import private_file
@@ -32,6 +33,7 @@ CASE_FORMS = "an .evalset.json file, or JSON Lines with one eval case per line"
 def read_bytes(path: Path) -> bytes:
     """Return a file's content; raises InputError with the reason when it cannot be read."""
     try:
+        refuse_device(path)
         return path.read_bytes()
     except FileNotFoundError:
         raise InputError(no_such_file(path, "check the path")) from None
@@ -102,6 +104,7 @@ def read_result(path: Path) -> EvalSetResult:
 def iter_case_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield (line number, line) of the non-blank lines of a JSON Lines file, without loading it."""
     try:
+        refuse_device(path)
         with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
@@ -168,6 +171,7 @@ def is_json_lines(path: Path) -> bool:
     if path.suffix in {".jsonl", ".ndjson"}:
         return True
     try:
+        refuse_device(path)
         with path.open("rb") as file:
             first = file.readline(1 << 20).strip()
     except FileNotFoundError:

@@ -11,6 +11,8 @@ _NAMES = 1_000
 
 def no_such_file(path: Path, expected: str) -> str:
     """Return the message for a missing file, with a similar name if there is one, else with `expected`."""
+    if path.exists() and not path.is_dir():
+        return f"{path}: is a device or a pipe; {expected}"
     return f"{path}: no such file; {similar_file(path) or expected}"
 
 
