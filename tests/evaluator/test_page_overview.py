@@ -13,7 +13,7 @@ from evaltap.evaluator.page import traffic
 from evaltap.evaluator.page.plots import Point, bars, lines
 from evaltap.evaluator.page.request import PageRequest
 from evaltap.evaluator.page.security.access import Person
-from evaltap.evaluator.page.views import overview
+from evaltap.evaluator.page.views import cases, overview
 from evaltap.evaluator.stats.difference import Rate
 from evaltap.evaluator.stats.intervals import Interval, wilson
 from evaltap.evaluator.store.database import Store
@@ -57,6 +57,18 @@ def test_the_overview_of_a_file_ends_with_its_last_turn(store: Store) -> None:
     assert page.tools[0].use.tool == "search"
     assert (page.tools[0].use.calls, page.tools[0].use.errors) == (1, 1)
     assert page.tools[0].error_href.startswith("/cases?q=tool%3A%22search%22+error%3A%2A+from")
+
+
+def test_a_reason_leads_to_the_cases_that_have_it(store: Store) -> None:
+    with Readers(store).reading(seconds=60) as reader:
+        page = overview.read(reader, ASKED)
+        lacking = next(one for one in page.reasons if one.of.text.endswith("missing track_parcel"))
+        q = f'{lacking.q} reason:"{lacking.of.words}"'
+        listed = cases.read(reader, replace(ASKED, parameters={"q": q}))
+
+    assert lacking.of.words == "missing track_parcel"
+    assert len(listed.rows) == lacking.of.count
+    assert not listed.problems
 
 
 def test_a_span_may_be_chosen_by_its_ends(store: Store) -> None:
@@ -145,7 +157,7 @@ def test_crashes_are_among_the_reasons_without_any_metric(tmp_path: Path) -> Non
     assert (found.of.metric, found.of.status, found.of.count) == ("TimeoutError", "crashed", 2)
     assert found.of.text == "it broke"
     assert not found.of.is_new  # no turn before that it could be compared with
-    assert "status%3Acrashed" in found.href
+    assert found.q.startswith('status:crashed error:"TimeoutError" from:')
 
 
 def test_a_reason_that_was_to_be_expected_before_and_did_not_show_is_new(tmp_path: Path) -> None:

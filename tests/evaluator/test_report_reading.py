@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cases import RESPONSE, RUBRIC, TRAJECTORY, make_case, make_records, make_tool, make_turn
 from evaltap.evaluator.landing.lander import Lander
 from evaltap.evaluator.reports.evidence import Comparison, evidence_of
-from evaltap.evaluator.reports.grouping import pattern
+from evaltap.evaluator.reports.grouping import pattern, shared_words
 from evaltap.evaluator.reports.model import Limits, Step
 from evaltap.evaluator.reports.reader import read_report
 from evaltap.evaluator.sources.base import Partition, SourceBatch, SourceRecord
@@ -118,6 +120,29 @@ def test_reasons_that_differ_in_numbers_and_quotes_are_one_group(tmp_path: Path)
 )
 def test_the_pattern_of_a_reason_leaves_out_what_varies(reason: str, expected: str) -> None:
     assert pattern(reason) == expected
+
+
+@pytest.mark.parametrize(
+    ("reasons", "expected"),
+    [
+        (["recall 0.5: missing refund", "recall 0.25: missing refund"], "missing refund"),
+        (["'a' is not 'b'", "'c' is not 'd'"], "is not"),
+        (["12", "13"], ""),
+        (["abcd", "efgh"], ""),
+        ([], ""),
+    ],
+)
+def test_reasons_of_one_pattern_share_words(reasons: list[str], expected: str) -> None:
+    assert shared_words(reasons) == expected
+
+
+@given(st.lists(st.text(), min_size=1, max_size=4), st.text())
+def test_shared_words_are_in_each_reason_and_fit_a_filter(ends: list[str], middle: str) -> None:
+    reasons = [f"{end}\n{middle}\n{end}" for end in ends]
+    words = shared_words(reasons)
+
+    assert all(words in reason for reason in reasons)
+    assert '"' not in words
 
 
 def test_votes_stand_under_their_metric_with_sample_score_and_reason(tmp_path: Path) -> None:

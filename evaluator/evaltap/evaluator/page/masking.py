@@ -19,7 +19,7 @@ CONTENTS: Final = frozenset(
 CONTENTS_OF: Final[Mapping[str, frozenset[str]]] = {
     "Argument": frozenset({"value"}),
     "GateVerdict": frozenset({"feedback"}),
-    "ReasonCount": frozenset({"text"}),
+    "ReasonCount": frozenset({"text", "words"}),
 }
 """Fields that hold such texts in these classes only."""
 _ASKS: Final = frozenset({"", "reason"})

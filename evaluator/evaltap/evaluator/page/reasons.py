@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.page.traffic import Span
-from evaltap.evaluator.reports.grouping import pattern
+from evaltap.evaluator.reports.grouping import pattern, shared_words
 from evaltap.evaluator.reports.wording import readable
 from evaltap.evaluator.store.queries import StoreReader
 
@@ -55,6 +55,8 @@ class ReasonCount:
     text: str
     count: int
     since: datetime
+    words: str
+    """What the reasons have in common, for the filter's `reason:`; empty where that is too little."""
     is_new: bool
     """Whether none of the last 1,000 failures of the span before has it, though it was to be expected."""
 
@@ -86,7 +88,7 @@ def reasons(
         found.append(
             ReasonCount(
                 metric, status, one_line(members[0].text, 200) or "no reason given", count,
-                min(one.since for one in members),
+                min(one.since for one in members), shared_words(one.recorded for one in members),
                 looked.expects(count) and (metric, status, text) not in earlier,
             )
         )  # fmt: skip
@@ -94,8 +96,9 @@ def reasons(
 
 
 class _Said(NamedTuple):
-    """A reason, of how many turns it was given, and since when."""
+    """A reason, as recorded and in words for people, of how many turns it was given, and since when."""
 
+    recorded: str
     text: str
     turns: int
     since: datetime
@@ -106,6 +109,7 @@ def _groups(reader: StoreReader, span: Span, app: str) -> dict[tuple[str, str, s
     groups: dict[tuple[str, str, str], list[_Said]] = {}
     for query in (_REASONS, _CRASHES):
         for metric, status, reason, turns, since in reader.rows(query, span.parameters(app)):
-            said = _Said(reason if status == "crashed" else readable(reason), turns, since)
+            text = reason if status == "crashed" else readable(reason)
+            said = _Said(reason, text, turns, since)
             groups.setdefault((metric, status, pattern(said.text)), []).append(said)
     return groups

@@ -1,7 +1,7 @@
 """Reasons grouped by their pattern, so that a thousand failures of one kind are one line."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final
 
@@ -12,6 +12,7 @@ _VARIABLE: Final = re.compile(
 )
 _PATTERN_LENGTH: Final = 300
 _EXAMPLES: Final = 5
+_LEAST_SHARED, _MOST_SHARED = 4, 80
 
 
 def reason_groups(cases: Sequence[CaseReport]) -> tuple[ReasonGroup, ...]:
@@ -54,6 +55,20 @@ def pattern(reason: str) -> str:
     if len(general) > _PATTERN_LENGTH:
         general = general[:_PATTERN_LENGTH] + "…"
     return general or "no reason given"
+
+
+def shared_words(reasons: Iterable[str]) -> str:
+    """Return the longest text that reasons of one pattern have between their numbers and quoted texts.
+
+    It finds them with the filter's `reason:`.  Empty where they share too little.
+    """
+    shared: set[str] | None = None
+    for reason in reasons:
+        pieces = {piece.strip(' ,;:"') for piece in _VARIABLE.sub("\n", reason).splitlines()}
+        shared = pieces if shared is None else shared & pieces
+    fitting = [piece for piece in shared or () if '"' not in piece]
+    longest = max(sorted(fitting), key=len, default="")[:_MOST_SHARED].strip()
+    return longest if len(longest) >= _LEAST_SHARED else ""
 
 
 def _general(found: re.Match[str]) -> str:

@@ -51,7 +51,8 @@ class Reason:
     """Why cases failed, with the cases."""
 
     of: ReasonCount
-    href: str
+    q: str
+    """The filter of the cases, without the words of the reason: not everybody may read them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
             for one in found
         ),
         tuple(
-            Reason(one, _cases(request, _failing(one), span))
+            Reason(one, _filter(request, _failing(one), span))
             for one in reasons(
                 reader, span, app,
                 turns=Looked(turns, sum(row["turns"] for row in traffic.turn_rows(reader, span.before, app))),
@@ -216,15 +217,21 @@ def _chosen(found: Sequence[MetricRate], wanted: str) -> MetricRate | None:
 
 
 def _cases(request: PageRequest, q: str, span: Span) -> str:
+    return link("/cases", q=_filter(request, q, span), sort="worst")
+
+
+def _filter(request: PageRequest, q: str, span: Span) -> str:
+    """Return a filter with the span and application of the page."""
     more = f" app:{request['app']}" if request["app"] else ""
     until = "" if span.name else f" to:{span.end:%Y-%m-%dT%H:%M}"
-    return link("/cases", q=f"{q} from:{span.start:%Y-%m-%dT%H:%M}{until}{more}", sort="worst")
+    return f"{q} from:{span.start:%Y-%m-%dT%H:%M}{until}{more}"
 
 
 def _failing(reason: ReasonCount) -> str:
     """Return the filter of cases with the status that a reason explains."""
     if reason.status == "crashed":
-        return "status:crashed"
+        typed = '"' not in reason.metric and reason.metric not in ("error", "did not end")
+        return f'status:crashed error:"{reason.metric}"' if typed else "status:crashed"
     return f"metric:{reason.metric}={reason.status}"
 
 
