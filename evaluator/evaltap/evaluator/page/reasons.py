@@ -79,19 +79,23 @@ def reasons(
 
     `turns` are those that could crash, `verdicts` those that a metric could fail, by metric.
     """
-    groups = _groups(reader, span, app)
-    earlier = _groups(reader, span.before, app) if turns.before else {}
     found = []
-    for (metric, status, text), members in groups.items():
-        count = sum(one.turns for one in members)
-        looked = turns if status == "crashed" else verdicts.get(metric, Looked(0, 0))
-        found.append(
+    for query in (_REASONS, _CRASHES):
+        groups = _groups(reader, query, span, app)
+        counts = {key: sum(one.turns for one in members) for key, members in groups.items()}
+        expected = {
+            key
+            for key, count in counts.items()
+            if (turns if query is _CRASHES else verdicts.get(key[0], Looked(0, 0))).expects(count)
+        }
+        new = expected and expected - _groups(reader, query, span.before, app).keys()
+        found += [
             ReasonCount(
-                metric, status, one_line(members[0].text, 200) or "no reason given", count,
-                min(one.since for one in members), shared_words(one.recorded for one in members),
-                looked.expects(count) and (metric, status, text) not in earlier,
+                key[0], key[1], one_line(members[0].text, 200) or "no reason given", counts[key],
+                min(one.since for one in members), shared_words(one.recorded for one in members), key in new,
             )
-        )  # fmt: skip
+            for key, members in groups.items()
+        ]  # fmt: skip
     return sorted(found, key=lambda one: -one.count)[:SHOWN]
 
 
@@ -104,12 +108,13 @@ class _Said(NamedTuple):
     since: datetime
 
 
-def _groups(reader: StoreReader, span: Span, app: str) -> dict[tuple[str, str, str], list[_Said]]:
+def _groups(
+    reader: StoreReader, query: str, span: Span, app: str
+) -> dict[tuple[str, str, str], list[_Said]]:
     """Return reasons by metric, status and pattern, the newest of each first."""
     groups: dict[tuple[str, str, str], list[_Said]] = {}
-    for query in (_REASONS, _CRASHES):
-        for metric, status, reason, turns, since in reader.rows(query, span.parameters(app)):
-            text = reason if status == "crashed" else readable(reason)
-            said = _Said(reason, text, turns, since)
-            groups.setdefault((metric, status, pattern(said.text)), []).append(said)
+    for metric, status, reason, turns, since in reader.rows(query, span.parameters(app)):
+        text = reason if status == "crashed" else readable(reason)
+        said = _Said(reason, text, turns, since)
+        groups.setdefault((metric, status, pattern(text)), []).append(said)
     return groups

@@ -136,6 +136,16 @@ def turn_rows(reader: StoreReader, span: Span, app: str) -> list[dict[str, Any]]
     )
 
 
+def turn_count(reader: StoreReader, span: Span, app: str) -> int:
+    """Return how many turns a span has."""
+    ((turns,),) = reader.rows(
+        f"""SELECT coalesce(sum(turns), 0)::BIGINT FROM turns_by_{span.unit}
+            WHERE bucket >= $start AND bucket < $until AND ($app::VARCHAR = '' OR app_name = $app)""",
+        span.parameters(app),
+    )
+    return int(turns)
+
+
 def score_rows(
     reader: StoreReader, span: Span, app: str, *, by_bucket: bool = True
 ) -> list[dict[str, Any]]:

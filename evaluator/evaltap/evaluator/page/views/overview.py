@@ -154,7 +154,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
             Reason(one, _filter(request, _failing(one), span))
             for one in reasons(
                 reader, span, app,
-                turns=Looked(turns, sum(row["turns"] for row in traffic.turn_rows(reader, span.before, app))),
+                turns=Looked(turns, traffic.turn_count(reader, span.before, app)),
                 verdicts=_looked(found, before),
             )
         ),
