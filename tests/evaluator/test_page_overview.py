@@ -13,6 +13,7 @@ from evaltap.evaluator.page import traffic
 from evaltap.evaluator.page.plots import Point, bars, lines
 from evaltap.evaluator.page.request import PageRequest
 from evaltap.evaluator.page.security.access import Person
+from evaltap.evaluator.page.sharing import of_the_past
 from evaltap.evaluator.page.views import cases, overview
 from evaltap.evaluator.stats.difference import Rate
 from evaltap.evaluator.stats.intervals import Interval, wilson
@@ -173,13 +174,16 @@ def test_a_reason_that_was_to_be_expected_before_and_did_not_show_is_new(tmp_pat
             )
         Summaries(store).refresh()
         with Readers(store).reading() as reader:
-            today = overview.read(reader, replace(ASKED, parameters={"range": "24h"}, live=True))
-            week = overview.read(reader, replace(ASKED, parameters={"range": "7d"}, live=True))
+            asked = replace(ASKED, live=True, past=of_the_past())
+            today = overview.read(reader, replace(asked, parameters={"range": "24h"}))
+            again = overview.read(reader, replace(asked, parameters={"range": "24h"}))
+            week = overview.read(reader, replace(asked, parameters={"range": "7d"}))
 
     assert {one.of.metric: (one.of.count, one.of.is_new) for one in today.reasons} == {
         "TimeoutError": (5, True),
         "KeyError": (1, False),  # one of eleven: ten turns before need not have had any
     }
+    assert again.reasons == today.reasons
     assert not any(one.of.is_new for one in week.reasons)  # no turn before that week
 
 

@@ -1,15 +1,19 @@
 """What cases of a span failed for: reasons in groups, most frequent first, and which of them are new."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final, NamedTuple
 
 from evaltap.evaluator.cases.text import one_line
+from evaltap.evaluator.page.sharing import SharedAnswers
 from evaltap.evaluator.page.traffic import Span
 from evaltap.evaluator.reports.grouping import pattern, shared_words
 from evaltap.evaluator.reports.wording import readable
 from evaltap.evaluator.store.queries import StoreReader
+
+_Key = tuple[str, str, str]
 
 SHOWN: Final = 8
 CHANCE: Final = 0.05
@@ -73,11 +77,18 @@ class Looked(NamedTuple):
 
 
 def reasons(
-    reader: StoreReader, span: Span, app: str, *, turns: Looked, verdicts: Mapping[str, Looked]
+    reader: StoreReader,
+    span: Span,
+    app: str,
+    *,
+    turns: Looked,
+    verdicts: Mapping[str, Looked],
+    past: SharedAnswers[Collection[_Key]],
 ) -> list[ReasonCount]:
     """Return why cases of a span failed or crashed, most frequent first.
 
-    `turns` are those that could crash, `verdicts` those that a metric could fail, by metric.
+    `turns` are those that could crash, `verdicts` those that a metric could fail, by metric; `past` keeps
+    the reasons of the span before.
     """
     found = []
     for query in (_REASONS, _CRASHES):
@@ -88,14 +99,21 @@ def reasons(
             for key, count in counts.items()
             if (turns if query is _CRASHES else verdicts.get(key[0], Looked(0, 0))).expects(count)
         }
-        new = expected and expected - _groups(reader, query, span.before, app).keys()
-        found += [
-            ReasonCount(
-                key[0], key[1], one_line(members[0].text, 200) or "no reason given", counts[key],
-                min(one.since for one in members), shared_words(one.recorded for one in members), key in new,
+        if expected:
+            before = query, span.before, app
+            expected.difference_update(
+                past.get(before, partial(_kinds, reader, *before), is_good=lambda _: True)
             )
-            for key, members in groups.items()
-        ]  # fmt: skip
+        for key, members in groups.items():
+            metric, status, _ = key
+            text = one_line(members[0].text, 200) or "no reason given"
+            since, words = (
+                min(one.since for one in members),
+                shared_words(one.recorded for one in members),
+            )
+            found.append(
+                ReasonCount(metric, status, text, counts[key], since, words, key in expected)
+            )
     return sorted(found, key=lambda one: -one.count)[:SHOWN]
 
 
@@ -108,11 +126,13 @@ class _Said(NamedTuple):
     since: datetime
 
 
-def _groups(
-    reader: StoreReader, query: str, span: Span, app: str
-) -> dict[tuple[str, str, str], list[_Said]]:
+def _kinds(reader: StoreReader, query: str, span: Span, app: str) -> frozenset[_Key]:
+    return frozenset(_groups(reader, query, span, app))
+
+
+def _groups(reader: StoreReader, query: str, span: Span, app: str) -> dict[_Key, list[_Said]]:
     """Return reasons by metric, status and pattern, the newest of each first."""
-    groups: dict[tuple[str, str, str], list[_Said]] = {}
+    groups: dict[_Key, list[_Said]] = {}
     for metric, status, reason, turns, since in reader.rows(query, span.parameters(app)):
         text = reason if status == "crashed" else readable(reason)
         said = _Said(reason, text, turns, since)

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.references import References
 from evaltap.evaluator.page.security.access import Access, Person
+from evaltap.evaluator.page.sharing import SharedAnswers, of_the_past
 from evaltap.evaluator.page.tracing import TraceUrl
 from evaltap.schemas.formats.case import CaseData
 
@@ -53,6 +54,8 @@ class PageRequest:
     session_id: str = ""
     masks: bool = False
     """Whether contents are hidden from viewers."""
+    past: SharedAnswers[Any] = field(default_factory=of_the_past)
+    """What was read of spans that are over."""
     trace_url: TraceUrl | None = None
     """Where traces of turns are."""
 

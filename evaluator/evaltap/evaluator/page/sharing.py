@@ -4,13 +4,18 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-_TIMES_AS_LONG: Final = 20
-_MOST_SECONDS: Final = 5.0
 _MOST_KEPT: Final = 64
+PAST_SECONDS: Final = 60.0
+"""How long what was read of a span that is over is good enough."""
 
 T = TypeVar("T")
+
+
+def of_the_past() -> "SharedAnswers[Any]":
+    """Return a place for answers about spans that are over, which hardly change."""
+    return SharedAnswers(times_as_long=1_000_000, most_seconds=PAST_SECONDS)
 
 
 @dataclass(slots=True)
@@ -21,14 +26,22 @@ class _Kept(Generic[T]):
 
 
 class SharedAnswers(Generic[T]):
-    """Keeps each answer for twenty times as long as it took to read, at most five seconds.
+    """Keeps each answer for so many times as long as it took to read, up to some seconds.
 
     However many browsers show a page, reading it takes a twentieth of a processor; and a page of a small file
     is new again at once.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        times_as_long: float = 20,
+        most_seconds: float = 5.0,
+    ) -> None:
         self._clock = clock
+        self._times_as_long = times_as_long
+        self._most_seconds = most_seconds
         self._lock = threading.Lock()
         self._kept: dict[Hashable, _Kept[T]] = {}
 
@@ -47,5 +60,5 @@ class SharedAnswers(Generic[T]):
             if is_good(answer):
                 ended = self._clock()
                 kept.answer = answer
-                kept.until = ended + min(_TIMES_AS_LONG * (ended - began), _MOST_SECONDS)
+                kept.until = ended + min(self._times_as_long * (ended - began), self._most_seconds)
             return answer

@@ -155,7 +155,7 @@ def read(reader: StoreReader, request: PageRequest) -> Overview:
             for one in reasons(
                 reader, span, app,
                 turns=Looked(turns, traffic.turn_count(reader, span.before, app)),
-                verdicts=_looked(found, before),
+                verdicts=_looked(found, before), past=request.past,
             )
         ),
         tuple(
