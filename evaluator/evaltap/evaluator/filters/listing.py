@@ -102,10 +102,13 @@ def list_cases(
 
 def listed_cases(store: StoreReader) -> list[ListedCase]:
     """Return the cases of `listed_cases`, by its column `place`."""
+    scores = sql(__name__, "listed_scores")
     if current_marks(store) is not None:
-        listed = sql(__name__, "listing_indexed")
+        listed = sql(__name__, "listing_indexed").format(scores=scores)
     else:
-        listed = sql(__name__, "listing").format(newest=sql(STORE, "newest"), length=OPENING_LENGTH)
+        listed = sql(__name__, "listing").format(
+            newest=sql(STORE, "newest"), scores=scores, length=OPENING_LENGTH
+        )
     return [
         ListedCase(
             app,

@@ -1,4 +1,4 @@
--- What a list shows of the cases in `listed_cases`; `newest`: newest.sql of the store, `length`: of the
+-- What a list shows of the cases in `listed_cases`; `newest`: newest.sql of the store, `scores`: listed_scores.sql, `length`: of the
 -- opening.
 WITH these_cases AS (FROM cases SEMI JOIN listed_cases USING (app_name, eval_set_id, eval_id)),
 these_turns AS (FROM turns SEMI JOIN listed_cases USING (app_name, eval_set_id, eval_id)),
@@ -29,21 +29,8 @@ of_calls AS (
   )
   GROUP BY ALL
 ),
-newest_scores AS (
-  FROM scores SEMI JOIN listed_cases USING (app_name, eval_set_id, eval_id)
-  QUALIFY row_number() OVER (
-    PARTITION BY app_name, eval_set_id, eval_id, metric_name ORDER BY revision DESC, scored_at DESC
-  ) = 1
-),
-of_scores AS (
-  SELECT app_name, eval_set_id, eval_id, list(DISTINCT status) AS statuses,
-         list(struct_pack(metric := metric_name, status := status, score := score) ORDER BY metric_name)
-           FILTER (status IN ('failed', 'crashed', 'error')) AS verdicts,
-         count(*) FILTER (status = 'passed') AS passed,
-         count(*) FILTER (status = 'not_evaluated') AS not_evaluated
-  FROM newest_scores
-  GROUP BY ALL
-),
+these_scores AS (FROM scores SEMI JOIN listed_cases USING (app_name, eval_set_id, eval_id)),
+{scores},
 thumbs AS (
   SELECT l.app_name, l.eval_set_id, l.eval_id,
          bool_or(f.positive) AS up, bool_or(NOT f.positive) AS down

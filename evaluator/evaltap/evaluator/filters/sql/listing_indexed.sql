@@ -7,23 +7,12 @@ indexed AS (
   SELECT c.*, l.place, l.first_at AS started_at, l.cost_usd AS cost, l.latency_ms AS latency, l.turns AS turns_of
   FROM listed l JOIN case_index c USING (case_key, last_at)
 ),
-newest_scores AS (
+these_scores AS (
   FROM scores s SEMI JOIN indexed USING (app_name, eval_set_id, eval_id)
   WHERE s.scored_at BETWEEN (SELECT min(first_scored_at) FROM indexed)
                         AND (SELECT max(last_scored_at) FROM indexed)
-  QUALIFY row_number() OVER (
-    PARTITION BY app_name, eval_set_id, eval_id, metric_name ORDER BY revision DESC, scored_at DESC
-  ) = 1
 ),
-of_scores AS (
-  SELECT app_name, eval_set_id, eval_id,
-         list(struct_pack(metric := metric_name, status := status, score := score) ORDER BY metric_name)
-           FILTER (status IN ('failed', 'crashed', 'error')) AS verdicts,
-         count(*) FILTER (status = 'passed') AS passed,
-         count(*) FILTER (status = 'not_evaluated') AS not_evaluated
-  FROM newest_scores
-  GROUP BY ALL
-)
+{scores}
 SELECT c.app_name, c.eval_set_id, c.eval_id, c.started_at, opening, tools,
        ['passed', 'unscored', 'not_evaluated', 'error', 'failed', 'crashed'][severity + 1],
        coalesce(verdicts, []), coalesce(s.passed, 0), coalesce(s.not_evaluated, 0),
