@@ -1,6 +1,6 @@
 """What cases of a span failed for: reasons in groups, most frequent first, and which of them are new."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -76,47 +76,6 @@ class Looked(NamedTuple):
         return self.now > 0 and (1 - min(count, self.now) / self.now) ** self.before < CHANCE
 
 
-def reasons(
-    reader: StoreReader,
-    span: Span,
-    app: str,
-    *,
-    turns: Looked,
-    verdicts: Mapping[str, Looked],
-    past: SharedAnswers[Collection[_Key]],
-) -> list[ReasonCount]:
-    """Return why cases of a span failed or crashed, most frequent first.
-
-    `turns` are those that could crash, `verdicts` those that a metric could fail, by metric; `past` keeps
-    the reasons of the span before.
-    """
-    found = []
-    for query in (_REASONS, _CRASHES):
-        groups = _groups(reader, query, span, app)
-        counts = {key: sum(one.turns for one in members) for key, members in groups.items()}
-        expected = {
-            key
-            for key, count in counts.items()
-            if (turns if query is _CRASHES else verdicts.get(key[0], Looked(0, 0))).expects(count)
-        }
-        if expected:
-            before = query, span.before, app
-            expected.difference_update(
-                past.get(before, partial(_kinds, reader, *before), is_good=lambda _: True)
-            )
-        for key, members in groups.items():
-            metric, status, _ = key
-            text = one_line(members[0].text, 200) or "no reason given"
-            since, words = (
-                min(one.since for one in members),
-                shared_words(one.recorded for one in members),
-            )
-            found.append(
-                ReasonCount(metric, status, text, counts[key], since, words, key in expected)
-            )
-    return sorted(found, key=lambda one: -one.count)[:SHOWN]
-
-
 class _Said(NamedTuple):
     """A reason, as recorded and in words for people, of how many turns it was given, and since when."""
 
@@ -124,6 +83,44 @@ class _Said(NamedTuple):
     text: str
     turns: int
     since: datetime
+
+
+def reasons(
+    reader: StoreReader,
+    span: Span,
+    app: str,
+    *,
+    turns: Looked,
+    verdicts: Mapping[str, Looked],
+    past: SharedAnswers[frozenset[_Key]],
+) -> list[ReasonCount]:
+    """Return why cases of a span failed or crashed, most frequent first.
+
+    `turns` are those that could crash, `verdicts` those that a metric could fail, by metric; `past` keeps
+    the reasons of the span before.
+    """
+    found: list[tuple[int, bool, _Key, list[_Said]]] = []
+    for query in (_REASONS, _CRASHES):
+        groups = _groups(reader, query, span, app)
+        counts = {key: sum(one.turns for one in members) for key, members in groups.items()}
+        new = {
+            key
+            for key, count in counts.items()
+            if (turns if query is _CRASHES else verdicts.get(key[0], Looked(0, 0))).expects(count)
+        }
+        if new:
+            before = query, span.before, app
+            new -= past.get(before, partial(_kinds, reader, *before), is_good=lambda _: True)
+        found += [(counts[key], key in new, key, members) for key, members in groups.items()]
+    found.sort(key=lambda one: -one[0])
+    return [_reason(*one) for one in found[:SHOWN]]
+
+
+def _reason(count: int, is_new: bool, key: _Key, members: Sequence[_Said]) -> ReasonCount:
+    return ReasonCount(
+        key[0], key[1], one_line(members[0].text, 200) or "no reason given", count,
+        min(one.since for one in members), shared_words(one.recorded for one in members), is_new,
+    )  # fmt: skip
 
 
 def _kinds(reader: StoreReader, query: str, span: Span, app: str) -> frozenset[_Key]:
