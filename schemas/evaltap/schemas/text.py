@@ -3,6 +3,10 @@
 from collections.abc import Collection, Iterable
 from datetime import datetime
 from difflib import get_close_matches
+from typing import Final
+
+PIPE_WIDTH: Final = 160
+"""Columns of what goes to no terminal."""
 
 
 def counted(number: int, noun: str) -> str:

@@ -15,6 +15,7 @@ from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.settings import FILE_NAME, find_settings
 from evaltap.schemas.log.location import OTLP, KafkaLocation, parse_log_location
+from evaltap.schemas.text import PIPE_WIDTH
 
 if TYPE_CHECKING:
     from evaltap.evaluator.maintenance.completeness import Account
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from evaltap.evaluator.sources.positions import LogPosition
     from evaltap.recorder.diagnostics import Diagnostic
 
-PIPED = 160
-"""Columns of lines that go to no terminal, as in reports."""
 _SIGNS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
 
 
@@ -115,7 +114,7 @@ def run(options: DoctorOptions) -> int:
 def _print_line(head: str, text: str) -> None:
     """Print a text behind its head, in as many lines as the terminal needs."""
     # Not the console of the reports: `doctor` works where only the recorder is installed.
-    width = get_terminal_size((PIPED, 0)).columns - len(head)
+    width = get_terminal_size((PIPE_WIDTH, 0)).columns - len(head)
     lines = textwrap.wrap(text, max(40, width), break_long_words=False, break_on_hyphens=False)
     print(head + f"\n{' ' * len(head)}".join(lines))
 

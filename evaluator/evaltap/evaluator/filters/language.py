@@ -121,6 +121,13 @@ def parse_filter(text: str) -> Filter:
     return Filter(tuple(terms), sort, everywhere, text.strip())
 
 
+def quoted(value: str) -> str:
+    """Return a value as a filter takes it; without quotation marks, which no filter can hold."""
+    plain = value.replace('"', "")
+    bare = plain and all(letter.isalnum() or letter in "-_./@#" for letter in plain)
+    return plain if bare else f'"{plain}"'
+
+
 def _term(text: str, negated: bool, field: str | None, written: str) -> Term:
     if field is None:
         return Term("", (written.replace('"', ""),), negated)

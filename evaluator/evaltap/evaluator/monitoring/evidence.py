@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from evaltap.evaluator.filters.language import FIELDS
+from evaltap.evaluator.filters.language import FIELDS, quoted
 from evaltap.evaluator.monitoring.model import Changed
 from evaltap.schemas.formats.monitor import Watch
 
@@ -33,21 +33,13 @@ def filter_of(
     within = {**watch.where, **slice_}
     if changed:
         within[changed[0].by] = changed[0].value
-    terms = (
-        [_BAD[watch.signal].format(metric=_quoted(watch.metric))] if watch.signal in _BAD else []
-    )
+    terms = [_BAD[watch.signal].format(metric=quoted(watch.metric))] if watch.signal in _BAD else []
     for name, value in within.items():
         field = _FIELDS.get(name, name)
         if field in FIELDS and field not in _UNLIKE:
-            terms.append(f"{field}:{_quoted(value)}")
+            terms.append(f"{field}:{quoted(value)}")
     if since is not None:
         terms.append(f"since:{since:%Y-%m-%dT%H:%M}")
     if until is not None:
         terms.append(f"to:{until + timedelta(minutes=1):%Y-%m-%dT%H:%M}")
     return " ".join(terms)
-
-
-def _quoted(value: str) -> str:
-    """Return a value as the filter language takes it; it knows no way to write a quotation mark."""
-    plain = value.replace('"', "")
-    return plain if plain.replace("_", "").replace("-", "").isalnum() else f'"{plain}"'

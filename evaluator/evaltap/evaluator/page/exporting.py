@@ -14,7 +14,7 @@ from evaltap.evaluator.curation.recipe import BUILT_IN, Expect, Recipe
 from evaltap.evaluator.datasets.exports.forms import ENDINGS, files_of
 from evaltap.evaluator.evalsets.files import set_bytes
 from evaltap.evaluator.filters.choice import Choice, chosen_keys
-from evaltap.evaluator.filters.language import parse_filter
+from evaltap.evaluator.filters.language import parse_filter, quoted
 from evaltap.evaluator.filters.restricted import restrict
 from evaltap.evaluator.landing.cases import landed_cases
 from evaltap.evaluator.landing.own_ids import repeated_ids, with_own_ids
@@ -134,9 +134,9 @@ def filter_of(reader: StoreReader, keys: Collection[CaseKey]) -> str:
     if not ids or any(set(one) & set('"*?,\n\0') for one in ids):
         return ""
     shared = [(name, {key[at] for key in keys}) for name, at in (("app", 0), ("set", 1))]
-    terms = ["id:" + ",".join(map(_value, ids))]
+    terms = ["id:" + ",".join(map(quoted, ids))]
     terms += [
-        f"{name}:{_value(value)}"
+        f"{name}:{quoted(value)}"
         for name, values in shared
         if len(values) == 1 and (value := next(iter(values))) and not set(value) & set('"*?,\n\0')
     ]
@@ -147,8 +147,3 @@ def filter_of(reader: StoreReader, keys: Collection[CaseKey]) -> str:
         except InputError:
             return ""
     return ""
-
-
-def _value(text: str) -> str:
-    plain = text and all(letter.isalnum() or letter in "-_./@#" for letter in text)
-    return text if plain else f'"{text}"'

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from evaltap.evaluator.cases.identity import CaseKey
 from evaltap.evaluator.cases.references import References
+from evaltap.evaluator.filters.language import quoted
 from evaltap.evaluator.page.security.access import Access, Person
 from evaltap.evaluator.page.sharing import SharedAnswers, of_the_past
 from evaltap.evaluator.page.tracing import TraceUrl
@@ -125,7 +126,7 @@ def local_path(written: str) -> str:
 
 def list_of(eval_id: str) -> str:
     """Return the list of the one case with an id; empty for an id that no filter can name."""
-    return "" if '"' in eval_id else link("/cases", q=f'id:"{eval_id}"')
+    return "" if '"' in eval_id else link("/cases", q=f"id:{quoted(eval_id)}")
 
 
 def link(path: str, **parameters: str | int | None) -> str:

@@ -11,7 +11,7 @@ from evaltap.evaluator.cases.text import one_line
 from evaltap.evaluator.reports.safe_text import visible
 from evaltap.evaluator.reports.summary import Difference, MetricCounts, Summary
 from evaltap.evaluator.reports.text import summary_notes
-from evaltap.schemas.text import counted
+from evaltap.schemas.text import PIPE_WIDTH, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 REASON_WIDTH = 400
-PIPE_WIDTH = 160
 _UNBOUNDED = 10_000
 """Columns in which every table fits, to measure how many it needs."""
 _OPENING = 60
