@@ -253,7 +253,7 @@ def test_every_gzip_member_is_read_and_null_is_no_request(tmp_path: Path) -> Non
         assert server.post(b"null") == 400
         assert server.post(b"[]") == 400
         _, said = server.stop()
-    assert "1 turns recorded" in said
+    assert "1 turn recorded" in said
 
 
 PROGRAM = "import sys; from evaltap.cli.main import main; sys.exit(main(sys.argv[1:]))"

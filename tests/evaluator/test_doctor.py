@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def test_a_gap_is_named_and_an_erased_record_is_none(capsys: pytest.CaptureFixtu
     write_log(Path("log.db"), [*make_records(cases), manifest])
     consume()
     main(["erase", "--subject", "user-0", *BOTH])
-    with sqlite3.connect("log.db") as connection:
+    with closing(sqlite3.connect("log.db", isolation_level=None)) as connection:
         connection.execute('DELETE FROM records WHERE "offset" = 3')
 
     (account,) = producers(capsys, *BOTH)

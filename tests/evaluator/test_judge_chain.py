@@ -4,6 +4,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -245,7 +246,7 @@ def test_threads_and_connections_share_the_file(tmp_path: Path) -> None:
     assert [one.problem for one in caches] == ["", ""]
     for one in caches:
         one.close()
-    with sqlite3.connect(path) as file:
+    with closing(sqlite3.connect(path)) as file:
         assert file.execute("SELECT count(*) FROM replies").fetchone() == (50,)
 
 
@@ -253,7 +254,7 @@ def test_threads_and_connections_share_the_file(tmp_path: Path) -> None:
 def test_a_file_that_is_no_cache_is_refused(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "f.db"
     if content is None:
-        with sqlite3.connect(path) as file:
+        with closing(sqlite3.connect(path)) as file:
             file.execute("CREATE TABLE mine (x)")
     else:
         path.write_bytes(content)

@@ -8,8 +8,9 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -30,8 +31,17 @@ THUMBS = {"name": "thumbs", "keep": 1, "negativeFeedback": True}
 HIGH = next(f"s-{n}" for n in range(1000) if position(f"s-{n}") > 0.99)
 
 
+@pytest.fixture(autouse=True)
+def _close_holds() -> Iterator[None]:
+    yield
+    while Held.opened:
+        Held.opened.pop().hold.close()
+
+
 class Held:
     """A hold with a clock of its own, and what came out of it."""
+
+    opened: ClassVar[list["Held"]] = []
 
     def __init__(
         self, *rules: dict[str, Any], rate: float = 0.0, quiet: float = 60.0, limit: float = 0.0
@@ -48,6 +58,7 @@ class Held:
         )
         processor = CaseProcessor(RecorderConfig(), lambda: None)
         self.hold = SessionHold(processor, sampler, self.dropped.append)
+        self.opened.append(self)
 
     def turn(self, session: str, name: str, **turn: Any) -> None:
         from evaltap.recorder.faults import DropCaseError

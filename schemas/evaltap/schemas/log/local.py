@@ -352,28 +352,29 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
         raise LogMissingError(f"no log at {path}: {hint}")
     uri = path.absolute().as_uri() + "?mode=ro"
     try:
-        connection = _connect_uri(uri)
-        found = _is_log(connection, path, new_allowed=False)
+        return _connect_uri(uri, path)
     except sqlite3.OperationalError:
         if _written_to(path) or not os.access(path, os.R_OK):
             raise
         # On read-only media SQLite cannot create its -shm file; a file at rest needs none.
-        connection = _connect_uri(uri + "&immutable=1")
-        found = _is_log(connection, path, new_allowed=False)
-    if not found:
-        connection.close()
-        raise LogMissingError(f"{path} is empty: no recorder has written to it yet")
-    return connection
+        return _connect_uri(uri + "&immutable=1", path)
 
 
-def _connect_uri(uri: str) -> sqlite3.Connection:
-    return sqlite3.connect(
+def _connect_uri(uri: str, path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
         uri,
         uri=True,
         timeout=BUSY_TIMEOUT_SECONDS,
         isolation_level=None,
         check_same_thread=False,
     )
+    try:
+        if not _is_log(connection, path, new_allowed=False):
+            raise LogMissingError(f"{path} is empty: no recorder has written to it yet")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _written_to(path: Path) -> bool:
