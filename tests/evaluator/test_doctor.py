@@ -69,16 +69,17 @@ def test_a_gap_is_named_and_an_erased_record_is_none(capsys: pytest.CaptureFixtu
     with closing(sqlite3.connect("log.db", isolation_level=None)) as connection:
         connection.execute('DELETE FROM records WHERE "offset" = 3')
 
-    (account,) = producers(capsys, *BOTH)
-    (by_log,) = producers(capsys, "--log", "log.db")
+        (account,) = producers(capsys, *BOTH)
+        (by_log,) = producers(capsys, "--log", "log.db")
+        code = main(["doctor", *BOTH])
 
     assert account["gaps"] == [[7, 8]]
     assert (account["erased"], account["landed"]) == (1, 5)
     assert by_log["gaps"] == [[1, 1], [3, 3], [7, 8]]
-    assert main(["doctor", *BOTH]) == 1
     said = capsys.readouterr().out
+    assert code == 1
     assert "GAP: records 7 to 8 are missing" in said
-    assert "no closing manifest" in said  # this test still has the log open
+    assert "no closing manifest" in said  # this test had the log open
 
 
 def test_dead_letters_and_records_that_brought_nothing_new_are_no_gaps(
