@@ -101,7 +101,6 @@ EXTRAS = {
     "nltk": "evaluator",
     "numpy": "evaluator",
     "opentelemetry": "collect",
-    "rapidfuzz": "evaluator",
     "re2": "evaluator",
     "referencing": "evaluator",
     "rich": "evaluator",

@@ -227,8 +227,9 @@ def _recipe(options: CurateOptions) -> "Recipe":
 
 def _there(options: CurateOptions) -> "SetFile":
     from evaltap.evaluator.evalsets.files import SetFile, read_set
-    from evaltap.schemas.files.documents import eval_set_name
+    from evaltap.schemas.files.documents import check_set_name, eval_set_name
 
+    check_set_name(options.target)
     if options.target.exists():
         return read_set(options.target)
     if options.into is not None:
