@@ -111,6 +111,17 @@ EXTRAS = {
 """Which extra brings a module that a command may miss."""
 
 
+_EXAMPLES = """\
+examples:
+  evaltap demo                 # a recorded agent, its scores and what failed
+  evaltap init                 # settings for this folder
+  evaltap consume --help       # examples and options of a command
+"""
+_EXIT_CODES = (
+    "exit code: 0 passed or done, 1 quality below the bar, 2 bad input, 3 incomplete (no verdict)"
+)
+
+
 def build_parser(command: str | None = None) -> CommandParser:
     """Return the parser, with the options of `command` (of every command when None)."""
     parser = CommandParser(
@@ -133,15 +144,17 @@ def build_parser(command: str | None = None) -> CommandParser:
         )
         if command is None or command == name:
             importlib.import_module(f"evaltap.cli.commands.{name}").configure(child)
+            if "exit code" not in (child.epilog or ""):
+                child.epilog = f"{child.epilog}\n\nexit code: 0 done, 2 bad input"
     return parser
 
 
 def _listed() -> str:
-    """Return the commands by group, and an example, for the end of the help."""
-    lines = []
+    """Return examples, the commands by group, and the exit codes."""
+    lines = [_EXAMPLES]
     for group, names in GROUPS.items():
-        lines += [f"{group}:", *(f"  {name:<10} {COMMANDS[name]}" for name in names), ""]
-    return "\n".join([*lines, "example: evaltap demo"])
+        lines += [f"{group}:", *(f"  {name:<11} {COMMANDS[name]}" for name in names), ""]
+    return "\n".join([*lines, _EXIT_CODES])
 
 
 def _kafka_trouble(error: Exception) -> EvaltapError | None:

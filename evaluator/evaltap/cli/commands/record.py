@@ -67,7 +67,9 @@ class ClaudeCodeOptions:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the sources that can be recorded from; each is a subcommand."""
     sources = parser.add_subparsers(dest="source", metavar="SOURCE", required=True)
-    parser.epilog = "example: evaltap record otlp traces.otlp.json --out support.evalset.json"
+    parser.epilog = (
+        f"example: evaltap record otlp traces.otlp.json --out support.evalset.json\n{EXIT_CODES}"
+    )
     _configure_otlp(
         sources.add_parser(
             "otlp",

@@ -139,7 +139,10 @@ def with_case_rubrics(
 
 def _check(case: Mapping[str, Json], recorded: Sequence[TurnData]) -> None:
     if case.get("sessionInput") is None:
-        raise UnscorableCaseError("sessionInput is missing; give its appName and userId")
+        raise UnscorableCaseError(
+            "sessionInput is missing, which tRPC-Agent-Go requires of a recorded case; add"
+            ' "sessionInput": {}, with appName and userId if you know them'
+        )
     mode = case.get("evalMode") or ""
     if mode != "trace":
         if recorded:
