@@ -473,7 +473,7 @@ def test_slow_turns_fail_although_all_scores_pass(evaltap: Evaltap, limit: str, 
     )
 
     assert found == code
-    assert f"95 of 100 turns within {limit} ms: " in err
+    assert f"95 % of turns within {limit} ms: " in err
 
 
 def test_latencies_that_nobody_recorded_leave_a_bound_on_them_open(
