@@ -1,7 +1,7 @@
-"""A budget for judges: the most that asking may cost is reserved before, what it did cost is kept.
+"""A budget for judges: each request first reserves its maximum cost, then books its actual cost.
 
-So the budget is never passed, however many threads ask at a time; only a server that bills more than
-the request allows can pass it, and then nothing more is asked.
+So the budget is never exceeded, however many threads ask at a time.  Only a server that bills more than the
+request allows can exceed it; then no more requests are sent.
 """
 
 from collections.abc import Mapping

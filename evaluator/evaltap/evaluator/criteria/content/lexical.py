@@ -1,6 +1,6 @@
 """Similarity of two texts by their letters, from 0 to 1; two equal texts are always 1.
 
-None of it knows what words mean: a missing "not" hardly shows.
+It ignores what words mean: a missing "not" hardly changes it.
 """
 
 import re
