@@ -189,7 +189,7 @@ def test_a_stalled_body_does_not_hold_the_end_up(tmp_path: Path) -> None:
         took, said = server.stop()
 
     assert took < 10
-    assert "1 turns recorded, 1 on the log" in said
+    assert "1 turn recorded, 1 on the log" in said
     assert "Traceback" not in said
 
 

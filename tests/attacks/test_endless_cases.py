@@ -117,6 +117,26 @@ def test_nothing_is_raised_once_the_work_has_ended() -> None:
     time.sleep(0.3)
 
 
+def test_a_profiler_works_after_a_case_was_interrupted() -> None:
+    attack(
+        """
+import cProfile, time
+from evaltap.evaluator.scoring.time_limit import WATCH, TookTooLongError
+work = WATCH.begin(0.01)
+try:
+    try:
+        while True:
+            time.sleep(0.001)
+    finally:
+        WATCH.end(work)
+except TookTooLongError:
+    WATCH.end(work)
+cProfile.Profile().runcall(lambda: None)
+""",
+        seconds=20,
+    )
+
+
 MANY_THREADS = """
 import sys, threading
 from evaltap.evaluator.scoring.time_limit import Watch

@@ -141,7 +141,7 @@ def test_what_a_form_has_no_place_for_is_said(
 ) -> None:
     exported(source, "langsmith", "out.json")
 
-    assert "langsmith does not support rubrics; left out of 1 cases" in capsys.readouterr().err
+    assert "langsmith does not support rubrics; left out of 1 case" in capsys.readouterr().err
 
 
 def test_landed_cases_are_exported_as_they_were_recorded(tmp_path: Path) -> None:

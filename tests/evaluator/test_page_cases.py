@@ -21,6 +21,8 @@ from evaltap.evaluator.page.tracing import TraceUrl
 from evaltap.evaluator.page.twin import as_json
 from evaltap.evaluator.page.views import case, cases
 from evaltap.evaluator.page.views.case import TurnVerdict
+from evaltap.evaluator.reports.diff_lines import lines_of
+from evaltap.evaluator.reports.model import Call, Step
 from evaltap.evaluator.store.database import Store
 from evaltap.evaluator.store.errors import TooSlowError
 from evaltap.evaluator.store.queries import StoreReader
@@ -174,6 +176,22 @@ def test_the_step_that_went_wrong_is_on_the_page(reader: StoreReader) -> None:
     assert second.verdicts[0][0] == "trajectory_f1"
     assert page.differences == 2
     assert page.feedback[0]["comment"] == "I got far too much."
+
+
+def test_a_crash_is_told_once_whatever_the_metrics(reader: StoreReader) -> None:
+    page = case.read(reader, asked(), ("shop", "live", "s-005"))
+
+    assert page is not None
+    (turn,) = page.turns
+    assert turn.evidence.error == "TimeoutError: the model did not answer"
+    assert {(one.status, one.reason) for one in turn.verdicts} == {("crashed", "")}
+
+
+def test_a_failed_call_has_a_sign_of_its_own_where_nothing_was_expected() -> None:
+    made = Call("refund", '{"amount": 100}', error="ValueError: above the limit")
+    (line,) = lines_of([Step("made", None, made)])
+
+    assert (line.sign, line.word) == ("!", "failed")
 
 
 def test_votes_are_by_rubric_and_turn(reader: StoreReader) -> None:

@@ -61,7 +61,7 @@ def test_alarms_are_shown_as_they_are_now(tmp_path: Path) -> None:
             (alert,) = delivery.view_alerts(reader, asked()).data
     assert (alert.status, alert.slice) == ("resolved", {"tool": "refund"})
     assert alert.href == "/cases?q=status%3Afailed"
-    assert alert.examples == (("s-1", "/cases?q=id%3A%22s-1%22"), ('s"2', ""))
+    assert alert.examples == (("s-1", "/cases?q=id%3As-1"), ('s"2', ""))
     assert alert.overview_href == "/?from=2026-11-19T18%3A00&to=2026-11-22T01%3A00"
 
 

@@ -228,7 +228,7 @@ def test_long_texts_calls_and_turns_are_cut_with_a_word(tmp_path: Path) -> None:
 
     (one,) = report.cases
     assert len(one.evidence) == 2
-    assert one.evidence_note == "1 more turns not shown"
+    assert one.evidence_note == "1 more turn not shown"
     assert one.evidence[0].answer == "x" * 10 + "… (40 more characters)"
     assert len(one.evidence[0].steps) == 3
     assert "2 more tool calls not shown" in one.evidence[0].gaps

@@ -153,7 +153,7 @@ def test_failed_attempts_are_left_out_and_counted() -> None:
     found = outcome("trajectory_exact", RETRIED, [call("a", {"n": 2}), call("b")])
 
     assert found.score == 1
-    assert found.turns[0].reason == "1 failed calls left out"
+    assert found.turns[0].reason == "1 failed call left out"
     expected = [call("a", {"n": 1}), call("a", {"n": 2}), call("b")]
     assert score("trajectory_exact", RETRIED, expected, attempts="all") == 1
 

@@ -52,7 +52,7 @@ def unmatched(*calls: str) -> str:
         (
             f"{MISMATCH}tool id c with name pay mismatch: result: array length mismatch: actual(1) !="
             " expected(3)",
-            "pay: result has 1 items, expected 3",
+            "pay: result has 1 item, expected 3",
         ),
         (
             "tool trajectory mismatch: validate tool counts: number of tool calls mismatch: actual(1) !="

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from commands import runner
 from evaltap.evaluator.page.security.access import state_folder
 from evaltap.evaluator.remote.client import open_to_read
 from evaltap.evaluator.store.database import Store
@@ -128,6 +129,21 @@ TABLES = ("case_index", "turns_by_hour", "scores_by_hour", "latency_by_hour", "t
 def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "metrics.json").write_text(json.dumps(METRICS))
+
+
+def test_wrong_metrics_are_told_before_anything_is_received(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.json").write_text('[{"metricName": "trajectory_max_calls", "threshhold": 1}]')
+
+    code, out, err = runner(capsys)(
+        "up", "--port", "0", "--ui", "127.0.0.1:0", "--metrics", "m.json"
+    )
+
+    assert (code, out) == (2, "")
+    assert 'did you mean "threshold"?' in err
+    assert not [*tmp_path.glob("*.db")]
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from evaltap.cli.listening import listening
+from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:
     import uvicorn
@@ -47,8 +48,8 @@ def close_recorder(command: str, recorder: "Recorder") -> bool:
     complete = recorder.close(timeout_seconds=_RECORDER_SECONDS)
     counters = recorder.counters()
     print(
-        f"evaltap {command}: {counters.recorded:,} turns recorded, {counters.delivered:,} on the log,"
-        f" {sum(counters.dropped.values()):,} dropped",
+        f"evaltap {command}: {counted(counters.recorded, 'turn')} recorded, {counters.delivered:,} on the"
+        f" log, {sum(counters.dropped.values()):,} dropped",
         file=sys.stderr,
     )
     return complete

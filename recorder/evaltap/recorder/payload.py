@@ -124,17 +124,19 @@ def _shorten(value: object, budget: list[int], longest: int) -> object:
         return kept
     if isinstance(value, list):
         items: list[object] = []
+        easy, left = longest // 4, budget[0]
         for one in value:
-            left = budget[0]
             if left <= 0:
                 break
-            if type(one) is str and len(one) * 4 <= min(
-                left, longest
-            ):  # a call would double the time
-                budget[0] = left - len(one) - 3
+            # A call for each text would double the time.
+            if type(one) is str and (size := len(one)) <= easy and size * 4 <= left:
+                left -= size + 3
                 items.append(one)
-            else:
-                items.append(_shorten(one, budget, longest))
+                continue
+            budget[0] = left
+            items.append(_shorten(one, budget, longest))
+            left = budget[0]
+        budget[0] = left
         return items
     budget[0] -= 12
     return value

@@ -229,42 +229,41 @@ class PlainCopy:
     def _list(self, items: Any, length: int) -> list[Any]:
         """Copy a list; short texts and small numbers cost no call."""
         kept: list[Any] = []
-        left, size = self._values, 0
+        left, size, room = self._values, 0, self._bytes
         for one in items:
-            kind = type(one)
-            if (
-                (kind is str and len(one) <= _SHORT)
-                or (kind is int and _SMALLEST <= one <= _LARGEST)
-                or (kind is float and one - one == 0)
-            ):
-                if left <= 0 or size >= self._bytes:
+            kind, cost = type(one), 0
+            if kind is str:
+                characters = len(one)
+                if characters <= _SHORT:
+                    cost = _SHORT
+                elif (
+                    characters <= _MEDIUM
+                    and one.isascii()
+                    and one.isprintable()
+                    and '"' not in one
+                    and "\\" not in one
+                ):
+                    cost = characters + 3
+            elif kind is int:
+                cost = _SHORT if _SMALLEST <= one <= _LARGEST else 0
+            elif kind is float:
+                cost = _SHORT if one - one == 0 else 0
+            if cost:
+                if left <= 0 or size >= room:
                     break
                 left -= 1
-                size += _SHORT
+                size += cost
                 kept.append(one)
                 continue
-            if (
-                kind is str
-                and len(one) <= _MEDIUM
-                and one.isascii()
-                and one.isprintable()
-                and '"' not in one
-                and "\\" not in one
-            ):
-                if left <= 0 or size >= self._bytes:
-                    break
-                left -= 1
-                size += len(one) + 3
-                kept.append(one)
-                continue
-            self._values, self._bytes = left, self._bytes - size
+            self._values, self._bytes = left, room - size
             size = 0
             if left <= 0 or self._bytes <= 0:
+                room = self._bytes
                 break
             flat = self._flat(one) if kind is dict else None
             kept.append(self.copied(one) if flat is None else flat)
-            left = self._values
-        self._values, self._bytes = left, self._bytes - size
+            left, room = self._values, self._bytes
+        self._values, self._bytes = left, room - size
         self.was_cut |= length > len(kept)
         return kept
 

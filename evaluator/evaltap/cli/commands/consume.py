@@ -208,7 +208,7 @@ def run(
     """
     options.where.check(scores=options.scoring.metrics is not None)
     with (
-        running(options.command, options.serve, lambda: _check_files(options)) as service,
+        running(options.command, options.serve, lambda: check_files(options)) as service,
         stopped_by_signals(options.command, service.stopped.set),
     ):
         service.page.reads(options.log, record_with)
@@ -218,7 +218,7 @@ def run(
                 return code
 
 
-def _check_files(options: ConsumeOptions) -> None:
+def check_files(options: ConsumeOptions) -> None:
     """Raise EvaltapError when metrics, references or rules are not in order."""
     with JudgeSession(options.scoring.judges) as judges:
         scorer = None

@@ -13,6 +13,7 @@ from evaltap.cli.options.filtering import FilterOptions, add_filter
 from evaltap.cli.settings import STORE, of_settings
 from evaltap.schemas.errors import InputError
 from evaltap.schemas.files.documents import is_lines_name
+from evaltap.schemas.text import counted
 
 if TYPE_CHECKING:
     from evaltap.schemas.formats.case import CaseData
@@ -136,7 +137,6 @@ def _export(options: ExportOptions, cases: "Sequence[CaseData]", set_id: str) ->
 
 
 def _say_what_is_written(options: ExportOptions, cases: int, files: Sequence[Path]) -> None:
-    from evaltap.schemas.text import counted
 
     data = {
         "out": str(options.out),
@@ -148,7 +148,6 @@ def _say_what_is_written(options: ExportOptions, cases: int, files: Sequence[Pat
 
 
 def _say_what_is_renamed(repeated: Set[str]) -> None:
-    from evaltap.schemas.text import counted
 
     if repeated:
         print(
@@ -168,6 +167,7 @@ def _say_what_is_left_out(options: ExportOptions, cases: "Sequence[CaseData]") -
     for name in NOT_CARRIED:
         if count := sum(1 for case in cases if case.get(name)):
             print(
-                f"evaltap export: {options.form} does not support {name}; left out of {count:,} cases",
+                f"evaltap export: {options.form} does not support {name}; left out of"
+                f" {counted(count, 'case')}",
                 file=sys.stderr,
             )

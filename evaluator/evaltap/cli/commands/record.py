@@ -253,7 +253,7 @@ def _summarise(
     )
     print(
         f"{counted(report.turns, 'turn')} in {counted(sessions, 'session')}"
-        f" from {report.spans} spans and {report.log_records} log records"
+        f" from {counted(report.spans, 'span')} and {counted(report.log_records, 'log record')}"
         f" ({counted(report.traces, 'trace')}{unused}) -> {target}",
         file=sys.stderr,
     )

@@ -96,6 +96,7 @@ def run(options: UpOptions) -> int:
             " --ui`"
         )
     consuming = _consuming(options)
+    consume.check_files(consuming)  # before anything is received or printed
     early = threading.Event()
     with (
         stopped_by_signals("up", early.set),

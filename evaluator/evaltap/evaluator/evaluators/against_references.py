@@ -22,7 +22,7 @@ from evaltap.evaluator.criteria.calls.diff import describe, trajectory_diff
 from evaltap.evaluator.criteria.calls.pairs import CallPairs, CallSimilarity
 from evaltap.schemas.formats.criteria import TrajectoryCriterion
 from evaltap.schemas.formats.metric import EvalMetric
-from evaltap.schemas.text import did_you_mean_one_of
+from evaltap.schemas.text import counted, did_you_mean_one_of
 
 Measure = Callable[[CallPairs], Finding]
 
@@ -95,7 +95,7 @@ class AgainstReferences(TurnEvaluator):
     def _best_of(self, results: list[Finding], best: int, *, left_out: int) -> Finding:
         score, reason, rows, _ = results[best]
         if left_out:
-            reason = _joined("; ", reason, f"{left_out} failed calls left out")
+            reason = _joined("; ", reason, f"{counted(left_out, 'failed call')} left out")
         if len(results) > 1:
             reason = _joined(": ", f"reference {best + 1} of {len(results)} fits best", reason)
             rows += tuple(

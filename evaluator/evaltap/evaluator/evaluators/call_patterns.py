@@ -16,6 +16,7 @@ from evaltap.evaluator.criteria.calls.pairs import CallSimilarity
 from evaltap.evaluator.criteria.calls.patterns import find_loop, identities, recoveries
 from evaltap.evaluator.evaluators.against_references import criterion_of, positive
 from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.text import counted
 
 Measure = Callable[[Sequence[ToolCall]], Finding]
 
@@ -72,12 +73,12 @@ def max_calls(metric: EvalMetric) -> CallsEvaluator:
     def measure(calls: Sequence[ToolCall]) -> Finding:
         counts = Counter(call.get("name") for call in calls)
         exceeded = [
-            f"{counts[name]} calls of {name}, at most {bound}"
+            f"{counted(counts[name], 'call')} of {name}, at most {bound}"
             for name, bound in sorted(by_tool.items())
             if counts[name] > bound
         ]
         if total is not None and len(calls) > total:
-            exceeded.append(f"{len(calls)} calls, at most {total}")
+            exceeded.append(f"{counted(len(calls), 'call')}, at most {total}")
         return Finding(float(not exceeded), "; ".join(exceeded))
 
     return CallsEvaluator(

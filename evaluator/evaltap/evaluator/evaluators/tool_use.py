@@ -11,6 +11,7 @@ from evaltap.evaluator.criteria.calls.attempts import calls_of, check_attempts, 
 from evaltap.evaluator.criteria.calls.similarity import Similarity
 from evaltap.schemas.formats.criteria import ToolUse, ValueCriterion
 from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.text import counted
 
 
 class ToolUseChecks(TurnEvaluator):
@@ -56,11 +57,13 @@ class ToolUseChecks(TurnEvaluator):
         own = [call for call in calls if call.get("name") == tool.name]
         low = tool.min_calls if tool.min_calls is not None else int(not tool.optional)
         if len(own) < low:
-            return RubricVerdict(tool.name, 0.0, f"{len(own)} calls, at least {low}")
+            return RubricVerdict(tool.name, 0.0, f"{counted(len(own), 'call')}, at least {low}")
         if tool.max_calls is not None and len(own) > tool.max_calls:
-            return RubricVerdict(tool.name, 0.0, f"{len(own)} calls, at most {tool.max_calls}")
+            return RubricVerdict(
+                tool.name, 0.0, f"{counted(len(own), 'call')}, at most {tool.max_calls}"
+            )
         if tool.arguments is None or not own:
-            return RubricVerdict(tool.name, 1.0, f"{len(own)} calls")
+            return RubricVerdict(tool.name, 1.0, f"{counted(len(own), 'call')}")
         scores = [self._similarity.pair(tool.arguments, call.get("arguments")) for call in own]
         score = min(scores) if tool.optional else max(scores)
         reason = "arguments as wanted" if score == 1 else "other arguments than wanted"

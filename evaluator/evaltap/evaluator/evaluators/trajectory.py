@@ -26,6 +26,7 @@ from evaltap.evaluator.evaluators.against_references import (
 )
 from evaltap.schemas.formats.criteria import EditCosts, ValueCriterion
 from evaltap.schemas.formats.metric import EvalMetric
+from evaltap.schemas.text import counted
 
 _MATCHED: Final = ("name", "arguments")
 
@@ -149,8 +150,8 @@ def step_efficiency(metric: EvalMetric) -> AgainstReferences:
     def measure(pairs: CallPairs) -> Finding:
         wanted, made = len(pairs.reference), len(pairs.actual)
         if not wanted or not made:
-            return Finding(float(wanted == made), f"{made} calls, {wanted} expected")
-        return Finding(min(1.0, wanted / made), f"{made} calls, {wanted} expected")
+            return Finding(float(wanted == made), f"{counted(made, 'call')}, {wanted} expected")
+        return Finding(min(1.0, wanted / made), f"{counted(made, 'call')}, {wanted} expected")
 
     optimal = criterion_of(metric).optimal_steps
     steps = None if optimal is None else positive(optimal, 1, "optimalSteps")

@@ -43,6 +43,8 @@ class NavigationItem(NamedTuple):
     key: str
     """Of `g` and this key."""
     role: str = "viewer"
+    within: tuple[str, ...] = ()
+    """Pages that belong to it and are not in the bar."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,12 +90,12 @@ ACTIONS: Final = (
 
 NAVIGATION: Final = (
     NavigationItem("/", "Overview", "o"),
-    NavigationItem("/cases", "Cases", "c"),
-    NavigationItem("/runs", "Runs", "r"),
+    NavigationItem("/cases", "Cases", "c", within=("/case", "/expected")),
+    NavigationItem("/runs", "Runs", "r", within=("/run", "/compare")),
     NavigationItem("/review", "Review", "u", "reviewer"),
     NavigationItem("/basket", "Basket", "b", "reviewer"),
     NavigationItem("/coverage", "Coverage", "v"),
     NavigationItem("/judges", "Judges", "j"),
-    NavigationItem("/delivery", "Delivery", "d"),
+    NavigationItem("/delivery", "Delivery", "d", within=("/why",)),
     NavigationItem("/alerts", "Alerts", "a"),
 )

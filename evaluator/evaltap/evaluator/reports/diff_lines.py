@@ -78,10 +78,13 @@ def _line(step: Step) -> DiffLine:
     name = call.name if call else ""
     differing = tuple(map(_differing, step.differences))
     touched = {found[0] for one in step.differences if (found := _FIRST_KEY.match(one.path))}
+    sign, word = SIGNS[step.kind], WORDS[step.kind]
+    if step.kind == "made" and call is not None and call.error:
+        sign, word = "!", "failed"
     whole = any(not one.path for one in step.differences)
     arguments = () if call is None or whole else _arguments(call.arguments)
     return DiffLine(
-        step.kind, SIGNS[step.kind], WORDS[step.kind], name, step.expected, step.actual,
+        step.kind, sign, word, name, step.expected, step.actual,
         step.expected_place, step.actual_place,
         tuple(one for one in arguments if one.name not in touched),
         differing, _sentence(step, name, differing),

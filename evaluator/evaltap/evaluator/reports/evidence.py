@@ -27,6 +27,7 @@ from evaltap.schemas.formats.metric import (
     ToolTrajectoryCriterion,
     ToolTrajectoryStrategy,
 )
+from evaltap.schemas.text import counted
 
 
 class Comparison:
@@ -82,7 +83,7 @@ def evidence_of(
         for actual, expected in turns[limits.first_turn - 1 :][: limits.turns]
     )
     cut = len(turns) - len(shown)
-    return shown, f"{cut:,} more turns not shown" if cut else ""
+    return shown, f"{counted(cut, 'more turn')} not shown" if cut else ""
 
 
 def _turn(

@@ -118,7 +118,9 @@ def _leaf(path: str, rest: str, part: str) -> str:
     if values := _VALUES.fullmatch(rest):
         actual, expected = values["actual"], values["expected"]
         if values["what"] == "array length":
-            return f"{name} has {actual} items, expected {expected}"
+            return (
+                f"{name} has {actual} {'item' if actual == '1' else 'items'}, expected {expected}"
+            )
         return f"{name} {actual}, expected {expected}"
     if key := _KEY.fullmatch(rest):
         missing = key["side"] == "actual"

@@ -87,7 +87,7 @@ class Watch:
             else:
                 self._under_way[work.thread] = work.around
             if work.interrupted:
-                _raise_in(work.thread, None)
+                _take_back(work.thread)
 
     def _start(self) -> None:
         with self._lock:
@@ -133,6 +133,17 @@ class Watch:
 def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
     found = ctypes.py_object(kind) if kind is not None else None
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), found)
+
+
+def _take_back(thread: int) -> None:
+    """Take back what is to be raised in a thread."""
+    _raise_in(thread, None)
+    # Up to CPython 3.12 that call asks the whole interpreter to look for exceptions until one is raised;
+    # under 3.11 a profiler that starts meanwhile never returns.
+    with suppress(TookTooLongError):
+        _raise_in(threading.get_ident(), TookTooLongError)
+        while True:
+            pass
 
 
 WATCH: Final = Watch()

@@ -12,6 +12,7 @@ from evaltap.evaluator.contract.turn_evaluator import Finding
 from evaltap.evaluator.criteria.calls.alignment import Costs, Edit, edit_script
 from evaltap.evaluator.criteria.calls.pairs import CallPairs
 from evaltap.evaluator.criteria.calls.similarity import Similarity
+from evaltap.schemas.text import counted
 
 
 class Shares(NamedTuple):
@@ -73,7 +74,7 @@ def argument_score(pairs: CallPairs) -> Finding:
     if not scores:
         return Finding(None, "no expected tool was called")
     rows = [
-        RubricVerdict(name, sum(tool) / len(tool), f"{len(tool)} calls")
+        RubricVerdict(name, sum(tool) / len(tool), counted(len(tool), "call"))
         for name, tool in sorted(by_tool.items())
     ]
     return Finding(sum(scores) / len(scores), "", tuple(rows))

@@ -33,6 +33,7 @@ from evaltap.evaluator.reports.model import (
     CaseReport,
     Cell,
     Limits,
+    TurnCell,
     TurnEvidence,
     VoteCell,
 )
@@ -310,7 +311,7 @@ def _turns(
     for place, evidence in enumerate(report.evidence, first):
         row = by_id.get(evidence.invocation_id, {})
         verdicts = tuple(
-            TurnVerdict(cell.metric_name, turn.status, turn.reason or cell.reason)
+            TurnVerdict(cell.metric_name, turn.status, _reason(cell, turn, evidence))
             for cell in _worst_first(report.cells)
             for turn in cell.turns
             if turn.turn == place and turn.status in NOT_PASSED
@@ -323,6 +324,12 @@ def _turns(
             )
         )  # fmt: skip
     return tuple(made)
+
+
+def _reason(cell: Cell, turn: TurnCell, evidence: TurnEvidence) -> str:
+    """Return why a turn did not pass; empty where the error of its run, which is shown once, says it."""
+    crashed = turn.status == "crashed" and evidence.error
+    return "" if crashed else turn.reason or cell.reason
 
 
 def _provenance(header: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
