@@ -81,6 +81,14 @@ def test_an_export_never_replaces_the_store(evaltap: Evaltap, form: str) -> None
     assert Path("x.duckdb").read_bytes() == before
 
 
+def test_csv_has_plain_line_ends(evaltap: Evaltap) -> None:
+    evaltap("score", "c.jsonl", "--metrics", "m.json", "--db", "x.duckdb")
+
+    code, out, _ = evaltap("sql", "SELECT 1 AS a, 'x,y' AS b", "--db", "x.duckdb", "--csv")
+
+    assert (code, out) == (0, 'a,b\n1,"x,y"\n')
+
+
 def test_an_empty_cell_is_not_a_missing_column(evaltap: Evaltap) -> None:
     Path("q.csv").write_text("question,answer\nWhat?,x\n,hello\n")
 
