@@ -151,8 +151,8 @@ class BudgetedJudge:
             self._pricing = pricing_of(settings)
             if self._pricing is None:
                 raise ConfigurationError(
-                    f"a budget in USD, and nobody knows what {settings.where}"
-                    " costs; give its prices (EVALTAP_JUDGE_PRICE_INPUT and"
+                    f"a budget in USD needs prices, and those of {settings.where} are"
+                    " unknown; give them (EVALTAP_JUDGE_PRICE_INPUT and"
                     " EVALTAP_JUDGE_PRICE_OUTPUT in USD for a million tokens, or"
                     " judgeModel.prices), or a budget in tokens or calls"
                 )
