@@ -102,7 +102,8 @@ def test_the_list_goes_on_from_a_case(reader: StoreReader, written: str) -> None
     ids = list_page(reader, choice, 50).cases
     assert ids
     for place, one in enumerate(ids):
-        before, after = around(reader, choice, (one.app, one.eval_set_id, one.eval_id))
+        before, after, number, of = around(reader, choice, (one.app, one.eval_set_id, one.eval_id))
+        assert (number, of) == ((place + 1, len(ids)) if choice.filter.terms else (0, 0))
         assert (before and before[2]) == (ids[place - 1].eval_id if place else None)
         assert (after and after[2]) == (ids[place + 1].eval_id if place + 1 < len(ids) else None)
 

@@ -73,6 +73,16 @@ class ListPage:
     previous: str
 
 
+class ListPlace(NamedTuple):
+    """The cases before and after one in a list (None: there is none), and its number among all of them."""
+
+    previous: CaseKey | None = None
+    next: CaseKey | None = None
+    number: int = 0
+    """From 1; 0 where the case is not in the list, or no filter narrows it."""
+    of: int = 0
+
+
 def list_page(
     reader: StoreReader,
     choice: Choice,
@@ -116,8 +126,8 @@ def list_page(
 
 def around(
     reader: StoreReader, choice: Choice, key: CaseKey, *, now: datetime | None = None
-) -> tuple[CaseKey | None, CaseKey | None]:
-    """Return the cases before and after one in a list; None where there is none."""
+) -> ListPlace:
+    """Return where a case is in a list."""
     sorted_by = _sorted(reader, choice, now)
     query, order = sorted_by.query, sorted_by.order
     statement, parameters = f"SELECT {sorted_by.columns} FROM ({query.statement})", query.parameters
@@ -132,7 +142,7 @@ def around(
     marks = ", ".join(one.mark for one in order)
     this = reader.rows(f"SELECT {marks} FROM ({statement}) WHERE {is_case}", parameters | named)
     if not this:
-        return None, None
+        return ListPlace()
     parameters = dict(parameters)
     values = _bound(this[0], order, parameters)
     sides = " UNION ALL ".join(
@@ -143,7 +153,13 @@ def around(
     )
     rows = reader.rows(sides, parameters)
     found: dict[int, CaseKey] = {side: (app, name, eval_id) for side, app, name, eval_id in rows}
-    return found.get(-1), found.get(1)
+    number = of = 0
+    if choice.filter.terms:
+        ((number, of),) = reader.rows(
+            f"SELECT 1 + count(*) FILTER (WHERE {_beyond(order, values, True)}), count(*) FROM ({statement})",
+            parameters,
+        )
+    return ListPlace(found.get(-1), found.get(1), number, of)
 
 
 class _Sorted(NamedTuple):

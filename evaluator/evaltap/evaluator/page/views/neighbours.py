@@ -19,15 +19,20 @@ class Neighbours:
     """The filter of the list."""
     previous_href: str = ""
     next_href: str = ""
+    place: str = ""
+    """Its number in the list, as `3 of 1,204`."""
 
 
 def neighbours(reader: StoreReader, request: PageRequest, key: CaseKey) -> Neighbours:
     """Return what is beside a case in the list of the parameters `q` and `sort`."""
     found, _ = chosen(request)
-    before, after = around(reader, Choice(found), key, now=request.now)
+    at = around(reader, Choice(found), key, now=request.now)
     parameters = {"q": request["q"], "sort": request["sort"]}
 
     def href(one: CaseKey | None) -> str:
         return link("/case", set=one[1], id=one[2], app=one[0], **parameters) if one else ""
 
-    return Neighbours(link("/cases", **parameters), request["q"], href(before), href(after))
+    place = f"{at.number:,} of {at.of:,}" if at.number else ""
+    return Neighbours(
+        link("/cases", **parameters), request["q"], href(at.previous), href(at.next), place
+    )
